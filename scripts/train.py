@@ -1,0 +1,18 @@
+"""Train a GPT decoder: `python scripts/train.py pos=t5`, and `--help` for everything else."""
+
+from omegaconf import DictConfig
+
+from poslab.cli import run_script, scheme_name
+from poslab.config import parse
+
+
+def main(config: DictConfig) -> None:
+    checked = parse(config, scheme_name())
+    print("loading torch and Lightning ...", flush=True)
+    from poslab.training import train  # after the checks, which need neither
+
+    train(checked)
+
+
+if __name__ == "__main__":
+    run_script(main, "train")

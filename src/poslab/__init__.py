@@ -1,0 +1,24 @@
+"""poslab: GPT decoders that differ only in how they know position, trained and compared under control.
+
+Importing the package is cheap: torch is loaded when something that needs it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from poslab.model import GPT
+
+__all__ = ["GPT", "__version__"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "GPT":
+        return importlib.import_module("poslab.model").GPT
+    try:
+        return importlib.import_module(f"poslab.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"poslab.{name}":
+            raise
+        raise AttributeError(f"module 'poslab' has no attribute {name!r}") from None

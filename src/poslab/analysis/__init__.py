@@ -1,0 +1,1 @@
+"""What runs have to show."""

@@ -1,0 +1,27 @@
+"""Draws the pictures that schemes describe."""
+
+from matplotlib.figure import Figure
+
+from poslab.positions import Curves, Matrix, Picture
+
+
+def draw(picture: Picture) -> Figure:
+    """A matplotlib figure, free of pyplot's global state."""
+    figure = Figure(figsize=(6, 4), dpi=100, layout="constrained")
+    axes = figure.subplots()
+    axes.set(title=picture.title, xlabel=picture.x_label, ylabel=picture.y_label)
+    if isinstance(picture, Matrix):
+        image = axes.imshow(picture.values.detach().cpu(), cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
+        figure.colorbar(image, ax=axes)
+    else:
+        _draw_curves(axes, picture)
+    return figure
+
+
+def _draw_curves(axes, picture: Curves) -> None:  # type: ignore[no-untyped-def]
+    marker = "o" if len(picture.x) <= 40 else None
+    for name, line in picture.lines.items():
+        axes.plot(picture.x, line.detach().cpu(), label=name, marker=marker, markersize=3)
+    axes.grid(alpha=0.3)
+    if len(picture.lines) > 1:
+        axes.legend(fontsize="small", ncols=1 + len(picture.lines) // 7)

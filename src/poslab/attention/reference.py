@@ -1,0 +1,56 @@
+"""Dense attention, written to be read: the oracle that every other backend must equal, in outputs and gradients.
+
+B batch, H heads, Tq / Tk queries / keys, Dh head dimension, R rows of the relative tables.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from poslab.positions import RelativeTerms
+
+
+def visible(query_length: int, key_length: int, offset: int, device: torch.device | None = None) -> Tensor:
+    """(Tq, Tk) bool: which keys a causal query sees, itself and all before it; offset as in `attend`."""
+    return torch.ones(query_length, key_length, dtype=torch.bool, device=device).tril(offset)
+
+
+def reference_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: RelativeTerms | None,
+    *,
+    causal: bool,
+    offset: int,
+    scale: float,
+    dropout_p: float,
+) -> Tensor:
+    """q (B, H, Tq, Dh), k and v (B, H, Tk, Dh) -> (B, H, Tq, Dh); the formula is in `RelativeTerms`.
+
+    A query that sees no key gets zeros.
+    """
+    query_length, key_length = q.shape[-2], k.shape[-2]
+    scores = q @ k.transpose(-2, -1)  # (B, H, Tq, Tk)
+    rows = None
+    if terms is not None:
+        rows = terms.row_indices(query_length, key_length, offset).expand(scores.shape)  # (Tq, Tk) -> (B, H, Tq, Tk)
+        if terms.keys is not None:
+            by_row = q @ terms.keys.to(q.dtype).transpose(-2, -1)  # (B, H, Tq, R): q_i . keys[r]
+            scores = scores + by_row.gather(-1, rows)
+    scores = scores * scale
+    if terms is not None and terms.bias is not None:
+        scores = scores + terms.dense_bias(query_length, key_length, offset).to(q.dtype)
+    if causal:
+        hidden = ~visible(query_length, key_length, offset, q.device)
+        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(hidden, 0.0)
+    else:
+        weights = scores.softmax(-1)
+    weights = F.dropout(weights, dropout_p)
+    out = weights.to(v.dtype) @ v  # (B, H, Tq, Dh)
+    if terms is not None and terms.values is not None and rows is not None:
+        # How much of each query's attention falls on each row; no (Tq, Tk, Dh) tensor of looked-up values.
+        size = (*scores.shape[:-1], terms.highest - terms.lowest + 1)
+        row_weights = weights.new_zeros(size).scatter_add(-1, rows, weights)  # (B, H, Tq, R)
+        out = out + row_weights.to(v.dtype) @ terms.values.to(v.dtype)
+    return out

@@ -1,0 +1,131 @@
+"""What all scripts share: Hydra composes, and whatever the user can put right is said in one line, exit code 2."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from functools import wraps
+from pathlib import Path
+from string import Template
+from typing import NoReturn
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from poslab.config import CONFIGS
+from poslab.errors import UserError, suggestion
+
+_NOT_SETTINGS = ("defaults", "hydra", "_target_")
+
+
+def run_script(task: Callable[[DictConfig], None], config_name: str) -> None:
+    """Composes configs/<config_name>.yaml with the command line and runs `task` on it; exits 2 on a user's error."""
+    # Hydra's own reporting prints advice about tracebacks; with this it leaves errors to us.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    sys.path.append(os.getcwd())  # pos._target_=my_file.MyScheme finds my_file.py where the command is given
+    composed = False
+
+    @wraps(task)
+    def job(config: DictConfig) -> None:
+        nonlocal composed
+        composed = True
+        try:
+            task(config)
+        except UserError as error:
+            _stop(str(error))
+        except OmegaConfBaseException as error:
+            _stop(explain(error, sys.argv[1:]))
+
+    try:
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            _print_help(config_name)
+        else:
+            hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(job)()
+    except (HydraException, OmegaConfBaseException) as error:
+        _stop(explain(error, sys.argv[1:]))
+    except ValueError as error:
+        if composed:  # no fault of the command line
+            raise
+        _stop(explain(error, sys.argv[1:]))
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def scheme_name() -> str | None:
+    """The option chosen for `pos`; None where the command line puts another class in its place."""
+    running = HydraConfig.get()
+    if any(override.lstrip("+~").startswith("pos._target_=") for override in running.overrides.task):
+        return None
+    return str(running.runtime.choices["pos"])
+
+
+def explain(error: Exception, arguments: Iterable[str]) -> str:
+    """One line for an error in which Hydra or OmegaConf refuse the command line: option, value, what is valid."""
+    given = dict(argument.lstrip("+~").split("=", 1) for argument in arguments if "=" in argument)
+    message = str(error)
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: not of the form option=value; quote values with special characters"
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        return f"{group}={name}: unknown; {suggestion(name, error.options)}"
+    if match := re.match(r"Could not override '([^']+)'", message):
+        option = match[1]
+        return (
+            f"{option}={given.get(option, '...')}: unknown setting; {suggestion(option, _settings_near(option, given))}"
+        )
+    for group, options in _groups().items():  # such as pos=5 or pos=[t5,shaw]
+        if given.get(group, options[0]) not in options:
+            return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
+    return " ".join(line.strip() for line in message.splitlines() if line.strip())
+
+
+def _groups() -> dict[str, list[str]]:
+    """The options of every group in configs/."""
+    folders = sorted(p for p in CONFIGS.iterdir() if p.is_dir())
+    return {folder.name: sorted(option.stem for option in folder.glob("*.yaml")) for folder in folders}
+
+
+def _settings_near(option: str, given: dict[str, str]) -> list[str]:
+    """What the command line takes in the place of `option`: the settings of its group, or groups and top level."""
+    top = OmegaConf.load(CONFIGS / "train.yaml")
+    defaults = {str(k): v for default in top.defaults if OmegaConf.is_dict(default) for k, v in default.items()}
+    group = option.split(".")[0]
+    if group in defaults and "." in option:
+        return [f"{group}.{key}" for key in _keys(CONFIGS / group / f"{given.get(group, defaults[group])}.yaml")]
+    return [*_groups(), *(str(key) for key in top if key not in _NOT_SETTINGS)]
+
+
+def _keys(yaml: Path) -> list[str]:
+    """The settings of one option, those of the options that it builds on included."""
+    node = OmegaConf.load(yaml)
+    inherited = [
+        key
+        for parent in OmegaConf.select(node, "defaults", default=[])
+        for key in _keys(yaml.with_name(f"{parent}.yaml"))
+    ]
+    return list(dict.fromkeys([*inherited, *(str(key) for key in node if key not in _NOT_SETTINGS)]))
+
+
+def _print_help(config_name: str) -> None:
+    """The template of the config, filled in. (Hydra's own --help lists its groups twice over and takes a second.)"""
+    overrides = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = hydra.compose(config_name, overrides, return_hydra_config=True)
+    template = Template(config.hydra.help.template)
+    with open_dict(config):
+        del config.hydra
+    print(
+        template.substitute(
+            APP_CONFIG_GROUPS="\n".join(f"{name}: {', '.join(options)}" for name, options in _groups().items()),
+            CONFIG=OmegaConf.to_yaml(config).strip(),
+        )
+    )
+
+
+def _stop(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,284 @@
+"""The configuration as typed objects, checked in full before torch is loaded.
+
+configs/ holds the values, this file their types and limits. A position scheme brings its own: the dataclass named by
+`pos._target_` is the schema of the group `pos`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigTypeError, OmegaConfBaseException, ValidationError
+
+from poslab.data.files import BUNDLED_DATA, find_files
+from poslab.data.tokenizer import check_encoding
+from poslab.errors import SettingError, at_least, one_of, suggestion
+from poslab.positions import ModelShape, PositionScheme
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64")
+
+# ${bundled:the-verdict.txt} in a yaml: a file of data/, wherever the command is started from.
+OmegaConf.register_new_resolver("bundled", lambda name: str(BUNDLED_DATA / name), replace=True)
+
+
+@dataclass
+class ModelConfig:
+    """The decoder; see poslab.GPT."""
+
+    context_length: int
+    embed_dim: int
+    num_layers: int
+    num_heads: int
+    dropout: float
+    attention_backend: str = "auto"
+
+    def __post_init__(self) -> None:
+        at_least(1, context_length=self.context_length, embed_dim=self.embed_dim)
+        at_least(1, num_layers=self.num_layers, num_heads=self.num_heads)
+        _below_one(dropout=self.dropout)
+        one_of(("auto", "reference", "sdpa"), attention_backend=self.attention_backend)
+        if self.embed_dim % self.num_heads:
+            raise SettingError("num_heads", self.num_heads, f"must divide model.embed_dim={self.embed_dim}")
+
+    @property
+    def shape(self) -> ModelShape:
+        return ModelShape(self.context_length, self.embed_dim, self.num_layers, self.num_heads)
+
+
+@dataclass
+class DataConfig:
+    """The text and how it is cut; `stride` null means one context, `cache_dir` null the folder data/.cache."""
+
+    path: str
+    encoding: str = "gpt2"
+    batch_size: int = 4
+    stride: int | None = None
+    num_workers: int = 0
+    cache_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        at_least(1, batch_size=self.batch_size, stride=self.stride)
+        at_least(0, num_workers=self.num_workers)
+        check_encoding(self.encoding)
+        find_files(self.path)
+
+
+@dataclass
+class OptimConfig:
+    """AdamW, linear warm-up over a share of all steps, cosine decay to a share of the peak learning rate."""
+
+    learning_rate: float
+    weight_decay: float
+    beta1: float
+    beta2: float
+    warmup_share: float
+    final_share: float
+
+    def __post_init__(self) -> None:
+        at_least(0, learning_rate=self.learning_rate, weight_decay=self.weight_decay)
+        _below_one(beta1=self.beta1, beta2=self.beta2, warmup_share=self.warmup_share)
+        at_least(0, final_share=self.final_share)
+        if self.final_share > 1:
+            raise SettingError("final_share", self.final_share, "must be at most 1")
+
+
+@dataclass
+class TrainerConfig:
+    """Settings of pytorch_lightning.Trainer under their own names."""
+
+    accelerator: str = "auto"
+    devices: Any = "auto"
+    num_nodes: int = 1
+    strategy: str = "auto"
+    precision: str = "32-true"
+    max_epochs: int | None = None
+    max_steps: int = -1
+    max_time: str | None = None
+    limit_train_batches: Any = None
+    limit_val_batches: Any = None
+    val_check_interval: Any = None
+    check_val_every_n_epoch: int | None = 1
+    accumulate_grad_batches: int = 1
+    gradient_clip_val: float | None = None
+    log_every_n_steps: int = 1
+    deterministic: bool | None = None
+    benchmark: bool | None = None
+    detect_anomaly: bool = False
+    profiler: str | None = None
+
+    def __post_init__(self) -> None:
+        one_of(PRECISIONS, precision=self.precision)
+        one_of(("auto", "cpu", "gpu", "cuda", "mps", "tpu"), accelerator=self.accelerator)
+        at_least(1, max_epochs=self.max_epochs, accumulate_grad_batches=self.accumulate_grad_batches)
+        at_least(1, num_nodes=self.num_nodes, check_val_every_n_epoch=self.check_val_every_n_epoch)
+        at_least(1, log_every_n_steps=self.log_every_n_steps)
+        at_least(0, gradient_clip_val=self.gradient_clip_val)
+        if self.max_steps != -1:
+            at_least(1, max_steps=self.max_steps)
+        if self.max_epochs is None and self.max_steps == -1:
+            raise SettingError("max_epochs", None, "set max_epochs or max_steps, or training would never end")
+
+
+@dataclass
+class SampleConfig:
+    """The text that a run writes at every epoch; `prompt` null means how the validation text begins."""
+
+    prompt: str | None = None
+    new_tokens: int = 32
+    temperature: float = 0.8
+    top_k: int | None = 40
+
+    def __post_init__(self) -> None:
+        at_least(0, new_tokens=self.new_tokens, temperature=self.temperature)
+        at_least(1, top_k=self.top_k)
+
+
+@dataclass
+class Settings:
+    """What stands at the top level of configs/train.yaml beside the groups."""
+
+    seed: int = 1
+    run_dir: str | None = None
+    early_stopping_patience: int | None = None
+
+    def __post_init__(self) -> None:
+        at_least(0, seed=self.seed)
+        at_least(1, early_stopping_patience=self.early_stopping_patience)
+        if self.seed >= 2**32:
+            raise SettingError("seed", self.seed, "must be below 2**32")
+
+
+@dataclass
+class TrainConfig:
+    """Everything a training run is made of. `plain` is the same as nested dicts, as written to config.yaml."""
+
+    pos: PositionScheme
+    pos_name: str
+    model: ModelConfig
+    data: DataConfig
+    optim: OptimConfig
+    trainer: TrainerConfig
+    sample: SampleConfig
+    settings: Settings
+    plain: dict[str, Any] = field(repr=False)
+
+
+_GROUPS: dict[str, type] = {
+    "model": ModelConfig,
+    "data": DataConfig,
+    "optim": OptimConfig,
+    "trainer": TrainerConfig,
+    "sample": SampleConfig,
+}
+
+
+def parse(config: DictConfig, pos_name: str | None = None) -> TrainConfig:
+    """Checks the composed config and makes it typed. pos_name: what to call the scheme, by default its class.
+
+    Raises SettingError for the first setting that is unknown, of the wrong type or impossible. Loads no torch.
+    """
+    plain: dict[str, Any] = {str(key): _resolved(config, str(key)) for key in config}
+    parsed: dict[str, Any] = {name: _typed(schema, plain.get(name), name) for name, schema in _GROUPS.items()}
+    rest = {key: value for key, value in plain.items() if key not in _GROUPS and key not in ("pos", "experiment")}
+    scheme = parse_scheme(plain.get("pos"))
+    try:
+        scheme.check(parsed["model"].shape)
+    except SettingError as error:
+        raise error.prefixed("pos") from None
+    return TrainConfig(
+        pos=scheme,
+        pos_name=pos_name or type(scheme).__name__.lower(),
+        settings=_typed(Settings, rest, ""),
+        plain=plain,
+        **parsed,
+    )
+
+
+def parse_scheme(values: Any) -> PositionScheme:
+    """The scheme that a `pos` node describes: a class under `_target_`, and its settings."""
+    settings = dict(_mapping(values, "pos"))
+    target = settings.pop("_target_", None)
+    try:
+        module, _, name = str(target).rpartition(".")
+        scheme = getattr(importlib.import_module(module), name)
+    except Exception as error:  # whatever the import of somebody's file raises
+        raise SettingError("pos._target_", target, f"can't be imported: {error}".splitlines()[0]) from error
+    if not (
+        isinstance(scheme, type)
+        and issubclass(scheme, PositionScheme)
+        and (dataclasses.is_dataclass(scheme) or not settings)
+    ):
+        raise SettingError("pos._target_", target, "must be a dataclass derived from poslab.positions.PositionScheme")
+    return _typed(scheme, settings, "pos")
+
+
+def scheme_settings() -> dict[str, Any]:
+    """Every setting of every scheme in configs/pos, with the value "n/a": the keys that all runs have in common."""
+    names = {key for yaml in CONFIGS.glob("pos/*.yaml") for key in OmegaConf.load(yaml)}
+    return {f"pos.{name}": "n/a" for name in sorted(map(str, names - {"_target_"}))}
+
+
+Schema = TypeVar("Schema")
+
+
+def _typed(schema: type[Schema], values: Any, group: str) -> Schema:
+    """An instance of the dataclass, every value of the type that its field has; OmegaConf converts and judges."""
+    hints = {f.name: get_type_hints(schema)[f.name] for f in dataclasses.fields(schema)}  # type: ignore[arg-type]
+    node = OmegaConf.structured(schema)
+    OmegaConf.set_readonly(node, False)
+    prefix = f"{group}." if group else ""
+    for name, value in _mapping(values, group).items():
+        if name not in hints:
+            raise SettingError(f"{prefix}{name}", value, f"unknown setting; {suggestion(name, hints)}")
+        if value == "???":  # a mandatory value that nobody gave
+            continue
+        try:
+            node[name] = value
+        except (ValidationError, ConfigTypeError):
+            raise SettingError(f"{prefix}{name}", value, f"must be {_in_words(hints[name])}") from None
+        if isinstance(node[name], float) and not math.isfinite(node[name]):
+            raise SettingError(f"{prefix}{name}", value, "must be a finite number")
+    missing = sorted(OmegaConf.missing_keys(node))
+    if missing:
+        raise SettingError(f"{prefix}{missing[0]}", "", f"must be given, {_in_words(hints[missing[0]])}")
+    try:
+        return schema(**OmegaConf.to_container(node))
+    except SettingError as error:
+        raise (error.prefixed(group) if group else error) from None
+
+
+def _resolved(config: DictConfig, key: str) -> Any:
+    """The value as plain containers, a mandatory value left as "???"."""
+    try:
+        node = config._get_node(key)
+        if OmegaConf.is_config(node):
+            return OmegaConf.to_container(node, resolve=True)  # type: ignore[arg-type]
+        return config[key]
+    except OmegaConfBaseException as error:
+        raise SettingError(key, "...", str(error).splitlines()[0]) from None
+
+
+def _mapping(values: Any, group: str) -> dict[str, Any]:
+    if not isinstance(values, dict):
+        raise SettingError(group, values, f"must be a group of settings, not a single value; see configs/{group}")
+    return values
+
+
+def _below_one(**settings: float) -> None:
+    at_least(0, **settings)
+    for option, value in settings.items():
+        if value >= 1:
+            raise SettingError(option, value, "must be below 1")
+
+
+def _in_words(hint: Any) -> str:
+    """int | None -> "a whole number or null"."""
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+    return " or ".join(words.get(part, str(part)) for part in getattr(hint, "__args__", (hint,)))

@@ -1,0 +1,159 @@
+"""A text as two arrays of tokens, training and validation, cached on disk and memory-mapped.
+
+The text is split before it is tokenised, and read in pieces, so that neither its length nor its alphabet decides how
+much memory is needed.
+"""
+
+import hashlib
+import os
+import re
+import sys
+import tempfile
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import tiktoken
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from poslab.data.files import find_files
+from poslab.errors import SettingError, UserError
+
+TRAIN_FRACTION = 0.9  # of the characters
+_PIECE = 1 << 20  # characters read at a time
+_TOKEN_BYTES = 4  # int32
+_LAYOUT = "1"  # part of every cache key; another number wherever the same text would give other files
+
+# Between these two characters every tiktoken pattern starts a new word, so tokenising the text before and after such a
+# place separately gives the same tokens as tokenising it whole. (After punctuation or white space it may not.)
+_SAFE_CUT = re.compile(r"[^\W_](?=[ \n])")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The tokens of a text: `train` and `validation` are int32 of (number of tokens,)."""
+
+    name: str
+    sha256: str
+    train: Tensor
+    validation: Tensor
+
+
+def load_corpus(path: str, tokenizer: tiktoken.Encoding, cache_dir: Path) -> Corpus:
+    """The text at `path`, tokenised now or before. Files of a folder or glob are joined by the end-of-text token.
+
+    Raises SettingError for a text that is missing, empty or not UTF-8, UserError where the cache can't be written.
+    """
+    files = find_files(path)
+    sha256 = _fingerprint(files, path)
+    key = hashlib.sha256(f"{_LAYOUT} {TRAIN_FRACTION} {tokenizer.name} {sha256}".encode()).hexdigest()[:32]
+    train, validation = (cache_dir / f"{key}.{part}.bin" for part in ("train", "validation"))
+    if not (train.exists() and validation.exists()):
+        _tokenize_split(files, path, tokenizer, train, validation)
+    name = files[0].name if len(files) == 1 else f"{len(files)} files of {path}"
+    return Corpus(name, sha256, _memory_map(train), _memory_map(validation))
+
+
+def _fingerprint(files: list[Path], path: str) -> str:
+    """sha256 of the one file, or of all files' sha256."""
+    hashes = []
+    for file in files:
+        try:
+            with file.open("rb") as opened:
+                hashes.append(hashlib.file_digest(opened, "sha256").hexdigest())
+        except OSError as error:
+            raise SettingError("path", path, f"{file} can't be read: {error.strerror}") from error
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def _tokenize_split(files: list[Path], path: str, tokenizer: tiktoken.Encoding, train: Path, validation: Path) -> None:
+    total = sum(len(piece) for piece in _pieces(files, path))
+    if total == 0:
+        raise SettingError("path", path, "the text is empty")
+    split = int(TRAIN_FRACTION * total)
+    if total > 20 * _PIECE and not sys.stderr.isatty():  # where no bar is shown
+        print(f"tokenising {total:,} characters, once for this text and encoding ...", flush=True)
+    with tqdm(total=total, desc="tokenising", unit=" chars", unit_scale=True, leave=False, disable=None) as progress:
+        for target, start, stop in ((train, 0, split), (validation, split, total)):
+            _write_tokens(target, _between(_pieces(files, path), start, stop), tokenizer, progress)
+
+
+def _pieces(files: list[Path], path: str) -> Iterator[str]:
+    """The text in pieces of up to _PIECE characters; an empty piece stands between two files."""
+    for number, file in enumerate(files):
+        if number:
+            yield ""
+        try:
+            with file.open(encoding="utf-8-sig", newline="") as opened:  # drops a BOM, keeps line ends
+                while piece := opened.read(_PIECE):
+                    if "\0" in piece:
+                        raise SettingError("path", path, f"{file} is not a text, it contains null bytes")
+                    yield piece
+        except UnicodeDecodeError as error:
+            problem = f"{file} is not UTF-8 text (byte 0x{error.object[error.start]:02x}); convert it to UTF-8 first"
+            raise SettingError("path", path, problem) from error
+
+
+def _between(pieces: Iterator[str], start: int, stop: int) -> Iterator[str]:
+    """The characters start..stop-1 of the pieces, and the empty pieces among them."""
+    position = 0
+    for piece in pieces:
+        begin, end = max(start - position, 0), stop - position
+        if end <= 0:
+            return
+        if begin < len(piece) or (not piece and position > start):
+            yield piece[begin:end]
+        position += len(piece)
+
+
+def _write_tokens(target: Path, pieces: Iterator[str], tokenizer: tiktoken.Encoding, progress: "tqdm[None]") -> None:
+    """Tokenises the pieces into a file of int32, which appears under its name only once it is complete."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=target.name, delete=False) as unfinished:
+            try:
+                _encode(unfinished, pieces, tokenizer, progress)
+            except BaseException:
+                unfinished.close()
+                os.unlink(unfinished.name)
+                raise
+        os.replace(unfinished.name, target)
+    except OSError as error:
+        raise UserError(f"data.cache_dir={target.parent}: can't be written: {error.strerror}; name another") from error
+
+
+def _encode(opened: IO[bytes], pieces: Iterator[str], tokenizer: tiktoken.Encoding, progress: "tqdm[None]") -> None:
+    def write(tokens: list[int]) -> None:
+        array("i", tokens).tofile(opened)
+
+    rest = ""
+    for piece in pieces:
+        progress.update(len(piece))
+        rest += piece
+        if not piece:  # the end of a file
+            write([*tokenizer.encode_ordinary(rest), tokenizer.eot_token])
+            rest = ""
+        elif cut := _last_safe_cut(rest, since=len(rest) - len(piece)):
+            write(tokenizer.encode_ordinary(rest[:cut]))
+            rest = rest[cut:]
+    write(tokenizer.encode_ordinary(rest))
+
+
+def _last_safe_cut(text: str, since: int) -> int:
+    """The last place at or after `since` where the text may be cut; 0 if there is none."""
+    for end in range(len(text), max(since, 1), -1000):
+        cuts = [match.end() for match in _SAFE_CUT.finditer(text, max(end - 1001, since, 0), end)]
+        if cuts:
+            return cuts[-1]
+    return 0
+
+
+def _memory_map(file: Path) -> Tensor:
+    count = file.stat().st_size // _TOKEN_BYTES
+    if count == 0:  # an empty file can't be mapped
+        return torch.empty(0, dtype=torch.int32)
+    return torch.from_file(str(file), shared=False, size=count, dtype=torch.int32)

@@ -1,0 +1,32 @@
+"""Where texts are and where their tokens are kept."""
+
+import glob
+import os
+from pathlib import Path
+
+from poslab.errors import SettingError
+
+BUNDLED_DATA = Path(__file__).resolve().parents[3] / "data"
+
+
+def find_files(path: str) -> list[Path]:
+    """The file, the *.txt files of a folder at any depth, or what a glob matches, sorted. SettingError if none."""
+    given = Path(path).expanduser()
+    if given.is_file():
+        return [given]
+    if given.is_dir():
+        files = sorted(p for p in given.rglob("*.txt") if p.is_file())
+        if not files:
+            raise SettingError("path", path, "no .txt file in this folder")
+        return files
+    files = sorted(Path(p) for p in glob.glob(str(given), recursive=True) if os.path.isfile(p))
+    if not files:
+        raise SettingError("path", path, "no such file, folder or glob match")
+    return files
+
+
+def default_cache_dir() -> Path:
+    """data/.cache, or a folder of the user's where the checkout is read-only."""
+    if os.access(BUNDLED_DATA, os.W_OK):
+        return BUNDLED_DATA / ".cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poslab"

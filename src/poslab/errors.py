@@ -1,0 +1,56 @@
+"""Errors that are meant for the user: one line, no traceback, exit code 2."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+
+class UserError(ValueError):
+    """Something the user can put right. The message is one complete line."""
+
+
+class SettingError(UserError):
+    """One setting has a value that cannot work.
+
+    `option` is the name as the raiser knows it ("num_buckets"); `prefixed("pos")` gives the name as the command line
+    knows it ("pos.num_buckets").
+    """
+
+    def __init__(self, option: str, value: Any, problem: str) -> None:
+        self.option, self.value, self.problem = option, value, problem
+        super().__init__(f"{option}={_as_typed(value)}: {problem}")
+
+    def prefixed(self, group: str) -> "SettingError":
+        return SettingError(f"{group}.{self.option}", self.value, self.problem)
+
+
+def _as_typed(value: Any) -> str:
+    """The value as one would type it on the command line."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+def at_least(lowest: float, **settings: float | None) -> None:
+    """Raises SettingError for the first of the named settings that is below `lowest`; None means "not set"."""
+    for option, value in settings.items():
+        if value is not None and not value >= lowest:  # "not >=" also refuses NaN
+            raise SettingError(option, value, f"must be at least {lowest}")
+
+
+def one_of(choices: Iterable[Any], **settings: Any) -> None:
+    """Raises SettingError, naming the nearest choice, for the first of the named settings that is none of `choices`."""
+    known = list(choices)
+    for option, value in settings.items():
+        if value not in known:
+            raise SettingError(option, value, f"unknown; {suggestion(str(value), map(str, known))}")
+
+
+def suggestion(name: str, choices: Iterable[str]) -> str:
+    """ "did you mean 'shaw'? valid: absolute, shaw, t5": what to say about a name that is none of the choices."""
+    known = list(choices)
+    if not known:
+        return "there are none here"
+    near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+    question = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"{question}valid: {', '.join(known)}"

@@ -1,0 +1,182 @@
+"""A GPT decoder that knows no position scheme by name.
+
+B batch, T sequence, D embedding, H heads, Dh head dimension, V vocabulary, L layers.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from poslab.attention import attend, choose_backend
+from poslab.errors import SettingError, at_least
+from poslab.positions import ModelShape, Picture, PositionScheme, RelativeTerms
+
+# The scheme's rotation of queries and keys at known positions: (B, H, T, Dh) -> (B, H, T, Dh).
+Rotate = Callable[[Tensor], Tensor]
+
+
+class GPT(nn.Module):
+    """Pre-norm decoder after GPT-2 (Radford et al. 2019), its head tied to the token embedding.
+
+    The defaults are `model=mini`. `pos` is any PositionScheme; without one the model has no positions at all. With
+    `causal=False` every token sees every other. Raises SettingError for sizes that don't fit together.
+    """
+
+    def __init__(
+        self,
+        pos: PositionScheme | None = None,
+        *,
+        vocab_size: int = 50257,
+        context_length: int = 256,
+        embed_dim: int = 256,
+        num_layers: int = 4,
+        num_heads: int = 4,
+        dropout: float = 0.1,
+        causal: bool = True,
+        attention_backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        at_least(1, vocab_size=vocab_size, context_length=context_length, embed_dim=embed_dim)
+        at_least(1, num_layers=num_layers, num_heads=num_heads)
+        if embed_dim % num_heads:
+            raise SettingError("num_heads", num_heads, f"must divide embed_dim={embed_dim}")
+        self.shape = ModelShape(context_length, embed_dim, num_layers, num_heads, causal)
+        self.pos = pos or PositionScheme()
+        self.pos.check(self.shape)
+        self.token_embedding = nn.Embedding(vocab_size, embed_dim)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(Block(self.shape, dropout, attention_backend) for _ in range(num_layers))
+        self.final_norm = nn.LayerNorm(embed_dim)
+        self._initialise()
+        # Last, and without moving the generator on: at one seed the rest of the model, and every dropout mask after
+        # it, is the same to the bit for every scheme.
+        with torch.random.fork_rng(devices=[]):
+            tables = self.pos.tables(self.shape)
+        # A bare module rather than a ParameterDict, which can't hold a parameter called "keys" or "values".
+        self.position_tables = nn.Module()
+        for name, table in tables.items():
+            self.position_tables.register_parameter(name, nn.Parameter(table))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens (B, T) -> logits (B, T, V). Raises UserError for a T that the scheme can't take."""
+        return F.linear(self.hidden(tokens), self.token_embedding.weight)
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """tokens (B, T) -> the normalised last hidden states (B, T, D), which the tied head turns into logits."""
+        length = tokens.shape[-1]
+        longest = self.pos.max_positions(self.shape)
+        if longest is not None and length > longest:
+            raise SettingError("tokens", f"{length} long", f"this position scheme knows {longest} positions, no more")
+        tables = self._tables()
+        positions = torch.arange(length, device=tokens.device)
+        rotate = partial(self.pos.rotate, tables, positions=positions)
+        x = self.token_embedding(tokens)  # (B, T, D)
+        x = self.dropout(self.pos.embed(tables, x, positions))
+        for block, terms in zip(self.blocks, self._relative_terms(tables, length), strict=True):
+            x = block(x, rotate, terms)
+        return self.final_norm(x)
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Parameters in total, of the position scheme, and of the trunk, which is all the rest."""
+        total = sum(p.numel() for p in self.parameters())
+        scheme = sum(p.numel() for p in self.position_tables.parameters())
+        return {"total": total, "trunk": total - scheme, "scheme": scheme}
+
+    def pictures(self) -> dict[str, Picture]:
+        """What the scheme has learned so far, by name."""
+        return self.pos.pictures(self._tables(), self.shape)
+
+    def training_backend(self, device: torch.device) -> str:
+        """The attention backend that training on `device` runs on."""
+        attention = self.blocks[0].attention
+        assert isinstance(attention, Attention)
+        if attention.backend != "auto":
+            return attention.backend
+        terms = self._relative_terms(self._tables(), self.shape.context_length)[0]
+        return choose_backend(terms, dropout_p=attention.dropout_p, on_cpu=device.type == "cpu")
+
+    def _tables(self) -> dict[str, nn.Parameter]:
+        return dict(self.position_tables.named_parameters())
+
+    def _relative_terms(self, tables: dict[str, nn.Parameter], length: int) -> list[RelativeTerms | None]:
+        """One per layer; made once where the layers share them."""
+        lowest, highest = (0 if self.shape.causal else 1 - length), length - 1
+        layers = 1 if self.pos.share_layers else self.shape.num_layers
+        terms = [self.pos.relative(tables, layer, lowest, highest, self.shape.causal) for layer in range(layers)]
+        return terms * (self.shape.num_layers // layers)
+
+    def _initialise(self) -> None:
+        """GPT-2: normal with std 0.02, biases zero; what adds to the residual stream is scaled by 1 / sqrt(2 L)."""
+        for name, parameter in self.named_parameters():
+            if parameter.dim() < 2:
+                continue  # torch's own: ones for a LayerNorm's weight, zeros for its bias
+            residual = name.endswith(("attention.project.weight", "mlp.project.weight"))
+            std = 0.02 / (2 * self.shape.num_layers) ** 0.5 if residual else 0.02
+            nn.init.normal_(parameter, std=std)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    def __init__(self, shape: ModelShape, dropout: float, attention_backend: str) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(shape.embed_dim)
+        self.attention = Attention(shape, dropout, attention_backend)
+        self.mlp_norm = nn.LayerNorm(shape.embed_dim)
+        self.mlp = MLP(shape.embed_dim, dropout)
+
+    def forward(self, x: Tensor, rotate: Rotate, terms: RelativeTerms | None) -> Tensor:
+        """x (B, T, D) -> (B, T, D)."""
+        x = x + self.attention(self.attention_norm(x), rotate, terms)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention."""
+
+    def __init__(self, shape: ModelShape, dropout: float, backend: str) -> None:
+        super().__init__()
+        self.shape = shape
+        self.backend = backend
+        self.dropout_p = dropout
+        self.query_key_value = nn.Linear(shape.embed_dim, 3 * shape.embed_dim)
+        self.project = nn.Linear(shape.embed_dim, shape.embed_dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, rotate: Rotate, terms: RelativeTerms | None) -> Tensor:
+        """x (B, T, D) -> (B, T, D)."""
+        q, k, v = (
+            part.unflatten(-1, (self.shape.num_heads, self.shape.head_dim)).transpose(1, 2)
+            for part in self.query_key_value(x).chunk(3, dim=-1)
+        )  # each (B, H, T, Dh)
+        out = attend(
+            rotate(q),
+            rotate(k),
+            v,
+            terms,
+            causal=self.shape.causal,
+            dropout_p=self.dropout_p if self.training else 0.0,
+            backend=self.backend,
+        )
+        out = out.transpose(1, 2).flatten(-2)  # (B, H, T, Dh) -> (B, T, D)
+        return self.dropout(self.project(out))
+
+
+class MLP(nn.Module):
+    """Two linear maps with a GELU between them, 4 D wide."""
+
+    def __init__(self, embed_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.expand = nn.Linear(embed_dim, 4 * embed_dim)
+        self.project = nn.Linear(4 * embed_dim, embed_dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, D) -> (B, T, D)."""
+        return self.dropout(self.project(F.gelu(self.expand(x), approximate="tanh")))

@@ -1,0 +1,126 @@
+"""T5's relative position bias: a learned number per head and bucket of distances (Raffel et al. 2020, section 2.1).
+
+    score[i, j] = q_i . k_j / sqrt(Dh) + scale * table[bucket(j - i), h]
+
+Half of the buckets hold one distance each, the other half grows logarithmically up to max_distance; everything farther
+shares the last bucket. The table is shared by all layers.
+
+Deliberate deviations from T5: scores are divided by sqrt(Dh) (T5 folds this into its initialisation), and `scale` can
+weigh the bias.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poslab.errors import SettingError, at_least
+from poslab.lazy import torch
+from poslab.positions.base import Curves, ModelShape, Picture, PositionScheme, RelativeTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+
+
+def relative_position_bucket(
+    relative_position: Tensor, *, bidirectional: bool, num_buckets: int = 32, max_distance: int = 128
+) -> Tensor:
+    """The bucket of each relative position = key position - query position; int64, same shape and device.
+
+    Equal to Hugging Face's T5 for every num_buckets and max_distance that it accepts, also where they make little
+    sense: an odd num_buckets when bidirectional leaves the last bucket empty, and a max_distance below the exact half
+    runs backwards. `T5` refuses both. Raises ValueError where no logarithm can be laid through the settings.
+    """
+    side = num_buckets // 2 if bidirectional else num_buckets  # buckets per direction
+    max_exact = side // 2
+    if max_exact < 1:
+        raise SettingError("num_buckets", num_buckets, f"must be at least {4 if bidirectional else 2}")
+    if max_distance < 1 or max_distance == max_exact:
+        raise SettingError("max_distance", max_distance, f"must be above {max_exact}, the exact buckets' reach")
+
+    # On the CPU whatever the device: the logarithms of two devices may differ in the last bit, and so in a bucket.
+    position = relative_position.cpu()
+    distance = position.abs() if bidirectional else (-position).clamp(min=0)
+    # Clamped so that small distances, which don't use the result, never make log(0) = -inf.
+    logarithm = torch.log(distance.clamp(min=max_exact).float() / max_exact)
+    steps = (logarithm / math.log(max_distance / max_exact) * (side - max_exact)).to(torch.int64)
+    bucket = torch.where(distance < max_exact, distance, (max_exact + steps).clamp(max=side - 1))
+    if bidirectional:
+        bucket = bucket + (position > 0) * side
+    return bucket.to(relative_position.device, torch.int64)
+
+
+@dataclass(frozen=True)
+class T5(PositionScheme):
+    """The defaults are those of T5."""
+
+    num_buckets: int = 32
+    max_distance: int = 128
+    scale: float = 1.0
+    share_layers: bool = True
+
+    def __post_init__(self) -> None:
+        at_least(2, num_buckets=self.num_buckets)
+        if not math.isfinite(self.scale):
+            raise SettingError("scale", self.scale, "must be a finite number")
+
+    def check(self, shape: ModelShape) -> None:
+        if not shape.causal and (self.num_buckets % 2 or self.num_buckets < 4):
+            raise SettingError("num_buckets", self.num_buckets, "must be even and at least 4 when bidirectional")
+        exact = self.num_buckets // (2 if shape.causal else 4)
+        if self.max_distance <= exact:
+            problem = f"must be above {exact}, the exact half of {self.num_buckets} buckets"
+            raise SettingError("max_distance", self.max_distance, problem)
+
+    def warnings(self, shape: ModelShape) -> list[str]:
+        reached = set(self._buckets(shape.distances[0], shape.distances[-1], shape.causal).tolist())
+        # When bidirectional, the second half is for keys after the query, and none of them is at distance 0.
+        empty = set() if shape.causal else {self.num_buckets // 2}
+        unreached = sorted(set(range(self.num_buckets)) - reached - empty)
+        if not unreached:
+            return []
+        return [
+            f"pos.num_buckets={self.num_buckets}, pos.max_distance={self.max_distance}: a context of "
+            f"{shape.context_length} never trains buckets {_as_ranges(unreached)}"
+        ]
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        layers = [] if self.share_layers else [shape.num_layers]
+        std = shape.embed_dim**-0.5  # as in T5's own code
+        return {"bias": torch.randn(*layers, self.num_buckets, shape.num_heads) * std}
+
+    def relative(self, tables: Tables, layer: int, lowest: int, highest: int, causal: bool) -> RelativeTerms:
+        table = tables["bias"] if self.share_layers else tables["bias"][layer]  # (num_buckets, H)
+        # Beyond max_distance the bucket stays the same, so a longer table would only repeat its ends.
+        lowest, highest = (max(-self.max_distance, min(d, self.max_distance)) for d in (lowest, highest))
+        buckets = self._buckets(lowest, highest, causal).to(table.device)
+        bias = torch.nn.functional.embedding(buckets, table).T * self.scale  # (R, H) -> (H, R)
+        return RelativeTerms(lowest, highest, bias=bias)
+
+    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
+        distances = [d for d in shape.distances if abs(d) <= self.max_distance]
+        pictures: dict[str, Picture] = {}
+        for layer in range(1 if self.share_layers else shape.num_layers):
+            terms = self.relative(tables, layer, distances[0], distances[-1], shape.causal)
+            assert terms.bias is not None
+            name = "bias" if self.share_layers else f"bias_layer_{layer}"
+            lines = {f"head {h}": line for h, line in enumerate(terms.bias.float())}
+            pictures[name] = Curves("Learned bias by distance", "distance", "bias", distances, lines)
+        return pictures
+
+    def _buckets(self, lowest: int, highest: int, causal: bool) -> Tensor:
+        """(R,): the bucket of each distance query - key from lowest to highest."""
+        distance = torch.arange(lowest, highest + 1)
+        return relative_position_bucket(
+            -distance, bidirectional=not causal, num_buckets=self.num_buckets, max_distance=self.max_distance
+        )
+
+
+def _as_ranges(numbers: list[int]) -> str:
+    """[1, 2, 3, 7] -> "1-3, 7"."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))

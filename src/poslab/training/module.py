@@ -1,0 +1,93 @@
+"""The Lightning module: loss, optimiser, and the figures of every step."""
+
+import math
+from functools import partial
+from typing import Any
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor
+from torch.nn import LinearCrossEntropyOptions
+from torch.nn import functional as F
+from torch.optim.lr_scheduler import LambdaLR
+
+from poslab.config import TrainConfig
+from poslab.model import GPT
+from poslab.training.optim import learning_rate_factor, make_optimizer
+
+Batch = tuple[Tensor, Tensor]
+
+# Head and loss in one, in pieces of the batch, so that the logits (B T, V), by far the largest tensor of a step, never
+# exist at once. 512 rows at a time were the fastest measured on two cores; the automatic choice is slower than none.
+_LOSS_OPTIONS = LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=None, acc_policy="balanced")
+
+
+class LanguageModel(LightningModule):
+    """Next-token training of a GPT."""
+
+    def __init__(self, model: GPT, config: TrainConfig) -> None:
+        super().__init__()
+        self.model = model
+        self.config = config
+        self.best_val_loss = math.inf
+        self.best_step = 0
+        self.last_val_loss = math.nan
+
+    def training_step(self, batch: Batch, batch_index: int) -> Tensor:
+        loss = self._loss(batch)
+        self.log("train/loss", loss)
+        return loss
+
+    def validation_step(self, batch: Batch, batch_index: int) -> None:
+        # Lightning weighs by batch_size: the mean over all tokens, as all windows are equally long.
+        self.log("val/loss", self._loss(batch), batch_size=len(batch[0]), sync_dist=True)
+
+    def on_validation_epoch_end(self) -> None:
+        self.last_val_loss = float(self.trainer.callback_metrics["val/loss"])
+        if self.last_val_loss < self.best_val_loss:
+            self.best_val_loss, self.best_step = self.last_val_loss, self.global_step
+        self.log("val/perplexity", perplexity(self.last_val_loss))
+        self.log("val/best_loss", self.best_val_loss)
+
+    def configure_optimizers(self) -> Any:
+        optim = self.config.optim
+        # A fused step can't be combined with the loss scaling that 16-bit floats need.
+        optimizer = make_optimizer(self.model, optim, fused=self.config.trainer.precision != "16-mixed")
+        factor = partial(
+            learning_rate_factor,
+            total_steps=int(self.trainer.estimated_stepping_batches),
+            warmup_share=optim.warmup_share,
+            final_share=optim.final_share,
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        # Here rather than in Lightning, because clipping computes the norm that is logged.
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or math.inf)
+        self.log("train/gradient_norm", norm)
+        self.log("train/learning_rate", optimizer.param_groups[0]["lr"])
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        # Plain containers, so that torch.load(weights_only=True) takes the file.
+        checkpoint["poslab"] = {"config": self.config.plain, "pos": self.config.pos_name}
+
+    def _loss(self, batch: Batch) -> Tensor:
+        """Mean cross-entropy over the batch's tokens, in nats."""
+        tokens, targets = batch  # each (B, T)
+        hidden = self.model.hidden(tokens).flatten(0, 1)  # (B T, D)
+        return F.linear_cross_entropy(
+            hidden, self.model.token_embedding.weight, targets.flatten(), options=_LOSS_OPTIONS
+        )
+
+
+def perplexity(loss: float) -> float:
+    """exp(loss), infinite where a float can't hold it."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf

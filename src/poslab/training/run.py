@@ -1,0 +1,133 @@
+"""One training run, from a checked configuration to a run folder."""
+
+import logging
+import sys
+import time
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from pytorch_lightning import Callback, Trainer, seed_everything
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
+
+from poslab.config import TrainConfig
+from poslab.data.module import TextDataModule
+from poslab.errors import SettingError
+from poslab.model import GPT
+from poslab.training.console import ProgressBar, ValidationLines, clock, one_line
+from poslab.training.module import LanguageModel, perplexity
+from poslab.training.run_folder import claim_run_folder
+from poslab.training.summary import summarise, write_summary
+from poslab.training.tensorboard import Comparison, Logger, Pictures, SampleText
+from poslab.training.throughput import Throughput
+
+
+def train(config: TrainConfig) -> dict[str, Any]:
+    """Trains, and returns what summary.json says. Raises UserError for whatever the user can put right."""
+    _quieten()
+    data = TextDataModule(config.data, config.model.context_length, config.settings.seed)
+    seed_everything(config.settings.seed, workers=True, verbose=False)
+    module = LanguageModel(_make_model(config, data.tokenizer.n_vocab), config)
+    _check_device(config)
+    folder = claim_run_folder(config.settings.run_dir, config.pos_name, config.settings.seed)
+    OmegaConf.save(OmegaConf.create(config.plain), folder / "config.yaml")
+
+    throughput = Throughput()
+    sample = SampleText(config.sample, data.tokenizer, _prompt(config, data), config.settings.seed)
+    trainer = _make_trainer(config, folder, [throughput, ValidationLines(throughput), sample], throughput)
+    if trainer.is_global_zero:
+        _introduce(module, data, folder)
+    started = time.perf_counter()
+    trainer.fit(module, data)
+    summary = summarise(module, data, trainer, throughput, time.perf_counter() - started)
+    if trainer.is_global_zero:
+        write_summary(folder, summary)
+        _conclude(summary, sample.text, folder)
+    return summary
+
+
+def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
+    try:
+        return GPT(config.pos, vocab_size=vocab_size, **asdict(config.model))
+    except (RuntimeError, MemoryError) as error:
+        if "memory" not in str(error):
+            raise
+        raise SettingError("model", config.plain["model"], "does not fit into memory") from error
+
+
+def _make_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback], throughput: Throughput) -> Trainer:
+    callbacks += [Comparison(), Pictures()]
+    # The best weights to use, and the last of everything to go on from.
+    checkpoints = folder / "checkpoints"
+    best = ModelCheckpoint(
+        checkpoints, "best", monitor="val/loss", save_weights_only=True, enable_version_counter=False
+    )
+    last = ModelCheckpoint(checkpoints, "last", enable_version_counter=False)
+    callbacks += [best, last]
+    if config.settings.early_stopping_patience is not None:
+        callbacks.append(EarlyStopping("val/loss", patience=config.settings.early_stopping_patience))
+    if sys.stderr.isatty():
+        callbacks.append(ProgressBar(throughput))
+    try:
+        return Trainer(
+            **asdict(config.trainer),
+            logger=Logger(folder, name="", version=""),
+            callbacks=callbacks,
+            enable_progress_bar=sys.stderr.isatty(),
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+        )
+    except (ValueError, TypeError, RuntimeError) as error:  # Lightning's own judgement of its settings
+        raise SettingError("trainer", config.plain["trainer"], str(error).splitlines()[0]) from error
+
+
+def _check_device(config: TrainConfig) -> None:
+    available = torch.cuda.is_available() or torch.backends.mps.is_available()
+    if config.trainer.accelerator in ("gpu", "cuda", "mps") and not available:
+        raise SettingError(
+            "trainer", config.trainer.accelerator, "torch sees no GPU; valid here: trainer=cpu, trainer=auto"
+        )
+
+
+def _prompt(config: TrainConfig, data: TextDataModule) -> list[int]:
+    if config.sample.prompt:
+        return data.tokenizer.encode_ordinary(config.sample.prompt)
+    return data.corpus.validation[:8].tolist()
+
+
+def _introduce(module: LanguageModel, data: TextDataModule, folder: Path) -> None:
+    config, counts = module.config, module.model.parameter_counts()
+    for warning in config.pos.warnings(config.model.shape):
+        print(f"warning: {warning}", file=sys.stderr)
+    settings = ", ".join(f"{k}={v}" for k, v in config.plain["pos"].items() if k != "_target_")
+    print(f"scheme   {config.pos_name}{f' ({settings})' if settings else ''}, seed {config.settings.seed}")
+    print(f"model    {counts['total']:,} parameters, {counts['scheme']:,} of them for position")
+    print(
+        f"data     {data.corpus.name}, {len(data.corpus.train):,} training and "
+        f"{len(data.corpus.validation):,} validation tokens"
+    )
+    print(f"run      {folder}\n")
+
+
+def _conclude(summary: dict[str, Any], sample: str, folder: Path) -> None:
+    print(
+        f"\nbest     validation loss {summary['best_val_loss']:.4f}, perplexity "
+        f"{perplexity(summary['best_val_loss']):,.1f}, at step {summary['best_step']} of {summary['steps']}"
+    )
+    duration, speed = clock(summary["wall_time_s"]), summary["tokens_per_s"]
+    print(f"speed    {summary['tokens']:,} tokens in {duration}, {speed:,.0f} tokens/s")
+    if sample:
+        print(f"sample   {one_line(sample, indent=9)}")
+    print(f"run      {folder}")
+    print(f"compare  tensorboard --logdir {folder.parent}")
+
+
+def _quieten() -> None:
+    """Leaves out what the user can't act on, by name; everything else comes through."""
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # devices found, tips, "max_epochs reached"
+    # In-process loading is the fastest here, a window is one slice; data.num_workers is there for who wants more.
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")

@@ -1,0 +1,92 @@
+"""What a run leaves in figures: summary.json, and the flat settings by which TensorBoard compares runs."""
+
+import json
+import math
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import Trainer
+
+from poslab.config import TrainConfig, scheme_settings
+from poslab.data.module import TextDataModule
+from poslab.training.module import LanguageModel, perplexity
+from poslab.training.throughput import Throughput
+
+_PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
+
+
+def summarise(
+    module: LanguageModel, data: TextDataModule, trainer: Trainer, throughput: Throughput, wall_time_s: float
+) -> dict[str, Any]:
+    """The contents of summary.json; losses in nats per token."""
+    config = module.config
+    counts = module.model.parameter_counts()
+    return {
+        "pos": config.pos_name,
+        "pos_settings": {key: value for key, value in config.plain["pos"].items() if key != "_target_"},
+        "pos_target": config.plain["pos"]["_target_"],
+        "seed": config.settings.seed,
+        "best_val_loss": module.best_val_loss,
+        "best_val_perplexity": perplexity(module.best_val_loss),
+        "best_step": module.best_step,
+        "last_val_loss": module.last_val_loss,
+        "last_val_perplexity": perplexity(module.last_val_loss),
+        "epochs": trainer.current_epoch,
+        "steps": trainer.global_step,
+        "tokens": throughput.tokens,
+        "tokens_per_s": throughput.tokens_per_s,
+        "wall_time_s": wall_time_s,
+        "params_total": counts["total"],
+        "params_trunk": counts["trunk"],
+        "params_scheme": counts["scheme"],
+        "context_length": config.model.context_length,
+        "data": data.corpus.name,
+        "data_sha256": data.corpus.sha256,
+        "train_tokens": len(data.corpus.train),
+        "validation_tokens": len(data.corpus.validation),
+        "device": _device_name(trainer.strategy.root_device),
+        "threads": torch.get_num_threads(),
+        "precision": str(trainer.precision),
+        "attention_backend": module.model.training_backend(trainer.strategy.root_device),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
+        "git_commit": _git_commit(),
+    }
+
+
+def write_summary(folder: Path, summary: dict[str, Any]) -> None:
+    """summary.json, which appears whole or not at all; what is not a finite number becomes null."""
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in summary.items()}
+    unfinished = folder / "summary.json.tmp"
+    unfinished.write_text(json.dumps(finite, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(unfinished, folder / "summary.json")
+
+
+def flat_settings(config: TrainConfig) -> dict[str, Any]:
+    """The settings as one level of scalars, with the same keys for every scheme: TensorBoard compares no others."""
+    flat = {"pos": config.pos_name} | scheme_settings()
+    for group, values in config.plain.items():
+        if isinstance(values, dict):
+            flat |= {f"{group}.{key}": value for key, value in values.items() if key != "_target_"}
+        else:
+            flat[group] = values
+    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in flat.items()}
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return f"{device} ({platform.machine()})"
+
+
+def _git_commit() -> str | None:
+    """The commit that the code is at; None outside a git checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

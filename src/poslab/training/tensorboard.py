@@ -1,0 +1,84 @@
+"""What TensorBoard gets beside the scalars: settings to compare runs by, sample texts, and pictures of the scheme."""
+
+from typing import Any
+
+import torch
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.loggers import TensorBoardLogger
+from tiktoken import Encoding
+from torch.utils.tensorboard.summary import hparams
+
+from poslab.analysis.pictures import draw
+from poslab.config import SampleConfig
+from poslab.generate import generate
+from poslab.training.console import one_line
+from poslab.training.module import LanguageModel
+from poslab.training.summary import flat_settings
+
+# The scalars that the HPARAMS tab lists beside the settings.
+_METRICS = ("val/best_loss", "val/loss", "val/perplexity", "train/loss", "train/tokens_per_s")
+
+
+class Logger(TensorBoardLogger):
+    """Events straight into the run folder, without the hparams.yaml that Lightning would add to its config.yaml."""
+
+    def save(self) -> None:
+        self.experiment.flush()
+
+
+class Comparison(Callback):
+    """Fills the HPARAMS tab, from the first step on."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, LanguageModel)
+        settings = flat_settings(pl_module.config)
+        experiment, start, self._end = hparams(settings, dict.fromkeys(_METRICS, 0.0))  # type: ignore[no-untyped-call]
+        self._write(trainer, experiment, start)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._write(trainer, self._end)
+
+    def _write(self, trainer: Trainer, *summaries: Any) -> None:
+        if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero:
+            for summary in summaries:
+                trainer.logger.experiment.file_writer.add_summary(summary)
+
+
+class SampleText(Callback):
+    """Lets the model write at every validation; the last text is kept for the end of the run."""
+
+    def __init__(self, config: SampleConfig, tokenizer: Encoding, prompt: list[int], seed: int) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.prompt = prompt
+        self.seed = seed
+        self.text = ""
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, LanguageModel)
+        if not trainer.is_global_zero or not self.config.new_tokens:
+            return
+        tokens = generate(
+            pl_module.model,
+            torch.tensor([self.prompt], device=pl_module.device),
+            self.config.new_tokens,
+            temperature=self.config.temperature,
+            top_k=self.config.top_k,
+            generator=torch.Generator().manual_seed(self.seed),
+        )
+        self.text = self.tokenizer.decode(tokens[0].tolist())
+        pl_module.print("       " + one_line(self.text, indent=8))
+        if isinstance(trainer.logger, TensorBoardLogger):
+            trainer.logger.experiment.add_text("sample", self.text, trainer.global_step)
+
+
+class Pictures(Callback):
+    """Draws what the scheme has learned, at every validation."""
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, LanguageModel)
+        if not isinstance(trainer.logger, TensorBoardLogger) or not trainer.is_global_zero:
+            return
+        model = pl_module.model
+        for name, picture in model.pictures().items():
+            trainer.logger.experiment.add_figure(f"pos/{name}", draw(picture), trainer.global_step)
