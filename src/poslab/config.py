@@ -249,7 +249,8 @@ def _typed(schema: type[Schema], values: Any, group: str) -> Schema:
     if missing:
         raise SettingError(f"{prefix}{missing[0]}", "", f"must be given, {_in_words(hints[missing[0]])}")
     try:
-        return schema(**OmegaConf.to_container(node))
+        typed: Any = OmegaConf.to_container(node)
+        return schema(**typed)
     except SettingError as error:
         raise (error.prefixed(group) if group else error) from None
 
@@ -259,7 +260,7 @@ def _resolved(config: DictConfig, key: str) -> Any:
     try:
         node = config._get_node(key)
         if OmegaConf.is_config(node):
-            return OmegaConf.to_container(node, resolve=True)  # type: ignore[arg-type]
+            return OmegaConf.to_container(node, resolve=True)
         return config[key]
     except OmegaConfBaseException as error:
         raise SettingError(key, "...", str(error).splitlines()[0]) from None

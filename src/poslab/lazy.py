@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 class _LazyModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
-        module = importlib.import_module(self.__name__)
-        vars(self).update(vars(module))  # later look-ups don't come here any more
-        return getattr(module, name)
+        return getattr(importlib.import_module(self.__name__), name)
 
 
 if TYPE_CHECKING:

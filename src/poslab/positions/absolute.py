@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class Absolute(PositionScheme):
     """A learned table; nothing is known beyond its last row."""
 
+    shift_invariant = False
+
     def max_positions(self, shape: ModelShape) -> int:
         return shape.context_length
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from poslab.lazy import torch
 
@@ -123,6 +123,8 @@ class PositionScheme:
 
     # Whether `relative` gives every layer the same terms. It is then asked once per forward pass.
     share_layers: bool = False
+    # Whether only distances count, so that moving all positions by the same amount changes nothing.
+    shift_invariant: ClassVar[bool] = True
 
     def check(self, shape: ModelShape) -> None:
         """Raises SettingError where the settings can't work with this model. Must not use torch."""

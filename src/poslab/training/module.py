@@ -19,7 +19,7 @@ Batch = tuple[Tensor, Tensor]
 
 # Head and loss in one, in pieces of the batch, so that the logits (B T, V), by far the largest tensor of a step, never
 # exist at once. 512 rows at a time were the fastest measured on two cores; the automatic choice is slower than none.
-_LOSS_OPTIONS = LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=None, acc_policy="balanced")
+_LOSS_OPTIONS = LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=None, acc_policy="compact")
 
 
 class LanguageModel(LightningModule):

@@ -131,3 +131,5 @@ def _quieten() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)  # devices found, tips, "max_epochs reached"
     # In-process loading is the fastest here, a window is one slice; data.num_workers is there for who wants more.
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    # Lightning's own use of a torch function.
+    warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
