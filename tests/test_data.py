@@ -1,0 +1,274 @@
+"""Bundled files, windows, splitting, tokenising in pieces, the cache, and no network."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import tiktoken
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import REPOSITORY
+from poslab.config import DataConfig
+from poslab.data import SlidingWindowDataset, corpus
+from poslab.data.corpus import load_corpus
+from poslab.data.files import find_files
+from poslab.data.module import TextDataModule
+from poslab.data.tokenizer import load_tokenizer
+from poslab.errors import SettingError
+
+VERDICT = REPOSITORY / "data" / "the-verdict.txt"
+SHAKESPEARE = REPOSITORY / "data" / "tinyshakespeare.txt"
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> tiktoken.Encoding:
+    return load_tokenizer("gpt2")
+
+
+def test_bundled_files_are_the_originals(reference_cases: dict) -> None:
+    for name, sha256 in reference_cases["files_sha256"].items():
+        assert hashlib.sha256((REPOSITORY / "data" / name).read_bytes()).hexdigest() == sha256, name
+        assert sha256 in (REPOSITORY / "data" / "README.md").read_text(), name
+
+
+def test_reference_windows(reference_cases: dict, gpt2: tiktoken.Encoding) -> None:
+    case = reference_cases["sliding_window"]
+    token_ids = gpt2.encode_ordinary(case["text_start"])
+    dataset = SlidingWindowDataset(token_ids, case["max_length"], case["stride"])
+    windows = [dataset[i] for i in range(case["batch_size"])]
+    inputs = torch.stack([window for window, _ in windows])
+    assert inputs.tolist() == case["inputs"]
+    assert inputs.dtype == torch.int64
+    for i, (_, target) in enumerate(windows):
+        assert target.tolist() == token_ids[4 * i + 1 : 4 * i + 5]
+    embedding = torch.nn.Embedding(case["vocab_size"], case["embedding_dim"])
+    assert list(embedding(inputs).shape) == case["embedded_shape"]
+    assert gpt2.n_vocab == case["vocab_size"]
+
+
+def test_verdict_and_shakespeare_counts(reference_cases: dict, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    case = reference_cases["the_verdict"]
+    loaded = load_corpus(str(VERDICT), gpt2, tmp_path)
+    assert loaded.sha256 == case["sha256"]
+    assert (len(loaded.train), len(loaded.validation)) == (case["train_tokens"], case["validation_tokens"])
+    whole = gpt2.encode_ordinary(VERDICT.read_text())
+    assert (len(whole), len(set(whole))) == (case["gpt2_tokens"], case["distinct_gpt2_tokens"])
+    case = reference_cases["tinyshakespeare"]
+    whole = gpt2.encode_ordinary(SHAKESPEARE.read_text())
+    assert (len(whole), len(set(whole))) == (case["gpt2_tokens"], case["distinct_gpt2_tokens"])
+
+
+@given(length=st.integers(0, 40), max_length=st.integers(1, 12), stride=st.integers(1, 15))
+@settings(max_examples=200, deadline=None)
+def test_windows_by_definition(length: int, max_length: int, stride: int) -> None:
+    token_ids = list(range(100, 100 + length))
+    dataset = SlidingWindowDataset(token_ids, max_length, stride)
+    expected = []
+    start = 0
+    while start + max_length < length:
+        expected.append((token_ids[start : start + max_length], token_ids[start + 1 : start + max_length + 1]))
+        start += stride
+    assert len(dataset) == len(expected)
+    assert [(x.tolist(), y.tolist()) for x, y in dataset] == expected
+    if expected:
+        assert dataset[-1][0].tolist() == expected[-1][0]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_windows_are_int64_whatever_the_tokens_are(dtype: torch.dtype) -> None:
+    window, target = SlidingWindowDataset(torch.arange(20, dtype=dtype), 5, 3)[1]
+    assert window.dtype == target.dtype == torch.int64
+    assert (window.tolist(), target.tolist()) == ([3, 4, 5, 6, 7], [4, 5, 6, 7, 8])
+
+
+def test_windows_store_nothing_but_the_array() -> None:
+    token_ids = torch.zeros(10_000_000, dtype=torch.int32)
+    dataset = SlidingWindowDataset(token_ids, 1024, 1)
+    assert len(dataset) == 10_000_000 - 1024
+    assert dataset.token_ids.data_ptr() == token_ids.data_ptr()
+    assert set(vars(dataset)) == {"token_ids", "max_length", "stride"}
+
+
+@pytest.mark.parametrize(("max_length", "stride"), [(0, 1), (1, 0), (-1, 1)])
+def test_impossible_windows(max_length: int, stride: int) -> None:
+    with pytest.raises(SettingError):
+        SlidingWindowDataset([1, 2, 3], max_length, stride)
+
+
+TRICKY = [
+    "plain words, and punctuation!\n\nNew paragraph...\n",
+    "  leading and trailing   spaces   \n\t\n  x\r\nCRLF\r\n\r\n",
+    "numbers 1234567 and 12 34\nemoji 😀 👨‍👩‍👧 العربية עברית 漢字かな。\n次の行\n",
+    "don't we've I'M they'LL <|endoftext|> _under_score_ a_\nb",
+    "x" * 50 + " " * 30 + "\n" * 7 + "y",
+]
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 50, 1 << 20])
+@pytest.mark.parametrize("text", [*TRICKY, "".join(TRICKY) * 3], ids=lambda text: repr(text[:10]))
+def test_tokenising_in_pieces_changes_nothing(
+    text: str, piece: int, gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "_PIECE", piece)
+    file = tmp_path / "text.txt"
+    file.write_bytes(text.encode())
+    loaded = load_corpus(str(file), gpt2, tmp_path / "cache")
+    split = int(0.9 * len(text))
+    assert loaded.train.tolist() == gpt2.encode_ordinary(text[:split])
+    assert loaded.validation.tolist() == gpt2.encode_ordinary(text[split:])
+
+
+@given(text=st.text(st.sampled_from("ab1 \n\r\t.,'é漢_\u00a0\u0301"), min_size=1, max_size=60), piece=st.integers(1, 9))
+@settings(max_examples=300, deadline=None)
+def test_pieces_of_random_text(text: str, piece: int) -> None:
+    gpt2 = load_tokenizer_once()
+    tokens: list[int] = []
+
+    class Sink:
+        def write(self, data: bytes) -> None:
+            tokens.extend(memoryview(data).cast("i"))
+
+    class Progress:
+        def update(self, count: int) -> None:
+            assert count <= piece
+
+    pieces = (text[i : i + piece] for i in range(0, len(text), piece))
+    corpus._encode(Sink(), pieces, gpt2, Progress())  # type: ignore[arg-type]
+    assert tokens == gpt2.encode_ordinary(text)
+
+
+def load_tokenizer_once(cache: list = []) -> tiktoken.Encoding:  # noqa: B006
+    if not cache:
+        cache.append(load_tokenizer("gpt2"))
+    return cache[0]
+
+
+def test_byte_order_mark_is_dropped_and_line_ends_stay(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    file = tmp_path / "windows.txt"
+    file.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\nthree\r\nfour\r\n")
+    loaded = load_corpus(str(file), gpt2, tmp_path)
+    assert gpt2.decode([*loaded.train.tolist(), *loaded.validation.tolist()]) == "one\r\ntwo\r\nthree\r\nfour\r\n"
+
+
+def test_folders_and_globs_are_joined_by_end_of_text(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "b.txt").write_text("second file\n")
+    (tmp_path / "a.txt").write_text("first file\n")
+    (tmp_path / "deep" / "er" / "c.txt").write_text("third file, which is longer than the others are\n")
+    (tmp_path / "notes.md").write_text("not a text")
+    for path in (tmp_path, tmp_path / "**" / "*.txt"):
+        loaded = load_corpus(str(path), gpt2, tmp_path / "cache")
+        text = gpt2.decode([*loaded.train.tolist(), *loaded.validation.tolist()])
+        assert text == (
+            "first file\n<|endoftext|>second file\n<|endoftext|>third file, which is longer than the others are\n"
+        )
+    assert loaded.train.tolist().count(gpt2.eot_token) == 2
+
+
+def test_second_load_reads_the_cache(gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load_corpus(str(VERDICT), gpt2, tmp_path)
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert len(files) == 2
+    monkeypatch.setattr(corpus, "_tokenize_split", None)
+    again = load_corpus(str(VERDICT), gpt2, tmp_path)
+    assert torch.equal(first.train, again.train)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == files
+
+
+def test_changed_content_is_not_taken_from_the_cache(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    for text in ("one two three four five", "six seven eight nine ten"):
+        file.write_text(text)
+        loaded = load_corpus(str(file), gpt2, tmp_path / "cache")
+        assert gpt2.decode([*loaded.train.tolist(), *loaded.validation.tolist()]) == text
+
+
+def test_an_interrupted_tokenisation_leaves_nothing(
+    gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "_encode", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            load_corpus(str(VERDICT), gpt2, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert len(load_corpus(str(VERDICT), gpt2, tmp_path).train) == 4612
+
+
+BAD_TEXTS = {
+    "empty": (b"", "empty"),
+    "latin1": ("déjà vu".encode("latin1"), "not UTF-8"),
+    "utf16": ("text".encode("utf-16"), "not UTF-8"),
+    "binary": (b"\x00\x01text", "null bytes"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_TEXTS)
+def test_bad_texts_are_refused_and_leave_nothing(kind: str, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    content, problem = BAD_TEXTS[kind]
+    file = tmp_path / "bad.txt"
+    file.write_bytes(content)
+    with pytest.raises(SettingError, match=problem) as refusal:
+        load_corpus(str(file), gpt2, tmp_path / "cache")
+    assert str(file) in str(refusal.value)
+    assert not list((tmp_path / "cache").glob("*"))
+    assert file.read_bytes() == content
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.txt", tmp_path / "*.txt", tmp_path):
+        with pytest.raises(SettingError, match="no "):
+            find_files(str(path))
+
+
+def module_of(path: Path, cache: Path, context_length: int = 256, seed: int = 1, **settings: object) -> TextDataModule:
+    return TextDataModule(DataConfig(str(path), cache_dir=str(cache), **settings), context_length, seed)
+
+
+def test_split_comes_before_windows(tmp_path: Path) -> None:
+    data = module_of(VERDICT, tmp_path, stride=64)
+    assert len(data.train_windows) == len(range(0, 4612 - 256, 64))
+    assert len(data.validation_windows) == 2  # side by side: 534 tokens, starts 0 and 256
+    first, second = (data.validation_windows[i][0] for i in (0, 1))
+    assert torch.equal(data.corpus.validation[:512].long(), torch.cat([first, second]))
+
+
+def test_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
+    def batches(seed: int, noise: int) -> list[torch.Tensor]:
+        torch.manual_seed(noise)
+        data = module_of(VERDICT, tmp_path, seed=seed, stride=64)
+        return [batch[0] for batch in data.train_dataloader()]
+
+    first, same, other = batches(1, noise=0), batches(1, noise=9), batches(2, noise=0)
+    assert all(torch.equal(a, b) for a, b in zip(first, same, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("context_length", [534, 5000])
+def test_text_too_short_for_a_window(context_length: int, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"validation part .* 534 tokens; up to 533 would fit") as refusal:
+        module_of(VERDICT, tmp_path, context_length)
+    assert refusal.value.option == "model.context_length"
+    assert len(module_of(VERDICT, tmp_path, 533).validation_windows) == 1
+
+
+def test_one_token_text(tmp_path: Path) -> None:
+    (tmp_path / "tiny.txt").write_text("a")
+    with pytest.raises(SettingError, match="no context would fit"):
+        module_of(tmp_path / "tiny.txt", tmp_path / "cache", 1)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_gpt2_without_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cache = tmp_path / "tiktoken"
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(cache))
+    tokenizer = load_tokenizer("gpt2")
+    assert tokenizer.decode(tokenizer.encode("Every effort moves you")) == "Every effort moves you"
+    assert tokenizer.eot_token == 50256
+    assert not cache.exists()
+    with pytest.raises(SettingError, match="could not download"):
+        load_tokenizer("cl100k_base")
