@@ -120,6 +120,10 @@ class TrainerConfig:
         at_least(1, num_nodes=self.num_nodes, check_val_every_n_epoch=self.check_val_every_n_epoch)
         at_least(1, log_every_n_steps=self.log_every_n_steps)
         at_least(0, gradient_clip_val=self.gradient_clip_val)
+        for option in ("limit_train_batches", "limit_val_batches", "val_check_interval"):
+            value = getattr(self, option)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
+                raise SettingError(option, value, "must be a whole number of batches, or a share of them such as 0.5")
         if self.max_steps != -1:
             at_least(1, max_steps=self.max_steps)
         if self.max_epochs is None and self.max_steps == -1:

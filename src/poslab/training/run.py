@@ -1,21 +1,23 @@
 """One training run, from a checked configuration to a run folder."""
 
 import logging
+import math
 import sys
 import time
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import OmegaConf
 from pytorch_lightning import Callback, Trainer, seed_everything
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 
 from poslab.config import TrainConfig
 from poslab.data.module import TextDataModule
-from poslab.errors import SettingError
+from poslab.errors import SettingError, UserError
 from poslab.model import GPT
 from poslab.training.console import ProgressBar, ValidationLines, clock, one_line
 from poslab.training.module import LanguageModel, perplexity
@@ -31,7 +33,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     data = TextDataModule(config.data, config.model.context_length, config.settings.seed)
     seed_everything(config.settings.seed, workers=True, verbose=False)
     module = LanguageModel(_make_model(config, data.tokenizer.n_vocab), config)
-    _check_device(config)
+    _check_trainer(config, len(data.train_dataloader()))
     folder = claim_run_folder(config.settings.run_dir, config.pos_name, config.settings.seed)
     OmegaConf.save(OmegaConf.create(config.plain), folder / "config.yaml")
 
@@ -55,7 +57,8 @@ def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
     except (RuntimeError, MemoryError) as error:
         if "memory" not in str(error):
             raise
-        raise SettingError("model", config.plain["model"], "does not fit into memory") from error
+        problem = "the model does not fit into memory; choose smaller sizes under model, or for the scheme's tables"
+        raise UserError(problem) from error
 
 
 def _make_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback], throughput: Throughput) -> Trainer:
@@ -71,25 +74,34 @@ def _make_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback], 
         callbacks.append(EarlyStopping("val/loss", patience=config.settings.early_stopping_patience))
     if sys.stderr.isatty():
         callbacks.append(ProgressBar(throughput))
-    try:
-        return Trainer(
-            **asdict(config.trainer),
-            logger=Logger(folder, name="", version=""),
-            callbacks=callbacks,
-            enable_progress_bar=sys.stderr.isatty(),
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-        )
-    except (ValueError, TypeError, RuntimeError) as error:  # Lightning's own judgement of its settings
-        raise SettingError("trainer", config.plain["trainer"], str(error).splitlines()[0]) from error
+    return Trainer(
+        **asdict(config.trainer),
+        logger=Logger(folder, name="", version=""),
+        callbacks=callbacks,
+        enable_progress_bar=sys.stderr.isatty(),
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
 
 
-def _check_device(config: TrainConfig) -> None:
+def _check_trainer(config: TrainConfig, batches_per_epoch: int) -> None:
+    """Raises SettingError for what this machine or Lightning can't do, before anything is written."""
+    settings = config.trainer
     available = torch.cuda.is_available() or torch.backends.mps.is_available()
-    if config.trainer.accelerator in ("gpu", "cuda", "mps") and not available:
-        raise SettingError(
-            "trainer", config.trainer.accelerator, "torch sees no GPU; valid here: trainer=cpu, trainer=auto"
+    if settings.accelerator in ("gpu", "cuda", "mps") and not available:
+        raise SettingError("trainer", settings.accelerator, "torch sees no GPU; valid here: trainer=cpu, trainer=auto")
+    every = settings.val_check_interval
+    if isinstance(every, int) and every > batches_per_epoch and settings.check_val_every_n_epoch is not None:
+        problem = (
+            f"an epoch has {batches_per_epoch} batches; to count across epochs, trainer.check_val_every_n_epoch=null"
         )
+        raise SettingError("trainer.val_check_interval", every, problem)
+    try:
+        Trainer(**asdict(settings), logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
+        given = {field.name: getattr(settings, field.name) for field in fields(settings)}
+        changed = [f"trainer.{f.name}={given[f.name]}" for f in fields(settings) if given[f.name] != f.default]
+        raise UserError(f"{' '.join(changed)}: {str(error).splitlines()[0]}") from error
 
 
 def _prompt(config: TrainConfig, data: TextDataModule) -> list[int]:
@@ -113,10 +125,12 @@ def _introduce(module: LanguageModel, data: TextDataModule, folder: Path) -> Non
 
 
 def _conclude(summary: dict[str, Any], sample: str, folder: Path) -> None:
-    print(
-        f"\nbest     validation loss {summary['best_val_loss']:.4f}, perplexity "
-        f"{perplexity(summary['best_val_loss']):,.1f}, at step {summary['best_step']} of {summary['steps']}"
-    )
+    best, steps = summary["best_val_loss"], summary["steps"]
+    if math.isfinite(best):
+        at = f"at step {summary['best_step']} of {steps}"
+        print(f"\nbest     validation loss {best:.4f}, perplexity {perplexity(best):,.1f}, {at}")
+    else:
+        print("\nbest     none: no validation gave a finite loss")
     duration, speed = clock(summary["wall_time_s"]), summary["tokens_per_s"]
     print(f"speed    {summary['tokens']:,} tokens in {duration}, {speed:,.0f} tokens/s")
     if sample:

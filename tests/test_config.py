@@ -1,0 +1,151 @@
+"""Bad configuration: one line that names option, value and what is valid, exit code 2, torch not loaded, no files."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import REPOSITORY, SCHEMES, compose_config
+from poslab.config import CONFIGS, TrainerConfig, scheme_settings
+from poslab.errors import SettingError, suggestion
+
+TRAIN = REPOSITORY / "scripts" / "train.py"
+
+# What is typed, and what the one line must contain.
+BAD = [
+    ("pos=t6", "pos=t6: unknown; did you mean t5? valid: absolute, shaw, t5"),
+    ("model=minni", "model=minni: unknown; did you mean mini?"),
+    ("data=verdikt", "did you mean verdict?"),
+    ("trainer=tpu", "trainer=tpu"),
+    ("pos=5", "pos=5"),
+    ("pos=[shaw,t5]", "pos=[shaw,t5]"),
+    ("pos=", "valid: absolute, shaw, t5"),
+    ("po=t5", "po=t5: unknown setting; did you mean pos?"),
+    ("model.context_lenght=64", "did you mean model.context_length"),
+    ("+model.foo=1", "model.foo=1: unknown setting; valid: context_length"),
+    ("pos=shaw +pos.num_buckets=8", "pos.num_buckets=8: unknown setting; valid: max_distance"),
+    ("+pos.x=1", "pos.x=1: unknown setting; there are none here"),
+    ("+foo=1", "foo=1: unknown setting"),
+    ("foo", "foo: not of the form option=value"),
+    ("model.embed_dim=wide", "model.embed_dim=wide: must be a whole number"),
+    ("model.embed_dim=2.5", "model.embed_dim=2.5: must be a whole number"),
+    ("model.num_heads=3", "model.num_heads=3: must divide model.embed_dim=256"),
+    ("model.context_length=0", "model.context_length=0: must be at least 1"),
+    ("model.dropout=1", "model.dropout=1.0: must be below 1"),
+    ("model.dropout=-0.1", "model.dropout=-0.1: must be at least 0"),
+    ("model.attention_backend=flash", "model.attention_backend=flash: unknown"),
+    ("data.stride=0", "data.stride=0: must be at least 1"),
+    ("data.stride=-4", "data.stride=-4: must be at least 1"),
+    ("data.batch_size=0", "data.batch_size=0: must be at least 1"),
+    ("data.batch_size=true", "data.batch_size=true: must be a whole number"),
+    ("data.path=missing.txt", "data.path=missing.txt: no such file, folder or glob match"),
+    ("data=text", "data.path=: must be given, text"),
+    ("data.encoding=gtp2", "data.encoding=gtp2: unknown; did you mean gpt2?"),
+    ("pos=t5 pos.num_buckets=1", "pos.num_buckets=1: must be at least 2"),
+    ("pos=t5 pos.max_distance=16", "pos.max_distance=16: must be above 16, the exact half of 32 buckets"),
+    ("pos=t5 pos.scale=inf", "pos.scale=inf: must be a finite number"),
+    ("pos=shaw pos.max_distance=0", "pos.max_distance=0: must be at least 1"),
+    ("pos=shaw pos.keys=maybe", "pos.keys=maybe: must be true or false"),
+    ("pos=shaw pos.keys=false pos.values=false", "pos.keys=false"),
+    ("pos._target_=nowhere.Scheme", "pos._target_=nowhere.Scheme: can't be imported"),
+    ("pos._target_=pathlib.Path", "pos._target_=pathlib.Path: must be a dataclass derived from"),
+    ("pos._target_=os.sep", "pos._target_=os.sep: must be a dataclass derived from"),
+    ("optim.learning_rate=fast", "optim.learning_rate=fast: must be a number"),
+    ("optim.learning_rate=nan", "optim.learning_rate=nan: must be a finite number"),
+    ("optim.learning_rate=-1", "optim.learning_rate=-1.0: must be at least 0"),
+    ("optim.warmup_share=1.5", "optim.warmup_share=1.5: must be below 1"),
+    ("trainer.precision=fp16", "trainer.precision=fp16: unknown; valid: 32-true"),
+    ("trainer.accelerator=quantum", "trainer.accelerator=quantum: unknown"),
+    ("trainer.max_epochs=null", "trainer.max_epochs=null: set max_epochs or max_steps"),
+    ("trainer.max_epochs=0", "trainer.max_epochs=0: must be at least 1"),
+    ("trainer.max_steps=0", "trainer.max_steps=0: must be at least 1"),
+    ("seed=-1", "seed=-1: must be at least 0"),
+    ("seed=4294967296", "seed=4294967296: must be below 2**32"),
+    ("seed=one", "seed=one: must be a whole number"),
+    ("seed=1,2", "seed=1,2"),
+    ("early_stopping_patience=0", "early_stopping_patience=0: must be at least 1"),
+    ("sample.temperature=-1", "sample.temperature=-1.0: must be at least 0"),
+    ("model=5", "model=5"),
+    ("seed=${nothing}", "nothing"),
+]
+
+# Runs the script with torch made impossible to import, so that a check that needs it fails.
+WITHOUT_TORCH = f"""
+import runpy, sys
+sys.modules["torch"] = None
+sys.argv = [{str(TRAIN)!r}, *sys.argv[1:]]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def run_without_torch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITHOUT_TORCH, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+@pytest.mark.parametrize(("typed", "expected"), BAD, ids=[typed for typed, _ in BAD])
+def test_one_line_before_torch(typed: str, expected: str, tmp_path: Path) -> None:
+    result = run_without_torch(*typed.split(), cwd=tmp_path)
+    assert result.returncode == 2, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith("error: ")
+    assert expected in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_shows_groups_options_and_examples_before_torch(tmp_path: Path) -> None:
+    result = run_without_torch("--help", cwd=tmp_path)
+    assert result.returncode == 0
+    assert result.stderr == ""
+    assert f"pos: {', '.join(SCHEMES)}" in result.stdout
+    for group in CONFIGS.iterdir():
+        if group.is_dir():
+            assert f"{group.name}: " in result.stdout
+    for text in ("context_length: 256", "learning_rate: ", "python scripts/train.py pos=t5"):
+        assert text in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_shows_the_options_that_were_chosen(tmp_path: Path) -> None:
+    assert "num_buckets: 16" in run_without_torch("pos=t5", "pos.num_buckets=16", "--help", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_option_composes(name: str) -> None:
+    groups = {p.name: [o.stem for o in p.glob("*.yaml")] for p in CONFIGS.iterdir() if p.is_dir() and p.name != "pos"}
+    for group, options in groups.items():
+        for option in options:
+            config = compose_config(f"pos={name}", f"{group}={option}", f"data.path={TRAIN}")
+            assert config.pos_name == name
+
+
+def test_text_defaults_to_no_overlap() -> None:
+    assert compose_config("data=text", f"data.path={TRAIN}").data.stride is None
+    assert compose_config("data=verdict").data.stride is not None
+
+
+def test_trainer_settings_are_lightnings_own() -> None:
+    import dataclasses
+    import inspect
+
+    from pytorch_lightning import Trainer
+
+    ours = {field.name for field in dataclasses.fields(TrainerConfig)}
+    assert ours <= set(inspect.signature(Trainer.__init__).parameters)
+
+
+def test_no_scheme_setting_is_missing_in_the_common_keys() -> None:
+    assert {"pos.num_buckets", "pos.max_distance", "pos.keys"} <= set(scheme_settings())
+    assert set(scheme_settings().values()) == {"n/a"}
+
+
+def test_suggestions() -> None:
+    assert suggestion("shw", ["absolute", "shaw"]) == "did you mean shaw? valid: absolute, shaw"
+    assert suggestion("zzz", ["absolute", "shaw"]) == "valid: absolute, shaw"
+
+
+def test_setting_error_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="num_heads=3: must divide"):
+        raise SettingError("num_heads", 3, "must divide 8")
