@@ -74,9 +74,8 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         return f"{group}={name}: unknown; {suggestion(name, error.options)}"
     if match := re.match(r"Could not override '([^']+)'", message):
         option = match[1]
-        return (
-            f"{option}={given.get(option, '...')}: unknown setting; {suggestion(option, _settings_near(option, given))}"
-        )
+        valid = suggestion(option, _settings_near(option, given))
+        return f"{option}={given.get(option, '...')}: unknown setting; {valid}"
     for group, options in _groups().items():  # such as pos=5 or pos=[t5,shaw]
         if given.get(group, options[0]) not in options:
             return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
@@ -95,7 +94,10 @@ def _settings_near(option: str, given: dict[str, str]) -> list[str]:
     defaults = {str(k): v for default in top.defaults if OmegaConf.is_dict(default) for k, v in default.items()}
     group = option.split(".")[0]
     if group in defaults and "." in option:
-        return [f"{group}.{key}" for key in _keys(CONFIGS / group / f"{given.get(group, defaults[group])}.yaml")]
+        yaml = CONFIGS / group / f"{given.get(group)}.yaml"
+        if not yaml.exists():  # a sweep's list of options, or an option from another folder
+            yaml = yaml.with_name(f"{defaults[group]}.yaml")
+        return [f"{group}.{key}" for key in _keys(yaml)]
     return [*_groups(), *(str(key) for key in top if key not in _NOT_SETTINGS)]
 
 
@@ -112,7 +114,7 @@ def _keys(yaml: Path) -> list[str]:
 
 def _print_help(config_name: str) -> None:
     """The template of the config, filled in. (Hydra's own --help lists its groups twice over and takes a second.)"""
-    overrides = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    overrides = [argument for argument in sys.argv[1:] if "=" in argument and not argument.startswith("-")]
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         config = hydra.compose(config_name, overrides, return_hydra_config=True)
     template = Template(config.hydra.help.template)

@@ -11,7 +11,9 @@ def draw(picture: Picture) -> Figure:
     axes = figure.subplots()
     axes.set(title=picture.title, xlabel=picture.x_label, ylabel=picture.y_label)
     if isinstance(picture, Matrix):
-        image = axes.imshow(picture.values.detach().cpu(), cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
+        image = axes.imshow(
+            picture.values.detach().cpu().numpy(), cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest"
+        )
         figure.colorbar(image, ax=axes)
     else:
         _draw_curves(axes, picture)
@@ -21,7 +23,7 @@ def draw(picture: Picture) -> Figure:
 def _draw_curves(axes, picture: Curves) -> None:  # type: ignore[no-untyped-def]
     marker = "o" if len(picture.x) <= 40 else None
     for name, line in picture.lines.items():
-        axes.plot(picture.x, line.detach().cpu(), label=name, marker=marker, markersize=3)
+        axes.plot(picture.x, line.detach().cpu().numpy(), label=name, marker=marker, markersize=3)
     axes.grid(alpha=0.3)
     if len(picture.lines) > 1:
         axes.legend(fontsize="small", ncols=1 + len(picture.lines) // 7)

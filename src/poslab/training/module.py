@@ -49,6 +49,11 @@ class LanguageModel(LightningModule):
         self.log("val/perplexity", perplexity(self.last_val_loss))
         self.log("val/best_loss", self.best_val_loss)
 
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_index: int) -> None:
+        # Lightning validates before it stops on request, but not where max_steps ends within an epoch.
+        if self.global_step == self.trainer.max_steps:
+            self.trainer.should_stop = True
+
     def configure_optimizers(self) -> Any:
         optim = self.config.optim
         # A fused step can't be combined with the loss scaling that 16-bit floats need.

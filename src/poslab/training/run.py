@@ -105,9 +105,12 @@ def _check_trainer(config: TrainConfig, batches_per_epoch: int) -> None:
 
 
 def _prompt(config: TrainConfig, data: TextDataModule) -> list[int]:
-    if config.sample.prompt:
-        return data.tokenizer.encode_ordinary(config.sample.prompt)
-    return data.corpus.validation[:8].tolist()
+    """What the sample texts go on from: the prompt given, or the first words of the validation text."""
+    prompt = config.sample.prompt
+    if not prompt:
+        opening = data.tokenizer.decode(data.corpus.validation[:12].tolist())
+        prompt = opening.partition(" ")[2] or opening  # the split may have cut a word in two
+    return data.tokenizer.encode_ordinary(prompt)
 
 
 def _introduce(module: LanguageModel, data: TextDataModule, folder: Path) -> None:

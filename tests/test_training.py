@@ -1,0 +1,394 @@
+"""Training as a whole, at sizes that take seconds: what a run computes, leaves behind, and refuses."""
+
+import itertools
+import json
+import math
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+from conftest import REPOSITORY, SCHEMES, compose_config, make_scheme
+from poslab import GPT
+from poslab.errors import SettingError, UserError
+from poslab.training import train
+from poslab.training.module import LanguageModel
+from poslab.training.optim import decay_groups, learning_rate_factor
+from poslab.training.run_folder import claim_run_folder
+
+SMOKE = ("experiment=smoke", "trainer=cpu")
+
+
+def run(folder: Path, *overrides: str) -> dict:
+    return train(compose_config(*SMOKE, f"run_dir={folder}", *overrides))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One short run per scheme."""
+    root = tmp_path_factory.mktemp("runs")
+    for name in SCHEMES:
+        run(root / name, f"pos={name}")
+    return {name: root / name for name in SCHEMES}
+
+
+def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_run_folder(name: str, runs: dict[str, Path]) -> None:
+    found = {str(p.relative_to(runs[name])) for p in runs[name].rglob("*") if p.is_file()}
+    events = {path for path in found if path.startswith("events.out.tfevents")}
+    assert found - events == {"config.yaml", "summary.json", "checkpoints/best.ckpt", "checkpoints/last.ckpt"}
+    assert len(events) == 1
+    assert not any(character in path for path in found for character in '<>:"|?*=')
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_summary(name: str, runs: dict[str, Path]) -> None:
+    summary = json.loads((runs[name] / "summary.json").read_text())
+    assert summary["pos"] == name
+    assert summary["seed"] == 1
+    assert summary["steps"] == 6
+    assert summary["epochs"] == 2
+    assert summary["tokens"] == 6 * 2 * 32
+    assert 9 < summary["best_val_loss"] <= summary["last_val_loss"] < 11
+    assert summary["best_val_perplexity"] == pytest.approx(math.exp(summary["best_val_loss"]))
+    assert summary["wall_time_s"] > 0
+    assert summary["tokens_per_s"] > 0
+    assert summary["params_total"] == summary["params_trunk"] + summary["params_scheme"]
+    assert summary["params_trunk"] == 50257 * 32 + 2 * (12 * 32**2 + 13 * 32) + 2 * 32
+    assert summary["data_sha256"] == "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
+    assert summary["versions"]["torch"] == torch.__version__
+    assert summary["attention_backend"] == "reference"
+    assert set(summary) >= {"pos_settings", "last_val_perplexity", "git_commit", "device"}
+
+
+def test_schemes_differ_in_nothing_but_the_scheme(runs: dict[str, Path]) -> None:
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in runs.values()]
+    assert len({s["params_trunk"] for s in summaries}) == 1
+    assert len({s["best_val_loss"] for s in summaries}) == len(SCHEMES)
+    assert len({tuple(s) for s in summaries}) == 1  # the same keys
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_checkpoints_are_plain_and_fit_the_model(name: str, runs: dict[str, Path]) -> None:
+    for file in ("best", "last"):
+        checkpoint = torch.load(runs[name] / "checkpoints" / f"{file}.ckpt", weights_only=True)
+        assert checkpoint["poslab"]["pos"] == name
+        sizes = checkpoint["poslab"]["config"]["model"]
+        model = GPT(make_scheme(name), **sizes)
+        model.load_state_dict({key.removeprefix("model."): v for key, v in checkpoint["state_dict"].items()})
+
+
+def events_of(folder: Path) -> EventAccumulator:
+    accumulator = EventAccumulator(str(folder), size_guidance={"images": 0, "tensors": 0})
+    accumulator.Reload()
+    return accumulator
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_tensorboard_has_curves_text_and_pictures(name: str, runs: dict[str, Path]) -> None:
+    events = events_of(runs[name])
+    every_step = {"train/loss", "train/learning_rate", "train/gradient_norm", "train/tokens_per_s"}
+    every_epoch = {"val/loss", "val/perplexity", "val/best_loss"}
+    assert every_step | every_epoch <= set(events.Tags()["scalars"])
+    assert all(len(events.Scalars(tag)) == 6 for tag in every_step)
+    assert all(len(events.Scalars(tag)) == 2 for tag in every_epoch)
+    assert events.Tags()["images"]
+    assert all(tag.startswith("pos/") for tag in events.Tags()["images"])
+    (sample,) = (events.Tensors(tag) for tag in events.Tags()["tensors"] if tag.startswith("sample"))
+    assert len(sample) == 2
+
+
+def hparams_of(folder: Path) -> dict[str, object]:
+    metadata = events_of(folder).summary_metadata["_hparams_/session_start_info"]
+    start = HParamsPluginData.FromString(metadata.plugin_data.content).session_start_info
+    return {key: getattr(value, value.WhichOneof("kind")) for key, value in start.hparams.items()}
+
+
+def test_hparams_have_one_flat_key_set(runs: dict[str, Path]) -> None:
+    settings = {name: hparams_of(folder) for name, folder in runs.items()}
+    assert len({tuple(sorted(keys)) for keys in settings.values()}) == 1
+    for name, values in settings.items():
+        assert values["pos"] == name
+        assert values["seed"] == 1
+        assert values["model.embed_dim"] == 32
+    assert settings["absolute"]["pos.num_buckets"] == "n/a"
+    assert settings["t5"]["pos.num_buckets"] == 32
+
+
+def test_same_seed_same_bits_and_another_seed_others(runs: dict[str, Path], tmp_path: Path) -> None:
+    for name in SCHEMES:
+        run(tmp_path / name, f"pos={name}")
+        first, second = weights(runs[name]), weights(tmp_path / name)
+        assert all(torch.equal(first[key], second[key]) for key in first)
+        old, new = (json.loads((f / name / "summary.json").read_text()) for f in (runs[name].parent, tmp_path))
+        assert old["last_val_loss"] == new["last_val_loss"]
+        assert [e.value for e in events_of(runs[name]).Scalars("train/loss")] == [
+            e.value for e in events_of(tmp_path / name).Scalars("train/loss")
+        ]
+    other = run(tmp_path / "other", "pos=t5", "seed=2")
+    assert other["last_val_loss"] != json.loads((runs["t5"] / "summary.json").read_text())["last_val_loss"]
+
+
+def test_all_schemes_see_the_same_batches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: dict[str, list[torch.Tensor]] = {}
+    step = LanguageModel.training_step
+
+    def watched(self: LanguageModel, batch: tuple, index: int) -> torch.Tensor:
+        seen.setdefault(self.config.pos_name, []).append(batch[0].clone())
+        return step(self, batch, index)
+
+    monkeypatch.setattr(LanguageModel, "training_step", watched)
+    for name in SCHEMES:
+        run(tmp_path / name, f"pos={name}")
+    first = seen[SCHEMES[0]]
+    assert len(first) == 6
+    for batches in seen.values():
+        assert all(torch.equal(a, b) for a, b in zip(first, batches, strict=True))
+
+
+def test_loss_is_the_cross_entropy_of_the_logits() -> None:
+    config = compose_config(*SMOKE, "pos=t5", "model.dropout=0")
+    model = GPT(config.pos, vocab_size=97, context_length=32, embed_dim=32, num_layers=2, num_heads=2, dropout=0.0)
+    module = LanguageModel(model, config)
+    tokens, targets = torch.randint(0, 97, (2, 40, 32))
+    expected = torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+    loss = module._loss((tokens, targets))
+    assert torch.allclose(loss, expected, rtol=1e-5)
+    wanted = torch.autograd.grad(expected, list(model.parameters()))
+    found = torch.autograd.grad(loss, list(model.parameters()))
+    for a, b in zip(found, wanted, strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+
+
+def test_learning_rate() -> None:
+    factors = [learning_rate_factor(step, 100, warmup_share=0.1, final_share=0.2) for step in range(101)]
+    assert factors[0] == pytest.approx(0.1)
+    assert factors[9] == factors[10] == 1
+    assert factors[55] == pytest.approx(0.6)
+    assert factors[100] == pytest.approx(0.2)
+    assert all(a >= b for a, b in itertools.pairwise(factors[9:]))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_only_the_matrices_of_the_trunk_decay(name: str) -> None:
+    model = GPT(make_scheme(name), vocab_size=97, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
+    decays, others = (group["params"] for group in decay_groups(model, 0.1))
+    names = {id(parameter): key for key, parameter in model.named_parameters()}
+    assert {names[id(p)] for p in others} == {
+        key for key in names.values() if key.endswith("bias") or "norm" in key or key.startswith("position_tables.")
+    }
+    assert len(decays) + len(others) == len(names)
+
+
+def test_gradients_are_clipped(tmp_path: Path) -> None:
+    moved = {}
+    for limit in ("1e-9", "null"):
+        run(tmp_path / limit, f"trainer.gradient_clip_val={limit}", "optim.weight_decay=0", "trainer.max_steps=1")
+        norm = events_of(tmp_path / limit).Scalars("train/gradient_norm")[0].value
+        assert norm > 0.1  # as it was before clipping
+        moved[limit] = weights(tmp_path / limit)["model.final_norm.bias"].abs().max().item()
+    assert moved["null"] > 2 * moved["1e-9"]
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
+def test_other_precisions(precision: str, tmp_path: Path) -> None:
+    summary = run(tmp_path / "run", "pos=shaw", f"trainer.precision={precision}")
+    assert summary["precision"] == precision
+    assert 9 < summary["last_val_loss"] < 11
+
+
+def test_last_step_is_validated_wherever_it_falls(tmp_path: Path) -> None:
+    summary = run(tmp_path / "run", "trainer.max_steps=4", "trainer.max_epochs=100")
+    assert summary["steps"] == 4
+    assert [e.step for e in events_of(tmp_path / "run").Scalars("val/loss")] == [2, 3]  # after steps 3 and 4
+    assert summary["last_val_loss"] < 11
+
+
+def test_early_stopping(tmp_path: Path) -> None:
+    options = ("trainer.max_epochs=20", "early_stopping_patience=2", "optim.learning_rate=0")
+    assert run(tmp_path / "run", *options)["epochs"] == 3
+
+
+def test_run_without_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path / "run", "trainer.limit_val_batches=0")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["best_val_loss"] is None
+    assert "none: no validation" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("no_network")
+def test_trains_without_network(tmp_path: Path) -> None:
+    assert run(tmp_path / "run", f"data.cache_dir={tmp_path / 'cache'}")["steps"] == 6
+
+
+def test_folder_in_use_is_refused_and_left_alone(runs: dict[str, Path]) -> None:
+    folder = runs["t5"]
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    with pytest.raises(SettingError, match="is not empty"):
+        run(folder)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(SettingError, match="can't be written"):
+            run(folder)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_names_never_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda pattern: "20260102-030405")
+    folders = [claim_run_folder(None, "my:scheme/α", 3) for _ in range(3)]
+    assert [folder.name for folder in folders] == [
+        "my_scheme__-seed3-20260102-030405",
+        "my_scheme__-seed3-20260102-030405-2",
+        "my_scheme__-seed3-20260102-030405-3",
+    ]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_gpu_without_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="trainer=gpu: torch sees no GPU"):
+        train(compose_config("trainer=gpu", f"run_dir={tmp_path / 'run'}"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "override", ["trainer.devices=0", "trainer.strategy=foo", "trainer.val_check_interval=1000", "trainer.profiler=foo"]
+)
+def test_settings_that_lightning_refuses(override: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        run(tmp_path / "run", override)
+    assert override in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_too_long_a_context_says_what_would_fit(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="up to 533 would fit"):
+        run(tmp_path / "run", "model.context_length=600")
+    assert not (tmp_path / "run").exists()
+
+
+OUTSIDE = '''
+"""ALiBi (Press et al. 2022), as somebody else would add it: a bias that falls with distance, nothing learned."""
+
+from dataclasses import dataclass
+
+import torch
+
+from poslab.positions import PositionScheme, RelativeTerms
+
+
+@dataclass(frozen=True)
+class Slopes(PositionScheme):
+    steepest: float = 0.5
+    num_heads: int = 2
+    share_layers = True
+
+    def relative(self, tables, layer, lowest, highest, causal):
+        slopes = torch.tensor([self.steepest ** (h + 1) for h in range(self.num_heads)])
+        distances = torch.arange(lowest, highest + 1)
+        return RelativeTerms(lowest, highest, bias=-slopes[:, None] * distances.abs())
+'''
+
+
+def run_script(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(REPOSITORY / "scripts" / "train.py"), *arguments, *SMOKE]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def test_scheme_from_outside_by_its_class(tmp_path: Path) -> None:
+    (tmp_path / "outside.py").write_text(OUTSIDE)
+    result = run_script("pos._target_=outside.Slopes", "+pos.steepest=0.25", "run_dir=run", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["pos"], summary["pos_settings"]) == ("slopes", {"steepest": 0.25})
+    assert summary["params_scheme"] == 0
+    assert summary["steps"] == 6
+    refused = run_script("pos._target_=outside.Slopes", "+pos.steepest=steep", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr == "error: pos.steepest=steep: must be a number\n"
+
+
+def test_scheme_from_outside_by_its_yaml(tmp_path: Path) -> None:
+    (tmp_path / "outside.py").write_text(OUTSIDE)
+    (tmp_path / "mine" / "pos").mkdir(parents=True)
+    (tmp_path / "mine" / "pos" / "gentle.yaml").write_text("_target_: outside.Slopes\nsteepest: 0.1\nnum_heads: 2\n")
+    result = run_script("--config-dir", "mine", "pos=gentle", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("gentle-seed1-")
+    assert json.loads((folder / "summary.json").read_text())["pos"] == "gentle"
+
+
+def test_console(tmp_path: Path) -> None:
+    """Plain lines where there is no terminal; nothing on stderr but what concerns the user."""
+    result = run_script("pos=t5", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("warning: pos.num_buckets=32, pos.max_distance=128: a context of 32 never trains")
+    assert "\r" not in result.stdout
+    for text in ("scheme   t5 (", "epoch ", "best     validation loss", "sample   ", "tensorboard --logdir runs"):
+        assert text in result.stdout
+
+
+def test_context_that_trains_everything_gets_no_warning(tmp_path: Path) -> None:
+    assert run_script("pos=shaw", "pos.max_distance=8", cwd=tmp_path).stderr == ""
+
+
+def test_sweep(tmp_path: Path) -> None:
+    result = run_script("-m", "pos=absolute,t5", "seed=1,2", "pos.num_buckets=8", cwd=tmp_path)
+    assert result.returncode == 2  # num_buckets is t5's alone
+    result = run_script("-m", "pos=absolute,shaw", "seed=1,2", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    names = sorted(folder.name.rsplit("-", 2)[0] for folder in (tmp_path / "runs").glob("[!.]*"))
+    assert names == ["absolute-seed1", "absolute-seed2", "shaw-seed1", "shaw-seed2"]
+
+
+@pytest.mark.slow
+def test_two_processes(tmp_path: Path) -> None:
+    """Lightning's distributed training writes one run."""
+    result = run_script("pos=t5", "trainer.devices=2", "trainer.strategy=ddp", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert json.loads((folder / "summary.json").read_text())["tokens"] == 6 * 2 * 2 * 32
+
+
+@pytest.mark.slow
+def test_200_megabytes_train_in_one_gigabyte(tmp_path: Path) -> None:
+    shakespeare = (REPOSITORY / "data" / "tinyshakespeare.txt").read_text()
+    with (tmp_path / "large.txt").open("w") as file:
+        for number in range(180):
+            file.write(f"Part {number}\n{shakespeare}")
+    assert (tmp_path / "large.txt").stat().st_size > 200_000_000
+    measured = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+from conftest import compose_config
+from poslab.training import train
+import matplotlib.figure, torch.utils.tensorboard
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+train(compose_config("experiment=smoke", "trainer=cpu", "data=text", *sys.argv[2:]))
+print("grown by", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    written = {}
+    for name in ("first", "second"):
+        command = [sys.executable, "-c", measured, str(REPOSITORY / "tests"), "data.path=large.txt"]
+        command += ["data.cache_dir=cache", f"run_dir={name}", "trainer.limit_val_batches=5"]
+        result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+        assert int(result.stdout.rsplit("grown by", 1)[1]) < 1_000_000  # KiB
+        written[name] = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()}
+        assert ("tokenising" in result.stdout) == (name == "first")
+    assert len(written["first"]) == 2
+    assert written["first"] == written["second"]
