@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from conftest import REPOSITORY, SCHEMES, compose_config
-from poslab.config import CONFIGS, TrainerConfig, scheme_settings
+from poslab.config import CONFIGS, TrainerConfig, parse_scheme, scheme_settings
 from poslab.errors import SettingError, suggestion
+from poslab.positions import PositionScheme
 
 TRAIN = REPOSITORY / "scripts" / "train.py"
 
@@ -49,8 +50,8 @@ BAD = [
     ("pos=shaw pos.keys=maybe", "pos.keys=maybe: must be true or false"),
     ("pos=shaw pos.keys=false pos.values=false", "pos.keys=false"),
     ("pos._target_=nowhere.Scheme", "pos._target_=nowhere.Scheme: can't be imported"),
-    ("pos._target_=pathlib.Path", "pos._target_=pathlib.Path: must be a dataclass derived from"),
-    ("pos._target_=os.sep", "pos._target_=os.sep: must be a dataclass derived from"),
+    ("pos._target_=pathlib.Path", "pos._target_=pathlib.Path: must be a class derived from"),
+    ("pos._target_=os.sep", "pos._target_=os.sep: must be a class derived from"),
     ("optim.learning_rate=fast", "optim.learning_rate=fast: must be a number"),
     ("optim.learning_rate=nan", "optim.learning_rate=nan: must be a finite number"),
     ("optim.learning_rate=-1", "optim.learning_rate=-1.0: must be at least 0"),
@@ -134,6 +135,19 @@ def test_trainer_settings_are_lightnings_own() -> None:
 
     ours = {field.name for field in dataclasses.fields(TrainerConfig)}
     assert ours <= set(inspect.signature(Trainer.__init__).parameters)
+
+
+def test_schemes_need_not_be_dataclasses() -> None:
+    class Plain(PositionScheme):
+        def __init__(self, slope: float = 1.0) -> None:
+            self.slope = slope
+
+    target = f"{__name__}.Plain"
+    globals()["Plain"] = Plain
+    assert parse_scheme({"_target_": target}).slope == 1.0
+    assert parse_scheme({"_target_": target, "slope": 2.0}).slope == 2.0
+    with pytest.raises(SettingError, match="slop"):
+        parse_scheme({"_target_": target, "slop": 2.0})
 
 
 def test_no_scheme_setting_is_missing_in_the_common_keys() -> None:

@@ -214,13 +214,14 @@ def parse_scheme(values: Any) -> PositionScheme:
         scheme = getattr(importlib.import_module(module), name)
     except Exception as error:  # whatever the import of somebody's file raises
         raise SettingError("pos._target_", target, f"can't be imported: {error}".splitlines()[0]) from error
-    if not (
-        isinstance(scheme, type)
-        and issubclass(scheme, PositionScheme)
-        and (dataclasses.is_dataclass(scheme) or not settings)
-    ):
-        raise SettingError("pos._target_", target, "must be a dataclass derived from poslab.positions.PositionScheme")
-    return _typed(scheme, settings, "pos")
+    if not (isinstance(scheme, type) and issubclass(scheme, PositionScheme)):
+        raise SettingError("pos._target_", target, "must be a class derived from poslab.positions.PositionScheme")
+    if dataclasses.is_dataclass(scheme):
+        return _typed(scheme, settings, "pos")
+    try:
+        return scheme(**settings)
+    except (TypeError, ValueError) as error:
+        raise SettingError("pos", settings, f"{target} refuses: {error}") from error
 
 
 def scheme_settings() -> dict[str, Any]:

@@ -69,7 +69,7 @@ def _make_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback], 
         checkpoints, "best", monitor="val/loss", save_weights_only=True, enable_version_counter=False
     )
     last = ModelCheckpoint(checkpoints, "last", enable_version_counter=False)
-    callbacks += [best, last]
+    callbacks += [last] if config.trainer.limit_val_batches == 0 else [best, last]  # no validation, no best
     if config.settings.early_stopping_patience is not None:
         callbacks.append(EarlyStopping("val/loss", patience=config.settings.early_stopping_patience))
     if sys.stderr.isatty():
