@@ -211,12 +211,13 @@ def parse_scheme(values: Any) -> PositionScheme:
     target = settings.pop("_target_", None)
     try:
         module, _, name = str(target).rpartition(".")
-        scheme = getattr(importlib.import_module(module), name)
+        scheme: Any = getattr(importlib.import_module(module), name)
     except Exception as error:  # whatever the import of somebody's file raises
         raise SettingError("pos._target_", target, f"can't be imported: {error}".splitlines()[0]) from error
+    has_types = dataclasses.is_dataclass(scheme)
     if not (isinstance(scheme, type) and issubclass(scheme, PositionScheme)):
         raise SettingError("pos._target_", target, "must be a class derived from poslab.positions.PositionScheme")
-    if dataclasses.is_dataclass(scheme):
+    if has_types:
         return _typed(scheme, settings, "pos")
     try:
         return scheme(**settings)

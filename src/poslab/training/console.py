@@ -1,17 +1,53 @@
 """What a run says on the screen: a line per validation, and a progress bar where there is a terminal."""
 
+import math
 import shutil
+import sys
+import textwrap
 import time
+from pathlib import Path
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
 from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm
 
+from poslab.data.module import TextDataModule
 from poslab.training.module import LanguageModel, perplexity
 from poslab.training.throughput import Throughput
 
 _COLUMNS = "{:>6} {:>8} {:>11} {:>11} {:>11} {:>9} {:>7}"
+
+
+def introduce(module: LanguageModel, data: TextDataModule, folder: Path) -> None:
+    """What is about to be trained; on stderr, what the user should know of the scheme's settings."""
+    config, counts = module.config, module.model.parameter_counts()
+    for warning in config.pos.warnings(config.model.shape):
+        print(f"warning: {warning}", file=sys.stderr)
+    settings = ", ".join(f"{k}={v}" for k, v in config.plain["pos"].items() if k != "_target_")
+    print(f"scheme   {config.pos_name}{f' ({settings})' if settings else ''}, seed {config.settings.seed}")
+    print(f"model    {counts['total']:,} parameters, {counts['scheme']:,} of them for position")
+    print(
+        f"data     {data.corpus.name}, {len(data.corpus.train):,} training and "
+        f"{len(data.corpus.validation):,} validation tokens"
+    )
+    print(f"run      {folder}\n")
+
+
+def conclude(summary: dict[str, Any], sample: str, folder: Path) -> None:
+    """What came out, and where to look next."""
+    best, steps = summary["best_val_loss"], summary["steps"]
+    if math.isfinite(best):
+        at = f"at step {summary['best_step']} of {steps}"
+        print(f"\nbest     validation loss {best:.4f}, perplexity {perplexity(best):,.1f}, {at}")
+    else:
+        print("\nbest     none: no validation gave a finite loss")
+    duration, speed = clock(summary["wall_time_s"]), summary["tokens_per_s"]
+    print(f"speed    {summary['tokens']:,} tokens in {duration}, {speed:,.0f} tokens/s")
+    if sample:
+        print(textwrap.fill(sample, _width(), initial_indent="sample   ", subsequent_indent=" " * 9))
+    print(f"run      {folder}")
+    print(f"compare  tensorboard --logdir {folder.parent}")
 
 
 class ValidationLines(Callback):
@@ -81,6 +117,10 @@ def clock(seconds: float) -> str:
 
 def one_line(text: str, indent: int) -> str:
     """The text on one line of the terminal."""
-    text = " ".join(text.split())
-    width = max(40, shutil.get_terminal_size().columns - indent)
+    text, width = " ".join(text.split()), _width() - indent
     return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def _width() -> int:
+    """Columns of the terminal, kept within what reads well."""
+    return min(120, max(60, shutil.get_terminal_size().columns))

@@ -1,0 +1,60 @@
+"""Lightning's Trainer for a run: its settings checked, its callbacks chosen."""
+
+import sys
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import torch
+from lightning_fabric.utilities.exceptions import MisconfigurationException
+from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
+
+from poslab.config import TrainConfig
+from poslab.errors import SettingError, UserError
+from poslab.training.console import ProgressBar, ValidationLines
+from poslab.training.tensorboard import Comparison, Logger, Pictures, SampleText
+from poslab.training.throughput import Throughput
+
+
+def make_trainer(config: TrainConfig, folder: Path, throughput: Throughput, sample: SampleText) -> Trainer:
+    """A Trainer that writes into `folder`, with everything that runs beside the training."""
+    callbacks: list[Callback] = [throughput, ValidationLines(throughput), sample, Comparison(), Pictures()]
+    # The best weights to use, and the last of everything to go on from.
+    checkpoints = folder / "checkpoints"
+    best = ModelCheckpoint(
+        checkpoints, "best", monitor="val/loss", save_weights_only=True, enable_version_counter=False
+    )
+    last = ModelCheckpoint(checkpoints, "last", enable_version_counter=False)
+    callbacks += [last] if config.trainer.limit_val_batches == 0 else [best, last]  # no validation, no best
+    if config.settings.early_stopping_patience is not None:
+        callbacks.append(EarlyStopping("val/loss", patience=config.settings.early_stopping_patience))
+    if sys.stderr.isatty():
+        callbacks.append(ProgressBar(throughput))
+    return Trainer(
+        **asdict(config.trainer),
+        logger=Logger(folder, name="", version=""),
+        callbacks=callbacks,
+        enable_progress_bar=sys.stderr.isatty(),
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+
+
+def check_trainer(config: TrainConfig, batches_per_epoch: int) -> None:
+    """Raises SettingError for what this machine or Lightning can't do, before anything is written."""
+    settings = config.trainer
+    available = torch.cuda.is_available() or torch.backends.mps.is_available()
+    if settings.accelerator in ("gpu", "cuda", "mps") and not available:
+        raise SettingError("trainer", settings.accelerator, "torch sees no GPU; valid here: trainer=cpu, trainer=auto")
+    every = settings.val_check_interval
+    if isinstance(every, int) and every > batches_per_epoch and settings.check_val_every_n_epoch is not None:
+        problem = (
+            f"an epoch has {batches_per_epoch} batches; to count across epochs, trainer.check_val_every_n_epoch=null"
+        )
+        raise SettingError("trainer.val_check_interval", every, problem)
+    try:
+        Trainer(**asdict(settings), logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
+        given = {field.name: getattr(settings, field.name) for field in fields(settings)}
+        changed = [f"trainer.{f.name}={given[f.name]}" for f in fields(settings) if given[f.name] != f.default]
+        raise UserError(f"{' '.join(changed)}: {str(error).splitlines()[0]}") from error
