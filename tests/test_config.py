@@ -15,13 +15,13 @@ TRAIN = REPOSITORY / "scripts" / "train.py"
 
 # What is typed, and what the one line must contain.
 BAD = [
-    ("pos=t6", "pos=t6: unknown; did you mean t5? valid: absolute, shaw, t5"),
+    ("pos=t6", f"pos=t6: unknown; did you mean t5? valid: {', '.join(SCHEMES)}"),
     ("model=minni", "model=minni: unknown; did you mean mini?"),
     ("data=verdikt", "did you mean verdict?"),
     ("trainer=tpu", "trainer=tpu"),
     ("pos=5", "pos=5"),
     ("pos=[shaw,t5]", "pos=[shaw,t5]"),
-    ("pos=", "valid: absolute, shaw, t5"),
+    ("pos=", f"valid: {', '.join(SCHEMES)}"),
     ("po=t5", "po=t5: unknown setting; did you mean pos?"),
     ("model.context_lenght=64", "did you mean model.context_length"),
     ("+model.foo=1", "model.foo=1: unknown setting; valid: context_length"),

@@ -19,7 +19,7 @@ def test_reference_indices(reference_cases: dict) -> None:
     shape = ModelShape(context_length=8, embed_dim=case["num_units"], num_layers=1, num_heads=1, causal=False)
     tables = scheme.tables(shape)
     assert tables["keys"].shape == (1, case["table_rows"], case["num_units"])
-    terms = scheme.relative(tables, 0, -2, 2, False)
+    terms = scheme.relative(tables, shape, 0, range(-2, 3))
     indices = terms.row_indices(case["query_length"], case["key_length"], offset=0)
     assert indices.tolist() == case["indices"]
     assert list(terms.keys[indices].shape) == case["looked_up_shape"]
@@ -57,7 +57,7 @@ def test_attention_equals_the_paper(causal: bool, switches: dict) -> None:
             expected[0, h, i] = sum(
                 a * (v[0, h, j] + looked_up("values", h, i - j)) for a, j in zip(alpha, seen, strict=True)
             )
-    terms = scheme.relative(tables, layer, 0 if causal else 1 - length, length - 1, causal)
+    terms = scheme.relative(tables, shape, layer, range(0 if causal else 1 - length, length))
     assert torch.allclose(attend(q, k, v, terms, causal=causal), expected, atol=1e-12)
 
 

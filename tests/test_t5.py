@@ -105,7 +105,7 @@ def test_bias_shape_and_orientation(reference_cases: dict) -> None:
     scheme = T5()
     tables = scheme.tables(shape)
     query_length, key_length = case["query_length"], case["key_length"]
-    terms = scheme.relative(tables, 0, 0, query_length - 1, True)
+    terms = scheme.relative(tables, shape, 0, range(query_length))
     bias = terms.dense_bias(query_length, key_length)
     assert list(bias.shape) == case["shape"]
     for head in range(case["num_heads"]):
@@ -118,7 +118,7 @@ def test_last_query_stands_at_the_last_key() -> None:
     shape = ModelShape(context_length=32, embed_dim=64, num_layers=2, num_heads=4)
     scheme = T5(scale=0.5)
     tables = scheme.tables(shape)
-    bias = scheme.relative(tables, 0, 0, 19, True).dense_bias(query_length=3, key_length=20)
+    bias = scheme.relative(tables, shape, 0, range(20)).dense_bias(query_length=3, key_length=20)
     assert bias.shape == (1, 4, 3, 20)
     assert torch.equal(bias[0, :, -1, -1], 0.5 * tables["bias"][0])
     assert torch.equal(bias[0, :, 0, 0], 0.5 * tables["bias"][t5_bucket(-17, False, 32, 128)])
@@ -127,8 +127,9 @@ def test_last_query_stands_at_the_last_key() -> None:
 def test_memory_before_the_first_query_is_nearer_than_the_clip() -> None:
     """Beyond max_distance nothing changes, and up to it every distance has the bucket of the paper."""
     scheme = T5(num_buckets=8, max_distance=20)
-    tables = scheme.tables(ModelShape(context_length=64, embed_dim=8, num_layers=1, num_heads=2))
-    bias = scheme.relative(tables, 0, 0, 99, True).dense_bias(1, 100)[0, :, 0]
+    shape = ModelShape(context_length=64, embed_dim=8, num_layers=1, num_heads=2)
+    tables = scheme.tables(shape)
+    bias = scheme.relative(tables, shape, 0, range(100)).dense_bias(1, 100)[0, :, 0]
     for distance in range(100):
         expected = tables["bias"][t5_bucket(-distance, False, 8, 20)]
         assert torch.equal(bias[:, 99 - distance], expected), distance
@@ -153,7 +154,7 @@ def test_attention_equals_the_paper(causal: bool, share_layers: bool) -> None:
                     + 0.7 * own[buckets, h]
                 )
                 expected[:, h, i] = torch.einsum("bj,bjd->bd", scores.softmax(-1), v[:, h, : last + 1])
-        terms = scheme.relative({"bias": table}, layer, 0 if causal else -23, 23, causal)
+        terms = scheme.relative({"bias": table}, shape, layer, range(0 if causal else -23, 24))
         assert torch.allclose(attend(q, k, v, terms, causal=causal), expected, atol=1e-12)
         by_loops = attention_by_loops(q, k, v, terms, causal=causal, offset=0, scale=6**-0.5)
         assert torch.allclose(by_loops, expected, atol=1e-12)

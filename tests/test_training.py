@@ -280,27 +280,8 @@ def test_too_long_a_context_says_what_would_fit(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-OUTSIDE = '''
-"""ALiBi (Press et al. 2022), as somebody else would add it: a bias that falls with distance, nothing learned."""
-
-from dataclasses import dataclass
-
-import torch
-
-from poslab.positions import PositionScheme, RelativeTerms
-
-
-@dataclass(frozen=True)
-class Slopes(PositionScheme):
-    steepest: float = 0.5
-    num_heads: int = 2
-    share_layers = True
-
-    def relative(self, tables, layer, lowest, highest, causal):
-        slopes = torch.tensor([self.steepest ** (h + 1) for h in range(self.num_heads)])
-        distances = torch.arange(lowest, highest + 1)
-        return RelativeTerms(lowest, highest, bias=-slopes[:, None] * distances.abs())
-'''
+# What the README shows as a complete scheme.
+ALIBI = (REPOSITORY / "README.md").read_text().split("```python\n")[1].split("```")[0]
 
 
 def run_script(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -309,27 +290,27 @@ def run_script(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_scheme_from_outside_by_its_class(tmp_path: Path) -> None:
-    (tmp_path / "outside.py").write_text(OUTSIDE)
-    result = run_script("pos._target_=outside.Slopes", "+pos.steepest=0.25", "run_dir=run", cwd=tmp_path)
+    (tmp_path / "outside.py").write_text(ALIBI)
+    result = run_script("pos._target_=outside.ALiBi", "+pos.steepest=0.5", "run_dir=run", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert (summary["pos"], summary["pos_settings"]) == ("slopes", {"steepest": 0.25})
+    assert (summary["pos"], summary["pos_settings"]) == ("alibi", {"steepest": 0.5})
     assert summary["params_scheme"] == 0
     assert summary["steps"] == 6
-    refused = run_script("pos._target_=outside.Slopes", "+pos.steepest=steep", cwd=tmp_path)
+    refused = run_script("pos._target_=outside.ALiBi", "+pos.steepest=steep", cwd=tmp_path)
     assert refused.returncode == 2
     assert refused.stderr == "error: pos.steepest=steep: must be a number\n"
 
 
 def test_scheme_from_outside_by_its_yaml(tmp_path: Path) -> None:
-    (tmp_path / "outside.py").write_text(OUTSIDE)
+    (tmp_path / "outside.py").write_text(ALIBI)
     (tmp_path / "mine" / "pos").mkdir(parents=True)
-    (tmp_path / "mine" / "pos" / "gentle.yaml").write_text("_target_: outside.Slopes\nsteepest: 0.1\nnum_heads: 2\n")
-    result = run_script("--config-dir", "mine", "pos=gentle", cwd=tmp_path)
+    (tmp_path / "mine" / "pos" / "slopes.yaml").write_text("_target_: outside.ALiBi\nsteepest: 0.5\n")
+    result = run_script("--config-dir", "mine", "pos=slopes", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     (folder,) = (tmp_path / "runs").iterdir()
-    assert folder.name.startswith("gentle-seed1-")
-    assert json.loads((folder / "summary.json").read_text())["pos"] == "gentle"
+    assert folder.name.startswith("slopes-seed1-")
+    assert json.loads((folder / "summary.json").read_text())["pos"] == "slopes"
 
 
 def test_console(tmp_path: Path) -> None:

@@ -75,9 +75,18 @@ class GPT(nn.Module):
         rotate = partial(self.pos.rotate, tables, positions=positions)
         x = self.token_embedding(tokens)  # (B, T, D)
         x = self.dropout(self.pos.embed(tables, x, positions))
-        for block, terms in zip(self.blocks, self._relative_terms(tables, length), strict=True):
+        for block, terms in zip(self.blocks, self.relative_terms(length), strict=True):
             x = block(x, rotate, terms)
         return self.final_norm(x)
+
+    def relative_terms(self, length: int) -> list[RelativeTerms | None]:
+        """What each layer knows of the distances within `length` tokens; made once where the layers share it."""
+        tables = self._tables()
+        distances = range(0 if self.shape.causal else 1 - length, length)
+        layers = 1 if self.pos.share_layers else self.shape.num_layers
+        terms = [self.pos.relative(tables, self.shape, layer, distances) for layer in range(layers)]
+        device = self.token_embedding.weight.device  # a scheme that learns nothing need not know it
+        return [own and own.to(device) for own in terms] * (self.shape.num_layers // layers)
 
     def parameter_counts(self) -> dict[str, int]:
         """Parameters in total, of the position scheme, and of the trunk, which is all the rest."""
@@ -95,18 +104,11 @@ class GPT(nn.Module):
         assert isinstance(attention, Attention)
         if attention.backend != "auto":
             return attention.backend
-        terms = self._relative_terms(self._tables(), self.shape.context_length)[0]
+        terms = self.relative_terms(self.shape.context_length)[0]
         return choose_backend(terms, dropout_p=attention.dropout_p, on_cpu=device.type == "cpu")
 
     def _tables(self) -> dict[str, nn.Parameter]:
         return dict(self.position_tables.named_parameters())
-
-    def _relative_terms(self, tables: dict[str, nn.Parameter], length: int) -> list[RelativeTerms | None]:
-        """One per layer; made once where the layers share them."""
-        lowest, highest = (0 if self.shape.causal else 1 - length), length - 1
-        layers = 1 if self.pos.share_layers else self.shape.num_layers
-        terms = [self.pos.relative(tables, layer, lowest, highest, self.shape.causal) for layer in range(layers)]
-        return terms * (self.shape.num_layers // layers)
 
     def _initialise(self) -> None:
         """GPT-2: normal with std 0.02, biases zero; what adds to the residual stream is scaled by 1 / sqrt(2 L)."""

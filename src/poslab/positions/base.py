@@ -66,6 +66,11 @@ class RelativeTerms:
                 found = table.shape[row_axis]
                 raise ValueError(f"{name} has {found} rows, but distances {self.lowest} to {self.highest} need {rows}")
 
+    def to(self, device: torch.device) -> RelativeTerms:
+        """The same terms with their tables on `device`."""
+        tables = (None if t is None else t.to(device) for t in (self.bias, self.keys, self.values))
+        return RelativeTerms(self.lowest, self.highest, *tables)
+
     def row_indices(self, query_length: int, key_length: int, offset: int | None = None) -> Tensor:
         """(Tq, Tk) int64: the table row of each pair.
 
@@ -149,8 +154,8 @@ class PositionScheme:
         """x (B, H, T, Dh) queries or keys, positions (T,) -> (B, H, T, Dh)."""
         return x
 
-    def relative(self, tables: Tables, layer: int, lowest: int, highest: int, causal: bool) -> RelativeTerms | None:
-        """What `layer` knows of distances; those that occur are lowest..highest (lowest is 0 if causal)."""
+    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
+        """What `layer` knows of distances; `distances` are those that occur, from 0 on if the model is causal."""
         return None
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:

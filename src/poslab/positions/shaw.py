@@ -54,9 +54,9 @@ class Shaw(PositionScheme):
         names = [name for name, on in (("keys", self.keys), ("values", self.values)) if on]
         return {name: _xavier(*axes, rows, shape.head_dim) for name in names}  # ([L], [H], R, Dh)
 
-    def relative(self, tables: Tables, layer: int, lowest: int, highest: int, causal: bool) -> RelativeTerms:
+    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
         own = {name: table if self.share_layers else table[layer] for name, table in tables.items()}  # ([H], R, Dh)
-        return RelativeTerms(0 if causal else -self.max_distance, self.max_distance, **own)
+        return RelativeTerms(0 if shape.causal else -self.max_distance, self.max_distance, **own)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         distances = list(range(0 if shape.causal else -self.max_distance, self.max_distance + 1))

@@ -76,7 +76,7 @@ class T5(PositionScheme):
             raise SettingError("max_distance", self.max_distance, problem)
 
     def warnings(self, shape: ModelShape) -> list[str]:
-        reached = set(self._buckets(shape.distances[0], shape.distances[-1], shape.causal).tolist())
+        reached = set(self._buckets(shape.distances, shape).tolist())
         # When bidirectional, the second half is for keys after the query, and none of them is at distance 0.
         empty = set() if shape.causal else {self.num_buckets // 2}
         unreached = sorted(set(range(self.num_buckets)) - reached - empty)
@@ -92,11 +92,11 @@ class T5(PositionScheme):
         std = shape.embed_dim**-0.5  # as in T5's own code
         return {"bias": torch.randn(*layers, self.num_buckets, shape.num_heads) * std}
 
-    def relative(self, tables: Tables, layer: int, lowest: int, highest: int, causal: bool) -> RelativeTerms:
+    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
         table = tables["bias"] if self.share_layers else tables["bias"][layer]  # (num_buckets, H)
         # Beyond max_distance the bucket stays the same, so a longer table would only repeat its ends.
-        lowest, highest = (max(-self.max_distance, min(d, self.max_distance)) for d in (lowest, highest))
-        buckets = self._buckets(lowest, highest, causal).to(table.device)
+        lowest, highest = (max(-self.max_distance, min(d, self.max_distance)) for d in (distances[0], distances[-1]))
+        buckets = self._buckets(range(lowest, highest + 1), shape).to(table.device)
         bias = torch.nn.functional.embedding(buckets, table).T * self.scale  # (R, H) -> (H, R)
         return RelativeTerms(lowest, highest, bias=bias)
 
@@ -104,18 +104,21 @@ class T5(PositionScheme):
         distances = [d for d in shape.distances if abs(d) <= self.max_distance]
         pictures: dict[str, Picture] = {}
         for layer in range(1 if self.share_layers else shape.num_layers):
-            terms = self.relative(tables, layer, distances[0], distances[-1], shape.causal)
+            terms = self.relative(tables, shape, layer, range(distances[0], distances[-1] + 1))
             assert terms.bias is not None
             name = "bias" if self.share_layers else f"bias_layer_{layer}"
             lines = {f"head {h}": line for h, line in enumerate(terms.bias.float())}
             pictures[name] = Curves("Learned bias by distance", "distance", "bias", distances, lines)
         return pictures
 
-    def _buckets(self, lowest: int, highest: int, causal: bool) -> Tensor:
-        """(R,): the bucket of each distance query - key from lowest to highest."""
-        distance = torch.arange(lowest, highest + 1)
+    def _buckets(self, distances: range, shape: ModelShape) -> Tensor:
+        """(R,): the bucket of each distance query - key."""
+        key_minus_query = -torch.arange(distances.start, distances.stop)
         return relative_position_bucket(
-            -distance, bidirectional=not causal, num_buckets=self.num_buckets, max_distance=self.max_distance
+            key_minus_query,
+            bidirectional=not shape.causal,
+            num_buckets=self.num_buckets,
+            max_distance=self.max_distance,
         )
 
 

@@ -1,0 +1,40 @@
+"""What the README shows works as shown."""
+
+import re
+
+import pytest
+import torch
+
+from conftest import REPOSITORY
+from poslab.positions import ModelShape
+
+README = (REPOSITORY / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_python_examples() -> None:
+    names: dict = {}
+    exec(BLOCKS[1], names)
+    assert names["logits"].shape == (8, 64, 1000)
+    assert names["bias"].shape == (1, 4, 14, 20)
+    assert names["out"].shape == (1, 4, 32, 16)
+
+
+def test_alibi_is_alibi(tmp_path: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slopes 1/4, 1/16, 1/64, 1/256 for four heads, as in the paper."""
+    (tmp_path / "alibi_of_the_readme.py").write_text(BLOCKS[0])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from alibi_of_the_readme import ALiBi
+
+    bias = ALiBi().relative({}, ModelShape(10, 8, 1, num_heads=4), 0, range(10)).dense_bias(10, 10)[0]
+    expected = -torch.tensor([1 / 4, 1 / 16, 1 / 64, 1 / 256])
+    assert torch.allclose(bias[:, 9, 8], expected)
+    assert torch.allclose(bias[:, 9, 0], 9 * expected)
+
+
+def test_links_and_pictures_exist() -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", README):
+        assert (REPOSITORY / target).exists(), target
+    for path in re.findall(r"`((?:src|tests|configs|scripts|data)/[\w./-]+)`", README):
+        if "alibi" not in path and ".cache" not in path:
+            assert (REPOSITORY / path).exists(), path
