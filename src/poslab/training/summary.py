@@ -17,6 +17,8 @@ from poslab.data.module import TextDataModule
 from poslab.training.module import LanguageModel, perplexity
 from poslab.training.throughput import Throughput
 
+# Settings that change where a run is, not what comes out.
+_NO_MATTER = {"pos._target_", "run_dir", "data.cache_dir", "data.num_workers", "experiment"}
 _PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
 
 
@@ -71,9 +73,10 @@ def flat_settings(config: TrainConfig) -> dict[str, Any]:
     flat = {"pos": config.pos_name} | scheme_settings()
     for group, values in config.plain.items():
         if isinstance(values, dict):
-            flat |= {f"{group}.{key}": value for key, value in values.items() if key != "_target_"}
+            flat |= {f"{group}.{key}": value for key, value in values.items()}
         else:
             flat[group] = values
+    flat = {key: value for key, value in flat.items() if key not in _NO_MATTER}
     return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in flat.items()}
 
 

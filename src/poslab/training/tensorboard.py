@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.loggers import TensorBoardLogger
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tiktoken import Encoding
 from torch.utils.tensorboard.summary import hparams
 
@@ -33,6 +34,7 @@ class Comparison(Callback):
         assert isinstance(pl_module, LanguageModel)
         settings = flat_settings(pl_module.config)
         experiment, start, self._end = hparams(settings, dict.fromkeys(_METRICS, 0.0))  # type: ignore[no-untyped-call]
+        _show_first(experiment, ("pos", "seed"))
         self._write(trainer, experiment, start)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -42,6 +44,15 @@ class Comparison(Callback):
         if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero:
             for summary in summaries:
                 trainer.logger.experiment.file_writer.add_summary(summary)
+
+
+def _show_first(experiment: Any, names: tuple[str, ...]) -> None:
+    """TensorBoard shows columns that are said to differ before all others, which it puts in alphabetical order."""
+    (content,) = experiment.value
+    data = HParamsPluginData.FromString(content.metadata.plugin_data.content)
+    for info in data.experiment.hparam_infos:
+        info.differs = info.name in names
+    content.metadata.plugin_data.content = data.SerializeToString()
 
 
 class SampleText(Callback):
