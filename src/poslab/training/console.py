@@ -97,6 +97,10 @@ class ProgressBar(TQDMProgressBar):
         bar.leave = False
         return bar
 
+    def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
+        super().on_train_epoch_start(trainer)
+        self.train_progress_bar.set_description(f"epoch {trainer.current_epoch + 1}")  # counted as in the lines
+
     def init_validation_tqdm(self) -> Tqdm:
         return Tqdm(disable=True)
 

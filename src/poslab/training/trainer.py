@@ -19,6 +19,9 @@ from poslab.training.throughput import Throughput
 def make_trainer(config: TrainConfig, folder: Path, throughput: Throughput, sample: SampleText) -> Trainer:
     """A Trainer that writes into `folder`, with everything that runs beside the training."""
     callbacks: list[Callback] = [throughput, ValidationLines(throughput), sample, Comparison(), Pictures()]
+    on_terminal = sys.stdout.isatty()
+    if on_terminal:
+        callbacks.insert(1, ProgressBar(throughput))  # ahead of those that print, which it lets through
     # The best weights to use, and the last of everything to go on from.
     checkpoints = folder / "checkpoints"
     best = ModelCheckpoint(
@@ -28,13 +31,11 @@ def make_trainer(config: TrainConfig, folder: Path, throughput: Throughput, samp
     callbacks += [last] if config.trainer.limit_val_batches == 0 else [best, last]  # no validation, no best
     if config.settings.early_stopping_patience is not None:
         callbacks.append(EarlyStopping("val/loss", patience=config.settings.early_stopping_patience))
-    if sys.stderr.isatty():
-        callbacks.append(ProgressBar(throughput))
     return Trainer(
         **asdict(config.trainer),
         logger=Logger(folder, name="", version=""),
         callbacks=callbacks,
-        enable_progress_bar=sys.stderr.isatty(),
+        enable_progress_bar=on_terminal,
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
