@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oracles import attention_by_loops
+from poslab import config
 from poslab.attention import BACKENDS, attend, choose_backend
 from poslab.errors import SettingError
 from poslab.positions import RelativeTerms
@@ -171,6 +172,10 @@ def test_choice_of_backend() -> None:
     assert choose_backend(None, dropout_p=0.1, on_cpu=True) == "reference"
     assert choose_backend(None, dropout_p=0.1, on_cpu=False) == "sdpa"
     assert choose_backend(bias, dropout_p=0.0, on_cpu=True) == "reference"
+
+
+def test_config_knows_the_backends() -> None:
+    assert config.BACKENDS == BACKENDS
 
 
 def test_unusable_backends_are_refused() -> None:

@@ -2,12 +2,15 @@
 
 import hashlib
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import regex
 import tiktoken
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiktoken_ext import openai_public
 
 from conftest import REPOSITORY
 from poslab.config import DataConfig
@@ -17,6 +20,14 @@ from poslab.data.files import find_files
 from poslab.data.module import TextDataModule
 from poslab.data.tokenizer import load_tokenizer
 from poslab.errors import SettingError
+
+
+def tiktoken_patterns() -> list[str]:
+    """The pattern of every encoding that tiktoken has, taken from its own definitions without their vocabularies."""
+    nothing = mock.Mock(return_value={})
+    with mock.patch.multiple(openai_public, load_tiktoken_bpe=nothing, data_gym_to_mergeable_bpe_ranks=nothing):
+        return sorted({make()["pat_str"] for make in openai_public.ENCODING_CONSTRUCTORS.values()})
+
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"
 SHAKESPEARE = REPOSITORY / "data" / "tinyshakespeare.txt"
@@ -137,6 +148,27 @@ def test_pieces_of_random_text(text: str, piece: int) -> None:
     pieces = (text[i : i + piece] for i in range(0, len(text), piece))
     corpus._encode(Sink(), pieces, gpt2, Progress())  # type: ignore[arg-type]
     assert tokens == gpt2.encode_ordinary(text)
+
+
+@pytest.mark.parametrize("line", ["これは文です。\n", "foo(bar);\n", "“Yes!”\n", "a\r\n"])
+def test_no_line_is_too_odd_to_cut_after(line: str) -> None:
+    """Otherwise a long text would be tokenised in one piece, in memory."""
+    text = line * 1000
+    assert corpus._last_safe_cut(text, since=0) > len(text) - 3 * len(line)
+
+
+@given(
+    text=st.text(st.sampled_from("ab1 \n\r\t.,'(;/。é漢字_\u00a0“"), min_size=1, max_size=60),
+    encoding=st.sampled_from(tiktoken_patterns()),
+)
+@settings(max_examples=400, deadline=None)
+def test_cuts_are_word_boundaries_of_every_encoding(text: str, encoding: str) -> None:
+    """The patterns alone: vocabularies other than gpt2's are not here."""
+    whole = regex.findall(encoding, text)
+    starts = {sum(map(len, whole[:i])) for i in range(len(whole) + 1)}
+    for cut in (match.end() for match in corpus._SAFE_CUT.finditer(text)):
+        assert cut in starts
+        assert [*regex.findall(encoding, text[:cut]), *regex.findall(encoding, text[cut:])] == whole
 
 
 def load_tokenizer_once(cache: list = []) -> tiktoken.Encoding:  # noqa: B006

@@ -101,7 +101,7 @@ def test_tensorboard_has_curves_text_and_pictures(name: str, runs: dict[str, Pat
     assert every_step | every_epoch <= set(events.Tags()["scalars"])
     assert all(len(events.Scalars(tag)) == 6 for tag in every_step)
     assert all(len(events.Scalars(tag)) == 2 for tag in every_epoch)
-    assert events.Tags()["images"]
+    assert bool(events.Tags()["images"]) == bool(GPT(make_scheme(name), vocab_size=9).pictures())
     assert all(tag.startswith("pos/") for tag in events.Tags()["images"])
     (sample,) = (events.Tensors(tag) for tag in events.Tags()["tensors"] if tag.startswith("sample"))
     assert len(sample) == 2
@@ -274,6 +274,40 @@ def test_settings_that_lightning_refuses(override: str, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("trainer.limit_val_batches=0.1", "trainer.limit_val_batches=0.1: leaves none of 9 batches"),
+        ("trainer.limit_train_batches=0.01", "trainer.limit_train_batches=0.01: leaves none of"),
+        ("trainer.val_check_interval=4", "trainer.val_check_interval=4: an epoch has 3 batches"),
+        ("trainer.max_time=soon", "trainer.max_time=soon: "),
+        ("model.attention_backend=sdpa", "model.attention_backend=sdpa: can't compute relative keys"),
+    ],
+)
+def test_settings_that_this_run_refuses(override: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        run(tmp_path / "run", "pos=shaw", override)
+    assert problem in str(refusal.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_divergence_is_no_crash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = run(tmp_path / "run", "optim.learning_rate=1e30", "trainer.gradient_clip_val=null")
+    assert not math.isfinite(summary["last_val_loss"])
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["last_val_loss"] is None
+    assert "none: no validation gave a finite loss" in capsys.readouterr().out
+
+
+def test_config_yaml_holds_the_settings_nobody_gave(tmp_path: Path) -> None:
+    from omegaconf import OmegaConf
+
+    run(tmp_path / "run", "pos._target_=poslab.positions.t5.T5", "trainer.max_steps='2'")
+    written = OmegaConf.to_container(OmegaConf.load(tmp_path / "run" / "config.yaml"))
+    assert written["pos"]["num_buckets"] == 32
+    assert written["trainer"]["max_steps"] == 2
+    assert hparams_of(tmp_path / "run")["pos.num_buckets"] == 32
+
+
 def test_too_long_a_context_says_what_would_fit(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="up to 533 would fit"):
         run(tmp_path / "run", "model.context_length=600")
@@ -324,6 +358,13 @@ def test_console(tmp_path: Path) -> None:
         assert text in result.stdout
 
 
+def test_terminal_without_the_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    result = run_script('sample.prompt="caf\u00e9 \u6f22\u5b57"', cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "caf? ??" in result.stdout
+
+
 def test_context_that_trains_everything_gets_no_warning(tmp_path: Path) -> None:
     assert run_script("pos=shaw", "pos.max_distance=8", cwd=tmp_path).stderr == ""
 
@@ -366,7 +407,7 @@ print("grown by", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     written = {}
     for name in ("first", "second"):
         command = [sys.executable, "-c", measured, str(REPOSITORY / "tests"), "data.path=large.txt"]
-        command += ["data.cache_dir=cache", f"run_dir={name}", "trainer.limit_val_batches=5"]
+        command += ["data.cache_dir=cache", f"run_dir={name}", "data.stride=1", "trainer.limit_val_batches=5"]
         result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
         assert int(result.stdout.rsplit("grown by", 1)[1]) < 1_000_000  # KiB
         written[name] = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()}

@@ -1,5 +1,6 @@
 """What all scripts share: Hydra composes, and whatever the user can put right is said in one line, exit code 2."""
 
+import io
 import os
 import re
 import sys
@@ -26,6 +27,9 @@ def run_script(task: Callable[[DictConfig], None], config_name: str) -> None:
     # Hydra's own reporting prints advice about tracebacks; with this it leaves errors to us.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     sys.path.append(os.getcwd())  # pos._target_=my_file.MyScheme finds my_file.py where the command is given
+    for stream in (sys.stdout, sys.stderr):  # a model may write characters that the terminal doesn't have
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     composed = False
 
     @wraps(task)
@@ -76,7 +80,8 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         option = match[1]
         valid = suggestion(option, _settings_near(option, given))
         return f"{option}={given.get(option, '...')}: unknown setting; {valid}"
-    for group, options in _groups().items():  # such as pos=5 or pos=[t5,shaw]
+    bad_option = "Config group override" in message or "choices." in message  # such as pos=5 or pos=[t5,shaw]
+    for group, options in _groups().items() if bad_option else ():
         if given.get(group, options[0]) not in options:
             return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
     return " ".join(line.strip() for line in message.splitlines() if line.strip())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -22,6 +22,7 @@ from poslab.errors import SettingError, at_least, one_of, suggestion
 from poslab.positions import ModelShape, PositionScheme
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+BACKENDS = ("auto", "reference", "sdpa")  # of poslab.attention.attend
 PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64")
 
 # ${bundled:the-verdict.txt} in a yaml: a file of data/, wherever the command is started from.
@@ -43,7 +44,7 @@ class ModelConfig:
         at_least(1, context_length=self.context_length, embed_dim=self.embed_dim)
         at_least(1, num_layers=self.num_layers, num_heads=self.num_heads)
         _below_one(dropout=self.dropout)
-        one_of(("auto", "reference", "sdpa"), attention_backend=self.attention_backend)
+        one_of(BACKENDS, attention_backend=self.attention_backend)
         if self.embed_dim % self.num_heads:
             raise SettingError("num_heads", self.num_heads, f"must divide model.embed_dim={self.embed_dim}")
 
@@ -67,6 +68,8 @@ class DataConfig:
         at_least(1, batch_size=self.batch_size, stride=self.stride)
         at_least(0, num_workers=self.num_workers)
         check_encoding(self.encoding)
+        if not self.path:
+            raise SettingError("path", "", "must name a file, a folder or a glob")
         find_files(self.path)
 
 
@@ -124,8 +127,15 @@ class TrainerConfig:
             value = getattr(self, option)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
                 raise SettingError(option, value, "must be a whole number of batches, or a share of them such as 0.5")
+            if value == 0 and option != "limit_val_batches":
+                raise SettingError(option, value, "must be above 0")
+            if isinstance(value, float) and value > 1:
+                raise SettingError(option, value, "is a share, at most 1.0; a number of batches has no decimal point")
         if self.max_steps != -1:
             at_least(1, max_steps=self.max_steps)
+        every = self.check_val_every_n_epoch
+        if every is not None and self.max_epochs is not None and every > self.max_epochs:
+            raise SettingError("check_val_every_n_epoch", every, f"must be at most max_epochs={self.max_epochs}")
         if self.max_epochs is None and self.max_steps == -1:
             raise SettingError("max_epochs", None, "set max_epochs or max_steps, or training would never end")
 
@@ -161,7 +171,7 @@ class Settings:
 
 @dataclass
 class TrainConfig:
-    """Everything a training run is made of. `plain` is the same as nested dicts, as written to config.yaml."""
+    """Everything a training run is made of."""
 
     pos: PositionScheme
     pos_name: str
@@ -171,7 +181,18 @@ class TrainConfig:
     trainer: TrainerConfig
     sample: SampleConfig
     settings: Settings
-    plain: dict[str, Any] = field(repr=False)
+
+    @property
+    def pos_settings(self) -> dict[str, Any]:
+        """The scheme's settings, its defaults included."""
+        return dataclasses.asdict(self.pos) if dataclasses.is_dataclass(self.pos) else dict(vars(self.pos))
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The same as nested dicts of plain values, in the shape of the yaml files."""
+        target = f"{type(self.pos).__module__}.{type(self.pos).__qualname__}"
+        groups = {name: dataclasses.asdict(getattr(self, name)) for name in _GROUPS}
+        return {"pos": {"_target_": target} | self.pos_settings, **groups, **dataclasses.asdict(self.settings)}
 
 
 _GROUPS: dict[str, type] = {
@@ -196,13 +217,11 @@ def parse(config: DictConfig, pos_name: str | None = None) -> TrainConfig:
         scheme.check(parsed["model"].shape)
     except SettingError as error:
         raise error.prefixed("pos") from None
-    return TrainConfig(
-        pos=scheme,
-        pos_name=pos_name or type(scheme).__name__.lower(),
-        settings=_typed(Settings, rest, ""),
-        plain=plain,
-        **parsed,
-    )
+    settings = _typed(Settings, rest, "")
+    if settings.early_stopping_patience is not None and parsed["trainer"].limit_val_batches == 0:
+        patience = settings.early_stopping_patience
+        raise SettingError("early_stopping_patience", patience, "needs validation, but trainer.limit_val_batches=0")
+    return TrainConfig(scheme, pos_name or type(scheme).__name__.lower(), settings=settings, **parsed)
 
 
 def parse_scheme(values: Any) -> PositionScheme:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from poslab.attention import attend, choose_backend
+from poslab.attention import attend, check_backend, choose_backend
 from poslab.errors import SettingError, at_least
 from poslab.positions import ModelShape, Picture, PositionScheme, RelativeTerms
 
@@ -59,6 +59,7 @@ class GPT(nn.Module):
         self.position_tables = nn.Module()
         for name, table in tables.items():
             self.position_tables.register_parameter(name, nn.Parameter(table))
+        check_backend(attention_backend, self.relative_terms(1)[0])
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, T) -> logits (B, T, V). Raises UserError for a T that the scheme can't take."""

@@ -37,19 +37,24 @@ def attend(
         backend = choose_backend(terms, dropout_p=dropout_p, on_cpu=q.device.type == "cpu")
     if backend == "reference":
         return reference_attention(q, k, v, terms, causal=causal, offset=offset, scale=scale, dropout_p=dropout_p)
-    one_of(BACKENDS, backend=backend)
-    if terms is not None and (terms.keys is not None or terms.values is not None):
-        raise SettingError("backend", backend, "can't compute relative keys or values; valid: auto, reference")
+    check_backend(backend, terms)
     mask, is_causal = _sdpa_mask(q, k, terms, causal, offset)
     return F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale=scale)
+
+
+def check_backend(backend: str, terms: RelativeTerms | None) -> None:
+    """Raises SettingError for a backend that is unknown or can't compute these terms."""
+    one_of(BACKENDS, backend=backend)
+    if backend == "sdpa" and terms is not None and (terms.keys is not None or terms.values is not None):
+        raise SettingError("backend", backend, "can't compute relative keys or values; valid: auto, reference")
 
 
 def choose_backend(terms: RelativeTerms | None, *, dropout_p: float, on_cpu: bool) -> str:
     """What "auto" means.
 
-    scaled_dot_product_attention has a fast kernel only where there are no terms; a learned bias sends it through a
-    dense path that is no faster than the reference. On a CPU neither has a fast kernel with dropout, and the reference
-    then draws the same mask for every scheme, so that schemes are compared under equal dropout.
+    scaled_dot_product_attention trains with a fast kernel only where there are no terms; the gradient of a learned bias
+    sends it through a dense path that is no faster than the reference. On a CPU neither has a fast kernel with dropout,
+    and the reference then draws the same mask for every scheme, so that schemes are compared under equal dropout.
     """
     if terms is not None or (dropout_p > 0 and on_cpu):
         return "reference"

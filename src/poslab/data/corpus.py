@@ -8,7 +8,6 @@ import hashlib
 import os
 import re
 import sys
-import tempfile
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,9 +27,10 @@ _PIECE = 1 << 20  # characters read at a time
 _TOKEN_BYTES = 4  # int32
 _LAYOUT = "1"  # part of every cache key; another number wherever the same text would give other files
 
-# Between these two characters every tiktoken pattern starts a new word, so tokenising the text before and after such a
-# place separately gives the same tokens as tokenising it whole. (After punctuation or white space it may not.)
-_SAFE_CUT = re.compile(r"[^\W_](?=[ \n])")
+# Where every tiktoken pattern starts a new word, so that tokenising the text before and after separately gives the same
+# tokens as tokenising it whole: between a letter or digit and a space or line end, and after a single line end (unless
+# a slash follows, which o200k_base takes along). Elsewhere around punctuation and white space it may not.
+_SAFE_CUT = re.compile(r"[^\W_](?=[ \r\n])|(?<=\S)\n(?=[^\s/])")
 
 
 @dataclass(frozen=True)
@@ -114,14 +114,17 @@ def _write_tokens(target: Path, pieces: Iterator[str], tokenizer: tiktoken.Encod
     """Tokenises the pieces into a file of int32, which appears under its name only once it is complete."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=target.name, delete=False) as unfinished:
-            try:
-                _encode(unfinished, pieces, tokenizer, progress)
-            except BaseException:
-                unfinished.close()
-                os.unlink(unfinished.name)
-                raise
-        os.replace(unfinished.name, target)
+        unfinished = target.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            with unfinished.open("wb") as opened:
+                _encode(opened, pieces, tokenizer, progress)
+            os.replace(unfinished, target)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+    except PermissionError as error:
+        if not target.exists():  # Windows: another run has just put it there, and reads it
+            raise UserError(f"data.cache_dir={target.parent}: can't be written; name another") from error
     except OSError as error:
         raise UserError(f"data.cache_dir={target.parent}: can't be written: {error.strerror}; name another") from error
 

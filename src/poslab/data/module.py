@@ -1,11 +1,12 @@
 """The Lightning data module: which windows are trained on, which validate, and in which order they come."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from poslab.config import DataConfig
 from poslab.data.corpus import Corpus, load_corpus
@@ -15,6 +16,23 @@ from poslab.data.windows import SlidingWindowDataset
 from poslab.errors import SettingError
 
 Batches = DataLoader[tuple[Tensor, Tensor]]
+
+
+class Shuffled(Sampler[int]):
+    """All indices in random order, as torch's RandomSampler draws them, but without making a list of them all: with
+    millions of windows that list would be larger than the text."""
+
+    def __init__(self, count: int, generator: torch.Generator) -> None:
+        self.count = count
+        self.generator = generator
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[int]:
+        order = torch.randperm(self.count, generator=self.generator)
+        for start in range(0, self.count, 1 << 16):
+            yield from order[start : start + (1 << 16)].tolist()
 
 
 class TextDataModule(LightningDataModule):
@@ -43,7 +61,7 @@ class TextDataModule(LightningDataModule):
         return DataLoader(
             self.train_windows,
             self.config.batch_size,
-            shuffle=True,
+            sampler=Shuffled(len(self.train_windows), self.order),
             generator=self.order,
             num_workers=self.config.num_workers,
             persistent_workers=self.config.num_workers > 0,

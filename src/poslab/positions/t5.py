@@ -124,6 +124,7 @@ class T5(PositionScheme):
 
 def _as_ranges(numbers: list[int]) -> str:
     """[1, 2, 3, 7] -> "1-3, 7"."""
-    starts = [n for n in numbers if n - 1 not in numbers]
-    ends = [n for n in numbers if n + 1 not in numbers]
+    known = set(numbers)
+    starts = [n for n in numbers if n - 1 not in known]
+    ends = [n for n in numbers if n + 1 not in known]
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))

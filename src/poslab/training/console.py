@@ -24,7 +24,7 @@ def introduce(module: LanguageModel, data: TextDataModule, folder: Path) -> None
     config, counts = module.config, module.model.parameter_counts()
     for warning in config.pos.warnings(config.model.shape):
         print(f"warning: {warning}", file=sys.stderr)
-    settings = ", ".join(f"{k}={v}" for k, v in config.plain["pos"].items() if k != "_target_")
+    settings = ", ".join(f"{k}={v}" for k, v in config.pos_settings.items())
     print(f"scheme   {config.pos_name}{f' ({settings})' if settings else ''}, seed {config.settings.seed}")
     print(f"model    {counts['total']:,} parameters, {counts['scheme']:,} of them for position")
     print(

@@ -11,7 +11,7 @@ from pytorch_lightning import seed_everything
 
 from poslab.config import TrainConfig
 from poslab.data.module import TextDataModule
-from poslab.errors import UserError
+from poslab.errors import SettingError, UserError
 from poslab.model import GPT
 from poslab.training.console import conclude, introduce
 from poslab.training.module import LanguageModel
@@ -19,16 +19,17 @@ from poslab.training.run_folder import claim_run_folder
 from poslab.training.summary import summarise, write_summary
 from poslab.training.tensorboard import SampleText
 from poslab.training.throughput import Throughput
-from poslab.training.trainer import check_trainer, make_trainer
+from poslab.training.trainer import check_batches, check_trainer, make_trainer
 
 
 def train(config: TrainConfig) -> dict[str, Any]:
     """Trains, and returns what summary.json says. Raises UserError for whatever the user can put right."""
     _quieten()
+    check_trainer(config.trainer)
     data = TextDataModule(config.data, config.model.context_length, config.settings.seed)
     seed_everything(config.settings.seed, workers=True, verbose=False)
     module = LanguageModel(_make_model(config, data.tokenizer.n_vocab), config)
-    check_trainer(config, len(data.train_dataloader()))
+    check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
     folder = claim_run_folder(config.settings.run_dir, config.pos_name, config.settings.seed)
     throughput = Throughput()
     sample = SampleText(config.sample, data.tokenizer, _prompt(config, data), config.settings.seed)
@@ -48,6 +49,8 @@ def train(config: TrainConfig) -> dict[str, Any]:
 def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
     try:
         return GPT(config.pos, vocab_size=vocab_size, **asdict(config.model))
+    except SettingError as error:
+        raise error.prefixed("model") from None
     except (RuntimeError, MemoryError) as error:
         if "memory" not in str(error):
             raise

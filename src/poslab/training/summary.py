@@ -30,7 +30,7 @@ def summarise(
     counts = module.model.parameter_counts()
     return {
         "pos": config.pos_name,
-        "pos_settings": {key: value for key, value in config.plain["pos"].items() if key != "_target_"},
+        "pos_settings": config.pos_settings,
         "pos_target": config.plain["pos"]["_target_"],
         "seed": config.settings.seed,
         "best_val_loss": module.best_val_loss,
@@ -69,14 +69,20 @@ def write_summary(folder: Path, summary: dict[str, Any]) -> None:
 
 
 def flat_settings(config: TrainConfig) -> dict[str, Any]:
-    """The settings as one level of scalars, with the same keys for every scheme: TensorBoard compares no others."""
-    flat = {"pos": config.pos_name} | scheme_settings()
+    """The settings as one level of scalars, with the same keys for every scheme: TensorBoard compares no others.
+
+    What a scheme from outside configs/pos has of its own stands together under "pos.other".
+    """
+    known = scheme_settings()
+    flat: dict[str, Any] = {"pos": config.pos_name} | known
     for group, values in config.plain.items():
         if isinstance(values, dict):
             flat |= {f"{group}.{key}": value for key, value in values.items()}
         else:
             flat[group] = values
-    flat = {key: value for key, value in flat.items() if key not in _NO_MATTER}
+    other = [key for key in flat if key.startswith("pos.") and key not in known and key != "pos._target_"]
+    flat["pos.other"] = ", ".join(f"{key.removeprefix('pos.')}={flat[key]}" for key in other) or "n/a"
+    flat = {key: value for key, value in flat.items() if key not in {*other, *_NO_MATTER}}
     return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in flat.items()}
 
 

@@ -1,5 +1,6 @@
 """What TensorBoard gets beside the scalars: settings to compare runs by, sample texts, and pictures of the scheme."""
 
+import math
 from typing import Any
 
 import torch
@@ -67,7 +68,8 @@ class SampleText(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
-        if not trainer.is_global_zero or not self.config.new_tokens:
+        # A model whose loss is not finite has nothing to say.
+        if not trainer.is_global_zero or not self.config.new_tokens or not math.isfinite(pl_module.last_val_loss):
             return
         tokens = generate(
             pl_module.model,

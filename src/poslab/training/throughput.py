@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 
@@ -24,6 +25,8 @@ class Throughput(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        if pl_module.device.type == "cuda":  # which computes while Python is already here
+            torch.cuda.synchronize(pl_module.device)
         seconds = time.perf_counter() - self._started
         tokens = batch[0].numel() * trainer.world_size
         self.seconds += seconds

@@ -3,13 +3,14 @@
 import sys
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 
-from poslab.config import TrainConfig
+from poslab.config import TrainConfig, TrainerConfig
 from poslab.errors import SettingError, UserError
 from poslab.training.console import ProgressBar, ValidationLines
 from poslab.training.tensorboard import Comparison, Logger, Pictures, SampleText
@@ -41,21 +42,40 @@ def make_trainer(config: TrainConfig, folder: Path, throughput: Throughput, samp
     )
 
 
-def check_trainer(config: TrainConfig, batches_per_epoch: int) -> None:
-    """Raises SettingError for what this machine or Lightning can't do, before anything is written."""
-    settings = config.trainer
+def check_trainer(settings: TrainerConfig) -> None:
+    """Raises SettingError for what this machine or Lightning can't do, naming the one setting that is to blame."""
     available = torch.cuda.is_available() or torch.backends.mps.is_available()
     if settings.accelerator in ("gpu", "cuda", "mps") and not available:
         raise SettingError("trainer", settings.accelerator, "torch sees no GPU; valid here: trainer=cpu, trainer=auto")
-    every = settings.val_check_interval
-    if isinstance(every, int) and every > batches_per_epoch and settings.check_val_every_n_epoch is not None:
-        problem = (
-            f"an epoch has {batches_per_epoch} batches; to count across epochs, trainer.check_val_every_n_epoch=null"
-        )
-        raise SettingError("trainer.val_check_interval", every, problem)
+    given = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    changed = {f.name: given[f.name] for f in fields(settings) if given[f.name] != f.default}
+    for name, value in changed.items():
+        _try(f"trainer.{name}={value}", {"accelerator": settings.accelerator, "max_steps": 1, name: value})
+    _try(" ".join(f"trainer.{name}={value}" for name, value in changed.items()), given)
+
+
+def _try(typed: str, settings: dict[str, Any]) -> None:
     try:
-        Trainer(**asdict(settings), logger=False, enable_checkpointing=False, enable_progress_bar=False)
+        Trainer(**settings, logger=False, enable_checkpointing=False, enable_progress_bar=False)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
-        given = {field.name: getattr(settings, field.name) for field in fields(settings)}
-        changed = [f"trainer.{f.name}={given[f.name]}" for f in fields(settings) if given[f.name] != f.default]
-        raise UserError(f"{' '.join(changed)}: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{typed}: {str(error).splitlines()[0]}") from error
+
+
+def check_batches(settings: TrainerConfig, train_batches: int, validation_batches: int) -> None:
+    """Raises SettingError for limits that leave no batch, or no validation within an epoch."""
+    for side, batches in (("train", train_batches), ("val", validation_batches)):
+        limit = getattr(settings, f"limit_{side}_batches")
+        if limit != 0 and _limited(batches, limit) == 0:
+            raise SettingError(f"trainer.limit_{side}_batches", limit, f"leaves none of {batches} batches")
+    train_batches = _limited(train_batches, settings.limit_train_batches)
+    every = settings.val_check_interval
+    if isinstance(every, int) and every > train_batches and settings.check_val_every_n_epoch is not None:
+        problem = f"an epoch has {train_batches} batches; to count across epochs, trainer.check_val_every_n_epoch=null"
+        raise SettingError("trainer.val_check_interval", every, problem)
+
+
+def _limited(batches: int, limit: float | None) -> int:
+    """How many batches Lightning takes: all, a number of them, or a share."""
+    if limit is None:
+        return batches
+    return int(batches * limit) if isinstance(limit, float) else min(batches, limit)
