@@ -75,7 +75,7 @@ def test_untrained_loss_is_that_of_a_uniform_guess() -> None:
         ({"context_length": 0}, "context_length"),
         ({"vocab_size": 0}, "vocab_size"),
         ({"num_layers": -1}, "num_layers"),
-        ({"attention_backend": "flash"}, "backend"),
+        ({"attention_backend": "flash"}, "attention_backend"),
     ],
 )
 def test_impossible_sizes(sizes: dict, option: str) -> None:

@@ -277,7 +277,7 @@ def test_settings_that_lightning_refuses(override: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
-        ("trainer.limit_val_batches=0.1", "trainer.limit_val_batches=0.1: leaves none of 9 batches"),
+        ("trainer.limit_val_batches=0.1", "trainer.limit_val_batches=0.1: leaves none of 8 batches"),
         ("trainer.limit_train_batches=0.01", "trainer.limit_train_batches=0.01: leaves none of"),
         ("trainer.val_check_interval=4", "trainer.val_check_interval=4: an epoch has 3 batches"),
         ("trainer.max_time=soon", "trainer.max_time=soon: "),
@@ -360,13 +360,10 @@ def test_console(tmp_path: Path) -> None:
 
 def test_terminal_without_the_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    result = run_script('sample.prompt="caf\u00e9 \u6f22\u5b57"', cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
+    result = run_script('sample.prompt="café 漢字"', "pos=shaw", "pos.max_distance=8", cwd=tmp_path)
+    assert result.returncode == 0
+    assert result.stderr == ""  # and no warning, as the context reaches every row
     assert "caf? ??" in result.stdout
-
-
-def test_context_that_trains_everything_gets_no_warning(tmp_path: Path) -> None:
-    assert run_script("pos=shaw", "pos.max_distance=8", cwd=tmp_path).stderr == ""
 
 
 def test_sweep(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class GPT(nn.Module):
         self.position_tables = nn.Module()
         for name, table in tables.items():
             self.position_tables.register_parameter(name, nn.Parameter(table))
-        check_backend(attention_backend, self.relative_terms(1)[0])
+        check_backend(attention_backend, self.relative_terms(1)[0], "attention_backend")
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, T) -> logits (B, T, V). Raises UserError for a T that the scheme can't take."""

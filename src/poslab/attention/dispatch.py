@@ -42,11 +42,11 @@ def attend(
     return F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale=scale)
 
 
-def check_backend(backend: str, terms: RelativeTerms | None) -> None:
-    """Raises SettingError for a backend that is unknown or can't compute these terms."""
-    one_of(BACKENDS, backend=backend)
+def check_backend(backend: str, terms: RelativeTerms | None, option: str = "backend") -> None:
+    """Raises SettingError, under the name `option`, for a backend that is unknown or can't compute these terms."""
+    one_of(BACKENDS, **{option: backend})
     if backend == "sdpa" and terms is not None and (terms.keys is not None or terms.values is not None):
-        raise SettingError("backend", backend, "can't compute relative keys or values; valid: auto, reference")
+        raise SettingError(option, backend, "can't compute relative keys or values; valid: auto, reference")
 
 
 def choose_backend(terms: RelativeTerms | None, *, dropout_p: float, on_cpu: bool) -> str:
