@@ -3,6 +3,8 @@
 import itertools
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -364,6 +366,24 @@ def test_terminal_without_the_characters(tmp_path: Path, monkeypatch: pytest.Mon
     assert result.returncode == 0
     assert result.stderr == ""  # and no warning, as the context reaches every row
     assert "caf? ??" in result.stdout
+
+
+def test_interruption(tmp_path: Path) -> None:
+    command = [sys.executable, str(REPOSITORY / "scripts" / "train.py"), *SMOKE, "trainer.max_epochs=10000"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, cwd=tmp_path, env=unbuffered, **pipes) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.split()[:1] == ["2"]:  # the second epoch is over
+                process.send_signal(signal.SIGINT)
+                break
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert errors.strip() == "interrupted"
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] >= 3
+    assert not (folder / "summary.json").exists()
 
 
 def test_sweep(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from omegaconf import OmegaConf
-from pytorch_lightning import seed_everything
+from pytorch_lightning import Trainer, seed_everything
 
 from poslab.config import TrainConfig
 from poslab.data.module import TextDataModule
@@ -38,12 +38,22 @@ def train(config: TrainConfig) -> dict[str, Any]:
         OmegaConf.save(OmegaConf.create(config.plain), folder / "config.yaml")
         introduce(module, data, folder)
     started = time.perf_counter()
-    trainer.fit(module, data)
+    _fit(trainer, module, data)
     summary = summarise(module, data, trainer, throughput, time.perf_counter() - started)
     if trainer.is_global_zero:
         write_summary(folder, summary)
         conclude(summary, sample.text, folder)
     return summary
+
+
+def _fit(trainer: Trainer, module: LanguageModel, data: TextDataModule) -> None:
+    """Trains; an interruption stays one, where Lightning would leave with an exit code of its own."""
+    try:
+        trainer.fit(module, data)
+    except SystemExit:
+        if trainer.interrupted:
+            raise KeyboardInterrupt from None
+        raise
 
 
 def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
