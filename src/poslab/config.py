@@ -211,7 +211,7 @@ def parse(config: DictConfig, pos_name: str | None = None) -> TrainConfig:
     """
     plain: dict[str, Any] = {str(key): _resolved(config, str(key)) for key in config}
     parsed: dict[str, Any] = {name: _typed(schema, plain.get(name), name) for name, schema in _GROUPS.items()}
-    rest = {key: value for key, value in plain.items() if key not in _GROUPS and key not in ("pos", "experiment")}
+    rest = {key: value for key, value in plain.items() if key not in _GROUPS and key != "pos"}
     scheme = parse_scheme(plain.get("pos"))
     try:
         scheme.check(parsed["model"].shape)
