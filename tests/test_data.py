@@ -280,6 +280,21 @@ def test_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
     assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
+def test_workers_change_nothing(tmp_path: Path) -> None:
+    def two_epochs(workers: int) -> list[torch.Tensor]:
+        data = module_of(VERDICT, tmp_path, stride=512, num_workers=workers)
+        loader = data.train_dataloader()
+        return [batch[0] for _ in range(2) for batch in loader]
+
+    assert all(torch.equal(a, b) for a, b in zip(two_epochs(0), two_epochs(1), strict=True))
+
+
+def test_bad_text_is_the_fault_of_data_path(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(SettingError, match=r"^data\.path=.*: the text is empty"):
+        module_of(tmp_path / "empty.txt", tmp_path / "cache")
+
+
 @pytest.mark.parametrize("context_length", [534, 5000])
 def test_text_too_short_for_a_window(context_length: int, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"validation part .* 534 tokens; up to 533 would fit") as refusal:

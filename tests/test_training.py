@@ -223,7 +223,7 @@ def test_early_stopping(tmp_path: Path) -> None:
 def test_run_without_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path / "run", "trainer.limit_val_batches=0")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["best_val_loss"] is None
-    assert "none: no validation" in capsys.readouterr().out
+    assert "none: there was no validation" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("no_network")
@@ -297,7 +297,7 @@ def test_divergence_is_no_crash(tmp_path: Path, capsys: pytest.CaptureFixture[st
     summary = run(tmp_path / "run", "optim.learning_rate=1e30", "trainer.gradient_clip_val=null")
     assert not math.isfinite(summary["last_val_loss"])
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["last_val_loss"] is None
-    assert "none: no validation gave a finite loss" in capsys.readouterr().out
+    assert "none: there was no validation with a finite loss" in capsys.readouterr().out
 
 
 def test_config_yaml_holds_the_settings_nobody_gave(tmp_path: Path) -> None:

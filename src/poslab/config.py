@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -67,6 +68,9 @@ class DataConfig:
     def __post_init__(self) -> None:
         at_least(1, batch_size=self.batch_size, stride=self.stride)
         at_least(0, num_workers=self.num_workers)
+        processors = os.cpu_count() or 1
+        if self.num_workers > processors:
+            raise SettingError("num_workers", self.num_workers, f"must be at most {processors}, the processors here")
         check_encoding(self.encoding)
         if not self.path:
             raise SettingError("path", "", "must name a file, a folder or a glob")
@@ -272,7 +276,7 @@ def _typed(schema: type[Schema], values: Any, group: str) -> Schema:
             raise SettingError(f"{prefix}{name}", value, "must be a finite number")
     missing = sorted(OmegaConf.missing_keys(node))
     if missing:
-        raise SettingError(f"{prefix}{missing[0]}", "", f"must be given, {_in_words(hints[missing[0]])}")
+        raise SettingError(f"{prefix}{missing[0]}", "", f"must be given ({_in_words(hints[missing[0]])})")
     try:
         typed: Any = OmegaConf.to_container(node)
         return schema(**typed)

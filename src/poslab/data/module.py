@@ -46,10 +46,12 @@ class TextDataModule(LightningDataModule):
         super().__init__()
         self.config = config
         self.context_length = context_length
-        self.tokenizer = load_tokenizer(config.encoding)
-        self.corpus: Corpus = load_corpus(
-            config.path, self.tokenizer, Path(config.cache_dir) if config.cache_dir else default_cache_dir()
-        )
+        cache_dir = Path(config.cache_dir) if config.cache_dir else default_cache_dir()
+        try:
+            self.tokenizer = load_tokenizer(config.encoding)
+            self.corpus: Corpus = load_corpus(config.path, self.tokenizer, cache_dir)
+        except SettingError as error:
+            raise error.prefixed("data") from error
         self._check_length()
         self.train_windows = SlidingWindowDataset(
             self.corpus.train, context_length, config.stride if config.stride is not None else context_length
@@ -64,7 +66,6 @@ class TextDataModule(LightningDataModule):
             sampler=Shuffled(len(self.train_windows), self.order),
             generator=self.order,
             num_workers=self.config.num_workers,
-            persistent_workers=self.config.num_workers > 0,
         )
 
     def val_dataloader(self) -> Batches:

@@ -41,7 +41,7 @@ def conclude(summary: dict[str, Any], sample: str, folder: Path) -> None:
         at = f"at step {summary['best_step']} of {steps}"
         print(f"\nbest     validation loss {best:.4f}, perplexity {perplexity(best):,.1f}, {at}")
     else:
-        print("\nbest     none: no validation gave a finite loss")
+        print("\nbest     none: there was no validation with a finite loss")
     duration, speed = clock(summary["wall_time_s"]), summary["tokens_per_s"]
     print(f"speed    {summary['tokens']:,} tokens in {duration}, {speed:,.0f} tokens/s")
     if sample:
@@ -100,9 +100,6 @@ class ProgressBar(TQDMProgressBar):
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         super().on_train_epoch_start(trainer)
         self.train_progress_bar.set_description(f"epoch {trainer.current_epoch + 1}")  # counted as in the lines
-
-    def init_validation_tqdm(self) -> Tqdm:
-        return Tqdm(disable=True)
 
     def get_metrics(
         self, trainer: Trainer, pl_module: LightningModule
