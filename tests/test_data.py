@@ -11,13 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiktoken_ext import openai_public
+from torch.utils.data import RandomSampler
 
 from conftest import REPOSITORY
 from poslab.config import DataConfig
 from poslab.data import SlidingWindowDataset, corpus
 from poslab.data.corpus import load_corpus
 from poslab.data.files import find_files
-from poslab.data.module import TextDataModule
+from poslab.data.module import Shuffled, TextDataModule
 from poslab.data.tokenizer import load_tokenizer
 from poslab.errors import SettingError
 
@@ -278,6 +279,13 @@ def test_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
     first, same, other = batches(1, noise=0), batches(1, noise=9), batches(2, noise=0)
     assert all(torch.equal(a, b) for a, b in zip(first, same, strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_shuffled_is_the_random_sampler_over_several_epochs() -> None:
+    ours = Shuffled(70_000, torch.Generator().manual_seed(5))
+    torchs = RandomSampler(range(70_000), generator=torch.Generator().manual_seed(5))
+    for _ in range(2):
+        assert list(ours) == list(torchs)
 
 
 def test_workers_change_nothing(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ class Shuffled(Sampler[int]):
         order = torch.randperm(self.count, generator=self.generator)
         for start in range(0, self.count, 1 << 16):
             yield from order[start : start + (1 << 16)].tolist()
+        # RandomSampler ends with a draw that it doesn't use; with it, a seed gives the batches of `shuffle=True`.
+        torch.randperm(self.count, generator=self.generator)
 
 
 class TextDataModule(LightningDataModule):
