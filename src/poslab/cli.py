@@ -80,7 +80,7 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         option = match[1]
         valid = suggestion(option, _settings_near(option, given))
         return f"{option}={given.get(option, '...')}: unknown setting; {valid}"
-    bad_option = "Config group override" in message or "choices." in message  # such as pos=5 or pos=[t5,shaw]
+    bad_option = "Config group override" in message or "choices." in message  # such as pos=5, or a list
     for group, options in _groups().items() if bad_option else ():
         if given.get(group, options[0]) not in options:
             return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"

@@ -47,7 +47,7 @@ def one_of(choices: Iterable[Any], **settings: Any) -> None:
 
 
 def suggestion(name: str, choices: Iterable[str]) -> str:
-    """ "did you mean 'shaw'? valid: absolute, shaw, t5": what to say about a name that is none of the choices."""
+    """ "did you mean mini? valid: gpt2, mini": what to say about a name that is none of the choices."""
     known = list(choices)
     if not known:
         return "there are none here"
