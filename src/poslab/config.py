@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigTypeError, OmegaConfBaseException, ValidationError
 
 from poslab.data.files import BUNDLED_DATA, find_files
 from poslab.data.tokenizer import check_encoding
-from poslab.errors import SettingError, at_least, one_of, suggestion
+from poslab.errors import SettingError, at_least, one_of
 from poslab.positions import ModelShape, PositionScheme
+from poslab.typed import mapping, resolved, typed
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 BACKENDS = ("auto", "reference", "sdpa")  # of poslab.attention.attend
@@ -213,15 +212,15 @@ def parse(config: DictConfig, pos_name: str | None = None) -> TrainConfig:
 
     Raises SettingError for the first setting that is unknown, of the wrong type or impossible. Loads no torch.
     """
-    plain: dict[str, Any] = {str(key): _resolved(config, str(key)) for key in config}
-    parsed: dict[str, Any] = {name: _typed(schema, plain.get(name), name) for name, schema in _GROUPS.items()}
+    plain: dict[str, Any] = {str(key): resolved(config, str(key)) for key in config}
+    parsed: dict[str, Any] = {name: typed(schema, plain.get(name), name) for name, schema in _GROUPS.items()}
     rest = {key: value for key, value in plain.items() if key not in _GROUPS and key != "pos"}
     scheme = parse_scheme(plain.get("pos"))
     try:
         scheme.check(parsed["model"].shape)
     except SettingError as error:
         raise error.prefixed("pos") from None
-    settings = _typed(Settings, rest, "")
+    settings = typed(Settings, rest, "")
     if settings.early_stopping_patience is not None and parsed["trainer"].limit_val_batches == 0:
         patience = settings.early_stopping_patience
         raise SettingError("early_stopping_patience", patience, "needs validation, but trainer.limit_val_batches=0")
@@ -230,7 +229,7 @@ def parse(config: DictConfig, pos_name: str | None = None) -> TrainConfig:
 
 def parse_scheme(values: Any) -> PositionScheme:
     """The scheme that a `pos` node describes: a class under `_target_`, and its settings."""
-    settings = dict(_mapping(values, "pos"))
+    settings = dict(mapping(values, "pos"))
     target = settings.pop("_target_", None)
     try:
         module, _, name = str(target).rpartition(".")
@@ -241,7 +240,7 @@ def parse_scheme(values: Any) -> PositionScheme:
     if not (isinstance(scheme, type) and issubclass(scheme, PositionScheme)):
         raise SettingError("pos._target_", target, "must be a class derived from poslab.positions.PositionScheme")
     if has_types:
-        return _typed(scheme, settings, "pos")
+        return typed(scheme, settings, "pos")
     try:
         return scheme(**settings)
     except (TypeError, ValueError) as error:
@@ -254,61 +253,8 @@ def scheme_settings() -> dict[str, Any]:
     return {f"pos.{name}": "n/a" for name in sorted(map(str, names - {"_target_"}))}
 
 
-Schema = TypeVar("Schema")
-
-
-def _typed(schema: type[Schema], values: Any, group: str) -> Schema:
-    """An instance of the dataclass, every value of the type that its field has; OmegaConf converts and judges."""
-    hints = {f.name: get_type_hints(schema)[f.name] for f in dataclasses.fields(schema)}  # type: ignore[arg-type]
-    node = OmegaConf.structured(schema)
-    OmegaConf.set_readonly(node, False)
-    prefix = f"{group}." if group else ""
-    for name, value in _mapping(values, group).items():
-        if name not in hints:
-            raise SettingError(f"{prefix}{name}", value, f"unknown setting; {suggestion(name, hints)}")
-        if value == "???":  # a mandatory value that nobody gave
-            continue
-        try:
-            node[name] = value
-        except (ValidationError, ConfigTypeError):
-            raise SettingError(f"{prefix}{name}", value, f"must be {_in_words(hints[name])}") from None
-        if isinstance(node[name], float) and not math.isfinite(node[name]):
-            raise SettingError(f"{prefix}{name}", value, "must be a finite number")
-    missing = sorted(OmegaConf.missing_keys(node))
-    if missing:
-        raise SettingError(f"{prefix}{missing[0]}", "", f"must be given ({_in_words(hints[missing[0]])})")
-    try:
-        typed: Any = OmegaConf.to_container(node)
-        return schema(**typed)
-    except SettingError as error:
-        raise (error.prefixed(group) if group else error) from None
-
-
-def _resolved(config: DictConfig, key: str) -> Any:
-    """The value as plain containers, a mandatory value left as "???"."""
-    try:
-        node = config._get_node(key)
-        if OmegaConf.is_config(node):
-            return OmegaConf.to_container(node, resolve=True)
-        return config[key]
-    except OmegaConfBaseException as error:
-        raise SettingError(key, "...", str(error).splitlines()[0]) from None
-
-
-def _mapping(values: Any, group: str) -> dict[str, Any]:
-    if not isinstance(values, dict):
-        raise SettingError(group, values, f"must be a group of settings, not a single value; see configs/{group}")
-    return values
-
-
 def _below_one(**settings: float) -> None:
     at_least(0, **settings)
     for option, value in settings.items():
         if value >= 1:
             raise SettingError(option, value, "must be below 1")
-
-
-def _in_words(hint: Any) -> str:
-    """int | None -> "a whole number or null"."""
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
-    return " or ".join(words.get(part, str(part)) for part in getattr(hint, "__args__", (hint,)))

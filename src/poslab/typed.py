@@ -1,0 +1,62 @@
+"""Plain values from yaml or the command line, as a checked dataclass; knows no setting by name."""
+
+import dataclasses
+import math
+from typing import Any, TypeVar, get_type_hints
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigTypeError, OmegaConfBaseException, ValidationError
+
+from poslab.errors import SettingError, suggestion
+
+Schema = TypeVar("Schema")
+
+
+def typed(schema: type[Schema], values: Any, group: str) -> Schema:
+    """An instance of the dataclass, every value of the type that its field has; OmegaConf converts and judges."""
+    hints = {f.name: get_type_hints(schema)[f.name] for f in dataclasses.fields(schema)}  # type: ignore[arg-type]
+    node = OmegaConf.structured(schema)
+    OmegaConf.set_readonly(node, False)
+    prefix = f"{group}." if group else ""
+    for name, value in mapping(values, group).items():
+        if name not in hints:
+            raise SettingError(f"{prefix}{name}", value, f"unknown setting; {suggestion(name, hints)}")
+        if value == "???":  # a mandatory value that nobody gave
+            continue
+        try:
+            node[name] = value
+        except (ValidationError, ConfigTypeError):
+            raise SettingError(f"{prefix}{name}", value, f"must be {_in_words(hints[name])}") from None
+        if isinstance(node[name], float) and not math.isfinite(node[name]):
+            raise SettingError(f"{prefix}{name}", value, "must be a finite number")
+    missing = sorted(OmegaConf.missing_keys(node))
+    if missing:
+        raise SettingError(f"{prefix}{missing[0]}", "", f"must be given ({_in_words(hints[missing[0]])})")
+    try:
+        arguments: Any = OmegaConf.to_container(node)
+        return schema(**arguments)
+    except SettingError as error:
+        raise (error.prefixed(group) if group else error) from None
+
+
+def resolved(config: DictConfig, key: str) -> Any:
+    """The value as plain containers, a mandatory value left as "???"."""
+    try:
+        node = config._get_node(key)
+        if OmegaConf.is_config(node):
+            return OmegaConf.to_container(node, resolve=True)
+        return config[key]
+    except OmegaConfBaseException as error:
+        raise SettingError(key, "...", str(error).splitlines()[0]) from None
+
+
+def mapping(values: Any, group: str) -> dict[str, Any]:
+    if not isinstance(values, dict):
+        raise SettingError(group, values, f"must be a group of settings, not a single value; see configs/{group}")
+    return values
+
+
+def _in_words(hint: Any) -> str:
+    """int | None -> "a whole number or null"."""
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+    return " or ".join(words.get(part, str(part)) for part in getattr(hint, "__args__", (hint,)))
