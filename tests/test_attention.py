@@ -45,7 +45,8 @@ def leaves(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms | None) -> list
 
 
 def backends_for(kind: str) -> list[str]:
-    return ["auto", "reference", "sdpa"] if kind in ("none", "bias") else ["auto", "reference"]
+    """Flex has tests of its own: it neither trains on a CPU nor takes everything."""
+    return [b for b in BACKENDS if b != "flex" and (b != "sdpa" or kind in ("none", "bias"))]
 
 
 CASES = [(kind, backend) for kind in KINDS for backend in backends_for(kind)]
@@ -128,13 +129,14 @@ def test_dropout_drops_weights_and_keeps_the_mean(kind: str, causal: bool) -> No
     assert ((draws.mean(0) - exact).abs() < 6 * standard_error + 1e-9).all()
 
 
-def test_dropout_masks_are_the_same_for_every_kind() -> None:
+@pytest.mark.parametrize("backend", ["reference", "blockwise"])
+def test_dropout_masks_are_the_same_for_every_kind(backend: str) -> None:
     """At one seed, what differs between schemes is the scheme: tables of zeros leave exactly the plain attention."""
     q, k, v = (x.detach() for x in inputs(2, 6, 6, 4))
 
     def draw(terms: RelativeTerms | None) -> Tensor:
         torch.manual_seed(7)
-        return attend(q, k, v, terms, dropout_p=0.5)
+        return attend(q, k, v, terms, dropout_p=0.5, backend=backend)
 
     plain = draw(None)
     zeros = {
@@ -147,7 +149,7 @@ def test_dropout_masks_are_the_same_for_every_kind() -> None:
 
 
 def test_a_query_before_all_keys_gets_zeros_and_no_gradient() -> None:
-    for backend in ("reference", "sdpa"):
+    for backend in backends_for("none"):
         q, k, v = inputs(1, 3, 4, 4)
         out = attend(q, k, v, offset=-2, backend=backend)
         assert torch.equal(out[:, :, :2], torch.zeros_like(out[:, :, :2]))
@@ -167,11 +169,13 @@ def test_same_bits_twice(kind: str) -> None:
 
 
 def test_choice_of_backend() -> None:
-    bias = RelativeTerms(0, 3, bias=torch.zeros(2, 4))
-    assert choose_backend(None, dropout_p=0.0, on_cpu=True) == "sdpa"
-    assert choose_backend(None, dropout_p=0.1, on_cpu=True) == "reference"
-    assert choose_backend(None, dropout_p=0.1, on_cpu=False) == "sdpa"
-    assert choose_backend(bias, dropout_p=0.0, on_cpu=True) == "reference"
+    bias, cpu, gpu = RelativeTerms(0, 3, bias=torch.zeros(2, 4)), torch.device("cpu"), torch.device("cuda")
+    assert choose_backend(None, 256, dropout_p=0.0, device=cpu) == "sdpa"
+    assert choose_backend(None, 256, dropout_p=0.1, device=cpu) == "blockwise"
+    assert choose_backend(None, 256, dropout_p=0.1, device=gpu) == "sdpa"
+    assert choose_backend(bias, 256, dropout_p=0.0, device=cpu) == "blockwise"
+    assert choose_backend(bias, 256, dropout_p=0.0, device=gpu) == "blockwise"
+    assert choose_backend(bias, 1, dropout_p=0.0, device=cpu) == "reference"
 
 
 def test_config_knows_the_backends() -> None:
@@ -184,6 +188,10 @@ def test_unusable_backends_are_refused() -> None:
         attend(q, k, v, backend="flash")
     with pytest.raises(SettingError, match="relative keys or values"):
         attend(q, k, v, make_terms("keys", 2, 4, 0, 3), backend="sdpa")
+    with pytest.raises(SettingError, match="no attention dropout"):
+        attend(q, k, v, dropout_p=0.1, backend="flex")
+    with pytest.raises(SettingError, match="only in a causal model"):
+        attend(q, k, v, make_terms("values", 2, 4, -3, 3), causal=False, backend="flex")
 
 
 @pytest.mark.gpu

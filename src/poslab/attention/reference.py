@@ -5,8 +5,9 @@ B batch, H heads, Tq / Tk queries / keys, Dh head dimension, R rows of the relat
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from poslab.attention.blocks import query_blocks
+from poslab.attention.dropout import WeightDropout
 from poslab.positions import RelativeTerms
 
 
@@ -46,7 +47,8 @@ def reference_attention(
         weights = scores.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(hidden, 0.0)
     else:
         weights = scores.softmax(-1)
-    weights = F.dropout(weights, dropout_p)
+    if dropout_p > 0:
+        weights = weights * _dropout_factors(weights, causal, offset, dropout_p)
     out = weights.to(v.dtype) @ v  # (B, H, Tq, Dh)
     if terms is not None and terms.values is not None and rows is not None:
         # How much of each query's attention falls on each row; no (Tq, Tk, Dh) tensor of looked-up values.
@@ -54,3 +56,14 @@ def reference_attention(
         row_weights = weights.new_zeros(size).scatter_add(-1, rows, weights)  # (B, H, Tq, R)
         out = out + row_weights.to(v.dtype) @ terms.values.to(v.dtype)
     return out
+
+
+@torch.compiler.disable
+def _dropout_factors(weights: Tensor, causal: bool, offset: int, dropout_p: float) -> Tensor:
+    """(B, H, Tq, Tk): those that the other backends draw block by block; zeros where a block sees no key."""
+    dropout = WeightDropout(dropout_p, weights.device)
+    factors = torch.zeros_like(weights)
+    for block in query_blocks(weights.shape[-2], weights.shape[-1], offset, causal):
+        own = factors[..., block.rows, : block.keys]
+        own.copy_(dropout.factors(block, own))
+    return factors

@@ -1,0 +1,254 @@
+"""The memory-linear kernels against the dense reference: outputs, gradients, dropout, memory."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from poslab.attention import attend, banded
+from poslab.attention.banded import banded_attention
+from poslab.attention.blockwise import blockwise_attention
+from poslab.attention.flex import flex_terms_attention
+from poslab.attention.reference import reference_attention
+from poslab.positions import RelativeTerms
+
+TERMS = ["none", "bias", "keys", "values", "all", "per head"]
+
+
+def make_terms(kind: str, heads: int, head_dim: int, lowest: int, highest: int, dtype: torch.dtype):
+    """(terms, their tables)"""
+    rows = highest - lowest + 1
+    per_head = (heads,) if kind == "per head" else ()
+    shapes = {"bias": (heads, rows), "keys": (*per_head, rows, head_dim), "values": (*per_head, rows, head_dim)}
+    names = {"none": [], "all": shapes, "per head": shapes}.get(kind, [kind])
+    tables = {name: torch.randn(shapes[name], dtype=dtype, requires_grad=True) for name in names}
+    return RelativeTerms(lowest, highest, **tables) if tables else None, list(tables.values())
+
+
+def make_inputs(batch: int, heads: int, queries: int, keys: int, head_dim: int, dtype: torch.dtype) -> list[Tensor]:
+    return [torch.randn(batch, heads, t, head_dim, dtype=dtype, requires_grad=True) for t in (queries, keys, keys)]
+
+
+def assert_equal(fast: Callable[[], Tensor], slow: Callable[[], Tensor], leaves: list[Tensor], seed: int = 0) -> None:
+    """Outputs and gradients: within 1e-10 in double precision, else 1e-4 of the largest number in each tensor.
+
+    Some gradients are nothing but rounding, as that of the scores of a single key: hence the 1e-5.
+    """
+    results = []
+    for attention in (fast, slow):
+        torch.manual_seed(seed)  # of the dropout
+        out = attention()
+        weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=out.dtype)
+        gradients = [torch.zeros_like(leaf) for leaf in leaves]
+        if out.requires_grad:
+            gradients = torch.autograd.grad((out * weights).sum(), leaves, materialize_grads=True)
+        results.append([out, *gradients])
+    for found, expected in zip(*results, strict=True):
+        assert found.dtype == expected.dtype
+        if found.dtype == torch.float64:
+            assert (found - expected).abs().max() < 1e-10
+        else:
+            assert (found - expected).abs().max() <= 1e-4 * expected.abs().max() + 1e-5
+
+
+@pytest.mark.parametrize("kind", TERMS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@given(
+    batch=st.integers(1, 2),
+    heads=st.integers(1, 3),
+    queries=st.integers(1, 300),
+    keys=st.integers(1, 300),
+    offset=st.integers(-150, 300),
+    lowest=st.integers(-400, 5),
+    clip=st.integers(0, 400),
+    causal=st.booleans(),
+    dropout_p=st.sampled_from([0.0, 0.0, 0.3]),
+)
+@settings(max_examples=12, deadline=None)
+def test_blockwise_equals_reference(
+    kind: str,
+    dtype: torch.dtype,
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    offset: int,
+    lowest: int,
+    clip: int,
+    causal: bool,
+    dropout_p: float,
+) -> None:
+    torch.manual_seed(0)
+    q, k, v = make_inputs(batch, heads, queries, keys, 8, dtype)
+    terms, tables = make_terms(kind, heads, 8, lowest, lowest + clip, dtype)
+    setting = {"causal": causal, "offset": offset, "scale": 0.4, "dropout_p": dropout_p}
+    assert_equal(
+        lambda: blockwise_attention(q, k, v, terms, **setting),
+        lambda: reference_attention(q, k, v, terms, **setting),
+        [q, k, v, *tables],
+    )
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TERMS if kind != "none"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@given(
+    batch=st.integers(1, 2),
+    heads=st.integers(1, 3),
+    length=st.integers(2, 400),
+    lowest=st.integers(-10, 0),
+    highest=st.integers(1, 150),
+    chunk=st.sampled_from([1, 30_000, banded.CHUNK]),
+)
+@settings(max_examples=12, deadline=None)
+def test_banded_equals_reference(
+    kind: str, dtype: torch.dtype, batch: int, heads: int, length: int, lowest: int, highest: int, chunk: int
+) -> None:
+    torch.manual_seed(0)
+    highest = min(highest, length - 1)
+    q, k, v = make_inputs(batch, heads, length, length, 8, dtype)
+    terms, tables = make_terms(kind, heads, 8, lowest, highest, dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(banded, "CHUNK", chunk)
+        assert_equal(
+            lambda: banded_attention(q, k, v, terms, scale=0.4),
+            lambda: reference_attention(q, k, v, terms, causal=True, offset=0, scale=0.4, dropout_p=0.0),
+            [q, k, v, *tables],
+        )
+
+
+@pytest.mark.parametrize("kind", TERMS)
+def test_the_length_from_which_a_band_is_used(kind: str) -> None:
+    """Through `attend`, at a length where the band is taken, in 32 bits."""
+    q, k, v = make_inputs(1, 2, 1100, 1100, 8, torch.float32)
+    terms, tables = make_terms(kind, 2, 8, 0, 20, torch.float32)
+    fast, slow = (lambda b=b: attend(q, k, v, terms, backend=b) for b in ("blockwise", "reference"))
+    assert_equal(fast, slow, [q, k, v, *tables])
+
+
+@pytest.mark.parametrize("kind", TERMS)
+def test_large_scores_stay_finite(kind: str) -> None:
+    q, k, v = (x.detach().mul(100).requires_grad_() for x in make_inputs(1, 2, 200, 200, 8, torch.float64))
+    terms, tables = make_terms(kind, 2, 8, 0, 9, torch.float64)
+    fast, slow = (lambda b=b: attend(q, k, v, terms, backend=b) for b in ("blockwise", "reference"))
+    out = fast()
+    assert out.isfinite().all()
+    assert torch.allclose(out, slow(), rtol=1e-9, atol=1e-9)
+    assert all(g.isfinite().all() for g in torch.autograd.grad(out.sum(), [q, k, v, *tables]))
+
+
+@pytest.mark.parametrize("length", [200, 1100])
+@pytest.mark.parametrize("kind", TERMS)
+def test_bfloat16_is_as_close_as_rounding_allows(kind: str, length: int) -> None:
+    q, k, v = (x.detach().bfloat16().requires_grad_() for x in make_inputs(1, 2, length, length, 16, torch.float32))
+    terms, tables = make_terms(kind, 2, 16, 0, 9, torch.float32)
+    out = attend(q, k, v, terms, backend="blockwise")
+    exact = attend(q.float(), k.float(), v.float(), terms, backend="reference")
+    assert out.dtype == torch.bfloat16
+    assert (out.float() - exact).abs().max() < 2**-7 * exact.abs().max()
+    found = torch.autograd.grad(out.float().sum(), [q, k, v, *tables], materialize_grads=True)
+    wanted = torch.autograd.grad(exact.sum(), [q, k, v, *tables], materialize_grads=True)
+    for gradient, want in zip(found, wanted, strict=True):
+        assert (gradient.float() - want.float()).abs().max() <= 2**-6 * want.float().abs().max() + 1e-3
+
+
+def test_a_constant_bias_needs_no_gradient() -> None:
+    q, k, v = make_inputs(1, 2, 150, 150, 8, torch.float64)
+    terms = RelativeTerms(0, 149, bias=-torch.arange(150.0, dtype=torch.float64).expand(2, -1))
+    fast, slow = (lambda b=b: attend(q, k, v, terms, backend=b) for b in ("blockwise", "reference"))
+    assert_equal(fast, slow, [q, k, v])
+
+
+@pytest.mark.parametrize("length", [200, 1100])
+def test_gradient_checkpointing_recomputes_the_same(length: int) -> None:
+    q, k, v = make_inputs(1, 2, length, length, 8, torch.float64)
+    terms, tables = make_terms("all", 2, 8, 0, 9, torch.float64)
+
+    def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attend(q, k, v, terms, dropout_p=0.2 if length == 200 else 0.0, backend="blockwise")
+
+    assert_equal(
+        lambda: checkpoint(attention, q, k, v, use_reentrant=False),
+        lambda: attention(q, k, v),
+        [q, k, v, *tables],
+    )
+
+
+def test_dropout_is_the_same_from_every_thread() -> None:
+    """Backward passes may run in a thread of their own."""
+    q, k, v = make_inputs(1, 2, 150, 150, 8, torch.float64)
+    torch.manual_seed(0)
+    out = attend(q, k, v, dropout_p=0.3, backend="blockwise")
+    here = torch.autograd.grad(out.sum(), [q, k, v], retain_graph=True)
+    there: list[Tensor] = []
+    thread = threading.Thread(target=lambda: there.extend(torch.autograd.grad(out.sum(), [q, k, v])))
+    thread.start()
+    thread.join()
+    assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))
+
+
+def test_share_of_dropped_weights() -> None:
+    """v of ones: the output is the sum of what is left of each query's weights."""
+    q = k = torch.zeros(1, 8, 500, 8)
+    v = torch.ones(1, 8, 500, 8)
+    out = attend(q, k, v, causal=False, dropout_p=0.1, backend="blockwise")[..., 0]  # (1, H, T) means of 500 factors
+    assert abs(float(out.mean()) - 1) < 5 * (0.1 / 0.9 / out.numel() / 500) ** 0.5
+    assert abs(float(out.var()) - 0.1 / 0.9 / 500) < 0.1 * 0.1 / 0.9 / 500
+
+
+def test_no_square_of_the_length_is_kept() -> None:
+    """What autograd keeps between forward and backward, and the largest tensor made, grow with T and not with T^2."""
+    terms, _ = make_terms("all", 1, 8, 0, 5, torch.float32)
+    kept = {}
+    for length in (2048, 8192):
+        q, k, v = make_inputs(1, 1, length, length, 8, torch.float32)
+        sizes: list[int] = []
+
+        def note(x: Tensor, sizes: list[int] = sizes) -> Tensor:
+            sizes.append(x.untyped_storage().nbytes())
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+            for dropout_p in (0.0, 0.1):
+                attend(q, k, v, terms, dropout_p=dropout_p, backend="blockwise").sum().backward()
+        kept[length] = sum(sizes)
+    assert kept[8192] < 4.1 * kept[2048]
+
+
+FLEX_CASES = [(40, 40, 0, 5), (10, 50, 40, 5), (1, 30, 29, 200), (20, 9, -5, 3)]
+
+
+@pytest.mark.parametrize("kind", TERMS)
+@pytest.mark.parametrize(("queries", "keys", "offset", "highest"), FLEX_CASES)
+def test_flex_equals_reference_in_its_own_dense_arithmetic(
+    kind: str, queries: int, keys: int, offset: int, highest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU torch refuses gradients, but only to keep users from the slow dense form, which is exact."""
+    monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *a, **k: None)
+    q, k, v = make_inputs(2, 2, queries, keys, 16, torch.float32)
+    terms, tables = make_terms(kind, 2, 16, 0, highest, torch.float32)
+    assert_equal(
+        lambda: flex_terms_attention(q, k, v, terms, causal=True, offset=offset, scale=0.3),
+        lambda: reference_attention(q, k, v, terms, causal=True, offset=offset, scale=0.3, dropout_p=0.0),
+        [q, k, v, *tables],
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("kind", TERMS)
+@pytest.mark.parametrize("backend", ["blockwise", "flex"])
+@pytest.mark.parametrize("length", [256, 1100])
+def test_gpu_kernels_equal_the_reference(kind: str, backend: str, length: int) -> None:
+    q, k, v = (x.detach().cuda().requires_grad_() for x in make_inputs(2, 2, length, length, 64, torch.float32))
+    terms, tables = make_terms(kind, 2, 64, 0, 16, torch.float32)
+    results = []
+    for name in (backend, "reference"):
+        out = attend(q, k, v, terms and terms.to(q.device), backend=name)
+        results.append([out, *torch.autograd.grad(out.square().sum(), [q, k, v, *tables])])
+    for found, expected in zip(*results, strict=True):
+        assert (found - expected).abs().max() <= 1e-3 * expected.abs().max() + 1e-4
