@@ -41,7 +41,7 @@ def run_script(task: Callable[[DictConfig], None], config_name: str) -> None:
         except UserError as error:
             _stop(str(error))
         except OmegaConfBaseException as error:
-            _stop(explain(error, sys.argv[1:]))
+            _stop(explain(error, sys.argv[1:], config_name))
 
     try:
         if {"-h", "--help"} & set(sys.argv[1:]):
@@ -49,11 +49,11 @@ def run_script(task: Callable[[DictConfig], None], config_name: str) -> None:
         else:
             hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(job)()
     except (HydraException, OmegaConfBaseException) as error:
-        _stop(explain(error, sys.argv[1:]))
+        _stop(explain(error, sys.argv[1:], config_name))
     except ValueError as error:
         if composed:  # no fault of the command line
             raise
-        _stop(explain(error, sys.argv[1:]))
+        _stop(explain(error, sys.argv[1:], config_name))
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         sys.exit(130)
@@ -67,7 +67,7 @@ def scheme_name() -> str | None:
     return str(running.runtime.choices["pos"])
 
 
-def explain(error: Exception, arguments: Iterable[str]) -> str:
+def explain(error: Exception, arguments: Iterable[str], config_name: str = "train") -> str:
     """One line for an error in which Hydra or OmegaConf refuse the command line: option, value, what is valid."""
     given = dict(argument.lstrip("+~").split("=", 1) for argument in arguments if "=" in argument)
     message = str(error)
@@ -78,7 +78,7 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         return f"{group}={name}: unknown; {suggestion(name, error.options)}"
     if match := re.match(r"Could not override '([^']+)'", message):
         option = match[1]
-        valid = suggestion(option, _settings_near(option, given))
+        valid = suggestion(option, _settings_near(option, given, config_name))
         return f"{option}={given.get(option, '...')}: unknown setting; {valid}"
     bad_option = "Config group override" in message or "choices." in message  # such as pos=5, or a list
     for group, options in _groups().items() if bad_option else ():
@@ -93,9 +93,9 @@ def _groups() -> dict[str, list[str]]:
     return {folder.name: sorted(option.stem for option in folder.glob("*.yaml")) for folder in folders}
 
 
-def _settings_near(option: str, given: dict[str, str]) -> list[str]:
+def _settings_near(option: str, given: dict[str, str], config_name: str) -> list[str]:
     """What the command line takes in the place of `option`: the settings of its group, or groups and top level."""
-    top = OmegaConf.load(CONFIGS / "train.yaml")
+    top = OmegaConf.load(CONFIGS / f"{config_name}.yaml")
     defaults = {str(k): v for default in top.defaults if OmegaConf.is_dict(default) for k, v in default.items()}
     group = option.split(".")[0]
     if group in defaults and "." in option:
@@ -103,7 +103,8 @@ def _settings_near(option: str, given: dict[str, str]) -> list[str]:
         if not yaml.exists():  # a sweep's list of options, or an option from another folder
             yaml = yaml.with_name(f"{defaults[group]}.yaml")
         return [f"{group}.{key}" for key in _keys(yaml)]
-    return [*_groups(), *(str(key) for key in top if key not in _NOT_SETTINGS)]
+    groups = [name for name in _groups() if name in defaults]
+    return [*groups, *(str(key) for key in top if key not in _NOT_SETTINGS)]
 
 
 def _keys(yaml: Path) -> list[str]:

@@ -22,7 +22,8 @@ from poslab.positions import ModelShape, PositionScheme
 from poslab.typed import mapping, resolved, typed
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-BACKENDS = ("auto", "reference", "sdpa")  # of poslab.attention.attend
+BACKENDS = ("auto", "reference", "sdpa", "blockwise", "flex")  # of poslab.attention.attend
+BENCHMARK_GROUPS = ("attention", "step", "startup", "end-to-end")
 PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64")
 
 # ${bundled:the-verdict.txt} in a yaml: a file of data/, wherever the command is started from.
@@ -39,6 +40,7 @@ class ModelConfig:
     num_heads: int
     dropout: float
     attention_backend: str = "auto"
+    compile: bool = False
 
     def __post_init__(self) -> None:
         at_least(1, context_length=self.context_length, embed_dim=self.embed_dim)
@@ -113,7 +115,7 @@ class TrainerConfig:
     check_val_every_n_epoch: int | None = 1
     accumulate_grad_batches: int = 1
     gradient_clip_val: float | None = None
-    log_every_n_steps: int = 1
+    log_every_n_steps: int = 5
     deterministic: bool | None = None
     benchmark: bool | None = None
     detect_anomaly: bool = False
@@ -198,6 +200,22 @@ class TrainConfig:
         return {"pos": {"_target_": target} | self.pos_settings, **groups, **dataclasses.asdict(self.settings)}
 
 
+@dataclass
+class BenchmarkConfig:
+    """What scripts/benchmark.py measures; `rounds` null means as often as a group needs."""
+
+    groups: list[str]
+    rounds: int | None = None
+    out: str | None = None
+
+    def __post_init__(self) -> None:
+        at_least(1, rounds=self.rounds)
+        for group in self.groups:
+            one_of(BENCHMARK_GROUPS, groups=group)
+        if not self.groups:
+            raise SettingError("groups", "[]", f"name at least one of {', '.join(BENCHMARK_GROUPS)}")
+
+
 _GROUPS: dict[str, type] = {
     "model": ModelConfig,
     "data": DataConfig,
@@ -225,6 +243,11 @@ def parse(config: DictConfig, pos_name: str | None = None) -> TrainConfig:
         patience = settings.early_stopping_patience
         raise SettingError("early_stopping_patience", patience, "needs validation, but trainer.limit_val_batches=0")
     return TrainConfig(scheme, pos_name or type(scheme).__name__.lower(), settings=settings, **parsed)
+
+
+def parse_benchmark(config: DictConfig) -> BenchmarkConfig:
+    """Checks configs/benchmark.yaml as composed. Raises SettingError; loads no torch."""
+    return typed(BenchmarkConfig, {str(key): resolved(config, str(key)) for key in config}, "")
 
 
 def parse_scheme(values: Any) -> PositionScheme:

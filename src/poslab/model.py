@@ -22,7 +22,8 @@ class GPT(nn.Module):
     """Pre-norm decoder after GPT-2 (Radford et al. 2019), its head tied to the token embedding.
 
     The defaults are `model=mini`. `pos` is any PositionScheme; without one the model has no positions at all. With
-    `causal=False` every token sees every other. Raises SettingError for sizes that don't fit together.
+    `causal=False` every token sees every other. `compile` trains through torch.compile; parameters keep their names, so
+    that checkpoints know nothing of it. Raises SettingError for sizes that don't fit together.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class GPT(nn.Module):
         dropout: float = 0.1,
         causal: bool = True,
         attention_backend: str = "auto",
+        compile: bool = False,
     ) -> None:
         super().__init__()
         at_least(1, vocab_size=vocab_size, context_length=context_length, embed_dim=embed_dim)
@@ -59,7 +61,9 @@ class GPT(nn.Module):
         self.position_tables = nn.Module()
         for name, table in tables.items():
             self.position_tables.register_parameter(name, nn.Parameter(table))
-        check_backend(attention_backend, self.relative_terms(1)[0], "attention_backend")
+        self._compiled = torch.compile(self._hidden) if compile else None
+        first_terms = self.relative_terms(1)[0]
+        check_backend(attention_backend, first_terms, causal=causal, dropout_p=dropout, option="attention_backend")
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, T) -> logits (B, T, V). Raises UserError for a T that the scheme can't take."""
@@ -67,6 +71,11 @@ class GPT(nn.Module):
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """tokens (B, T) -> the normalised last hidden states (B, T, D), which the tied head turns into logits."""
+        if self._compiled is not None and self.training:  # generation, with its growing lengths, would recompile
+            return self._compiled(tokens)
+        return self._hidden(tokens)
+
+    def _hidden(self, tokens: Tensor) -> Tensor:
         length = tokens.shape[-1]
         longest = self.pos.max_positions(self.shape)
         if longest is not None and length > longest:
@@ -105,8 +114,8 @@ class GPT(nn.Module):
         assert isinstance(attention, Attention)
         if attention.backend != "auto":
             return attention.backend
-        terms = self.relative_terms(self.shape.context_length)[0]
-        return choose_backend(terms, dropout_p=attention.dropout_p, on_cpu=device.type == "cpu")
+        length = self.shape.context_length
+        return choose_backend(self.relative_terms(length)[0], length, dropout_p=attention.dropout_p, device=device)
 
     def _tables(self) -> dict[str, nn.Parameter]:
         return dict(self.position_tables.named_parameters())

@@ -94,11 +94,15 @@ class T5(PositionScheme):
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
         table = tables["bias"] if self.share_layers else tables["bias"][layer]  # (num_buckets, H)
-        # Beyond max_distance the bucket stays the same, so a longer table would only repeat its ends.
+        # Beyond max_distance the bucket stays the same, and the last one begins before: a longer table would only
+        # repeat its ends.
         lowest, highest = (max(-self.max_distance, min(d, self.max_distance)) for d in (distances[0], distances[-1]))
-        buckets = self._buckets(range(lowest, highest + 1), shape).to(table.device)
+        buckets = self._buckets(range(lowest, highest + 1), shape)
+        starts = [0, *((buckets[1:] != buckets[:-1]).nonzero().flatten() + 1).tolist()]
+        first = starts[1] - 1 if lowest < 0 and len(starts) > 1 else 0
+        buckets = buckets[first : starts[-1] + 1].to(table.device)
         bias = torch.nn.functional.embedding(buckets, table).T * self.scale  # (R, H) -> (H, R)
-        return RelativeTerms(lowest, highest, bias=bias)
+        return RelativeTerms(lowest + first, lowest + starts[-1], bias=bias)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         distances = [d for d in shape.distances if abs(d) <= self.max_distance]
@@ -106,8 +110,9 @@ class T5(PositionScheme):
         for layer in range(1 if self.share_layers else shape.num_layers):
             terms = self.relative(tables, shape, layer, range(distances[0], distances[-1] + 1))
             assert terms.bias is not None
+            rows = [min(max(d, terms.lowest), terms.highest) - terms.lowest for d in distances]
             name = "bias" if self.share_layers else f"bias_layer_{layer}"
-            lines = {f"head {h}": line for h, line in enumerate(terms.bias.float())}
+            lines = {f"head {h}": line for h, line in enumerate(terms.bias[:, rows].float())}
             pictures[name] = Curves("Learned bias by distance", "distance", "bias", distances, lines)
         return pictures
 

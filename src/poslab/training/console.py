@@ -19,10 +19,10 @@ from poslab.training.throughput import Throughput
 _COLUMNS = "{:>6} {:>8} {:>11} {:>11} {:>11} {:>9} {:>7}"
 
 
-def introduce(module: LanguageModel, data: TextDataModule, folder: Path) -> None:
-    """What is about to be trained; on stderr, what the user should know of the scheme's settings."""
+def introduce(module: LanguageModel, data: TextDataModule, folder: Path, warnings: list[str]) -> None:
+    """What is about to be trained; on stderr, what the user should know of the settings."""
     config, counts = module.config, module.model.parameter_counts()
-    for warning in config.pos.warnings(config.model.shape):
+    for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     settings = ", ".join(f"{k}={v}" for k, v in config.pos_settings.items())
     print(f"scheme   {config.pos_name}{f' ({settings})' if settings else ''}, seed {config.settings.seed}")
@@ -91,6 +91,7 @@ class ProgressBar(TQDMProgressBar):
     def __init__(self, throughput: Throughput) -> None:
         super().__init__()
         self.throughput = throughput
+        self._loss = ""
 
     def init_train_tqdm(self) -> Tqdm:
         bar = super().init_train_tqdm()
@@ -105,8 +106,9 @@ class ProgressBar(TQDMProgressBar):
         self, trainer: Trainer, pl_module: LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
         loss = trainer.callback_metrics.get("train/loss")
-        shown: dict[str, int | str | float | dict[str, float]] = {"tok/s": f"{self.throughput.tokens_per_s:,.0f}"}
-        return shown if loss is None else {"loss": f"{float(loss):.3f}"} | shown
+        if loss is not None and (not self._loss or trainer.global_step % self.throughput.every == 0):
+            self._loss = f"{float(loss):.3f}"  # reading it waits for a GPU, so not at every step
+        return {"loss": self._loss, "tok/s": f"{self.throughput.tokens_per_s:,.0f}"}
 
 
 def clock(seconds: float) -> str:

@@ -35,13 +35,13 @@ class LanguageModel(LightningModule):
         self.last_val_loss = math.nan
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
-        loss = self._loss(batch)
+        loss = language_model_loss(self.model, *batch)
         self.log("train/loss", loss)
         return loss
 
     def validation_step(self, batch: Batch, batch_index: int) -> None:
         # Lightning weighs by batch_size: the mean over all tokens, as all windows are equally long.
-        self.log("val/loss", self._loss(batch), batch_size=len(batch[0]), sync_dist=True)
+        self.log("val/loss", language_model_loss(self.model, *batch), batch_size=len(batch[0]), sync_dist=True)
 
     def on_validation_epoch_end(self) -> None:
         self.last_val_loss = float(self.trainer.callback_metrics["val/loss"])
@@ -82,13 +82,11 @@ class LanguageModel(LightningModule):
         # Plain containers, so that torch.load(weights_only=True) takes the file.
         checkpoint["poslab"] = {"config": self.config.plain, "pos": self.config.pos_name}
 
-    def _loss(self, batch: Batch) -> Tensor:
-        """Mean cross-entropy over the batch's tokens, in nats."""
-        tokens, targets = batch  # each (B, T)
-        hidden = self.model.hidden(tokens).flatten(0, 1)  # (B T, D)
-        return F.linear_cross_entropy(
-            hidden, self.model.token_embedding.weight, targets.flatten(), options=_LOSS_OPTIONS
-        )
+
+def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy in nats; tokens and targets (B, T)."""
+    hidden = model.hidden(tokens).flatten(0, 1)  # (B T, D)
+    return F.linear_cross_entropy(hidden, model.token_embedding.weight, targets.flatten(), options=_LOSS_OPTIONS)
 
 
 def perplexity(loss: float) -> float:

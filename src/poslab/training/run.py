@@ -6,12 +6,14 @@ import warnings
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from omegaconf import OmegaConf
 from pytorch_lightning import Trainer, seed_everything
 
 from poslab.config import TrainConfig
 from poslab.data.module import TextDataModule
 from poslab.errors import SettingError, UserError
+from poslab.memory import keep_freed_memory
 from poslab.model import GPT
 from poslab.training.console import conclude, introduce
 from poslab.training.module import LanguageModel
@@ -19,24 +21,28 @@ from poslab.training.run_folder import claim_run_folder
 from poslab.training.summary import summarise, write_summary
 from poslab.training.tensorboard import SampleText
 from poslab.training.throughput import Throughput
-from poslab.training.trainer import check_batches, check_trainer, make_trainer
+from poslab.training.trainer import check_batches, check_trainer, make_trainer, slow_precision
 
 
 def train(config: TrainConfig) -> dict[str, Any]:
     """Trains, and returns what summary.json says. Raises UserError for whatever the user can put right."""
     _quieten()
+    keep_freed_memory()
     check_trainer(config.trainer)
+    if config.model.attention_backend == "flex" and not torch.cuda.is_available():
+        raise SettingError("model.attention_backend", "flex", "trains on a CUDA device only, and torch sees none")
     data = TextDataModule(config.data, config.model.context_length, config.settings.seed)
     seed_everything(config.settings.seed, workers=True, verbose=False)
     module = LanguageModel(_make_model(config, data.tokenizer.n_vocab), config)
-    check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
+    train_batches = check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
     folder = claim_run_folder(config.settings.run_dir, config.pos_name, config.settings.seed)
-    throughput = Throughput()
+    throughput = Throughput(min(config.trainer.log_every_n_steps, train_batches))
     sample = SampleText(config.sample, data.tokenizer, _prompt(config, data), config.settings.seed)
     trainer = make_trainer(config, folder, throughput, sample)
     if trainer.is_global_zero:
         OmegaConf.save(OmegaConf.create(config.plain), folder / "config.yaml")
-        introduce(module, data, folder)
+        notes = config.pos.warnings(config.model.shape) + slow_precision(config.trainer, trainer.strategy.root_device)
+        introduce(module, data, folder, notes)
     started = time.perf_counter()
     _fit(trainer, module, data)
     summary = summarise(module, data, trainer, throughput, time.perf_counter() - started)

@@ -34,7 +34,7 @@ class Comparison(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
         settings = flat_settings(pl_module.config)
-        experiment, start, self._end = hparams(settings, dict.fromkeys(_METRICS, 0.0))  # type: ignore[no-untyped-call]
+        experiment, start, self._end = hparams(settings, dict.fromkeys(_METRICS, 0.0))
         _show_first(experiment, ("pos", "seed"))
         self._write(trainer, experiment, start)
 

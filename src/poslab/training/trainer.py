@@ -33,7 +33,7 @@ def make_trainer(config: TrainConfig, folder: Path, throughput: Throughput, samp
     if config.settings.early_stopping_patience is not None:
         callbacks.append(EarlyStopping("val/loss", patience=config.settings.early_stopping_patience))
     return Trainer(
-        **asdict(config.trainer),
+        **asdict(config.trainer) | {"log_every_n_steps": throughput.every},
         logger=Logger(folder, name="", version=""),
         callbacks=callbacks,
         enable_progress_bar=on_terminal,
@@ -54,6 +54,15 @@ def check_trainer(settings: TrainerConfig) -> None:
     _try(" ".join(f"trainer.{name}={value}" for name, value in changed.items()), given)
 
 
+def slow_precision(settings: TrainerConfig, device: torch.device) -> list[str]:
+    """A warning, or none: where bfloat16 works, but only in software."""
+    if device.type == "cpu" and settings.precision in ("bf16-mixed", "bf16-true"):
+        capabilities = torch.cpu.get_capabilities()
+        if not any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16")):
+            return [f"trainer.precision={settings.precision}: this CPU has no bfloat16 arithmetic; 32-true is faster"]
+    return []
+
+
 def _try(typed: str, settings: dict[str, Any]) -> None:
     try:
         Trainer(**settings, logger=False, enable_checkpointing=False, enable_progress_bar=False)
@@ -61,8 +70,8 @@ def _try(typed: str, settings: dict[str, Any]) -> None:
         raise UserError(f"{typed}: {str(error).splitlines()[0]}") from error
 
 
-def check_batches(settings: TrainerConfig, train_batches: int, validation_batches: int) -> None:
-    """Raises SettingError for limits that leave no batch, or no validation within an epoch."""
+def check_batches(settings: TrainerConfig, train_batches: int, validation_batches: int) -> int:
+    """The training batches of an epoch. Raises SettingError for limits that leave none, or no validation within it."""
     for side, batches in (("train", train_batches), ("val", validation_batches)):
         limit = getattr(settings, f"limit_{side}_batches")
         if limit != 0 and _limited(batches, limit) == 0:
@@ -72,6 +81,7 @@ def check_batches(settings: TrainerConfig, train_batches: int, validation_batche
     if isinstance(every, int) and every > train_batches and settings.check_val_every_n_epoch is not None:
         problem = f"an epoch has {train_batches} batches; to count across epochs, trainer.check_val_every_n_epoch=null"
         raise SettingError("trainer.val_check_interval", every, problem)
+    return train_batches
 
 
 def _limited(batches: int, limit: float | None) -> int:
