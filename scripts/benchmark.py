@@ -1,0 +1,21 @@
+"""Measure poslab beside other libraries: `python scripts/benchmark.py`, and `--help` for what can be chosen."""
+
+import shlex
+import sys
+
+from omegaconf import DictConfig
+
+from poslab.cli import run_script
+from poslab.config import parse_benchmark
+
+
+def main(config: DictConfig) -> None:
+    checked = parse_benchmark(config)
+    print("loading torch ...", flush=True)
+    from poslab.benchmark.run import run_benchmark  # after the checks, which don't need it
+
+    run_benchmark(checked, shlex.join(["python", "scripts/benchmark.py", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    run_script(main, "benchmark")
