@@ -204,7 +204,7 @@ def test_share_of_dropped_weights() -> None:
 
 
 def test_no_square_of_the_length_is_kept() -> None:
-    """What autograd keeps between forward and backward, and the largest tensor made, grow with T and not with T^2."""
+    """What autograd keeps between forward and backward grows with T and not with T^2."""
     terms, _ = make_terms("all", 1, 8, 0, 5, torch.float32)
     kept = {}
     for length in (2048, 8192):

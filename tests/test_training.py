@@ -93,8 +93,11 @@ def test_checkpoints_are_plain_and_fit_the_model(name: str, runs: dict[str, Path
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMES)
 def test_compiled_training_loads_without(name: str, tmp_path: Path) -> None:
-    config = compose_config(*SMOKE, f"pos={name}", "model.compile=true", f"run_dir={tmp_path}/run")
+    """At a length that takes the kernel, which is no code for the compiler."""
+    overrides = ("model.compile=true", "model.context_length=160", "data.batch_size=2")
+    config = compose_config(*SMOKE, f"pos={name}", *overrides, f"run_dir={tmp_path}/run")
     summary = train(config)
+    assert summary["attention_backend"] != "reference"
     assert 9 < summary["best_val_loss"] < 11
     state = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     model = GPT(make_scheme(name), **(dataclasses.asdict(config.model) | {"compile": False}))
@@ -424,11 +427,14 @@ def test_sweep(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
-    """Lightning's distributed training writes one run."""
-    result = run_script("pos=t5", "trainer.devices=2", "trainer.strategy=ddp", cwd=tmp_path)
+    """Lightning's distributed training, through the kernel, writes one run."""
+    sizes = ("model.context_length=160", "model.dropout=0.1")
+    result = run_script("pos=shaw", *sizes, "trainer.devices=2", "trainer.strategy=ddp", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     (folder,) = (tmp_path / "runs").iterdir()
-    assert json.loads((folder / "summary.json").read_text())["tokens"] == 6 * 2 * 2 * 32
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["attention_backend"] == "blockwise"
+    assert summary["tokens"] == summary["steps"] * 2 * 2 * 160
 
 
 @pytest.mark.slow

@@ -68,7 +68,8 @@ def _table(
             f"and 6 x layers x context x width for causal attention. Matrix peak, measured: {peak / 1e9:.0f} GFLOP/s. "
             "Each entrant runs in a process of its own. poslab runs as it trains: fused AdamW, loss and head in one, "
             "freed memory kept. Peers run eager with torch's default AdamW and memory; the book's model has its head "
-            "tied to the embedding, as all others have theirs.",
+            "tied to the embedding, as all others have theirs. What autocast leaves in float32 counts, too: where "
+            "bfloat16 products are emulated and slow, a share of their peak can exceed 100 %.",
             *missing,
         ],
     )
