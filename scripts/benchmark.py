@@ -6,11 +6,11 @@ import sys
 from omegaconf import DictConfig
 
 from poslab.cli import run_script
-from poslab.config import parse_benchmark
+from poslab.script_config import BenchmarkConfig, parse_script
 
 
 def main(config: DictConfig) -> None:
-    checked = parse_benchmark(config)
+    checked = parse_script(BenchmarkConfig, config)
     print("loading torch ...", flush=True)
     from poslab.benchmark.run import run_benchmark  # after the checks, which don't need it
 

@@ -2,12 +2,18 @@
 
 from omegaconf import DictConfig
 
-from poslab.cli import run_script, scheme_name
+from poslab.cli import run_script, scheme_name, swept_overrides
 from poslab.config import parse
 
 
 def main(config: DictConfig) -> None:
     checked = parse(config, scheme_name())
+    overrides = swept_overrides()
+    if overrides is not None:
+        from poslab.sweep import run_job
+
+        run_job(checked, overrides)
+        return
     print("loading torch and Lightning ...", flush=True)
     from poslab.training import train  # after the checks, which need neither
 

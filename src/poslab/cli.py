@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from string import Template
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
@@ -59,12 +60,21 @@ def run_script(task: Callable[[DictConfig], None], config_name: str) -> None:
         sys.exit(130)
 
 
-def scheme_name() -> str | None:
-    """The option chosen for `pos`; None where the command line puts another class in its place."""
-    running = HydraConfig.get()
+def scheme_name(running: Any = None) -> str | None:
+    """The option chosen for `pos`; None where the command line puts another class in its place.
+
+    running: Hydra's own part of the configuration, by default that of the job at hand.
+    """
+    running = running or HydraConfig.get()
     if any(override.lstrip("+~").startswith("pos._target_=") for override in running.overrides.task):
         return None
     return str(running.runtime.choices["pos"])
+
+
+def swept_overrides() -> list[str] | None:
+    """The overrides of this job if it is one of a sweep; None for a run by itself."""
+    running = HydraConfig.get()
+    return list(running.overrides.task) if running.mode == RunMode.MULTIRUN else None
 
 
 def explain(error: Exception, arguments: Iterable[str], config_name: str = "train") -> str:

@@ -23,7 +23,7 @@ from poslab.typed import mapping, resolved, typed
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 BACKENDS = ("auto", "reference", "sdpa", "blockwise", "flex")  # of poslab.attention.attend
-BENCHMARK_GROUPS = ("attention", "step", "startup", "end-to-end")
+VOCABULARIES = ("full", "observed")
 PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64")
 
 # ${bundled:the-verdict.txt} in a yaml: a file of data/, wherever the command is started from.
@@ -61,6 +61,7 @@ class DataConfig:
 
     path: str
     encoding: str = "gpt2"
+    vocabulary: str = "full"
     batch_size: int = 4
     stride: int | None = None
     num_workers: int = 0
@@ -73,6 +74,7 @@ class DataConfig:
         if self.num_workers > processors:
             raise SettingError("num_workers", self.num_workers, f"must be at most {processors}, the processors here")
         check_encoding(self.encoding)
+        one_of(VOCABULARIES, vocabulary=self.vocabulary)
         if not self.path:
             raise SettingError("path", "", "must name a file, a folder or a glob")
         find_files(self.path)
@@ -160,16 +162,30 @@ class SampleConfig:
 
 
 @dataclass
+class EvaluationConfig:
+    """What is measured of the best weights once a run is over: losses at these lengths; none, nothing."""
+
+    lengths: list[int] = dataclasses.field(default_factory=list)
+    stride: int | None = None
+
+    def __post_init__(self) -> None:
+        for length in self.lengths:
+            at_least(1, lengths=length)
+        at_least(1, stride=self.stride)
+
+
+@dataclass
 class Settings:
     """What stands at the top level of configs/train.yaml beside the groups."""
 
     seed: int = 1
     run_dir: str | None = None
     early_stopping_patience: int | None = None
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         at_least(0, seed=self.seed)
-        at_least(1, early_stopping_patience=self.early_stopping_patience)
+        at_least(1, early_stopping_patience=self.early_stopping_patience, threads=self.threads)
         if self.seed >= 2**32:
             raise SettingError("seed", self.seed, "must be below 2**32")
 
@@ -185,6 +201,7 @@ class TrainConfig:
     optim: OptimConfig
     trainer: TrainerConfig
     sample: SampleConfig
+    evaluation: EvaluationConfig
     settings: Settings
 
     @property
@@ -200,28 +217,13 @@ class TrainConfig:
         return {"pos": {"_target_": target} | self.pos_settings, **groups, **dataclasses.asdict(self.settings)}
 
 
-@dataclass
-class BenchmarkConfig:
-    """What scripts/benchmark.py measures; `rounds` null means as often as a group needs."""
-
-    groups: list[str]
-    rounds: int | None = None
-    out: str | None = None
-
-    def __post_init__(self) -> None:
-        at_least(1, rounds=self.rounds)
-        for group in self.groups:
-            one_of(BENCHMARK_GROUPS, groups=group)
-        if not self.groups:
-            raise SettingError("groups", "[]", f"name at least one of {', '.join(BENCHMARK_GROUPS)}")
-
-
 _GROUPS: dict[str, type] = {
     "model": ModelConfig,
     "data": DataConfig,
     "optim": OptimConfig,
     "trainer": TrainerConfig,
     "sample": SampleConfig,
+    "evaluation": EvaluationConfig,
 }
 
 
@@ -243,11 +245,6 @@ def parse(config: DictConfig, pos_name: str | None = None) -> TrainConfig:
         patience = settings.early_stopping_patience
         raise SettingError("early_stopping_patience", patience, "needs validation, but trainer.limit_val_batches=0")
     return TrainConfig(scheme, pos_name or type(scheme).__name__.lower(), settings=settings, **parsed)
-
-
-def parse_benchmark(config: DictConfig) -> BenchmarkConfig:
-    """Checks configs/benchmark.yaml as composed. Raises SettingError; loads no torch."""
-    return typed(BenchmarkConfig, {str(key): resolved(config, str(key)) for key in config}, "")
 
 
 def parse_scheme(values: Any) -> PositionScheme:

@@ -163,14 +163,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, rotate: Rotate, terms: RelativeTerms | None) -> Tensor:
         """x (B, T, D) -> (B, T, D)."""
-        q, k, v = (
-            part.unflatten(-1, (self.shape.num_heads, self.shape.head_dim)).transpose(1, 2)
-            for part in self.query_key_value(x).chunk(3, dim=-1)
-        )  # each (B, H, T, Dh)
         out = attend(
-            rotate(q),
-            rotate(k),
-            v,
+            *self.queries_keys_values(x, rotate),
             terms,
             causal=self.shape.causal,
             dropout_p=self.dropout_p if self.training else 0.0,
@@ -178,6 +172,14 @@ class Attention(nn.Module):
         )
         out = out.transpose(1, 2).flatten(-2)  # (B, H, T, Dh) -> (B, T, D)
         return self.dropout(self.project(out))
+
+    def queries_keys_values(self, x: Tensor, rotate: Rotate) -> tuple[Tensor, Tensor, Tensor]:
+        """x (B, T, D) -> three times (B, H, T, Dh), as they enter `attend`."""
+        q, k, v = (
+            part.unflatten(-1, (self.shape.num_heads, self.shape.head_dim)).transpose(1, 2)
+            for part in self.query_key_value(x).chunk(3, dim=-1)
+        )
+        return rotate(q), rotate(k), v
 
 
 class MLP(nn.Module):

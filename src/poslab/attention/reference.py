@@ -16,6 +16,25 @@ def visible(query_length: int, key_length: int, offset: int, device: torch.devic
     return torch.ones(query_length, key_length, dtype=torch.bool, device=device).tril(offset)
 
 
+def attention_weights(
+    q: Tensor, k: Tensor, terms: RelativeTerms | None, *, causal: bool, offset: int, scale: float
+) -> Tensor:
+    """q (B, H, Tq, Dh), k (B, H, Tk, Dh) -> (B, H, Tq, Tk); the rows of queries that see no key are zeros."""
+    query_length, key_length = q.shape[-2], k.shape[-2]
+    scores = q @ k.transpose(-2, -1)  # (B, H, Tq, Tk)
+    if terms is not None and terms.keys is not None:
+        rows = terms.row_indices(query_length, key_length, offset).expand(scores.shape)  # (Tq, Tk) -> (B, H, Tq, Tk)
+        by_row = q @ terms.keys.to(q.dtype).transpose(-2, -1)  # (B, H, Tq, R): q_i . keys[r]
+        scores = scores + by_row.gather(-1, rows)
+    scores = scores * scale
+    if terms is not None and terms.bias is not None:
+        scores = scores + terms.dense_bias(query_length, key_length, offset).to(q.dtype)
+    if not causal:
+        return scores.softmax(-1)
+    hidden = ~visible(query_length, key_length, offset, q.device)
+    return scores.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(hidden, 0.0)
+
+
 def reference_attention(
     q: Tensor,
     k: Tensor,
@@ -31,28 +50,14 @@ def reference_attention(
 
     A query that sees no key gets zeros.
     """
-    query_length, key_length = q.shape[-2], k.shape[-2]
-    scores = q @ k.transpose(-2, -1)  # (B, H, Tq, Tk)
-    rows = None
-    if terms is not None:
-        rows = terms.row_indices(query_length, key_length, offset).expand(scores.shape)  # (Tq, Tk) -> (B, H, Tq, Tk)
-        if terms.keys is not None:
-            by_row = q @ terms.keys.to(q.dtype).transpose(-2, -1)  # (B, H, Tq, R): q_i . keys[r]
-            scores = scores + by_row.gather(-1, rows)
-    scores = scores * scale
-    if terms is not None and terms.bias is not None:
-        scores = scores + terms.dense_bias(query_length, key_length, offset).to(q.dtype)
-    if causal:
-        hidden = ~visible(query_length, key_length, offset, q.device)
-        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(hidden, 0.0)
-    else:
-        weights = scores.softmax(-1)
+    weights = attention_weights(q, k, terms, causal=causal, offset=offset, scale=scale)  # (B, H, Tq, Tk)
     if dropout_p > 0:
         weights = weights * _dropout_factors(weights, causal, offset, dropout_p)
     out = weights.to(v.dtype) @ v  # (B, H, Tq, Dh)
-    if terms is not None and terms.values is not None and rows is not None:
+    if terms is not None and terms.values is not None:
         # How much of each query's attention falls on each row; no (Tq, Tk, Dh) tensor of looked-up values.
-        size = (*scores.shape[:-1], terms.highest - terms.lowest + 1)
+        rows = terms.row_indices(q.shape[-2], k.shape[-2], offset).expand(weights.shape)
+        size = (*weights.shape[:-1], terms.highest - terms.lowest + 1)
         row_weights = weights.new_zeros(size).scatter_add(-1, rows, weights)  # (B, H, Tq, R)
         out = out + row_weights.to(v.dtype) @ terms.values.to(v.dtype)
     return out

@@ -9,8 +9,8 @@ from poslab.benchmark.attention import measure_attention
 from poslab.benchmark.commands import measure_end_to_end, measure_startup
 from poslab.benchmark.report import Table, write
 from poslab.benchmark.step import measure_step
-from poslab.config import BenchmarkConfig
 from poslab.errors import SettingError
+from poslab.script_config import BenchmarkConfig
 
 # How many rounds give a stable median in a reasonable time.
 GROUPS: dict[str, tuple[Callable[[int], tuple[dict[str, Any], list[Table]]], int]] = {

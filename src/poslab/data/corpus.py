@@ -10,7 +10,8 @@ import re
 import sys
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -19,7 +20,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from poslab.data.files import find_files
+from poslab.data.files import find_files, fingerprint
+from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.errors import SettingError, UserError
 
 TRAIN_FRACTION = 0.9  # of the characters
@@ -35,39 +37,43 @@ _SAFE_CUT = re.compile(r"[^\W_](?=[ \r\n])|(?<=\S)\n(?=[^\s/])")
 
 @dataclass(frozen=True)
 class Corpus:
-    """The tokens of a text: `train` and `validation` are int32 of (number of tokens,)."""
+    """The tokens of a text: `train` and `validation` are int32 of (number of tokens,), ids of `vocabulary`."""
 
     name: str
     sha256: str
+    vocabulary: Vocabulary
     train: Tensor
     validation: Tensor
 
 
-def load_corpus(path: str, tokenizer: tiktoken.Encoding, cache_dir: Path) -> Corpus:
+def load_corpus(path: str, tokenizer: tiktoken.Encoding, cache_dir: Path, observed_only: bool = False) -> Corpus:
     """The text at `path`, tokenised now or before. Files of a folder or glob are joined by the end-of-text token.
 
+    observed_only: renumber the ids that the text contains, training and validation together, and leave out all others.
     Raises SettingError for a text that is missing, empty or not UTF-8, UserError where the cache can't be written.
     """
     files = find_files(path)
-    sha256 = _fingerprint(files, path)
+    sha256 = fingerprint(path)
     key = hashlib.sha256(f"{_LAYOUT} {TRAIN_FRACTION} {tokenizer.name} {sha256}".encode()).hexdigest()[:32]
     train, validation = (cache_dir / f"{key}.{part}.bin" for part in ("train", "validation"))
     if not (train.exists() and validation.exists()):
         _tokenize_split(files, path, tokenizer, train, validation)
     name = files[0].name if len(files) == 1 else f"{len(files)} files of {path}"
-    return Corpus(name, sha256, _memory_map(train), _memory_map(validation))
+    corpus = Corpus(name, sha256, Vocabulary(tokenizer), _memory_map(train), _memory_map(validation))
+    return _renumber(corpus, cache_dir, key) if observed_only else corpus
 
 
-def _fingerprint(files: list[Path], path: str) -> str:
-    """sha256 of the one file, or of all files' sha256."""
-    hashes = []
-    for file in files:
-        try:
-            with file.open("rb") as opened:
-                hashes.append(hashlib.file_digest(opened, "sha256").hexdigest())
-        except OSError as error:
-            raise SettingError("path", path, f"{file} can't be read: {error.strerror}") from error
-    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+def _renumber(corpus: Corpus, cache_dir: Path, key: str) -> Corpus:
+    """The corpus in a vocabulary of its own, in files beside those of the encoding's ids."""
+    vocabulary = Vocabulary(corpus.vocabulary.encoding, observed_ids(corpus.train, corpus.validation))
+    targets = {part: cache_dir / f"{key}.observed.{part}.bin" for part in ("train", "validation")}
+    for part, target in targets.items():
+        if not target.exists():
+            with _appearing_whole(target) as opened:
+                for piece in getattr(corpus, part).split(_PIECE):
+                    vocabulary.narrow(piece).numpy().tofile(opened)
+    train, validation = (_memory_map(file) for file in targets.values())
+    return replace(corpus, vocabulary=vocabulary, train=train, validation=validation)
 
 
 def _tokenize_split(files: list[Path], path: str, tokenizer: tiktoken.Encoding, train: Path, validation: Path) -> None:
@@ -79,7 +85,8 @@ def _tokenize_split(files: list[Path], path: str, tokenizer: tiktoken.Encoding, 
         print(f"tokenising {total:,} characters, once for this text and encoding ...", flush=True)
     with tqdm(total=total, desc="tokenising", unit=" chars", unit_scale=True, leave=False, disable=None) as progress:
         for target, start, stop in ((train, 0, split), (validation, split, total)):
-            _write_tokens(target, _between(_pieces(files, path), start, stop), tokenizer, progress)
+            with _appearing_whole(target) as opened:
+                _encode(opened, _between(_pieces(files, path), start, stop), tokenizer, progress)
 
 
 def _pieces(files: list[Path], path: str) -> Iterator[str]:
@@ -110,14 +117,15 @@ def _between(pieces: Iterator[str], start: int, stop: int) -> Iterator[str]:
         position += len(piece)
 
 
-def _write_tokens(target: Path, pieces: Iterator[str], tokenizer: tiktoken.Encoding, progress: "tqdm[None]") -> None:
-    """Tokenises the pieces into a file of int32, which appears under its name only once it is complete."""
+@contextmanager
+def _appearing_whole(target: Path) -> Iterator[IO[bytes]]:
+    """A file to write tokens to as int32, which appears under its name only once it is complete."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         unfinished = target.with_suffix(f".{os.getpid()}.tmp")
         try:
             with unfinished.open("wb") as opened:
-                _encode(opened, pieces, tokenizer, progress)
+                yield opened
             os.replace(unfinished, target)
         except BaseException:
             unfinished.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """Where texts are and where their tokens are kept."""
 
 import glob
+import hashlib
 import os
 from pathlib import Path
 
@@ -23,6 +24,18 @@ def find_files(path: str) -> list[Path]:
     if not files:
         raise SettingError("path", path, "no such file, folder or glob match")
     return files
+
+
+def fingerprint(path: str) -> str:
+    """sha256 of the one file at `path`, or of all its files' sha256. SettingError where one can't be read."""
+    hashes = []
+    for file in find_files(path):
+        try:
+            with file.open("rb") as opened:
+                hashes.append(hashlib.file_digest(opened, "sha256").hexdigest())
+        except OSError as error:
+            raise SettingError("path", path, f"{file} can't be read: {error.strerror}") from error
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def default_cache_dir() -> Path:

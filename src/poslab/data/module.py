@@ -50,10 +50,11 @@ class TextDataModule(LightningDataModule):
         self.context_length = context_length
         cache_dir = Path(config.cache_dir) if config.cache_dir else default_cache_dir()
         try:
-            self.tokenizer = load_tokenizer(config.encoding)
-            self.corpus: Corpus = load_corpus(config.path, self.tokenizer, cache_dir)
+            tokenizer = load_tokenizer(config.encoding)
+            self.corpus: Corpus = load_corpus(config.path, tokenizer, cache_dir, config.vocabulary == "observed")
         except SettingError as error:
             raise error.prefixed("data") from error
+        self.vocabulary = self.corpus.vocabulary
         self._check_length()
         self.train_windows = SlidingWindowDataset(
             self.corpus.train, context_length, config.stride if config.stride is not None else context_length

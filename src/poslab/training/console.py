@@ -15,6 +15,7 @@ from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm
 from poslab.data.module import TextDataModule
 from poslab.training.module import LanguageModel, perplexity
 from poslab.training.throughput import Throughput
+from poslab.wording import clock
 
 _COLUMNS = "{:>6} {:>8} {:>11} {:>11} {:>11} {:>9} {:>7}"
 
@@ -109,13 +110,6 @@ class ProgressBar(TQDMProgressBar):
         if loss is not None and (not self._loss or trainer.global_step % self.throughput.every == 0):
             self._loss = f"{float(loss):.3f}"  # reading it waits for a GPU, so not at every step
         return {"loss": self._loss, "tok/s": f"{self.throughput.tokens_per_s:,.0f}"}
-
-
-def clock(seconds: float) -> str:
-    """75 -> "1:15"."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def one_line(text: str, indent: int) -> str:

@@ -11,7 +11,9 @@ from torch.nn import LinearCrossEntropyOptions
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
+from poslab.checkpoint import describe
 from poslab.config import TrainConfig
+from poslab.data.corpus import Corpus
 from poslab.model import GPT
 from poslab.training.optim import learning_rate_factor, make_optimizer
 
@@ -26,10 +28,11 @@ _LOSS_OPTIONS = LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=
 class LanguageModel(LightningModule):
     """Next-token training of a GPT."""
 
-    def __init__(self, model: GPT, config: TrainConfig) -> None:
+    def __init__(self, model: GPT, config: TrainConfig, corpus: Corpus) -> None:
         super().__init__()
         self.model = model
         self.config = config
+        self.corpus = corpus
         self.best_val_loss = math.inf
         self.best_step = 0
         self.last_val_loss = math.nan
@@ -79,8 +82,7 @@ class LanguageModel(LightningModule):
         self.log("train/learning_rate", optimizer.param_groups[0]["lr"])
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        # Plain containers, so that torch.load(weights_only=True) takes the file.
-        checkpoint["poslab"] = {"config": self.config.plain, "pos": self.config.pos_name}
+        checkpoint["poslab"] = describe(self.config, self.corpus)
 
 
 def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor) -> Tensor:

@@ -4,12 +4,15 @@ import logging
 import time
 import warnings
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import OmegaConf
 from pytorch_lightning import Trainer, seed_everything
 
+from poslab.analysis.evaluation_files import Text, evaluate_checkpoint, write_evaluation
+from poslab.checkpoint import find_checkpoint, load_checkpoint
 from poslab.config import TrainConfig
 from poslab.data.module import TextDataModule
 from poslab.errors import SettingError, UserError
@@ -28,16 +31,18 @@ def train(config: TrainConfig) -> dict[str, Any]:
     """Trains, and returns what summary.json says. Raises UserError for whatever the user can put right."""
     _quieten()
     keep_freed_memory()
+    if config.settings.threads is not None:
+        torch.set_num_threads(config.settings.threads)
     check_trainer(config.trainer)
     if config.model.attention_backend == "flex" and not torch.cuda.is_available():
         raise SettingError("model.attention_backend", "flex", "trains on a CUDA device only, and torch sees none")
     data = TextDataModule(config.data, config.model.context_length, config.settings.seed)
     seed_everything(config.settings.seed, workers=True, verbose=False)
-    module = LanguageModel(_make_model(config, data.tokenizer.n_vocab), config)
+    module = LanguageModel(_make_model(config, data.vocabulary.size), config, data.corpus)
     train_batches = check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
     folder = claim_run_folder(config.settings.run_dir, config.pos_name, config.settings.seed)
     throughput = Throughput(min(config.trainer.log_every_n_steps, train_batches))
-    sample = SampleText(config.sample, data.tokenizer, _prompt(config, data), config.settings.seed)
+    sample = SampleText(config.sample, data.vocabulary, _prompt(config, data), config.settings.seed)
     trainer = make_trainer(config, folder, throughput, sample)
     if trainer.is_global_zero:
         OmegaConf.save(OmegaConf.create(config.plain), folder / "config.yaml")
@@ -47,7 +52,9 @@ def train(config: TrainConfig) -> dict[str, Any]:
     _fit(trainer, module, data)
     summary = summarise(module, data, trainer, throughput, time.perf_counter() - started)
     if trainer.is_global_zero:
-        write_summary(folder, summary)
+        if config.evaluation.lengths:
+            _evaluate(config, data, folder)
+        write_summary(folder, summary)  # last: what has one is finished
         conclude(summary, sample.text, folder)
     return summary
 
@@ -60,6 +67,15 @@ def _fit(trainer: Trainer, module: LanguageModel, data: TextDataModule) -> None:
         if trainer.interrupted:
             raise KeyboardInterrupt from None
         raise
+
+
+def _evaluate(config: TrainConfig, data: TextDataModule, folder: Path) -> None:
+    """Measures the best weights at the lengths asked for."""
+    lengths, stride = config.evaluation.lengths, config.evaluation.stride
+    print(f"\nevaluating at lengths {', '.join(map(str, lengths))} ...", flush=True)
+    checkpoint = load_checkpoint(find_checkpoint(str(folder)), allow_code=True)
+    text = Text(f"{data.corpus.name}, validation part", data.corpus.sha256, data.corpus.validation)
+    write_evaluation(folder, text, evaluate_checkpoint(checkpoint, text, lengths, stride))
 
 
 def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
@@ -76,11 +92,12 @@ def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
 
 def _prompt(config: TrainConfig, data: TextDataModule) -> list[int]:
     """What the sample texts go on from: the prompt given, or the first words of the validation text."""
-    prompt = config.sample.prompt
-    if not prompt:
-        opening = data.tokenizer.decode(data.corpus.validation[:12].tolist())
-        prompt = opening.partition(" ")[2] or opening  # the split may have cut a word in two
-    return data.tokenizer.encode_ordinary(prompt)
+    if config.sample.prompt:
+        return data.vocabulary.encode(config.sample.prompt, "sample.prompt")
+    opening = data.corpus.validation[:12].tolist()
+    # The split may have cut a word in two.
+    words = (i for i in range(1, len(opening)) if data.vocabulary.decode(opening[i : i + 1]).startswith(" "))
+    return opening[next(words, 0) :]
 
 
 def _quieten() -> None:

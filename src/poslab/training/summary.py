@@ -5,6 +5,7 @@ import math
 import os
 import platform
 import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -43,12 +44,15 @@ def summarise(
         "tokens": throughput.tokens,
         "tokens_per_s": throughput.tokens_per_s,
         "wall_time_s": wall_time_s,
+        "peak_memory_mb": _peak_memory_mb(trainer.strategy.root_device),
         "params_total": counts["total"],
         "params_trunk": counts["trunk"],
         "params_scheme": counts["scheme"],
         "context_length": config.model.context_length,
         "data": data.corpus.name,
         "data_sha256": data.corpus.sha256,
+        "vocabulary": data.vocabulary.name,
+        "vocabulary_size": data.vocabulary.size,
         "train_tokens": len(data.corpus.train),
         "validation_tokens": len(data.corpus.validation),
         "device": _device_name(trainer.strategy.root_device),
@@ -90,6 +94,18 @@ def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
     return f"{device} ({platform.machine()})"
+
+
+def _peak_memory_mb(device: torch.device) -> float | None:
+    """Of a GPU what torch has allocated, else of the whole process; None where the system doesn't say."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e6
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 def _git_commit() -> str | None:

@@ -7,11 +7,13 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.loggers import TensorBoardLogger
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-from tiktoken import Encoding
 from torch.utils.tensorboard.summary import hparams
 
+from poslab.analysis.attention_maps import attention_maps
+from poslab.analysis.figures import attention_figure
 from poslab.analysis.pictures import draw
 from poslab.config import SampleConfig
+from poslab.data.vocabulary import Vocabulary
 from poslab.generate import generate
 from poslab.training.console import one_line
 from poslab.training.module import LanguageModel
@@ -59,9 +61,9 @@ def _show_first(experiment: Any, names: tuple[str, ...]) -> None:
 class SampleText(Callback):
     """Lets the model write at every validation; the last text is kept for the end of the run."""
 
-    def __init__(self, config: SampleConfig, tokenizer: Encoding, prompt: list[int], seed: int) -> None:
+    def __init__(self, config: SampleConfig, vocabulary: Vocabulary, prompt: list[int], seed: int) -> None:
         self.config = config
-        self.tokenizer = tokenizer
+        self.vocabulary = vocabulary
         self.prompt = prompt
         self.seed = seed
         self.text = ""
@@ -79,19 +81,27 @@ class SampleText(Callback):
             top_k=self.config.top_k,
             generator=torch.Generator().manual_seed(self.seed),
         )
-        self.text = self.tokenizer.decode(tokens[0].tolist())
+        self.text = self.vocabulary.decode(tokens[0].tolist())
         pl_module.print("       " + one_line(self.text, indent=8))
         if isinstance(trainer.logger, TensorBoardLogger):
             trainer.logger.experiment.add_text("sample", self.text, trainer.global_step)
 
 
 class Pictures(Callback):
-    """Draws what the scheme has learned, at every validation."""
+    """At every validation, draws what the scheme has learned and where the model looks in the samples' prompt."""
+
+    def __init__(self, vocabulary: Vocabulary, prompt: list[int]) -> None:
+        self.vocabulary = vocabulary
+        self.prompt = prompt[:20]
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
         if not isinstance(trainer.logger, TensorBoardLogger) or not trainer.is_global_zero:
             return
-        model = pl_module.model
+        model, writer, step = pl_module.model, trainer.logger.experiment, trainer.global_step
         for name, picture in model.pictures().items():
-            trainer.logger.experiment.add_figure(f"pos/{name}", draw(picture), trainer.global_step)
+            writer.add_figure(f"pos/{name}", draw(picture), step)
+        words = self.prompt[: model.shape.context_length]
+        maps = attention_maps(model, torch.tensor(words))
+        name, texts = pl_module.config.pos_name, [self.vocabulary.decode([word]) for word in words]
+        writer.add_figure("attention", attention_figure({name: maps}, texts), step)

@@ -19,7 +19,13 @@ from poslab.training.throughput import Throughput
 
 def make_trainer(config: TrainConfig, folder: Path, throughput: Throughput, sample: SampleText) -> Trainer:
     """A Trainer that writes into `folder`, with everything that runs beside the training."""
-    callbacks: list[Callback] = [throughput, ValidationLines(throughput), sample, Comparison(), Pictures()]
+    callbacks: list[Callback] = [
+        throughput,
+        ValidationLines(throughput),
+        sample,
+        Comparison(),
+        Pictures(sample.vocabulary, sample.prompt),
+    ]
     on_terminal = sys.stdout.isatty()
     if on_terminal:
         callbacks.insert(1, ProgressBar(throughput))  # ahead of those that print, which it lets through

@@ -1,0 +1,1 @@
+"""The sweeper that poslab adds to Hydra."""

@@ -1,0 +1,37 @@
+"""Hydra's way to find a sweeper: under this package name. What it does is in poslab.sweep."""
+
+import sys
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+
+class ResumableSweeper(BasicSweeper):
+    """Every combination, as Hydra's own sweeper makes them; but jobs that are finished aren't run again, and one that
+    fails stops no other. Leaves with exit code 1 if any did."""
+
+    def sweep(self, arguments: list[str]) -> Any:
+        from poslab.sweep import run_sweep
+
+        assert self.config is not None
+        assert self.launcher is not None
+        assert self.hydra_context is not None
+        loader = self.hydra_context.config_loader
+        parsed = OverridesParser.create(config_loader=loader).parse_overrides([*self._parse_config(), *arguments])
+        (combinations,) = self.split_arguments(parsed, None)
+        if not run_sweep(combinations, self.config, loader, self.launcher):
+            sys.exit(1)
+
+
+ConfigStore.instance().store(
+    group="hydra/sweeper",
+    name="resumable",
+    node={
+        "_target_": f"{__name__}.{ResumableSweeper.__name__}",
+        "max_batch_size": None,
+        "params": None,
+    },
+    provider="poslab",
+)

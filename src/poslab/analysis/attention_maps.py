@@ -1,0 +1,32 @@
+"""Where a model looks: its attention weights on a text."""
+
+import torch
+from torch import Tensor, nn
+
+from poslab.attention.reference import attention_weights
+from poslab.model import GPT, Attention
+
+
+@torch.no_grad()
+def attention_maps(model: GPT, tokens: Tensor) -> Tensor:
+    """tokens (T,) -> (L, H, T, T): each layer's and head's weights of query (row) on key (column)."""
+    maps: list[Tensor] = []
+
+    def record(attention: nn.Module, inputs: tuple) -> None:  # type: ignore[type-arg]
+        assert isinstance(attention, Attention)
+        x, rotate, terms = inputs
+        q, k, _ = attention.queries_keys_values(x, rotate)
+        scale = attention.shape.head_dim**-0.5
+        weights = attention_weights(q, k, terms, causal=attention.shape.causal, offset=0, scale=scale)
+        maps.append(weights[0].float().cpu())  # (1, H, T, T) -> (H, T, T)
+
+    hooks = [part.register_forward_pre_hook(record) for part in model.modules() if isinstance(part, Attention)]
+    was_training = model.training
+    model.eval()
+    try:
+        model.hidden(tokens[None].to(model.token_embedding.weight.device))
+    finally:
+        model.train(was_training)
+        for hook in hooks:
+            hook.remove()
+    return torch.stack(maps)

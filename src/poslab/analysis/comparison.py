@@ -1,0 +1,215 @@
+"""Runs in groups that differ in their position scheme alone, and what can be said of them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from poslab.analysis.evaluation import Evaluation
+from poslab.analysis.runs import LeftOut, Run
+from poslab.analysis.statistics import Difference, Estimate, differences, estimate, sentence, token_difference
+from poslab.errors import UserError, one_of
+
+# Settings that decide where or how fast a run is computed, what it writes and what is measured afterwards.
+_NO_MATTER = {
+    "run_dir", "seed", "threads", "data.path", "data.cache_dir", "data.num_workers", "model.attention_backend",
+    "model.compile", "trainer.accelerator", "trainer.log_every_n_steps", "trainer.profiler", "trainer.detect_anomaly",
+}  # fmt: skip
+_NO_MATTER_GROUPS = {"pos", "sample", "evaluation"}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in nothing but the seed."""
+
+    label: str
+    runs: list[Run]
+
+    @property
+    def losses(self) -> dict[int, float]:
+        return {run.seed: run.loss for run in self.runs}
+
+    @property
+    def loss(self) -> Estimate:
+        return estimate(self.losses.values())
+
+    @property
+    def median_run(self) -> Run:
+        """The run whose pictures stand for its group: that of the median loss."""
+        return sorted(self.runs, key=lambda run: run.loss)[(len(self.runs) - 1) // 2]
+
+    def mean(self, key: str) -> float | None:
+        """Of a number in the summaries; None where a run lacks it."""
+        values = [run.summary.get(key) for run in self.runs]
+        return None if any(not isinstance(v, int | float) for v in values) else float(np.mean(values))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Groups in order of their loss, against one of them."""
+
+    groups: list[Group]
+    baseline: str
+    differences: dict[str, Difference]
+    sentences: list[str]
+    notes: list[str]
+    left_out: list[LeftOut]
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for group in self.groups for run in group.runs]
+
+
+def compare(
+    runs: Sequence[Run],
+    left_out: Sequence[LeftOut] = (),
+    *,
+    baseline: str | None = None,
+    effect: float = 0.02,
+    allow_differences: bool = False,
+) -> Comparison:
+    """Groups the runs and judges each group against the baseline (absolute, or else the first by name).
+
+    Raises UserError without runs, and for runs that differ in more than the scheme, unless `allow_differences`.
+    """
+    if not runs:
+        reasons = "; ".join(f"{left.folder}: {left.reason}" for left in list(left_out)[:3])
+        raise UserError(f"no finished run to compare{f' ({reasons})' if reasons else ''}")
+    different = _differences_beyond_the_scheme(runs)
+    if different and not allow_differences:
+        listed = "; ".join(f"{key}: {values}" for key, values in different.items())
+        raise UserError(f"the runs differ in more than the scheme, so none of it could be told apart: {listed}; "
+                        "compare fewer, or say allow_differences=true")  # fmt: skip
+    groups, repeated = _group(runs, list(different))
+    labels = [group.label for group in groups]
+    if baseline is None:
+        baseline = "absolute" if "absolute" in labels else min(labels)
+    one_of(labels, baseline=baseline)
+    groups.sort(key=lambda group: group.loss.mean)
+    found = differences({group.label: group.losses for group in groups}, baseline)
+    sentences = _answer(groups, baseline, found, effect)
+    notes = [f"{key} differs: {values}" for key, values in different.items()] + _notes(runs)
+    return Comparison(groups, baseline, found, sentences, notes, [*left_out, *repeated])
+
+
+def token_sentences(comparison: Comparison, evaluations: dict[str, Evaluation]) -> list[str]:
+    """For pairs of single runs: what their losses on the same tokens say of these two checkpoints.
+
+    evaluations: by name of the run.
+    """
+    singles = {
+        group.label: evaluations.get(str(group.runs[0].folder)) for group in comparison.groups if len(group.runs) == 1
+    }
+    base = singles.get(comparison.baseline)
+    sentences = []
+    for label, own in singles.items():
+        if own is None or base is None or own is base or len(own.token_losses) != len(base.token_losses):
+            continue
+        found = token_difference(own.token_losses, base.token_losses)
+        if found.low is None or found.high is None:
+            continue
+        word = "better" if found.mean < 0 else "worse"
+        low, high = sorted((abs(found.low), abs(found.high)))
+        if found.low <= 0 <= found.high:
+            said = f"can't be told apart: {found.mean:+.3f} nats [{found.low:+.3f}, {found.high:+.3f}]"
+        else:
+            said = f"differ: {label}'s is {word} by {abs(found.mean):.3f} nats [{low:.3f}, {high:.3f}]"
+        sentences.append(
+            f"on the {found.n:,} validation tokens, the checkpoints of {label} and {comparison.baseline} {said}; "
+            "another seed may turn this round"
+        )
+    return sentences
+
+
+def _answer(groups: list[Group], baseline: str, found: dict[str, Difference], effect: float) -> list[str]:
+    if len(groups) == 1:
+        only = groups[0]
+        return [f"only {only.label} is here (n = {len(only.runs)}), so there is nothing to compare it with"]
+    said = [sentence(group.label, baseline, found[group.label], effect) for group in groups if group.label != baseline]
+    return [text[0].upper() + text[1:] if text.startswith("no ") else text for text in said]
+
+
+def _group(runs: Sequence[Run], beyond: list[str]) -> tuple[list[Group], list[LeftOut]]:
+    """Groups by all settings but the seed; of runs that repeat a seed, all but the first are left out."""
+    keyed: dict[tuple[Any, ...], dict[int, Run]] = defaultdict(dict)
+    repeated = []
+    for run in runs:
+        rest = _rest(run)
+        key = (run.pos, repr(sorted(run.summary["pos_settings"].items())), repr([rest.get(name) for name in beyond]))
+        if run.seed in keyed[key]:
+            first = keyed[key][run.seed].folder
+            repeated.append(LeftOut(run.folder, f"repeats seed {run.seed} of {first}, with the same settings"))
+        else:
+            keyed[key][run.seed] = run
+    members = [[found[seed] for seed in sorted(found)] for found in keyed.values()]
+    return [Group(_label(own, members, beyond), own) for own in members], repeated
+
+
+def _label(own: list[Run], members: list[list[Run]], beyond: list[str]) -> str:
+    """The scheme, and of its settings those that tell it from the other groups of that scheme."""
+    run = own[0]
+    alike = [other[0] for other in members if other[0].pos == run.pos]
+    settings = run.summary["pos_settings"]
+    parts = [
+        f"{key}={_plain(value)}"
+        for key, value in settings.items()
+        if any(other.summary["pos_settings"].get(key) != value for other in alike)
+    ]
+    mine = _rest(run)
+    parts += [
+        f"{key}={_plain(mine.get(key))}" for key in beyond if any(_rest(o).get(key) != mine.get(key) for o in alike)
+    ]
+    return " ".join([run.pos, *parts])
+
+
+def _differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
+    """Settings and facts, other than the scheme's, of which the runs have several values: name -> values in words."""
+    rests = [_rest(run) for run in runs]
+    different = {}
+    for key in dict.fromkeys(key for rest in rests for key in rest):
+        values: dict[str, str] = {}
+        for run, rest in zip(runs, rests, strict=True):
+            values.setdefault(_plain(rest.get(key)), run.name)
+        if len(values) > 1:
+            different[key] = ", ".join(f"{value} (as in {name})" for value, name in values.items())
+    return different
+
+
+def _rest(run: Run) -> dict[str, Any]:
+    """Everything that must be the same for two runs to differ in their scheme alone, flat."""
+    flat: dict[str, Any] = {"data.vocabulary": "full"}
+    for group, values in run.config.items():
+        if group in _NO_MATTER_GROUPS:
+            continue
+        if isinstance(values, dict):
+            flat |= {f"{group}.{key}": value for key, value in values.items()}
+        else:
+            flat[group] = values
+    flat = {key: value for key, value in flat.items() if key not in _NO_MATTER}
+    facts = ["data_sha256", "params_trunk", "vocabulary_size"]
+    facts += [] if flat.get("early_stopping_patience") else ["steps"]
+    return flat | {key: run.summary.get(key) for key in facts}
+
+
+def _notes(runs: Sequence[Run]) -> list[str]:
+    """What differs without changing more than rounding or speed, and what makes figures weak."""
+    notes = []
+    for what, value in (
+        ("poslab", lambda run: run.summary["versions"].get("poslab")),
+        ("torch", lambda run: run.summary["versions"].get("torch")),
+        ("devices", lambda run: str(run.summary.get("device"))),
+        ("threads", lambda run: run.summary.get("threads")),
+    ):
+        found = sorted({str(value(run)) for run in runs})
+        if len(found) > 1:
+            notes.append(f"several {what}: {', '.join(found)}; times can't be compared, and losses differ by rounding")
+    return notes
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    text = str(value)
+    return f"{text[:12]}..." if len(text) == 64 else text  # a sha256

@@ -1,0 +1,28 @@
+"""Loss curves, read back from a run's TensorBoard events."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+Points = list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """(step, loss) pairs of one run; empty where nothing was logged."""
+
+    train: Points
+    validation: Points
+
+
+def read_curve(folder: Path) -> Curve:
+    """What the events in the folder say; damaged event files are read as far as they go."""
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 1, "tensors": 1})
+    events.Reload()
+    known = set(events.Tags()["scalars"])
+
+    def points(tag: str) -> Points:
+        return [(event.step, event.value) for event in events.Scalars(tag)] if tag in known else []
+
+    return Curve(points("train/loss"), points("val/loss"))

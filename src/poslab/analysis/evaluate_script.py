@@ -1,0 +1,75 @@
+"""What scripts/evaluate.py does: a table on the screen, and the figures beside the checkpoint."""
+
+import re
+from pathlib import Path
+
+import torch
+
+from poslab.analysis.evaluation import Evaluation, LengthLoss
+from poslab.analysis.evaluation_files import FILE, Text, evaluate_checkpoint, other_text, own_text, write_evaluation
+from poslab.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.errors import SettingError, UserError
+from poslab.script_config import EvaluateConfig
+
+_COLUMNS = "{:>7} {:>9} {:>11} {:>13} {:>11} {:>7} {:>9} {:>9}"
+
+
+def run_evaluation(config: EvaluateConfig) -> Evaluation:
+    """Evaluates, prints and writes. Raises UserError for whatever the user can put right."""
+    checkpoint = load_checkpoint(find_checkpoint(config.ckpt), _device(config.device), config.allow_code)
+    text = own_text(checkpoint) if config.data_path is None else other_text(checkpoint, config.data_path)
+    print(f"checkpoint  {checkpoint.path} ({checkpoint.pos_name}, trained to {checkpoint.model.shape.context_length})")
+    print(f"text        {text.name}; at every length, all {len(text.tokens) - 1:,} tokens but the first count\n")
+    evaluation = evaluate_checkpoint(checkpoint, text, config.lengths, config.stride)
+    _print(evaluation)
+    print(f"\nwritten     {_write(checkpoint, text, evaluation, own=config.data_path is None)}")
+    return evaluation
+
+
+def _print(evaluation: Evaluation) -> None:
+    print(_COLUMNS.format("length", "loss", "perplexity", "sliding loss", "perplexity", "stride", "at start", "at end"))
+    for result in evaluation.lengths:
+        if result.loss is None:
+            print(f"{result.length:>7}   {result.note}")
+            continue
+        start, end = _ends(result)
+        print(
+            _COLUMNS.format(
+                result.length,
+                f"{result.loss:.4f}",
+                f"{result.perplexity:,.1f}",
+                f"{result.sliding_loss:.4f}",
+                f"{result.sliding_perplexity:,.1f}",
+                result.stride,
+                f"{start:.4f}",
+                f"{end:.4f}",
+            )
+        )
+    print("loss: of windows that follow each other. sliding: windows move by the stride and only what is new counts.")
+    print("at start, at end: mean loss in the first and the last eighth of sliding windows.")
+
+
+def _ends(result: LengthLoss) -> tuple[float, float]:
+    losses = result.by_position or []
+    eighth = max(1, len(losses) // 8)
+    return sum(losses[:eighth]) / eighth, sum(losses[-eighth:]) / eighth
+
+
+def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool) -> Path:
+    """Into the run's folder, or beside a checkpoint that is in none. Other texts and checkpoints get other names."""
+    folder = checkpoint.run_folder
+    parts = [] if folder is not None and checkpoint.path.name == "best.ckpt" else [checkpoint.path.stem]
+    parts += [] if own else [re.sub(r"[^A-Za-z0-9_.-]+", "_", text.name)]
+    file = "-".join(["evaluation", *parts]) + ".json" if parts else FILE
+    folder = folder or checkpoint.path.parent
+    try:
+        write_evaluation(folder, text, evaluation, file)
+    except OSError as error:
+        raise UserError(f"{folder / file}: can't be written: {error.strerror}") from error
+    return folder / file
+
+
+def _device(name: str) -> str:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SettingError("device", name, "torch sees no GPU; valid here: auto, cpu")
+    return "cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu")

@@ -1,0 +1,141 @@
+"""How a model's loss depends on how much it sees: by the length of its window, and by the place within it.
+
+A text of N tokens has N - 1 to predict, and at every length all of them count, once. What differs is what stands before
+them. Non-overlapping windows follow each other, so a token has between nothing and a full window before it: the loss
+of short windows is dominated by their starts. Sliding windows advance by a stride; of each but the first only the last
+`stride` tokens count, and all of those have at least length - stride tokens before them.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from poslab.model import GPT
+
+_BATCH_TOKENS = 4096  # per forward pass, or one window
+_LOGIT_ROWS = 512  # logits that exist at a time
+
+
+@dataclass(frozen=True)
+class LengthLoss:
+    """Losses, in nats per token, of windows of one length; None where they can't be had, for the reason in `note`."""
+
+    length: int
+    stride: int
+    loss: float | None = None  # of non-overlapping windows
+    sliding_loss: float | None = None
+    by_position: list[float] | None = None  # mean loss at each place of a full window, over all sliding windows
+    windows: int = 0  # that by_position is a mean over
+    note: str = ""
+
+    @property
+    def perplexity(self) -> float | None:
+        return None if self.loss is None else math.exp(min(self.loss, 700))
+
+    @property
+    def sliding_perplexity(self) -> float | None:
+        return None if self.sliding_loss is None else math.exp(min(self.sliding_loss, 700))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Of one model on one text. token_losses: of each token after the first, with sliding windows of context_length
+    (or of the whole text where that is shorter)."""
+
+    context_length: int
+    tokens: int  # that count: all but the first
+    lengths: list[LengthLoss]
+    token_losses: list[float]
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def of_plain(plain: dict[str, Any]) -> "Evaluation":
+        """Raises KeyError or TypeError for anything else than what `plain` gave."""
+        lengths = [LengthLoss(**values) for values in plain["lengths"]]
+        return Evaluation(plain["context_length"], plain["tokens"], lengths, plain["token_losses"])
+
+
+def evaluate(model: GPT, tokens: Tensor, lengths: Sequence[int], stride: int | None = None) -> Evaluation:
+    """Losses of `model`, in eval mode, on a text of (N,) tokens, N at least 2, in memory linear in the length.
+
+    stride: of the sliding windows; None: half of each length.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        context = model.shape.context_length
+        results = [_at_length(model, tokens, length, stride or max(1, length // 2)) for length in lengths]
+        own = min(context, len(tokens) - 1)
+        token_losses = sliding_token_losses(model, tokens, own, max(1, own // 2))
+    finally:
+        model.train(was_training)
+    return Evaluation(context, len(tokens) - 1, results, [round(loss, 5) for loss in token_losses.tolist()])
+
+
+def _at_length(model: GPT, tokens: Tensor, length: int, stride: int) -> LengthLoss:
+    longest = model.pos.max_positions(model.shape)
+    stride = min(stride, length)
+    if longest is not None and length > longest:
+        return LengthLoss(length, stride, note=f"trained to {longest}")
+    if length > len(tokens) - 1:
+        return LengthLoss(length, stride, note=f"the text has {len(tokens):,} tokens")
+    separate = sliding_token_losses(model, tokens, length, length)
+    counted, total, full = [], torch.zeros(length, dtype=torch.float64), 0
+    for losses, new in _windows(model, tokens, length, stride):
+        counted.append(losses[:, -new:].flatten())
+        if losses.shape[1] == length:
+            total += losses.sum(0, dtype=torch.float64)
+            full += len(losses)
+    return LengthLoss(
+        length,
+        stride,
+        loss=float(separate.mean(dtype=torch.float64)),
+        sliding_loss=float(torch.cat(counted).mean(dtype=torch.float64)),
+        by_position=[round(loss, 5) for loss in (total / full).tolist()],
+        windows=full,
+    )
+
+
+def sliding_token_losses(model: GPT, tokens: Tensor, length: int, stride: int) -> Tensor:
+    """(N - 1,): the loss of each token after the first; with stride = length, the windows don't overlap."""
+    return torch.cat([losses[:, -new:].flatten() for losses, new in _windows(model, tokens, length, stride)])
+
+
+@torch.no_grad()
+def _windows(model: GPT, tokens: Tensor, length: int, stride: int) -> Iterator[tuple[Tensor, int]]:
+    """(losses (windows, length), how many of each window's last tokens are new) from the first to the last window.
+
+    The first window is all new, and the last may be shorter: it ends with the text.
+    """
+    device = model.token_embedding.weight.device
+    text = torch.as_tensor(tokens).to(torch.int64)
+    predicted = len(text) - 1
+    full = text[:-1].unfold(0, min(length, predicted), stride)  # (windows, length), a view
+    targets = text[1:].unfold(0, min(length, predicted), stride)
+    yield _losses(model, full[:1].to(device), targets[:1].to(device)), full.shape[1]
+    per_batch = max(1, _BATCH_TOKENS // length)
+    for first in range(1, len(full), per_batch):
+        part = slice(first, first + per_batch)
+        yield _losses(model, full[part].to(device), targets[part].to(device)), stride
+    done = (len(full) - 1) * stride + full.shape[1]  # predictions so far
+    if done < predicted:
+        start = len(full) * stride
+        last = text[None, start:].to(device)
+        yield _losses(model, last[:, :-1], last[:, 1:]), predicted - done
+
+
+def _losses(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
+    """inputs and targets (B, T) -> (B, T) on the CPU; the logits (B T, V) never exist all at once."""
+    hidden = model.hidden(inputs).flatten(0, 1)  # (B T, D)
+    losses = [
+        F.cross_entropy(F.linear(rows, model.token_embedding.weight).float(), wanted, reduction="none")
+        for rows, wanted in zip(hidden.split(_LOGIT_ROWS), targets.flatten().split(_LOGIT_ROWS), strict=True)
+    ]
+    return torch.cat(losses).view(inputs.shape).cpu()

@@ -1,0 +1,115 @@
+"""Evaluations of checkpoints: of which text, and where their figures go."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+
+from poslab.analysis.evaluation import Evaluation, evaluate
+from poslab.checkpoint import Checkpoint
+from poslab.data.corpus import load_corpus
+from poslab.data.files import default_cache_dir
+from poslab.errors import SettingError
+
+FILE = "evaluation.json"
+_EVENTS = ".evaluation"  # ends the name of the event file, so that a new evaluation can replace it
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """What to evaluate on; `tokens` (N,) are ids of the model's vocabulary."""
+
+    name: str
+    sha256: str
+    tokens: Tensor
+
+
+def usual_lengths(context_length: int) -> list[int]:
+    """A quarter of the context to four times it."""
+    return sorted({max(1, context_length // 4), max(1, context_length // 2), *(context_length * n for n in (1, 2, 4))})
+
+
+def own_text(checkpoint: Checkpoint) -> Text:
+    """The validation part of the text that it was trained on. SettingError where that is gone or has changed."""
+    data = checkpoint.config["data"]
+    cache_dir = Path(data["cache_dir"]) if data["cache_dir"] else default_cache_dir()
+    observed = checkpoint.vocabulary.observed is not None
+    try:
+        corpus = load_corpus(data["path"], checkpoint.vocabulary.encoding, cache_dir, observed)
+    except SettingError as error:
+        problem = f"the text it was trained on can't be read ({error}); name one with data_path"
+        raise SettingError("ckpt", checkpoint.path, problem) from error
+    if corpus.sha256 != checkpoint.data_sha256:
+        problem = f"{data['path']} is not the text any more that it was trained on; name one with data_path"
+        raise SettingError("ckpt", checkpoint.path, problem)
+    return Text(f"{corpus.name}, validation part", corpus.sha256, corpus.validation)
+
+
+def other_text(checkpoint: Checkpoint, path: str) -> Text:
+    """All of another text. SettingError where it can't be read, or has tokens that the model's vocabulary lacks."""
+    vocabulary = checkpoint.vocabulary
+    try:
+        corpus = load_corpus(path, vocabulary.encoding, default_cache_dir())
+        tokens = torch.cat([corpus.train, corpus.validation])
+        return Text(corpus.name, corpus.sha256, vocabulary.narrow(tokens))
+    except SettingError as error:
+        raise SettingError("data_path", path, error.problem) from error
+
+
+def evaluate_checkpoint(
+    checkpoint: Checkpoint, text: Text, lengths: Sequence[int] | None = None, stride: int | None = None
+) -> Evaluation:
+    """At `lengths`, or the usual ones. Raises SettingError for a text of fewer than two tokens."""
+    if len(text.tokens) < 2:
+        raise SettingError("data_path", text.name, "has fewer than two tokens, so there is none to predict")
+    return evaluate(
+        checkpoint.model, text.tokens, lengths or usual_lengths(checkpoint.model.shape.context_length), stride
+    )
+
+
+def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str = FILE) -> Evaluation:
+    """Adds it to what the folder's file says of the same text, and to TensorBoard; returns all of it."""
+    earlier = read_evaluation(folder, text.sha256, file)
+    if earlier is not None:
+        measured = {result.length for result in evaluation.lengths}
+        kept = [result for result in earlier.lengths if result.length not in measured]
+        lengths = sorted([*kept, *evaluation.lengths], key=lambda result: result.length)
+        evaluation = Evaluation(evaluation.context_length, evaluation.tokens, lengths, evaluation.token_losses)
+    plain: dict[str, Any] = {"text": text.name, "text_sha256": text.sha256, **evaluation.plain()}
+    unfinished = folder / f"{file}.{os.getpid()}.tmp"
+    unfinished.write_text(json.dumps(plain) + "\n", encoding="utf-8")
+    os.replace(unfinished, folder / file)
+    if file == FILE:
+        _write_events(folder, evaluation)
+    return evaluation
+
+
+def read_evaluation(folder: Path, sha256: str | None = None, file: str = FILE) -> Evaluation | None:
+    """What the folder's file says, of the text with that hash; None where there is no such file, or a foreign one."""
+    try:
+        plain = json.loads((folder / file).read_text(encoding="utf-8"))
+        same = sha256 is None or plain["text_sha256"] == sha256
+        return Evaluation.of_plain(plain) if same else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write_events(folder: Path, evaluation: Evaluation) -> None:
+    """Losses as scalars over length, and over the place in a window of the training length."""
+    for path in folder.glob(f"events.out.tfevents.*{_EVENTS}"):
+        path.unlink()
+    with SummaryWriter(str(folder), filename_suffix=_EVENTS) as writer:
+        for result in evaluation.lengths:
+            if result.loss is None or result.sliding_loss is None:
+                continue
+            writer.add_scalar("loss_by_length/non_overlapping", result.loss, result.length)
+            writer.add_scalar("loss_by_length/sliding", result.sliding_loss, result.length)
+            if result.length == evaluation.context_length:
+                for position, loss in enumerate(result.by_position or []):
+                    writer.add_scalar("loss_by_position", loss, position)

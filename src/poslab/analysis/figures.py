@@ -1,0 +1,190 @@
+"""The pictures of a report. Groups differ in colour, marker and dash: told apart in print and by the colour-blind."""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from itertools import cycle, pairwise
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
+from torch import Tensor
+
+from poslab.analysis.comparison import Comparison
+from poslab.analysis.curves import Curve
+from poslab.analysis.evaluation import Evaluation
+from poslab.analysis.statistics import estimate
+
+# Okabe and Ito 2008, "Color Universal Design": told apart by the colour-blind; without the yellow, too pale on white.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_DASHES = ("-", "--", "-.", ":")
+
+
+class Styles:
+    """A look for every group, the same in all pictures, by the alphabet."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        looks = zip(cycle(_COLOURS), cycle(_MARKERS), cycle(_DASHES), strict=False)
+        self._of = {
+            label: {"color": colour, "marker": marker, "linestyle": dash}
+            for label, (colour, marker, dash) in zip(sorted(labels), looks, strict=False)
+        }
+
+    def __getitem__(self, label: str) -> dict[str, Any]:
+        return self._of[label]
+
+
+def losses_figure(comparison: Comparison, styles: Styles) -> Figure:
+    """Each run as a dot, each group's mean with its 95 % interval."""
+    groups = comparison.groups[::-1]
+    figure = Figure(figsize=(7, 1.2 + 0.45 * len(groups)), layout="constrained")
+    axes = figure.subplots()
+    for row, group in enumerate(groups):
+        look, loss = styles[group.label], group.loss
+        values = list(group.losses.values())
+        axes.plot(values, [row + 0.18] * len(values), look["marker"], color=look["color"], alpha=0.5, markersize=5)
+        error = (
+            [[0.0], [0.0]]
+            if loss.low is None or loss.high is None
+            else [[loss.mean - loss.low], [loss.high - loss.mean]]
+        )
+        axes.errorbar(
+            loss.mean, row - 0.1, xerr=error, fmt=look["marker"], color=look["color"], capsize=4, markersize=8
+        )
+    axes.set(yticks=range(len(groups)), yticklabels=[group.label for group in groups], ylim=(-0.6, len(groups) - 0.4))
+    axes.set_xlabel("best validation loss, nats per token (above: each seed; below: mean and 95 % interval)")
+    axes.grid(axis="x", alpha=0.3)
+    return figure
+
+
+def curves_figure(curves: Mapping[str, Sequence[Curve]], styles: Styles) -> Figure:
+    """Validation loss over steps, mean over seeds with a band of one standard deviation; training loss beside it."""
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, kind in zip(figure.subplots(1, 2), ("validation", "train"), strict=True):
+        for label, of_seeds in curves.items():
+            steps, losses = _aligned([getattr(curve, kind) for curve in of_seeds])
+            if len(steps):
+                _band(axes, steps, losses, label, styles, marker=len(steps) <= 30)
+        axes.set(
+            title=f"{'Validation' if kind == 'validation' else 'Training'} loss", xlabel="step", ylabel="nats per token"
+        )
+        _finish(axes)
+    return figure
+
+
+def by_position_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles) -> Figure:
+    """Loss by the place in a window of the training length, in places that grow wider."""
+    figure = Figure(figsize=(7, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for label, of_seeds in evaluations.items():
+        found = [r.by_position for e in of_seeds for r in e.lengths if r.length == e.context_length and r.by_position]
+        if not found:
+            continue
+        length = min(map(len, found))
+        edges = np.unique(np.geomspace(1, length + 1, 14).astype(int)) - 1  # 0, 1, 2, 4, ... length
+        binned = np.array([[np.mean(p[a:b]) for a, b in pairwise(edges)] for p in found])
+        middle = (edges[:-1] + edges[1:] - 1) / 2 + 1
+        _band(axes, middle, binned, label, styles)
+    axes.set_xscale("log", base=2)
+    axes.set(xlabel="tokens seen in the window (log scale)", ylabel="nats per token")
+    _plain_ticks(axes)
+    _finish(axes)
+    return figure
+
+
+def by_length_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles) -> Figure:
+    """Loss by the length of the window, with the training length marked."""
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    columns = (("loss", "Windows that follow each other"), ("sliding_loss", "Sliding windows"))
+    all_axes = figure.subplots(1, 2, sharey=True)
+    for axes, (kind, title) in zip(all_axes, columns, strict=True):
+        for label, of_seeds in evaluations.items():
+            by_length: dict[int, list[float]] = {}
+            for evaluation in of_seeds:
+                for result in evaluation.lengths:
+                    value = getattr(result, kind)
+                    if value is not None:
+                        by_length.setdefault(result.length, []).append(value)
+            lengths = sorted(length for length, values in by_length.items() if len(values) == len(of_seeds))
+            if lengths:
+                _band(axes, np.array(lengths), np.array([by_length[n] for n in lengths]).T, label, styles)
+        for trained in {e.context_length for of_seeds in evaluations.values() for e in of_seeds}:
+            axes.axvline(trained, color="#555555", linestyle=":", linewidth=1)
+            axes.text(trained, 0.98, " trained to here", transform=axes.get_xaxis_transform(), fontsize=8, va="top")
+        axes.set_xscale("log", base=2)
+        axes.set(title=title, xlabel="length of the window (log scale)", ylabel="nats per token")
+        _plain_ticks(axes)
+        _finish(axes)
+    return figure
+
+
+def attention_figure(maps: Mapping[str, Tensor], words: Sequence[str]) -> Figure:
+    """The mean over layers and heads of each group's attention weights (L, H, T, T) on the same words."""
+    columns = min(3, len(maps))
+    rows = math.ceil(len(maps) / columns)
+    figure = Figure(figsize=(4.2 * columns, 4.2 * rows), layout="constrained")
+    grid = np.atleast_1d(figure.subplots(rows, columns)).flatten()
+    for axes in grid[len(maps) :]:
+        axes.set_axis_off()
+    # The first word gets most of the weight in most models; a root shows what the others get.
+    means = {label: weights.mean((0, 1)).sqrt() for label, weights in maps.items()}
+    highest = max(float(mean.max()) for mean in means.values())
+    for axes, (label, mean) in zip(grid, means.items(), strict=False):
+        image = axes.imshow(mean.numpy(), cmap="cividis", vmin=0, vmax=highest, interpolation="nearest")
+        ticks = range(len(words))
+        axes.set_xticks(ticks, [_printable(w) for w in words], rotation=90, fontsize=7)
+        axes.set_yticks(ticks, [_printable(w) for w in words], fontsize=7)
+        axes.set(title=label, xlabel="key", ylabel="query")
+    bar = figure.colorbar(image, ax=list(grid), shrink=0.6, label="attention weight (root scale)")
+    bar.set_ticks([tick for tick in bar.get_ticks() if tick <= highest])
+    bar.set_ticklabels([f"{tick**2:.2f}" for tick in bar.get_ticks()])
+    return figure
+
+
+def svg(figure: Figure) -> str:
+    """As text; equal figures give equal text."""
+    with matplotlib.rc_context({"svg.hashsalt": "poslab", "svg.fonttype": "path"}):
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def _band(axes: Axes, x: np.ndarray, values: np.ndarray, label: str, styles: Styles, marker: bool = True) -> None:
+    """values (seeds, x): the mean, and between mean - sd and mean + sd a band."""
+    look = styles[label] | ({} if marker else {"marker": None})
+    mean = values.mean(0)
+    axes.plot(x, mean, label=label, markersize=4, **look)
+    if len(values) > 1:
+        sd = np.array([estimate(column).sd for column in values.T])
+        axes.fill_between(x, mean - sd, mean + sd, color=look["color"], alpha=0.15, linewidth=0)
+
+
+def _aligned(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:
+    """(steps that all curves have, values (curves, steps))."""
+    common = set.intersection(*({step for step, _ in curve} for curve in curves)) if curves else set()
+    steps = sorted(common)
+    return np.array(steps), np.array([[dict(curve)[step] for step in steps] for curve in curves])
+
+
+def _finish(axes: Axes) -> None:
+    axes.grid(alpha=0.3)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="small")
+
+
+def _plain_ticks(axes: Axes) -> None:
+    """1, 2, 4, ... rather than powers of 2."""
+    low, high = axes.get_xlim()
+    exponents = range(math.ceil(math.log2(max(low, 1e-9))), math.floor(math.log2(high)) + 1)
+    axes.xaxis.set_major_locator(FixedLocator([2.0**n for n in exponents]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+
+
+def _printable(word: str) -> str:
+    """A dollar sign would begin a formula."""
+    return word.strip().replace("$", r"\$").replace("\n", "↵") or "␣"

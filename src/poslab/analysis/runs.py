@@ -1,0 +1,147 @@
+"""Run folders, read back: those that are finished and whole, and of all others why they are left out."""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from poslab.errors import SettingError
+
+# What a comparison reads; a summary without them is no run's, or another version's.
+_NUMBERS = ("best_val_loss", "last_val_loss", "steps", "tokens_per_s", "wall_time_s", "params_total", "params_scheme")
+_NEEDED = (*_NUMBERS, "pos", "pos_settings", "seed", "data", "data_sha256", "context_length", "versions")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its folder, summary.json and config.yaml."""
+
+    folder: Path
+    summary: dict[str, Any]
+    config: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def pos(self) -> str:
+        return str(self.summary["pos"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.summary["seed"])
+
+    @property
+    def loss(self) -> float:
+        """The best validation loss, nats per token."""
+        return float(self.summary["best_val_loss"])
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A folder that is not compared, and why."""
+
+    folder: Path
+    reason: str
+
+
+def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
+    """All runs in the folders and below, in order of their names. Raises SettingError for a path that is no folder."""
+    folders: dict[Path, None] = {}
+    left_out: list[LeftOut] = []
+    for path in paths:
+        root = Path(path).expanduser()
+        if not root.is_dir():
+            raise SettingError("runs", path, "no such folder; name run folders, or a folder that holds some")
+        found = _run_folders(root)
+        folders |= dict.fromkeys(found)
+        left_out += _foreign(root, found) + _failed_jobs(root)
+    runs = []
+    for folder in folders:
+        try:
+            runs.append(_read(folder))
+        except ValueError as error:
+            left_out.append(LeftOut(folder, str(error)))
+    return runs, left_out
+
+
+def _run_folders(root: Path) -> list[Path]:
+    """Those with a trace of a run; what lies below a run is part of it."""
+    if any((root / name).exists() for name in ("summary.json", "config.yaml", "checkpoints")):
+        return [root]
+    children = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return [folder for child in children for folder in _run_folders(child)]
+
+
+def _foreign(root: Path, found: list[Path]) -> list[LeftOut]:
+    """Folders directly in `root` that hold no run."""
+    if root in found:
+        return []
+    children = [
+        path
+        for path in sorted(root.iterdir())
+        if path.is_dir() and not path.name.startswith(".") and not (path / "report.html").exists()
+    ]
+    return [LeftOut(child, "no run in it") for child in children if not any(f.is_relative_to(child) for f in found)]
+
+
+def _failed_jobs(root: Path) -> list[LeftOut]:
+    """Jobs of a sweep that failed before they had a folder."""
+    left_out = []
+    for path in sorted(root.rglob(".sweep/*.json")):
+        folder = path.parent.parent / path.stem
+        try:
+            status = json.loads(path.read_text(encoding="utf-8"))
+            if status["state"] == "failed" and not folder.exists():
+                left_out.append(LeftOut(folder, f"failed: {status['reason']}"))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # of no run, and no result either
+    return left_out
+
+
+def _read(folder: Path) -> Run:
+    """Raises ValueError with the reason why the folder is no finished run."""
+    file = folder / "summary.json"
+    if not file.exists():
+        raise ValueError("unfinished: it has no summary.json")
+    try:
+        summary = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"summary.json can't be read: {error}") from error
+    if not isinstance(summary, dict):
+        raise ValueError("summary.json is not a run's")
+    missing = [key for key in _NEEDED if key not in summary]
+    if missing:
+        raise ValueError(f"summary.json says nothing of {', '.join(missing)}: not a run's, or another version's")
+    for key in _NUMBERS:
+        value = summary[key]
+        if value is None and key in ("best_val_loss", "last_val_loss"):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"summary.json has {key}={value!r}, which is no number")
+    if summary["best_val_loss"] is None or not math.isfinite(summary["best_val_loss"]):
+        raise ValueError("its validation loss was never a finite number")
+    if isinstance(summary["seed"], bool) or not isinstance(summary["seed"], int):
+        raise ValueError(f"summary.json has seed={summary['seed']!r}, which is no whole number")
+    if not isinstance(summary["pos_settings"], dict) or not isinstance(summary["versions"], dict):
+        raise ValueError("summary.json is not a run's")
+    return Run(folder, summary, _read_config(folder / "config.yaml"))
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    try:
+        config = OmegaConf.to_container(OmegaConf.load(file))
+    except FileNotFoundError as error:
+        raise ValueError("it has no config.yaml") from error
+    except (OSError, ValueError, YAMLError, OmegaConfBaseException) as error:
+        raise ValueError(f"config.yaml can't be read: {str(error).splitlines()[0]}") from error
+    if not isinstance(config, dict) or not isinstance(config.get("pos"), dict):
+        raise ValueError("config.yaml is not a run's")
+    return {str(key): value for key, value in config.items()}

@@ -1,0 +1,251 @@
+"""How sure a comparison of runs is. All losses are in nats per token; lower is better.
+
+Runs with the same seed see the same batches in the same order, so groups of runs are compared in pairs, seed by seed:
+what a seed does to all groups alike drops out. Several groups against one baseline are several chances to be wrong, so
+the p-values are corrected by Holm's method (Holm 1979): the chance of any false claim is at most 1 - confidence.
+
+Intervals are those of one comparison, uncorrected. An interval can therefore exclude 0 where the corrected p-value
+claims nothing, never the other way round; `sentence` says so where it happens.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special, stats
+
+from poslab.errors import one_of
+
+MOST_SEEDS = 100_000  # `seeds_needed` looks no farther
+ROUNDING = 1e-12  # nats: spreads and differences up to here, relative to losses above 1, are rounding
+SMALLEST_BLOCKS = 20  # with fewer blocks, a bootstrap interval is clearly too narrow
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean in nats with its interval [low, high] and the standard deviation of the n values.
+
+    None stands for what cannot be known from so few values.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    sd: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of (group - baseline) in nats over n common seeds: negative where the group is better.
+
+    `sd` is the standard deviation of the differences, `p_value` is corrected for the number of `comparisons`, and
+    [low, high] is the uncorrected interval at `confidence`. With n = 1 only the mean is known, with n = 0 nothing.
+    """
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    sd: float | None
+    p_value: float | None
+    n: int
+    confidence: float = 0.95
+    comparisons: int = 1
+
+    @property
+    def alpha(self) -> float:
+        return 1 - self.confidence
+
+    @property
+    def significant(self) -> bool:
+        return self.p_value is not None and self.p_value < self.alpha
+
+
+def estimate(values: Iterable[float], confidence: float = 0.95) -> Estimate:
+    """The mean of independent values, such as one group's losses, with its t interval; None with a single value.
+
+    Raises ValueError without any value and for one that is not finite.
+    """
+    array = _finite(list(values), "values")
+    n, mean = len(array), float(array.mean())
+    if n == 1:
+        return Estimate(mean, None, None, None, n)
+    sd = float(array.std(ddof=1))
+    half = _half_width(sd, n, confidence)
+    return Estimate(mean, mean - half, mean + half, sd, n)
+
+
+def differences(
+    losses: Mapping[str, Mapping[int, float]], baseline: str, confidence: float = 0.95
+) -> dict[str, Difference]:
+    """Every other group against the baseline; `losses` holds, per group, the loss of each seed.
+
+    The p-values are of paired two-sided t tests, corrected over all groups with at least 2 seeds in common with the
+    baseline. Where all differences are alike up to rounding, the t test has no value and its limit stands: p = 1 if
+    they are all zero, else p = 0. Raises ValueError for an unknown baseline and for a loss that is not finite.
+    """
+    one_of(losses, baseline=baseline)
+    for name, of_seeds in losses.items():
+        for seed, loss in of_seeds.items():
+            if not math.isfinite(loss):
+                raise ValueError(f"{name}, seed {seed}: the loss is {loss}; leave such runs out")
+    found = {
+        name: _paired(of_seeds, losses[baseline], confidence) for name, of_seeds in losses.items() if name != baseline
+    }
+    raw = {name: d.p_value for name, d in found.items() if d.p_value is not None}
+    corrected = _holm(raw)
+    return {name: replace(d, p_value=corrected.get(name), comparisons=max(1, len(raw))) for name, d in found.items()}
+
+
+def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0.8) -> int:
+    """How many paired seeds a two-sided paired t test needs to see a mean difference `effect` with this power.
+
+    `sd` is the standard deviation of the differences, in nats like `effect`. By the noncentral t distribution (Cohen
+    1988, chapter 2); to see the effect in the wrong direction does not count. At least 2, at most MOST_SEEDS, which
+    stands for "this many or more".
+    """
+    if not (0 <= sd < math.inf and 0 < effect < math.inf):
+        raise ValueError(f"sd={sd}, effect={effect}: sd must be at least 0 and effect above 0, both finite")
+    if not (0 < alpha < 1 and 0 < power < 1):
+        raise ValueError(f"alpha={alpha}, power={power}: both must lie between 0 and 1")
+    if sd == 0:
+        return 2
+
+    def power_with(n: int) -> float:
+        # special.nctdtr is stats.nct.cdf, 40 times faster. It gives NaN for some shifts far above the critical value,
+        # where the power is near 1; NaN is not below `power`, so the search rightly takes it as enough.
+        critical, shift = special.stdtrit(n - 1, 1 - alpha / 2), effect / sd * math.sqrt(n)
+        return float(1 - special.nctdtr(n - 1, shift, critical))
+
+    return 2 + bisect_left(range(2, MOST_SEEDS), power, key=power_with)
+
+
+def token_difference(
+    first: ArrayLike, second: ArrayLike, *, block: int = 16, confidence: float = 0.95, resamples: int = 9999
+) -> Estimate:
+    """The mean of (first - second) over the losses of the same tokens, in text order, by two checkpoints.
+
+    The interval is a bootstrap percentile interval. Neighbouring tokens are alike, so that not tokens but contiguous,
+    non-overlapping blocks of at least `block` tokens are drawn (Carlstein 1986); `block` should exceed the distance
+    over which losses are correlated. None with fewer than SMALLEST_BLOCKS blocks. It tells how sure the difference
+    between these two checkpoints is on other text of this kind, and nothing about other seeds. `sd` is that of the
+    tokens. The same arrays give the same interval. Raises ValueError for unequal lengths, empty arrays, block < 1 and
+    losses that are not finite.
+    """
+    a, b = _finite(first, "first"), _finite(second, "second")
+    if len(a) != len(b):
+        raise ValueError(f"{len(a)} and {len(b)} tokens: both checkpoints must have seen the same ones")
+    if block < 1:
+        raise ValueError(f"block={block}: must be at least 1")
+    n, mean = len(a), float((a - b).mean())
+    sd = float((a - b).std(ddof=1)) if n > 1 else None
+    blocks = n // block
+    if blocks < SMALLEST_BLOCKS:
+        return Estimate(mean, None, None, sd, n)
+    # The lengths differ by at most 1. Weighted so that the mean of the blocks is exactly the mean of the tokens.
+    starts = np.arange(blocks) * n // blocks
+    of_blocks = mean + np.add.reduceat(a - b - mean, starts) * blocks / n
+    interval = stats.bootstrap(
+        (of_blocks,),
+        np.mean,
+        n_resamples=resamples,
+        batch=max(1, 1_000_000 // blocks),  # a million numbers, 8 MB, at a time
+        confidence_level=confidence,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return Estimate(mean, float(interval.low), float(interval.high), sd, n)
+
+
+def sentence(name: str, baseline: str, difference: Difference, effect: float = 0.02) -> str:
+    """What the difference says, in words that claim no more than the corrected p-value; `effect` in nats.
+
+    A claimed difference is given as a size, with the interval turned likewise; one that is not is name - baseline.
+    """
+    d = difference
+    if d.mean is None:
+        return f"{name} and {baseline} have no seed in common"
+    size, word = abs(d.mean), "better" if d.mean < 0 else "worse"
+    if d.low is None or d.high is None or d.sd is None or d.p_value is None:
+        was = f"was {size:.{_decimals(size)}f} nats {word} than {baseline}" if size else f"and {baseline} were equal"
+        return f"{name} {was} in one run each; one run says nothing about chance"
+    if d.significant:
+        low, high = sorted((abs(d.low), abs(d.high)))
+        return f"{name} is {word} than {baseline} by {_numbers(size, low, high)}, n = {d.n}"
+    said = f"no difference between {name} and {baseline} can be shown with n = {d.n}"
+    said += f" ({_numbers(d.mean, d.low, d.high)})"
+    if d.low > 0 or d.high < 0:
+        said += f"; the interval excludes 0, but p = {d.p_value:.2g} after Holm's correction"
+    return f"{said}; {_outlook(d.low, d.high, seeds_needed(d.sd, effect, d.alpha / d.comparisons), d.n, effect)}"
+
+
+def _outlook(low: float, high: float, needed: int, n: int, effect: float) -> str:
+    """What a comparison that shows nothing says about a difference of `effect`."""
+    if needed >= MOST_SEEDS:
+        return f"{MOST_SEEDS:,} seeds or more would be needed to see {effect:g}"
+    if needed > n:
+        return f"about {needed:,} seeds would be needed to see {effect:g}"
+    if -effect < low and high < effect:
+        return f"a difference of {effect:g} would probably have been seen"
+    # The power is high before the experiment; the interval is what came of it.
+    return f"{n} seeds usually show a difference of {effect:g}, yet the interval does not exclude it"
+
+
+def _numbers(mean: float, low: float, high: float) -> str:
+    places = _decimals(low, high) if low <= 0 <= high else _decimals(low, mean, high)
+    return f"{mean:z.{places}f} nats [{low:z.{places}f}, {high:z.{places}f}]"
+
+
+def _decimals(*numbers: float) -> int:
+    """The fewest decimals, at least 2, at which numbers that differ from each other or from 0 look different."""
+    told_apart = {0.0, *numbers}
+    return next((d for d in range(2, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)
+
+
+def _paired(group: Mapping[int, float], baseline: Mapping[int, float], confidence: float) -> Difference:
+    """With the p-value not yet corrected."""
+    seeds = sorted(group.keys() & baseline.keys())
+    a, b = (np.array([of_seeds[seed] for seed in seeds], dtype=float) for of_seeds in (group, baseline))
+    if not seeds:
+        return Difference(None, None, None, None, None, 0, confidence)
+    rounding = ROUNDING * max(1.0, float(np.abs([a, b]).max()))
+    mean = float((a - b).mean())
+    if abs(mean) <= rounding:
+        mean = 0.0
+    if len(seeds) == 1:
+        return Difference(mean, None, None, None, None, 1, confidence)
+    if float(np.ptp(a - b)) <= rounding:  # the t test would divide by zero, or by rounding
+        return Difference(mean, mean, mean, 0.0, 0.0 if mean else 1.0, len(seeds), confidence)
+    sd = float((a - b).std(ddof=1))
+    half = _half_width(sd, len(seeds), confidence)
+    p_value = float(stats.ttest_rel(a, b).pvalue)
+    return Difference(mean, mean - half, mean + half, sd, p_value, len(seeds), confidence)
+
+
+def _half_width(sd: float, n: int, confidence: float) -> float:
+    """Of the t interval of a mean."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence={confidence}: must lie between 0 and 1")
+    return float(stats.t.ppf((1 + confidence) / 2, n - 1)) * sd / math.sqrt(n)
+
+
+def _holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    corrected: dict[str, float] = {}
+    largest = 0.0
+    for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
+        corrected[name] = largest
+    return corrected
+
+
+def _finite(values: ArrayLike, name: str) -> NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(f"{name} has the shape {array.shape}: must be a row of at least one loss")
+    bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size:
+        raise ValueError(f"{name}[{bad[0]}] is {array[bad[0]]}: must be finite")
+    return array

@@ -1,0 +1,94 @@
+"""What a checkpoint says of itself beside its weights, and the model back from it."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from poslab.config import ModelConfig, TrainConfig, parse_scheme
+from poslab.data.corpus import Corpus
+from poslab.data.tokenizer import load_tokenizer
+from poslab.data.vocabulary import Vocabulary
+from poslab.errors import SettingError
+from poslab.model import GPT
+from poslab.typed import typed
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A model in eval mode, and what is known of its training."""
+
+    path: Path
+    model: GPT
+    vocabulary: Vocabulary
+    pos_name: str
+    config: dict[str, Any]  # as in config.yaml
+    data_sha256: str
+
+    @property
+    def run_folder(self) -> Path | None:
+        """The folder of the run that wrote it; None for a file somewhere else."""
+        folder = self.path.parent.parent
+        return folder if self.path.parent.name == "checkpoints" and (folder / "config.yaml").exists() else None
+
+
+def describe(config: TrainConfig, corpus: Corpus) -> dict[str, Any]:
+    """Everything needed to use the weights, in plain containers: torch.load(weights_only=True) takes the file."""
+    observed = corpus.vocabulary.observed
+    return {
+        "config": config.plain,
+        "pos": config.pos_name,
+        "observed": None if observed is None else observed.clone(),
+        "data_sha256": corpus.sha256,
+    }
+
+
+def find_checkpoint(path: str) -> Path:
+    """The file itself, or of a run folder best.ckpt, else last.ckpt. Raises SettingError where there is none."""
+    given = Path(path).expanduser()
+    candidates = [given, *(given / "checkpoints" / name for name in ("best.ckpt", "last.ckpt"))]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    raise SettingError("ckpt", path, "no such file, nor a run folder with checkpoints/best.ckpt")
+
+
+def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -> Checkpoint:
+    """The model that `path` holds. Loading runs no code of the file's; a scheme is imported from outside poslab only
+    where `allow_code` says so. Raises SettingError for a file that is no complete checkpoint of poslab's.
+    """
+    try:
+        content = torch.load(path, map_location=device, weights_only=True)
+        about, state = content["poslab"], content["state_dict"]
+        config, observed = about["config"], about["observed"]
+        target, sha256 = str(config["pos"]["_target_"]), str(about["data_sha256"])
+    except pickle.UnpicklingError as error:
+        problem = "holds more than tensors and plain values, so it isn't loaded: that could run any code"
+        raise SettingError("ckpt", path, problem) from error
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise SettingError("ckpt", path, "not a checkpoint of poslab's, or a damaged one") from error
+    if not target.startswith("poslab.") and not allow_code:
+        problem = f"its scheme is {target}, which is no part of poslab; allow_code=true imports it, if you trust it"
+        raise SettingError("ckpt", path, problem)
+    scheme = parse_scheme(config["pos"])
+    vocabulary = Vocabulary(load_tokenizer(config["data"]["encoding"]), _observed(observed))
+    sizes: dict[str, Any] = {name: config["model"].get(name) for name in (f.name for f in fields(ModelConfig))}
+    sizes |= {"compile": False, "dropout": 0.0}
+    if sizes["attention_backend"] == "flex":
+        sizes["attention_backend"] = "auto"
+    typed(ModelConfig, sizes, "model")
+    model = GPT(scheme, vocab_size=vocabulary.size, **sizes)
+    try:
+        model.load_state_dict({name.removeprefix("model."): weight for name, weight in state.items()})
+    except RuntimeError as error:
+        raise SettingError("ckpt", path, "its weights don't fit the model that it describes") from error
+    return Checkpoint(path, model.to(device).eval(), vocabulary, str(about["pos"]), config, sha256)
+
+
+def _observed(ids: Any) -> Tensor | None:
+    return None if ids is None else ids.cpu().to(torch.int32)

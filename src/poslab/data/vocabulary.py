@@ -1,0 +1,64 @@
+"""What the ids stand for that a model reads and predicts: all of an encoding's, or those that occur in the text.
+
+Most of a small model is its token embedding, and most of its time goes into the head. The-verdict contains 1,416 of
+GPT-2's 50,257 tokens; without the others the same experiment takes a fraction of the time. Losses of two vocabularies
+can't be compared: with fewer tokens to choose from, guessing is easier.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tiktoken
+import torch
+from torch import Tensor
+
+from poslab.errors import SettingError
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """An encoding whose token `observed[i]` has id i; `observed` (V,) is int32 and ascending, None for all tokens."""
+
+    encoding: tiktoken.Encoding
+    observed: Tensor | None = None
+
+    @property
+    def name(self) -> str:
+        return "full" if self.observed is None else "observed"
+
+    @property
+    def size(self) -> int:
+        return self.encoding.n_vocab if self.observed is None else len(self.observed)
+
+    def encode(self, text: str, option: str = "prompt") -> list[int]:
+        """Raises SettingError, under the name `option`, for a text with tokens that the vocabulary doesn't have."""
+        tokens = torch.tensor(self.encoding.encode_ordinary(text), dtype=torch.int32)
+        return self.narrow(tokens, option, text).tolist()
+
+    def decode(self, ids: Sequence[int]) -> str:
+        tokens = list(ids) if self.observed is None else self.observed[list(ids)].tolist()
+        return self.encoding.decode(tokens)
+
+    def narrow(self, tokens: Tensor, option: str = "text", value: str = "...") -> Tensor:
+        """The encoding's ids (N,) as ids of this vocabulary, int32. Raises SettingError for `option` and its `value`
+        where the vocabulary doesn't have them all."""
+        if self.observed is None:
+            return tokens
+        ids = torch.searchsorted(self.observed, tokens.contiguous(), out_int32=True)
+        known = self.observed[ids.clamp(max=self.size - 1)] == tokens
+        if not known.all():
+            missing = list(dict.fromkeys(tokens[~known].tolist()))
+            words = ", ".join(repr(self.encoding.decode([token])) for token in missing[:5])
+            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+            problem = f"the model knows only the {self.size:,} tokens of the text it was trained on, not {words}{more}"
+            raise SettingError(option, value, problem)
+        return ids
+
+
+def observed_ids(*parts: Tensor) -> Tensor:
+    """(V,) int32, ascending: the ids that occur in any of the parts."""
+    counts = [torch.bincount(piece) for part in parts for piece in part.split(1 << 20) if len(piece)]
+    present = torch.zeros(max(map(len, counts), default=0), dtype=torch.bool)
+    for count in counts:
+        present[: len(count)] |= count > 0
+    return present.nonzero().flatten().to(torch.int32)

@@ -1,0 +1,74 @@
+"""Settings of the scripts other than train.py: types and limits, checked before torch is loaded."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TypeVar
+
+from omegaconf import DictConfig
+
+from poslab.errors import SettingError, at_least, one_of
+from poslab.typed import resolved, typed
+
+BENCHMARK_GROUPS = ("attention", "step", "startup", "end-to-end")
+
+Schema = TypeVar("Schema")
+
+
+def parse_script(schema: type[Schema], config: DictConfig) -> Schema:
+    """The composed config as an instance of one of the dataclasses here. Raises SettingError; loads no torch."""
+    return typed(schema, {str(key): resolved(config, str(key)) for key in config}, "")
+
+
+@dataclass
+class BenchmarkConfig:
+    """What scripts/benchmark.py measures; `rounds` null means as often as a group needs."""
+
+    groups: list[str]
+    rounds: int | None = None
+    out: str | None = None
+
+    def __post_init__(self) -> None:
+        at_least(1, rounds=self.rounds)
+        for group in self.groups:
+            one_of(BENCHMARK_GROUPS, groups=group)
+        if not self.groups:
+            raise SettingError("groups", "[]", f"name at least one of {', '.join(BENCHMARK_GROUPS)}")
+
+
+@dataclass
+class EvaluateConfig:
+    """What scripts/evaluate.py measures; see configs/evaluate.yaml."""
+
+    ckpt: str
+    lengths: list[int] | None = None
+    stride: int | None = None
+    data_path: str | None = None
+    device: str = "auto"
+    allow_code: bool = False
+
+    def __post_init__(self) -> None:
+        for length in self.lengths or []:
+            at_least(1, lengths=length)
+        if self.lengths is not None and not self.lengths:
+            raise SettingError("lengths", "[]", "name at least one, or null for the usual ones")
+        at_least(1, stride=self.stride)
+        one_of(("auto", "cpu", "cuda"), device=self.device)
+
+
+@dataclass
+class CompareConfig:
+    """What scripts/compare.py compares, and how; see configs/compare.yaml."""
+
+    runs: list[str] = dataclasses.field(default_factory=lambda: ["runs"])
+    baseline: str | None = None
+    out: str | None = None
+    effect: float = 0.02
+    sentence: str | None = None
+    allow_differences: bool = False
+    allow_code: bool = False
+
+    def __post_init__(self) -> None:
+        if self.effect <= 0:
+            raise SettingError("effect", self.effect, "must be above 0")
+        if not self.runs:
+            raise SettingError("runs", "[]", "name at least one folder")

@@ -1,0 +1,108 @@
+"""One job of a sweep: what `python scripts/train.py` would do, in a fresh process that has torch loaded already.
+
+Nothing can leak from one job to the next, and a job that crashes takes nothing along. The process comes from Python's
+fork server, which has imported torch and Lightning once and done nothing else.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from poslab.config import TrainConfig
+from poslab.errors import UserError
+from poslab.sweep.status import Status, StatusFile
+
+_WRITTEN = ("config.yaml", "events.out.tfevents.*", "checkpoints/*.ckpt")  # by a run, before its summary
+
+
+def run_job(config: TrainConfig, overrides: list[str]) -> Status:
+    """Trains into config.settings.run_dir unless that is finished, or another process is at it. The screen output goes
+    to the job's log. A failure is told in the status; only an interruption raises."""
+    folder = Path(str(config.settings.run_dir))
+    status_file = StatusFile(folder)
+    status_file.make_room()
+    started = time.perf_counter()
+    try:
+        with FileLock(status_file.lock, timeout=0):
+            if (folder / "summary.json").exists():
+                status = Status("finished")
+            else:
+                status_file.write(Status("running"))
+                _clear(folder)
+                reason = _run_alone(config, overrides, status_file.log)
+                status = Status("failed" if reason else "finished", time.perf_counter() - started, reason)
+            status_file.write(status)
+    except Timeout:
+        status = Status("elsewhere", reason="another process is running it")
+    return status
+
+
+def _clear(folder: Path) -> None:
+    """Removes what an interrupted run of the same job has left, and nothing else."""
+    for pattern in _WRITTEN:
+        for path in folder.glob(pattern):
+            path.unlink()
+    for path in (folder / "checkpoints", folder):
+        with contextlib.suppress(OSError):  # not there, or somebody's files are: claiming the folder will say so
+            path.rmdir()
+
+
+def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
+    """Why it failed; empty if it didn't."""
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"  # on Windows
+    context: Any = multiprocessing.get_context(method)
+    context.set_forkserver_preload(["poslab.training"])
+    command = [sys.argv[0], *overrides]
+    process = context.Process(target=_train, args=(config, command, log))
+    process.start()
+    try:
+        process.join()
+    except KeyboardInterrupt:
+        process.join(timeout=30)  # it has been interrupted, too, and saves what it has
+        process.kill()
+        raise
+    code = process.exitcode or 0
+    if code == 0:
+        return ""
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}{' (out of memory?)' if -code == signal.SIGKILL else ''}"
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1].removeprefix("error: ") if lines else f"exit code {code}"
+
+
+def _train(config: TrainConfig, command: list[str], log: Path) -> None:
+    """In the new process. `command` is what would run this job alone, should Lightning start more processes of it."""
+    sys.argv = command
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with log.open("w", encoding="utf-8") as opened:
+        os.dup2(opened.fileno(), 1)
+        os.dup2(opened.fileno(), 2)
+    try:
+        from poslab.training import train
+
+        train(config)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,47 @@
+"""What is known of a sweep's jobs while they run, in small files beside the run folders: jobs may run anywhere."""
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Status:
+    """state: running, finished, failed or elsewhere (another process has it)."""
+
+    state: str
+    seconds: float = 0.0
+    reason: str = ""
+
+
+class StatusFile:
+    """<sweep>/.sweep/<job>.json, and beside it the job's log and lock."""
+
+    def __init__(self, run_folder: Path) -> None:
+        self.path = run_folder.parent / ".sweep" / f"{run_folder.name}.json"
+        self.log = self.path.with_suffix(".log")
+        self.lock = self.path.with_suffix(".lock")
+
+    def write(self, status: Status) -> None:
+        unfinished = self.path.with_suffix(f".{os.getpid()}.tmp")
+        unfinished.write_text(json.dumps(asdict(status)) + "\n", encoding="utf-8")
+        os.replace(unfinished, self.path)
+
+    def read(self, since: float) -> Status | None:
+        """None where nothing has been said since that time."""
+        try:
+            if self.path.stat().st_mtime < since:
+                return None
+            return Status(**json.loads(self.path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def make_room(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def now() -> float:
+    """The time by which files are dated; a little early, as some file systems keep whole seconds only."""
+    return time.time() - 2

@@ -1,0 +1,150 @@
+"""A whole sweep: plan, run what is left, say how far it is, and end with a table of all jobs."""
+
+import json
+import math
+import sys
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.plugins.launcher import Launcher
+from omegaconf import DictConfig
+
+from poslab.errors import UserError
+from poslab.sweep.plan import Job, plan, sweep_folder
+from poslab.sweep.status import Status, StatusFile, now
+from poslab.sweep.threads import divide_threads
+from poslab.wording import clock
+
+
+def run_sweep(
+    combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader, launcher: Launcher
+) -> bool:
+    """Runs every combination that isn't finished; whether all are now. Raises UserError if none can run at all."""
+    jobs = plan(combinations, config, loader)
+    if all(job.problem for job in jobs):
+        raise UserError(str(jobs[0].problem))
+    folder = sweep_folder(config)
+    left = [job for job in jobs if not job.problem and not job.finished]
+    name = config.hydra.runtime.choices.get("experiment") or "sweep"
+    print(f"{name}: {len(jobs)} jobs, {len(left)} to run; runs in {folder}", flush=True)
+    progress = Progress(jobs, left)
+    interrupted = False
+    if left:
+        progress.start()
+        try:
+            threads = divide_threads(config, len(left))
+            launcher.launch([_overrides(job, threads) for job in left], initial_job_idx=0)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            progress.stop()
+        _remove_if_empty(Path(str(config.hydra.sweep.dir)))
+    complete = _conclude(jobs, progress, folder)
+    if interrupted:
+        print("the same command goes on from here")
+        raise KeyboardInterrupt
+    return complete
+
+
+class Progress:
+    """One line: how many jobs are done, running and left, and about how long they will take. Where there is no
+    terminal to rewrite it in, a new line whenever a job is done."""
+
+    def __init__(self, jobs: list[Job], left: list[Job]) -> None:
+        self.total = len(jobs)
+        self.left = left
+        self.begun = now()
+        self._done = ""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def status(self, job: Job) -> Status | None:
+        """What the job has said of itself during this sweep."""
+        return StatusFile(job.folder).read(self.begun)
+
+    def line(self) -> str:
+        statuses = [self.status(job) for job in self.left]
+        states = Counter(status.state for status in statuses if status)
+        done = self.total - len(self.left) + states["finished"] + states["failed"] + states["elsewhere"]
+        waiting = self.total - done - states["running"]
+        text = f"{done} of {self.total} jobs done, {states['running']} running, {waiting} left"
+        seconds = [status.seconds for status in statuses if status and status.state == "finished"]
+        if seconds and done < self.total:
+            rounds = math.ceil((self.total - done) / max(1, states["running"]))
+            text += f", about {clock(rounds * sum(seconds) / len(seconds))} to go"
+        return text
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.5):
+            self._show()
+        self._show(last=True)
+
+    def _show(self, last: bool = False) -> None:
+        line = self.line()
+        if sys.stdout.isatty():
+            print(f"\r\033[K{line}", end="\n" if last else "", flush=True)
+        elif (done := line.split(" jobs")[0]) != self._done:
+            self._done = done
+            print(line, flush=True)
+
+
+def _overrides(job: Job, threads: int | None) -> list[str]:
+    own = [override for override in job.overrides if not override.startswith(("run_dir=", "threads="))]
+    quoted = str(job.folder).replace("\\", "\\\\").replace("'", "\\'")
+    given = [override for override in job.overrides if override.startswith("threads=")]
+    return [*own, f"run_dir='{quoted}'", *(given or ([f"threads={threads}"] if threads else []))]
+
+
+def _conclude(jobs: list[Job], progress: Progress, folder: Path) -> bool:
+    """The table of all jobs; whether every one that can run is finished."""
+    width = max(len(job.folder.name) for job in jobs)
+    print(f"\n{'job':<{width}}  {'best val loss':>13}  {'time':>7}")
+    unfinished = 0
+    for job in jobs:
+        status, log = progress.status(job), StatusFile(job.folder).log
+        loss, seconds, note = "", "", ""
+        if job.finished:
+            summary = _summary(job.folder)
+            loss, seconds = _number(summary.get("best_val_loss")), clock(summary.get("wall_time_s") or 0)
+            note = "" if status else "was finished before"
+        elif job.impossible:
+            loss, note = "left out", str(job.problem)
+        else:
+            unfinished += 1
+            loss = "failed" if job.problem or (status and status.state == "failed") else "unfinished"
+            note = job.problem or (status.reason if status else "")
+            note += f" (log: {log})" if not job.problem and status and log.exists() else ""
+        print(f"{job.folder.name:<{width}}  {loss:>13}  {seconds:>7}  {note}".rstrip())
+    print(f"\nruns     {folder}\ncompare  python scripts/compare.py runs={folder}")
+    return not unfinished
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        return summary if isinstance(summary, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, int | float) else "n/a"
+
+
+def _remove_if_empty(folder: Path) -> None:
+    for path in (folder, folder.parent):
+        try:
+            path.rmdir()
+        except OSError:
+            return

@@ -1,0 +1,472 @@
+"""Comparisons of runs: against numbers worked out by hand or by scipy, and on simulated sweeps whose truth is known."""
+
+import itertools
+import math
+import re
+import tracemalloc
+import warnings
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from poslab.analysis.statistics import (
+    MOST_SEEDS,
+    SMALLEST_BLOCKS,
+    Difference,
+    _holm,
+    differences,
+    estimate,
+    seeds_needed,
+    sentence,
+    token_difference,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_warnings() -> Iterator[None]:
+    """Degenerate inputs must be dealt with before scipy or numpy complain."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def by_seed(losses: Iterable[float]) -> dict[int, float]:
+    return dict(enumerate(losses))
+
+
+def sweep(generator: np.random.Generator, *effects: float, seeds: int = 5) -> dict[str, dict[int, float]]:
+    """A baseline "absolute" and a group "scheme_i" per effect; the seeds' own effect is common to all groups."""
+    of_seed = 4.0 + generator.normal(0, 0.05, seeds)
+    named = {"absolute": 0.0} | {f"scheme_{i}": effect for i, effect in enumerate(effects)}
+    return {name: by_seed(of_seed + effect + generator.normal(0, 0.02, seeds)) for name, effect in named.items()}
+
+
+def sentences_of(losses: dict[str, dict[int, float]]) -> list[str]:
+    return [sentence(name, "absolute", d) for name, d in differences(losses, "absolute").items()]
+
+
+# Estimates
+
+
+def test_estimate_worked_by_hand() -> None:
+    # Mean 3, variance (4 + 1 + 0 + 1 + 4) / 4 = 2.5; the table of t gives 2.776 for 4 degrees of freedom.
+    found = estimate([1, 2, 3, 4, 5])
+    assert found.mean == 3
+    assert found.n == 5
+    assert found.sd == pytest.approx(math.sqrt(2.5))
+    half = 2.776445 * math.sqrt(2.5 / 5)
+    assert (found.low, found.high) == pytest.approx((3 - half, 3 + half), abs=1e-6)
+    narrower = estimate([1, 2, 3, 4, 5], confidence=0.9)
+    assert narrower.high == pytest.approx(3 + 2.131847 * math.sqrt(0.5), abs=1e-6)
+
+
+def test_estimate_of_one_and_of_equal_values() -> None:
+    one = estimate([3.5])
+    assert (one.mean, one.low, one.high, one.sd, one.n) == (3.5, None, None, None, 1)
+    equal = estimate([2.5, 2.5, 2.5])
+    assert (equal.mean, equal.low, equal.high, equal.sd) == (2.5, 2.5, 2.5, 0.0)
+
+
+@pytest.mark.parametrize("bad", [[], [1.0, math.nan], [math.inf, 1.0], [[1.0, 2.0]]])
+def test_estimate_refuses(bad: list) -> None:
+    with pytest.raises(ValueError, match="values"):
+        estimate(bad)
+
+
+@pytest.mark.parametrize("confidence", [0, 1, 95, math.nan])
+def test_confidence_is_a_share(confidence: float) -> None:
+    with pytest.raises(ValueError, match="confidence"):
+        estimate([1.0, 2.0], confidence)
+
+
+# Differences
+
+
+def test_difference_worked_by_hand() -> None:
+    losses = {"absolute": by_seed([4.0, 4.2, 4.1]), "t5": by_seed([3.9, 4.0, 4.1])}
+    found = differences(losses, "absolute")["t5"]
+    # Differences -0.1, -0.2, 0: mean -0.1, sd 0.1, t = -sqrt(3). With 2 degrees of freedom the p-value has the closed
+    # form 1 - |t| / sqrt(2 + t^2), and the table of t gives 4.302653.
+    assert found.mean == pytest.approx(-0.1)
+    assert found.sd == pytest.approx(0.1)
+    assert found.n == 3
+    half = 4.302653 * 0.1 / math.sqrt(3)
+    assert (found.low, found.high) == pytest.approx((-0.1 - half, -0.1 + half), abs=1e-6)
+    assert found.p_value == pytest.approx(1 - math.sqrt(3 / 5))
+    assert not found.significant
+
+
+def test_difference_against_scipy() -> None:
+    generator = np.random.default_rng(1)
+    a, b = generator.normal(4, 0.1, (2, 7))
+    found = differences({"absolute": by_seed(a), "t5": by_seed(b)}, "absolute", confidence=0.8)["t5"]
+    expected = stats.ttest_rel(b, a)
+    assert found.p_value == pytest.approx(expected.pvalue)
+    interval = expected.confidence_interval(0.8)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    assert (found.confidence, found.comparisons) == (0.8, 1)
+
+
+def test_pairs_by_seed_not_by_order() -> None:
+    baseline = {0: 4.0, 1: 5.0, 2: 6.0, 9: 100.0}
+    shuffled = {2: 5.9, 7: -100.0, 0: 3.9, 1: 4.8}
+    found = differences({"absolute": baseline, "t5": shuffled}, "absolute")["t5"]
+    assert found.n == 3
+    assert found.mean == pytest.approx(-0.4 / 3)
+
+
+def test_holm_worked_by_hand() -> None:
+    assert _holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
+    assert _holm({"a": 0.6, "b": 0.9}) == {"a": 1.0, "b": 1.0}
+    assert _holm({}) == {}
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+@settings(derandomize=True, deadline=None)
+def test_holm_properties(p_values: list[float]) -> None:
+    corrected = _holm(by_seed(p_values))
+    assert all(p <= corrected[i] <= min(1, len(p_values) * p) for i, p in enumerate(p_values))
+    assert min(corrected.values()) == min(1, len(p_values) * min(p_values))
+    for i, j in itertools.permutations(corrected, 2):
+        if p_values[i] <= p_values[j]:
+            assert corrected[i] <= corrected[j]
+
+
+def test_groups_that_cannot_be_tested_are_not_counted() -> None:
+    generator = np.random.default_rng(2)
+    losses = sweep(generator, -0.02, 0.0)
+    alone = differences(losses, "absolute")
+    more = differences(losses | {"single": {0: 4.0}, "apart": {77: 4.0, 78: 4.0}, "empty": {}}, "absolute")
+    assert all(more[name] == alone[name] for name in alone)
+    assert alone["scheme_0"].comparisons == 2
+    pairwise = [differences({k: losses[k] for k in ("absolute", name)}, "absolute")[name].p_value for name in alone]
+    assert [d.p_value for d in alone.values()] == pytest.approx(list(_holm(by_seed(pairwise)).values()))
+    single, apart = more["single"], more["apart"]
+    assert single.mean == pytest.approx(4.0 - losses["absolute"][0])
+    assert (single.low, single.high, single.sd, single.p_value, single.n) == (None, None, None, None, 1)
+    assert (apart.mean, apart.low, apart.high, apart.sd, apart.p_value, apart.n) == (None,) * 5 + (0,)
+    assert more["empty"].n == 0
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("shift", [0.0, 0.1, -0.1, 1e-3])
+def test_differences_without_variance(seeds: int, shift: float) -> None:
+    baseline = 4 + np.random.default_rng(3).random(seeds)
+    # Adding and taking away 0.1 leaves rounding, which must not count as variance.
+    found = differences({"absolute": by_seed(baseline), "t5": by_seed(baseline + shift)}, "absolute")["t5"]
+    assert found.mean == pytest.approx(shift)
+    assert found.low == found.mean == found.high
+    assert found.sd == 0
+    assert found.p_value == (0 if shift else 1)
+    assert found.significant == bool(shift)
+    said = sentence("t5", "absolute", found)
+    if not shift:
+        assert said.startswith(f"no difference between t5 and absolute can be shown with n = {seeds} (0.00 nats [0.00,")
+        assert said.endswith("a difference of 0.02 would probably have been seen")
+
+
+@given(
+    a=st.lists(st.floats(-100, 100), min_size=2, max_size=6),
+    b=st.lists(st.floats(-100, 100), min_size=2, max_size=6),
+    confidence=st.sampled_from([0.5, 0.95, 0.999]),
+)
+@settings(derandomize=True, deadline=None, max_examples=200)
+def test_words_and_numbers_agree(a: list[float], b: list[float], confidence: float) -> None:
+    found = differences({"absolute": by_seed(a), "t5": by_seed(b), "rope": by_seed(b)}, "absolute", confidence)["t5"]
+    back = differences({"absolute": by_seed(b), "t5": by_seed(a), "rope": by_seed(a)}, "absolute", confidence)["t5"]
+    assert (back.mean, back.low, back.high) == pytest.approx((-found.mean, -found.high, -found.low))
+    assert back.p_value == pytest.approx(found.p_value)
+    assert found.low <= found.mean <= found.high
+    assert 0 <= found.p_value <= 1
+    excludes_0 = not found.low <= 0 <= found.high
+    said = sentence("t5", "absolute", found)
+    assert "nan" not in said
+    if found.significant:
+        assert excludes_0
+        assert ("better" if found.mean < 0 else "worse") in said
+        mean, low, high, _ = (float(x) for x in re.findall(r"-?\d+\.?\d*", said.removeprefix("t5")))
+        assert 0 < low <= mean <= high
+    else:
+        assert said.startswith("no difference between t5 and absolute can be shown")
+        assert ("excludes 0, but" in said) == excludes_0
+        low, high = (float(x) for x in re.search(r"\[(.*), (.*)\]", said).groups())
+        assert (not low <= 0 <= high) == excludes_0
+        assert "-0.00," not in said
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["absolute", "t5"])
+def test_refuses_losses_that_are_not_finite(bad: float, name: str) -> None:
+    losses = {"absolute": {0: 4.0, 1: 4.1}, "t5": {0: 4.0, 1: 4.1}}
+    losses[name][17] = bad
+    with pytest.raises(ValueError, match=f"{name}, seed 17"):
+        differences(losses, "absolute")
+
+
+def test_refuses_an_unknown_baseline() -> None:
+    with pytest.raises(ValueError, match="did you mean absolute"):
+        differences({"absolute": {0: 4.0}}, "absolut")
+
+
+# Sentences
+
+
+def difference(mean=None, low=None, high=None, sd=None, p_value=None, n=5, **more) -> Difference:
+    return Difference(mean, low, high, sd, p_value, n, **more)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (difference(-0.08, -0.11, -0.05, 0.024, 0.001), "t5 is better than absolute by 0.08 nats [0.05, 0.11], n = 5"),
+        (difference(0.08, 0.05, 0.11, 0.024, 0.001), "t5 is worse than absolute by 0.08 nats [0.05, 0.11], n = 5"),
+        (
+            difference(-0.0012, -0.0021, -0.0003, 0.001, 0.02),
+            "t5 is better than absolute by 0.0012 nats [0.0003, 0.0021], n = 5",
+        ),
+        (difference(-1.25, -2, -0.5, 0.6, 0.04), "t5 is better than absolute by 1.25 nats [0.50, 2.00], n = 5"),
+        # Means 0.01 apart look alike with two decimals.
+        (difference(0.014, 0.011, 0.017, 0.002, 0.01), "t5 is worse than absolute by 0.014 nats [0.011, 0.017], n = 5"),
+        (
+            difference(0.01, -0.03, 0.05, 0.0161, 0.4, n=3),
+            "no difference between t5 and absolute can be shown with n = 3 (0.01 nats [-0.03, 0.05]); "
+            "about 8 seeds would be needed to see 0.02",
+        ),
+        (
+            difference(-0.00001, -0.008, 0.008, 0.009, 0.99, n=8),
+            "no difference between t5 and absolute can be shown with n = 8 (0.00 nats [-0.01, 0.01]); "
+            "a difference of 0.02 would probably have been seen",
+        ),
+        (
+            difference(0.013, -0.001, 0.027, 0.0167, 0.06, n=8),
+            "no difference between t5 and absolute can be shown with n = 8 (0.013 nats [-0.001, 0.027]); "
+            "8 seeds usually show a difference of 0.02, yet the interval does not exclude it",
+        ),
+        (
+            difference(0.03, 0.01, 0.05, 0.016, 0.0632, comparisons=4),
+            "no difference between t5 and absolute can be shown with n = 5 (0.03 nats [0.01, 0.05]); "
+            "the interval excludes 0, but p = 0.063 after Holm's correction; "
+            "about 11 seeds would be needed to see 0.02",
+        ),
+        (
+            difference(0.0, -900, 900, 100.0, 1.0, n=2),
+            "no difference between t5 and absolute can be shown with n = 2 (0.00 nats [-900.00, 900.00]); "
+            "100,000 seeds or more would be needed to see 0.02",
+        ),
+        (
+            difference(-0.05, n=1),
+            "t5 was 0.05 nats better than absolute in one run each; one run says nothing about chance",
+        ),
+        (
+            difference(0.004, n=1),
+            "t5 was 0.004 nats worse than absolute in one run each; one run says nothing about chance",
+        ),
+        (difference(0.0, n=1), "t5 and absolute were equal in one run each; one run says nothing about chance"),
+        (difference(n=0), "t5 and absolute have no seed in common"),
+    ],
+)
+def test_sentences(found: Difference, said: str) -> None:
+    assert sentence("t5", "absolute", found) == said
+
+
+def test_sentence_names_the_effect_it_is_given() -> None:
+    found = difference(0.01, -0.03, 0.05, 0.0161, 0.4, n=3)
+    assert sentence("t5", "absolute", found, effect=0.005).endswith("about 84 seeds would be needed to see 0.005")
+    assert seeds_needed(0.0161, 0.005) == 84
+
+
+# Simulated sweeps
+
+
+def test_known_difference_is_found_and_covered() -> None:
+    """One scheme is 0.1 nats better; the interval covers this in 95 % of the sweeps, and words are right nearly always.
+
+    Noise of sd 0.02 per run makes 0.0283 for the difference; 5 seeds then show 0.1 with a power of 0.994 at alpha / 2.
+    """
+    generator = np.random.default_rng(4)
+    sweeps, better, covered = 1_500, 0, 0
+    for _ in range(sweeps):
+        found = differences(sweep(generator, -0.1, 0.0), "absolute")["scheme_0"]
+        said = sentence("scheme_0", "absolute", found)
+        assert "worse" not in said
+        better += said.startswith("scheme_0 is better than absolute by 0.")
+        covered += found.low <= -0.1 <= found.high
+    assert better >= 0.97 * sweeps, f"found in {better / sweeps:.1%} of the sweeps"
+    # Within 3 standard errors, 0.56 % each.
+    assert abs(covered / sweeps - 0.95) < 0.017, f"covered in {covered / sweeps:.1%} of the sweeps"
+
+
+def test_rate_of_false_claims() -> None:
+    """In 2,000 sweeps of 3 groups x 5 seeds without any difference, any claim at all is made in at most 6 %."""
+    generator = np.random.default_rng(5)
+    sweeps, claims = 2_000, 0
+    for _ in range(sweeps):
+        said = sentences_of(sweep(generator, 0.0, 0.0))
+        claimed = [s for s in said if not s.startswith("no difference")]
+        assert all(re.search("is (better|worse) than", s) for s in claimed)
+        claims += bool(claimed)
+    rate = claims / sweeps
+    assert 0.02 <= rate <= 0.06, f"a difference was claimed in {rate:.2%} of the sweeps"
+
+
+# Number of seeds
+
+
+def test_seeds_needed_equal_to_published_tables() -> None:
+    # Cohen's d of 0.2, 0.5, 0.8 and 1, two-sided alpha 0.05, power 0.8: the paired t test of G*Power.
+    assert [seeds_needed(1, d) for d in (0.2, 0.5, 0.8, 1.0)] == [199, 34, 15, 10]
+    assert seeds_needed(0.05, 0.025) == seeds_needed(2, 1)
+
+
+@given(ratio=st.floats(0.05, 5), alpha=st.sampled_from([0.05, 0.025, 0.001]), power=st.sampled_from([0.5, 0.8, 0.99]))
+@settings(derandomize=True, deadline=None, max_examples=60)
+def test_seeds_needed_by_the_noncentral_t(ratio: float, alpha: float, power: float) -> None:
+    def power_with(n: int) -> float:
+        return float(stats.nct.sf(stats.t.isf(alpha / 2, n - 1), n - 1, ratio * math.sqrt(n)))
+
+    n = seeds_needed(1, ratio, alpha, power)
+    assert power_with(n) >= power - 1e-9
+    assert n == 2 or power_with(n - 1) < power + 1e-9, n
+
+
+@pytest.mark.parametrize("ratio", [0.7, 1.0, 1.7])
+def test_seeds_needed_by_simulation(ratio: float) -> None:
+    generator = np.random.default_rng(6)
+
+    def simulated_power(n: int) -> float:
+        samples = generator.normal(ratio, 1, (20_000, n))
+        return float((stats.ttest_1samp(samples, 0, axis=1).pvalue < 0.05).mean())
+
+    n = seeds_needed(0.03, 0.03 * ratio)
+    # 20,000 simulations have a standard error of 0.3 %.
+    assert simulated_power(n) > 0.79
+    assert simulated_power(n - 1) < 0.81
+
+
+@pytest.mark.parametrize(
+    ("sd", "effect", "expected"),
+    [
+        (0, 0.02, 2),
+        (1e-300, 1e300, 2),
+        (1, 1e300, 2),
+        (5e-324, 1, 2),
+        (1, 1e9, 2),
+        (1, 1e-9, MOST_SEEDS),
+        (1e300, 5e-324, MOST_SEEDS),
+    ],
+)
+def test_seeds_needed_at_the_ends(sd: float, effect: float, expected: int) -> None:
+    assert seeds_needed(sd, effect) == expected
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.001])
+def test_larger_effects_never_need_more_seeds(alpha: float) -> None:
+    """scipy's noncentral t gives NaN here and there, which must not lead the search astray."""
+    needed = [seeds_needed(1, ratio, alpha) for ratio in np.geomspace(0.05, 1e6, 1500)]
+    assert needed == sorted(needed, reverse=True)
+    assert needed[-1] == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(-1, 1), (math.nan, 1), (math.inf, 1), (1, 0), (1, -1), (1, math.nan), (1, 1, 0), (1, 1, 0.05, 1)],
+)
+def test_seeds_needed_refuses(arguments: tuple) -> None:
+    with pytest.raises(ValueError, match="must"):
+        seeds_needed(*arguments)
+
+
+# Tokens
+
+
+def correlated(generator: np.random.Generator, rows: int, tokens: int) -> np.ndarray:
+    """Moving averages of skewed noise over 8 tokens: mean 0, sd 1, correlated over distances up to 7."""
+    noise = generator.exponential(1, (rows, tokens + 7)) - 1
+    return sum(noise[:, i : i + tokens] for i in range(8)) / math.sqrt(8)
+
+
+def test_token_interval_covers_the_truth() -> None:
+    """Also where neighbouring tokens are alike, and where single tokens as blocks would not do."""
+    generator = np.random.default_rng(7)
+    rows, tokens = 300, 3_205
+    noise = correlated(generator, rows, tokens)
+    second = generator.exponential(3, tokens)
+
+    def coverage(block: int, rows: int) -> float:
+        found = [token_difference(second + 0.3 + row, second, block=block, resamples=300) for row in noise[:rows]]
+        return sum(f.low <= 0.3 <= f.high for f in found) / rows
+
+    # 3 standard errors are 3.8 %; blocks of 16 miss a little of the correlation, so that 92 % are expected.
+    blocks, single_tokens = coverage(16, rows), coverage(1, 100)
+    assert 0.88 < blocks < 0.98, f"covered in {blocks:.1%} of the cases"
+    assert single_tokens < 0.75, f"covered in {single_tokens:.1%} of the cases"
+
+
+def test_token_interval_worked_out() -> None:
+    """Without correlation: about mean +- 1.96 sd / sqrt(n)."""
+    generator = np.random.default_rng(8)
+    first, second = generator.normal(3, 1, (2, 20_000))
+    found = token_difference(first, second, resamples=4000)
+    assert found.mean == pytest.approx((first - second).mean())
+    assert found.sd == pytest.approx((first - second).std(ddof=1))
+    assert found.n == 20_000
+    half = 1.96 * math.sqrt(2 / 20_000)
+    assert (found.high - found.low) / 2 == pytest.approx(half, rel=0.06)
+    assert (found.high + found.low) / 2 == pytest.approx(found.mean, abs=0.06 * half)
+    turned = token_difference(second, first, resamples=4000)
+    assert turned.mean == -found.mean
+    assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low), abs=0.06 * half)
+
+
+def test_token_interval_repeats() -> None:
+    first, second = np.random.default_rng(9).normal(3, 1, (2, 1000))
+    np.random.seed(1)
+    once = token_difference(first, second)
+    np.random.seed(2)
+    assert token_difference(first, second) == once
+
+
+def test_blocks_of_unequal_lengths_keep_the_mean() -> None:
+    """A constant difference has no spread, whatever the number of tokens."""
+    for tokens in (SMALLEST_BLOCKS * 16, SMALLEST_BLOCKS * 16 + 15, 1009):
+        found = token_difference(np.full(tokens, 4.5), np.full(tokens, 4.0), resamples=100)
+        assert (found.mean, found.low, found.high, found.sd) == (0.5, 0.5, 0.5, 0.0)
+
+
+def test_longest_texts_within_memory() -> None:
+    first, second = np.random.default_rng(10).normal(3, 1, (2, 100_000))
+    tracemalloc.start()
+    found = token_difference(first, second)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.low < found.mean < found.high
+    assert peak < 100e6, f"{peak / 1e6:.0f} MB"
+
+
+def test_too_few_tokens_for_an_interval() -> None:
+    one = token_difference([2.0], [1.5])
+    assert (one.mean, one.low, one.high, one.sd, one.n) == (0.5, None, None, None, 1)
+    few = token_difference(np.arange(SMALLEST_BLOCKS * 16 - 1.0), np.zeros(SMALLEST_BLOCKS * 16 - 1))
+    assert (few.low, few.high) == (None, None)
+    assert few.sd > 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "options", "message"),
+    [
+        ([1.0, 2.0], [1.0], {}, "2 and 1 tokens"),
+        ([], [], {}, "first"),
+        ([1.0], [], {}, "second"),
+        ([1.0, math.nan], [1.0, 1.0], {}, r"first\[1\] is nan"),
+        ([1.0], [math.inf], {}, r"second\[0\] is inf"),
+        ([[1.0]], [[1.0]], {}, "shape"),
+        ([1.0], [1.0], {"block": 0}, "block=0"),
+    ],
+)
+def test_token_difference_refuses(first: list, second: list, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        token_difference(first, second, **options)
