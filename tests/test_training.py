@@ -416,15 +416,6 @@ def test_interruption(tmp_path: Path) -> None:
     assert not (folder / "summary.json").exists()
 
 
-def test_sweep(tmp_path: Path) -> None:
-    result = run_script("-m", "pos=absolute,t5", "seed=1,2", "pos.num_buckets=8", cwd=tmp_path)
-    assert result.returncode == 2  # num_buckets is t5's alone
-    result = run_script("-m", "pos=absolute,shaw", "seed=1,2", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    names = sorted(folder.name.rsplit("-", 2)[0] for folder in (tmp_path / "runs").glob("[!.]*"))
-    assert names == ["absolute-seed1", "absolute-seed2", "shaw-seed1", "shaw-seed2"]
-
-
 @pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
     """Lightning's distributed training, through the kernel, writes one run."""

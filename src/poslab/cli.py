@@ -31,6 +31,7 @@ def run_script(task: Callable[[DictConfig], None], config_name: str) -> None:
     for stream in (sys.stdout, sys.stderr):  # a model may write characters that the terminal doesn't have
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    sys.argv[1:] = _each_job_its_own(sys.argv[1:])
     composed = False
 
     @wraps(task)
@@ -69,6 +70,18 @@ def scheme_name(running: Any = None) -> str | None:
     if any(override.lstrip("+~").startswith("pos._target_=") for override in running.overrides.task):
         return None
     return str(running.runtime.choices["pos"])
+
+
+def _each_job_its_own(arguments: list[str]) -> list[str]:
+    """In a sweep over schemes, a scheme's setting as a choice of one.
+
+    Hydra composes what isn't swept before it knows a job's scheme, and would refuse pos=t5,shaw pos.max_distance=16
+    because the default scheme has no such setting.
+    """
+    if not {"-m", "--multirun"} & set(arguments):
+        return arguments
+    one = re.compile(r"(\+{0,2}pos\.[^=]+)=([^,]+)")
+    return [f"{m[1]}=choice({m[2]})" if (m := one.fullmatch(a)) and "(" not in a else a for a in arguments]
 
 
 def swept_overrides() -> list[str] | None:

@@ -13,7 +13,7 @@ from poslab.analysis.attention_maps import attention_maps
 from poslab.analysis.comparison import Comparison, Group, compare, token_sentences
 from poslab.analysis.curves import Curve, read_curve
 from poslab.analysis.evaluation import Evaluation
-from poslab.analysis.evaluation_files import evaluate_checkpoint, own_text, read_evaluation, write_evaluation
+from poslab.analysis.evaluation_files import FILE, evaluate_checkpoint, own_text, read_evaluation, write_evaluation
 from poslab.analysis.pictures import draw
 from poslab.analysis.report import Report
 from poslab.analysis.runs import Run, read_runs
@@ -56,12 +56,36 @@ def _evaluations(comparison: Comparison, allow_code: bool, notes: list[str]) -> 
     """Of each run, by its folder; those that have none yet are evaluated now."""
     found = {}
     for run in comparison.runs:
-        evaluation = read_evaluation(run.folder, run.summary["data_sha256"])
         try:
-            found[str(run.folder)] = evaluation or _evaluate(run, allow_code)
+            found[str(run.folder)] = _read_evaluation(run) or _evaluate(run, allow_code)
         except UserError as error:
             notes.append(f"{run.folder} is not evaluated by length and position: {error}")
     return found
+
+
+def _read_evaluation(run: Run) -> Evaluation | None:
+    """What the run's folder says of its own text, if anything. Raises UserError for what can't be drawn."""
+    try:
+        evaluation = read_evaluation(run.folder, run.summary["data_sha256"])
+    except RecursionError:
+        evaluation = None
+    if evaluation is not None and not _is_whole(evaluation):
+        raise UserError(f"{FILE} is damaged; without it, it would be measured anew")
+    return evaluation
+
+
+def _is_whole(evaluation: Evaluation) -> bool:
+    """Whether all figures are numbers."""
+    counts = [evaluation.context_length, evaluation.tokens]
+    losses = [evaluation.token_losses]
+    for result in evaluation.lengths:
+        counts += [result.length, result.stride]
+        losses += [result.by_position or [], [n for n in (result.loss, result.sliding_loss) if n is not None]]
+    return (
+        all(type(count) is int and count > 0 for count in counts)
+        and all(isinstance(result.note, str) for result in evaluation.lengths)
+        and all(isinstance(row, list) and all(type(loss) in (int, float) for loss in row) for row in losses)
+    )
 
 
 def _evaluate(run: Run, allow_code: bool) -> Evaluation:
@@ -82,12 +106,15 @@ def _draw(report: Report, comparison: Comparison, config: CompareConfig) -> None
     caption = "Mean over seeds; bands are one standard deviation."
     report.add("curves", "Loss curves", caption, figures.curves_figure(curves, styles))
     if report.evaluations:
-        caption = "How much seeing more helps: mean loss at each place of a window of the training length."
+        caption = (
+            "How much seeing more helps: mean loss at each place of a window of the training length. There are few such "
+            "windows in a short text; what all schemes have in common is then the text's."
+        )
         report.add("by_position", "Loss by position", caption, figures.by_position_figure(report.evaluations, styles))
         caption = (
             "The same tokens at every length. Left, windows follow each other, so short ones suffer from their starts; "
-            "right, windows slide by half their length and only what is new counts. A scheme that ends at the training "
-            "length knows no positions beyond."
+            "right, windows slide by half their length and only what is new counts. Bands are one standard deviation. A "
+            "scheme that ends at the training length knows no positions beyond."
         )
         report.add("by_length", "Loss by length", caption, figures.by_length_figure(report.evaluations, styles))
     _draw_models(report, comparison, config)
@@ -101,18 +128,24 @@ def _draw_models(report: Report, comparison: Comparison, config: CompareConfig) 
         run = group.median_run
         try:
             checkpoint = load_checkpoint(find_checkpoint(str(run.folder)), allow_code=config.allow_code)
-            tokens = _sentence(checkpoint, config.sentence)
         except UserError as error:
             report.notes.append(f"{group.label} has no pictures of what it learned: {error}")
             continue
-        safe = "".join(c if c.isalnum() else "_" for c in group.label)
         with torch.no_grad():
             pictures = checkpoint.model.pictures()
         for name, picture in pictures.items():
             caption = f"What {group.label} learned, in the run of the median loss (seed {run.seed})."
-            report.add(f"learned_{safe}_{name}", f"{picture.title}: {group.label}", caption, draw(picture))
+            report.add(f"learned_{group.label}_{name}", f"{picture.title}: {group.label}", caption, draw(picture))
+        try:
+            tokens = _sentence(checkpoint, config.sentence)
+        except UserError as error:
+            report.notes.append(f"{group.label} has no picture of its attention: {error}")
+            continue
+        own_words = [checkpoint.vocabulary.decode([token]) for token in tokens.tolist()]
+        if own_words != (words := words or own_words):
+            report.notes.append(f"{group.label} has no picture of its attention: it would be on other words")
+            continue
         maps[group.label] = attention_maps(checkpoint.model, tokens)
-        words = [checkpoint.vocabulary.decode([token]) for token in tokens.tolist()]
     if maps:
         caption = "Mean over layers and heads, in the runs of the median loss. Each row is a token looking back."
         report.add("attention", "Attention on the same words", caption, figures.attention_figure(maps, words))

@@ -1,7 +1,7 @@
 """Runs in groups that differ in their position scheme alone, and what can be said of them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,15 +97,19 @@ def compare(
 def token_sentences(comparison: Comparison, evaluations: dict[str, Evaluation]) -> list[str]:
     """For pairs of single runs: what their losses on the same tokens say of these two checkpoints.
 
-    evaluations: by name of the run.
+    evaluations: by folder of the run.
     """
-    singles = {
-        group.label: evaluations.get(str(group.runs[0].folder)) for group in comparison.groups if len(group.runs) == 1
-    }
-    base = singles.get(comparison.baseline)
+    singles = {group.label: group.runs[0] for group in comparison.groups if len(group.runs) == 1}
+    base_run = singles.get(comparison.baseline)
+    base = evaluations.get(str(base_run.folder)) if base_run else None
     sentences = []
-    for label, own in singles.items():
-        if own is None or base is None or own is base or len(own.token_losses) != len(base.token_losses):
+    for label, run in singles.items():
+        own = evaluations.get(str(run.folder))
+        if base_run is None or base is None or own is None or run is base_run:
+            continue
+        if _text(run) != _text(base_run) or len(own.token_losses) != len(base.token_losses):
+            continue
+        if not np.isfinite([own.token_losses, base.token_losses]).all():
             continue
         found = token_difference(own.token_losses, base.token_losses)
         if found.low is None or found.high is None:
@@ -123,6 +127,11 @@ def token_sentences(comparison: Comparison, evaluations: dict[str, Evaluation]) 
     return sentences
 
 
+def _text(run: Run) -> tuple[Any, Any]:
+    """Runs that are alike in this have the same validation tokens."""
+    return run.summary["data_sha256"], run.summary.get("vocabulary_size")
+
+
 def _answer(groups: list[Group], baseline: str, found: dict[str, Difference], effect: float) -> list[str]:
     if len(groups) == 1:
         only = groups[0]
@@ -136,8 +145,7 @@ def _group(runs: Sequence[Run], beyond: list[str]) -> tuple[list[Group], list[Le
     keyed: dict[tuple[Any, ...], dict[int, Run]] = defaultdict(dict)
     repeated = []
     for run in runs:
-        rest = _rest(run)
-        key = (run.pos, repr(sorted(run.summary["pos_settings"].items())), repr([rest.get(name) for name in beyond]))
+        key = (run.pos, frozenset(_words(run, beyond).items()))
         if run.seed in keyed[key]:
             first = keyed[key][run.seed].folder
             repeated.append(LeftOut(run.folder, f"repeats seed {run.seed} of {first}, with the same settings"))
@@ -149,19 +157,18 @@ def _group(runs: Sequence[Run], beyond: list[str]) -> tuple[list[Group], list[Le
 
 def _label(own: list[Run], members: list[list[Run]], beyond: list[str]) -> str:
     """The scheme, and of its settings those that tell it from the other groups of that scheme."""
-    run = own[0]
-    alike = [other[0] for other in members if other[0].pos == run.pos]
-    settings = run.summary["pos_settings"]
-    parts = [
-        f"{key}={_plain(value)}"
-        for key, value in settings.items()
-        if any(other.summary["pos_settings"].get(key) != value for other in alike)
-    ]
-    mine = _rest(run)
-    parts += [
-        f"{key}={_plain(mine.get(key))}" for key in beyond if any(_rest(o).get(key) != mine.get(key) for o in alike)
-    ]
-    return " ".join([run.pos, *parts])
+    words = _words(own[0], beyond)
+    alike = [_words(other[0], beyond) for other in members if other[0].pos == own[0].pos]
+    parts = [f"{key}={value}" for key, value in words.items() if any(other.get(key) != value for other in alike)]
+    return " ".join([own[0].pos, *parts])
+
+
+def _words(run: Run, beyond: list[str]) -> dict[str, str]:
+    """What tells groups apart, beside the scheme's name: its settings, its class (two schemes may have the same name),
+    and what else is in `beyond`."""
+    settings = run.summary["pos_settings"] | {"_target_": run.config["pos"]["_target_"]}
+    rest = _rest(run)
+    return {str(key): _plain(value) for key, value in settings.items()} | {key: _plain(rest.get(key)) for key in beyond}
 
 
 def _differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
@@ -194,18 +201,16 @@ def _rest(run: Run) -> dict[str, Any]:
 
 
 def _notes(runs: Sequence[Run]) -> list[str]:
-    """What differs without changing more than rounding or speed, and what makes figures weak."""
-    notes = []
-    for what, value in (
-        ("poslab", lambda run: run.summary["versions"].get("poslab")),
-        ("torch", lambda run: run.summary["versions"].get("torch")),
-        ("devices", lambda run: str(run.summary.get("device"))),
-        ("threads", lambda run: run.summary.get("threads")),
-    ):
-        found = sorted({str(value(run)) for run in runs})
-        if len(found) > 1:
-            notes.append(f"several {what}: {', '.join(found)}; times can't be compared, and losses differ by rounding")
-    return notes
+    """What differs without being a setting, and how it weakens the comparison."""
+    rounding = "times can't be compared, and losses differ by rounding"
+    facts: list[tuple[str, Callable[[Run], Any], str]] = [
+        ("versions of poslab", lambda run: run.summary["versions"].get("poslab"), "they may compute different things"),
+        ("versions of torch", lambda run: run.summary["versions"].get("torch"), rounding),
+        ("devices", lambda run: run.summary.get("device"), rounding),
+        ("numbers of threads", lambda run: run.summary.get("threads"), rounding),
+    ]
+    found = [(what, sorted({str(value(run)) for run in runs}), so) for what, value, so in facts]
+    return [f"several {what}: {', '.join(values)}; {so}" for what, values, so in found if len(values) > 1]
 
 
 def _plain(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import cycle, pairwise
 from typing import Any
@@ -16,7 +17,6 @@ from torch import Tensor
 from poslab.analysis.comparison import Comparison
 from poslab.analysis.curves import Curve
 from poslab.analysis.evaluation import Evaluation
-from poslab.analysis.statistics import estimate
 
 # Okabe and Ito 2008, "Color Universal Design": told apart by the colour-blind; without the yellow, too pale on white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -55,7 +55,8 @@ def losses_figure(comparison: Comparison, styles: Styles) -> Figure:
         axes.errorbar(
             loss.mean, row - 0.1, xerr=error, fmt=look["marker"], color=look["color"], capsize=4, markersize=8
         )
-    axes.set(yticks=range(len(groups)), yticklabels=[group.label for group in groups], ylim=(-0.6, len(groups) - 0.4))
+    axes.set(yticks=range(len(groups)), yticklabels=[_printable(group.label) for group in groups])
+    axes.set_ylim(-0.6, len(groups) - 0.4)
     axes.set_xlabel("best validation loss, nats per token (above: each seed; below: mean and 95 % interval)")
     axes.grid(axis="x", alpha=0.3)
     return figure
@@ -112,9 +113,8 @@ def by_length_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: St
             lengths = sorted(length for length, values in by_length.items() if len(values) == len(of_seeds))
             if lengths:
                 _band(axes, np.array(lengths), np.array([by_length[n] for n in lengths]).T, label, styles)
-        for trained in {e.context_length for of_seeds in evaluations.values() for e in of_seeds}:
-            axes.axvline(trained, color="#555555", linestyle=":", linewidth=1)
-            axes.text(trained, 0.98, " trained to here", transform=axes.get_xaxis_transform(), fontsize=8, va="top")
+        for trained in sorted({e.context_length for of_seeds in evaluations.values() for e in of_seeds}):
+            axes.axvline(trained, color="#555555", linestyle=":", linewidth=1, label=f"trained to {trained:,}")
         axes.set_xscale("log", base=2)
         axes.set(title=title, xlabel="length of the window (log scale)", ylabel="nats per token")
         _plain_ticks(axes)
@@ -138,7 +138,7 @@ def attention_figure(maps: Mapping[str, Tensor], words: Sequence[str]) -> Figure
         ticks = range(len(words))
         axes.set_xticks(ticks, [_printable(w) for w in words], rotation=90, fontsize=7)
         axes.set_yticks(ticks, [_printable(w) for w in words], fontsize=7)
-        axes.set(title=label, xlabel="key", ylabel="query")
+        axes.set(title=_printable(label), xlabel="key", ylabel="query")
     bar = figure.colorbar(image, ax=list(grid), shrink=0.6, label="attention weight (root scale)")
     bar.set_ticks([tick for tick in bar.get_ticks() if tick <= highest])
     bar.set_ticklabels([f"{tick**2:.2f}" for tick in bar.get_ticks()])
@@ -147,27 +147,29 @@ def attention_figure(maps: Mapping[str, Tensor], words: Sequence[str]) -> Figure
 
 def svg(figure: Figure) -> str:
     """As text; equal figures give equal text."""
-    with matplotlib.rc_context({"svg.hashsalt": "poslab", "svg.fonttype": "path"}):
-        buffer = io.StringIO()
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "poslab", "svg.fonttype": "path"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # it draws a box, as a browser would
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
 
 
 def _band(axes: Axes, x: np.ndarray, values: np.ndarray, label: str, styles: Styles, marker: bool = True) -> None:
-    """values (seeds, x): the mean, and between mean - sd and mean + sd a band."""
+    """values (seeds, x): the mean, and between mean - sd and mean + sd a band; a gap where a value is not finite."""
     look = styles[label] | ({} if marker else {"marker": None})
+    values = np.where(np.isfinite(values), values, np.nan)
     mean = values.mean(0)
-    axes.plot(x, mean, label=label, markersize=4, **look)
+    axes.plot(x, mean, label=_printable(label), markersize=4, **look)
     if len(values) > 1:
-        sd = np.array([estimate(column).sd for column in values.T])
+        sd = values.std(0, ddof=1)
         axes.fill_between(x, mean - sd, mean + sd, color=look["color"], alpha=0.15, linewidth=0)
 
 
 def _aligned(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:
     """(steps that all curves have, values (curves, steps))."""
-    common = set.intersection(*({step for step, _ in curve} for curve in curves)) if curves else set()
-    steps = sorted(common)
-    return np.array(steps), np.array([[dict(curve)[step] for step in steps] for curve in curves])
+    by_step = [dict(curve) for curve in curves]
+    steps = sorted(set.intersection(*map(set, by_step))) if by_step else []
+    return np.array(steps), np.array([[losses[step] for step in steps] for losses in by_step])
 
 
 def _finish(axes: Axes) -> None:
@@ -186,5 +188,6 @@ def _plain_ticks(axes: Axes) -> None:
 
 
 def _printable(word: str) -> str:
-    """A dollar sign would begin a formula."""
-    return word.strip().replace("$", r"\$").replace("\n", "↵") or "␣"
+    """A dollar sign would begin a formula, and an SVG must not hold control characters."""
+    visible = (c if c.isprintable() else "␣" if c.isspace() else "�" for c in word.replace("\n", "↵"))
+    return "".join(visible).strip().replace("$", r"\$") or "␣"

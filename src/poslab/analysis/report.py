@@ -2,8 +2,9 @@
 
 import base64
 import csv
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -12,27 +13,31 @@ from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Quote, QuotedString
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from matplotlib.figure import Figure
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf
 
 from poslab.analysis.comparison import Comparison, Group
 from poslab.analysis.evaluation import Evaluation
 from poslab.analysis.figures import svg
 from poslab.analysis.runs import Run
 from poslab.config import CONFIGS
+from poslab.data.files import BUNDLED_DATA, fingerprint
 
 _LEFT_TO_CHANCE = {"seed", "run_dir", "threads"}  # not part of what a group repeats
+_BUNDLED = {"verdict": "the-verdict.txt", "shakespeare": "tinyshakespeare.txt"}  # by option of configs/data
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with what it shows; `name` is that of its file."""
+    """A figure with what it shows; `name` is that of its file, `width` in pixels."""
 
     name: str
     title: str
     caption: str
     svg: str
+    width: int
 
     @property
     def source(self) -> str:
@@ -52,13 +57,17 @@ class Report:
     pictures: list[Picture] = field(default_factory=list)
 
     def add(self, name: str, title: str, caption: str, figure: Figure) -> None:
-        self.pictures.append(Picture(name, title, caption, svg(figure)))
+        safe = re.sub(r"[^A-Za-z0-9_]", "_", name)[:80]
+        while any(picture.name == safe for picture in self.pictures):
+            safe += "_"
+        width = round(96 * figure.get_figwidth())
+        self.pictures.append(Picture(safe, title, caption, svg(figure), width))
 
     def write(self, folder: Path) -> None:
         """Into `folder`, over an earlier report there."""
         (folder / "figures").mkdir(parents=True, exist_ok=True)
         for picture in self.pictures:
-            (folder / "figures" / f"{picture.name}.svg").write_text(picture.svg, encoding="utf-8")
+            _write(folder / "figures" / f"{picture.name}.svg", picture.svg)
         environment = Environment(
             loader=PackageLoader("poslab.analysis"),
             autoescape=select_autoescape(["html.j2", "html"]),
@@ -68,13 +77,11 @@ class Report:
         )
         content = self._content()
         for name in ("report.html", "report.md"):
-            page = environment.get_template(f"{name}.j2").render(content)
-            (folder / name).write_text(page, encoding="utf-8")
+            _write(folder / name, environment.get_template(f"{name}.j2").render(content))
         _write_results(folder / "results.csv", self.comparison, self.evaluations)
 
     def _content(self) -> dict[str, Any]:
         groups = self.comparison.groups
-        first = groups[0].runs[0]
         return {
             "answers": self.answers,
             "notes": self.notes,
@@ -85,8 +92,7 @@ class Report:
             "pictures": self.pictures,
             "command": self.command,
             "repeats": [(group.label, command_of(group), _yaml(group.runs[0])) for group in groups],
-            "facts": _facts(first),
-            "versions": first.summary["versions"],
+            "facts": _facts(self.comparison.runs),
             "runs": self.comparison.runs,
         }
 
@@ -117,34 +123,38 @@ _COLUMNS = (
 def command_of(group: Group) -> str:
     """What repeats the group: the settings that differ from the defaults, for all of its seeds."""
     run = group.runs[0]
-    named = (CONFIGS / "pos" / f"{run.pos}.yaml").exists()
-    choice = [f"pos={run.pos}"] if named else [f"pos._target_={run.config['pos'].get('_target_')}"]
+    choice = [_scheme_choice(run), f"data={_data_option(run)}"]
     running = GlobalHydra.instance().is_initialized()  # as in a script, whose configurations are the same folder's
     with nullcontext() if running else hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         defaults = hydra.compose("train", choice)
-        with open_dict(defaults):
-            defaults.data.path = ""
     known = _flat(OmegaConf.to_container(defaults, resolve=True))
-    data = run.summary["data"]
-    texts = {"the-verdict.txt": "verdict", "tinyshakespeare.txt": "shakespeare"}
-    settings = [f"data={texts[data]}"] if data in texts else [f"data=text data.path={run.config['data']['path']}"]
+    settings = []
     for key, value in _flat(run.config).items():
-        if key in _LEFT_TO_CHANCE or key in ("data.path", "data.cache_dir", "pos._target_"):
+        if key in _LEFT_TO_CHANCE | {"data.cache_dir", "pos._target_"} or (key == "data.path" and known[key] != "???"):
             continue
         if key not in known:
             settings.append(f"+{key}={_typed(value)}")
-        elif known[key] != value or key == "data.stride":
+        elif known[key] != value:
             settings.append(f"{key}={_typed(value)}")
     seeds = ",".join(str(seed) for seed in group.losses)
     many = ["-m"] if len(group.runs) > 1 else []
-    return " ".join(
-        [
-            "python scripts/train.py",
-            *many,
-            *map(shlex.quote, [*choice, *" ".join(settings).split(" ")]),
-            f"seed={seeds}",
-        ]
-    )
+    return shlex.join(["python", "scripts/train.py", *many, *choice, *settings, f"seed={seeds}"])
+
+
+def _scheme_choice(run: Run) -> str:
+    """pos=NAME where configs/pos has this scheme, else the class."""
+    target = run.config["pos"]["_target_"]
+    own = {file.stem: OmegaConf.select(OmegaConf.load(file), "_target_") for file in CONFIGS.glob("pos/*.yaml")}
+    return f"pos={run.pos}" if own.get(run.pos) == target else f"pos._target_={target}"
+
+
+def _data_option(run: Run) -> str:
+    """The option of configs/data whose text it was; a bundled one by its contents, as names repeat."""
+    for option, name in _BUNDLED.items():
+        file = BUNDLED_DATA / name
+        if name == run.summary["data"] and file.is_file() and fingerprint(str(file)) == run.summary["data_sha256"]:
+            return option
+    return "text"
 
 
 def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -158,26 +168,43 @@ def _typed(value: Any) -> str:
     """As the command line takes it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return str(value).replace(" ", "")
+    if isinstance(value, list):
+        return f"[{','.join(map(_typed, value))}]"
+    needs_quotes = r"(?i:null|true|false|nan|inf|.*[^A-Za-z0-9_./-].*|[^A-Za-z/_].*|)"
+    if isinstance(value, str) and re.fullmatch(needs_quotes, value, flags=re.DOTALL):
+        return QuotedString(value, Quote.single).with_quotes()
+    return str(value)
 
 
 def _yaml(run: Run) -> str:
     return OmegaConf.to_yaml({key: value for key, value in run.config.items() if key not in _LEFT_TO_CHANCE})
 
 
-def _facts(run: Run) -> dict[str, str]:
-    summary = run.summary
+def _facts(runs: Sequence[Run]) -> dict[str, str]:
+    """What all runs have in common, or the values that they have."""
+
+    def all_of(key: str, missing: str = "n/a") -> str:
+        values = [run.summary.get(key) for run in runs]
+        return " or ".join(dict.fromkeys(f"{v:,}" if isinstance(v, int) else str(v or missing) for v in values))
+
+    packages = dict.fromkeys(name for run in runs for name in run.summary["versions"])
+    versions = {name: dict.fromkeys(str(run.summary["versions"].get(name)) for run in runs) for name in packages}
     return {
-        "text": f"{summary['data']}, {summary.get('train_tokens', 'n/a'):,} training tokens and "
-        f"{summary.get('validation_tokens', 'n/a'):,} validation tokens",
-        "sha256 of the text": str(summary["data_sha256"]),
-        "vocabulary": f"{summary.get('vocabulary', 'full')}, {summary.get('vocabulary_size', 50257):,} tokens",
-        "model": f"{summary.get('params_trunk', summary['params_total']):,} parameters without positions, "
-        f"trained to {summary['context_length']} tokens",
-        "training": f"{summary['steps']:,} steps",
-        "device": f"{summary.get('device', 'n/a')}, {summary.get('threads', 'n/a')} threads",
-        "code": f"git commit {summary.get('git_commit') or 'unknown'}",
+        "text": f"{all_of('data')}, {all_of('train_tokens')} training tokens and "
+        f"{all_of('validation_tokens')} validation tokens",
+        "sha256 of the text": all_of("data_sha256"),
+        "vocabulary": f"{all_of('vocabulary', 'full')}, {all_of('vocabulary_size', '50,257')} tokens",
+        "model": f"{all_of('params_trunk')} parameters without positions, trained to {all_of('context_length')} tokens",
+        "training": f"{all_of('steps')} steps",
+        "device": f"{all_of('device')}, {all_of('threads')} threads",
+        "code": f"git commit {all_of('git_commit', 'unknown')}",
+        "packages": ", ".join(f"{name} {' or '.join(found)}" for name, found in versions.items()),
     }
+
+
+def _write(file: Path, text: str) -> None:
+    """A folder's name may hold bytes that are no text."""
+    file.write_text(text, encoding="utf-8", errors="replace")
 
 
 def _write_results(file: Path, comparison: Comparison, evaluations: Mapping[str, list[Evaluation]]) -> None:
@@ -186,7 +213,7 @@ def _write_results(file: Path, comparison: Comparison, evaluations: Mapping[str,
     keys = ("best_val_loss", "last_val_loss", "steps", "params_total", "params_scheme", "tokens_per_s", "wall_time_s")
     header = ["scheme", "seed", *keys, "peak_memory_mb", "data_sha256", "folder"]
     header += [f"{kind}_{length}" for length in lengths for kind in ("loss", "sliding_loss")]
-    with file.open("w", newline="", encoding="utf-8") as opened:
+    with file.open("w", newline="", encoding="utf-8", errors="replace") as opened:
         writer = csv.writer(opened)
         writer.writerow(header)
         for group in comparison.groups:

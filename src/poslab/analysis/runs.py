@@ -2,6 +2,7 @@
 
 import json
 import math
+import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,10 @@ from poslab.errors import SettingError
 
 # What a comparison reads; a summary without them is no run's, or another version's.
 _NUMBERS = ("best_val_loss", "last_val_loss", "steps", "tokens_per_s", "wall_time_s", "params_total", "params_scheme")
-_NEEDED = (*_NUMBERS, "pos", "pos_settings", "seed", "data", "data_sha256", "context_length", "versions")
+_COUNTS = ("seed", "context_length")
+_TEXTS = ("pos", "data", "data_sha256")
+_GROUPS = ("pos_settings", "versions")
+_NEEDED = (*_NUMBERS, *_COUNTS, *_TEXTS, *_GROUPS)
 
 
 @dataclass(frozen=True)
@@ -72,24 +76,27 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
     return runs, left_out
 
 
-def _run_folders(root: Path) -> list[Path]:
-    """Those with a trace of a run; what lies below a run is part of it."""
-    if any((root / name).exists() for name in ("summary.json", "config.yaml", "checkpoints")):
+def _run_folders(root: Path, above: frozenset[Path] = frozenset()) -> list[Path]:
+    """Those with a trace of a run, and those that can't be searched. `above`: the folders around it, resolved, as links
+    may lead in a circle."""
+    here = root.resolve()
+    if here in above:
+        return []
+    try:
+        own = [root] if any((root / name).exists() for name in ("summary.json", "config.yaml", "checkpoints")) else []
+        children = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError:
         return [root]
-    children = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    return [folder for child in children for folder in _run_folders(child)]
+    return own + [folder for child in children for folder in _run_folders(child, above | {here})]
 
 
 def _foreign(root: Path, found: list[Path]) -> list[LeftOut]:
     """Folders directly in `root` that hold no run."""
     if root in found:
         return []
-    children = [
-        path
-        for path in sorted(root.iterdir())
-        if path.is_dir() and not path.name.startswith(".") and not (path / "report.html").exists()
-    ]
-    return [LeftOut(child, "no run in it") for child in children if not any(f.is_relative_to(child) for f in found)]
+    children = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    empty = [child for child in children if not any(folder.is_relative_to(child) for folder in found)]
+    return [LeftOut(child, "no run in it") for child in empty if not (child / "report.html").exists()]
 
 
 def _failed_jobs(root: Path) -> list[LeftOut]:
@@ -108,31 +115,37 @@ def _failed_jobs(root: Path) -> list[LeftOut]:
 
 def _read(folder: Path) -> Run:
     """Raises ValueError with the reason why the folder is no finished run."""
-    file = folder / "summary.json"
-    if not file.exists():
-        raise ValueError("unfinished: it has no summary.json")
     try:
-        summary = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ValueError("unfinished: it has no summary.json") from error
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"summary.json can't be read: {error}") from error
     if not isinstance(summary, dict):
         raise ValueError("summary.json is not a run's")
     missing = [key for key in _NEEDED if key not in summary]
     if missing:
         raise ValueError(f"summary.json says nothing of {', '.join(missing)}: not a run's, or another version's")
-    for key in _NUMBERS:
-        value = summary[key]
-        if value is None and key in ("best_val_loss", "last_val_loss"):
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"summary.json has {key}={value!r}, which is no number")
+    for key in _NEEDED:
+        problem = _problem(key, summary[key])
+        if problem:
+            raise ValueError(f"summary.json has {key}={reprlib.repr(summary[key])}, which is {problem}")
     if summary["best_val_loss"] is None or not math.isfinite(summary["best_val_loss"]):
         raise ValueError("its validation loss was never a finite number")
-    if isinstance(summary["seed"], bool) or not isinstance(summary["seed"], int):
-        raise ValueError(f"summary.json has seed={summary['seed']!r}, which is no whole number")
-    if not isinstance(summary["pos_settings"], dict) or not isinstance(summary["versions"], dict):
-        raise ValueError("summary.json is not a run's")
     return Run(folder, summary, _read_config(folder / "config.yaml"))
+
+
+def _problem(key: str, value: Any) -> str:
+    """What is wrong with a value of the summary; empty if nothing is."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    if key in _COUNTS:
+        return "" if whole else "no whole number"
+    if key in _TEXTS:
+        return "" if isinstance(value, str) and value.strip() and value.isprintable() else "no name"
+    if key in _GROUPS:
+        return "" if isinstance(value, dict) else "no group of values"
+    unknown = value is None and key in ("best_val_loss", "last_val_loss")
+    return "" if whole or isinstance(value, float) or unknown else "no number"
 
 
 def _read_config(file: Path) -> dict[str, Any]:
@@ -140,8 +153,12 @@ def _read_config(file: Path) -> dict[str, Any]:
         config = OmegaConf.to_container(OmegaConf.load(file))
     except FileNotFoundError as error:
         raise ValueError("it has no config.yaml") from error
-    except (OSError, ValueError, YAMLError, OmegaConfBaseException) as error:
+    except (OSError, ValueError, RecursionError, YAMLError, OmegaConfBaseException) as error:
         raise ValueError(f"config.yaml can't be read: {str(error).splitlines()[0]}") from error
-    if not isinstance(config, dict) or not isinstance(config.get("pos"), dict):
+    groups = [config.get(name) if isinstance(config, dict) else None for name in ("pos", "model", "data")]
+    if not (isinstance(config, dict) and all(isinstance(group, dict) for group in groups)):
         raise ValueError("config.yaml is not a run's")
+    target = config["pos"].get("_target_")
+    if not (isinstance(target, str) and all(part.isidentifier() for part in target.split("."))):
+        raise ValueError(f"config.yaml has pos._target_={reprlib.repr(target)}, which is no class")
     return {str(key): value for key, value in config.items()}

@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from poslab.config import TrainConfig
 from poslab.errors import UserError
@@ -24,26 +24,19 @@ from poslab.sweep.status import Status, StatusFile
 _WRITTEN = ("config.yaml", "events.out.tfevents.*", "checkpoints/*.ckpt")  # by a run, before its summary
 
 
-def run_job(config: TrainConfig, overrides: list[str]) -> Status:
+def run_job(config: TrainConfig, overrides: list[str]) -> None:
     """Trains into config.settings.run_dir unless that is finished, or another process is at it. The screen output goes
-    to the job's log. A failure is told in the status; only an interruption raises."""
+    to the job's log, and how it ended to its status; only an interruption raises."""
     folder = Path(str(config.settings.run_dir))
     status_file = StatusFile(folder)
-    status_file.make_room()
-    started = time.perf_counter()
-    try:
-        with FileLock(status_file.lock, timeout=0):
-            if (folder / "summary.json").exists():
-                status = Status("finished")
-            else:
-                status_file.write(Status("running"))
-                _clear(folder)
-                reason = _run_alone(config, overrides, status_file.log)
-                status = Status("failed" if reason else "finished", time.perf_counter() - started, reason)
-            status_file.write(status)
-    except Timeout:
-        status = Status("elsewhere", reason="another process is running it")
-    return status
+    with contextlib.suppress(Timeout), status_file.claim():
+        if (folder / "summary.json").exists():
+            return
+        status_file.write(Status("running"))
+        started = time.perf_counter()
+        _clear(folder)
+        reason = _run_alone(config, overrides, status_file.log)
+        status_file.write(Status("failed" if reason else "finished", time.perf_counter() - started, reason))
 
 
 def _clear(folder: Path) -> None:
@@ -59,6 +52,9 @@ def _clear(folder: Path) -> None:
 def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
     """Why it failed; empty if it didn't."""
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"  # on Windows
+    # Not only asked for, but made the default, which the new process takes over: in joblib's workers that is another,
+    # which only they know.
+    multiprocessing.set_start_method(method, force=True)
     context: Any = multiprocessing.get_context(method)
     context.set_forkserver_preload(["poslab.training"])
     command = [sys.argv[0], *overrides]

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from hydra.core.config_loader import ConfigLoader
@@ -58,8 +59,14 @@ def identity(config: TrainConfig) -> str:
     settings = OmegaConf.create(config.plain)
     for key in _NO_MATTER:
         OmegaConf.update(settings, key, None)
-    content = [config.pos_name, OmegaConf.to_container(settings), fingerprint(config.data.path)]
+    content = [config.pos_name, OmegaConf.to_container(settings), _fingerprint(config.data.path)]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _fingerprint(path: str) -> str:
+    """A text is read once for all jobs of a sweep."""
+    return fingerprint(path)
 
 
 def _plan_job(overrides: list[str], varied: list[str], folder: Path, config: DictConfig, loader: ConfigLoader) -> Job:

@@ -6,10 +6,12 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 
 @dataclass(frozen=True)
 class Status:
-    """state: running, finished, failed or elsewhere (another process has it)."""
+    """state: running, finished or failed."""
 
     state: str
     seconds: float = 0.0
@@ -22,7 +24,6 @@ class StatusFile:
     def __init__(self, run_folder: Path) -> None:
         self.path = run_folder.parent / ".sweep" / f"{run_folder.name}.json"
         self.log = self.path.with_suffix(".log")
-        self.lock = self.path.with_suffix(".lock")
 
     def write(self, status: Status) -> None:
         unfinished = self.path.with_suffix(f".{os.getpid()}.tmp")
@@ -38,8 +39,19 @@ class StatusFile:
         except (OSError, ValueError, TypeError):
             return None
 
-    def make_room(self) -> None:
+    def claim(self) -> FileLock:
+        """To be held while the job runs; `with` raises filelock.Timeout where another process holds it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.path.with_suffix(".lock"), timeout=0)
+
+    @property
+    def claimed(self) -> bool:
+        """Whether some process is running the job right now."""
+        try:
+            with self.claim():
+                return False
+        except Timeout:
+            return True
 
 
 def now() -> float:

@@ -1,15 +1,16 @@
 """A whole sweep: plan, run what is left, say how far it is, and end with a table of all jobs."""
 
 import json
-import math
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig
 
@@ -37,7 +38,8 @@ def run_sweep(
         progress.start()
         try:
             threads = divide_threads(config, len(left))
-            launcher.launch([_overrides(job, threads) for job in left], initial_job_idx=0)
+            results = launcher.launch([_overrides(job, threads) for job in left], initial_job_idx=0)
+            _note_crashes(left, results)
         except KeyboardInterrupt:
             interrupted = True
         finally:
@@ -76,13 +78,12 @@ class Progress:
     def line(self) -> str:
         statuses = [self.status(job) for job in self.left]
         states = Counter(status.state for status in statuses if status)
-        done = self.total - len(self.left) + states["finished"] + states["failed"] + states["elsewhere"]
+        done = self.total - len(self.left) + states["finished"] + states["failed"]
         waiting = self.total - done - states["running"]
         text = f"{done} of {self.total} jobs done, {states['running']} running, {waiting} left"
-        seconds = [status.seconds for status in statuses if status and status.state == "finished"]
-        if seconds and done < self.total:
-            rounds = math.ceil((self.total - done) / max(1, states["running"]))
-            text += f", about {clock(rounds * sum(seconds) / len(seconds))} to go"
+        ended = len(self.left) - (self.total - done)  # during this sweep
+        if ended and done < self.total:
+            text += f", about {clock((time.time() - self.begun) / ended * (self.total - done))} to go"
         return text
 
     def _watch(self) -> None:
@@ -97,6 +98,16 @@ class Progress:
         elif (done := line.split(" jobs")[0]) != self._done:
             self._done = done
             print(line, flush=True)
+
+
+def _note_crashes(jobs: list[Job], results: Sequence[JobReturn]) -> None:
+    """What stopped a job before it could say so itself."""
+    for job, result in zip(jobs, results, strict=True):
+        try:
+            _ = result.return_value
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            StatusFile(job.folder).write(Status("failed", reason=reason))
 
 
 def _overrides(job: Job, threads: int | None) -> list[str]:
@@ -124,6 +135,8 @@ def _conclude(jobs: list[Job], progress: Progress, folder: Path) -> bool:
             unfinished += 1
             loss = "failed" if job.problem or (status and status.state == "failed") else "unfinished"
             note = job.problem or (status.reason if status else "")
+            if not note and StatusFile(job.folder).claimed:
+                note = "another process is running it"
             note += f" (log: {log})" if not job.problem and status and log.exists() else ""
         print(f"{job.folder.name:<{width}}  {loss:>13}  {seconds:>7}  {note}".rstrip())
     print(f"\nruns     {folder}\ncompare  python scripts/compare.py runs={folder}")

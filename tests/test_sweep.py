@@ -1,0 +1,261 @@
+"""Sweeps: every job once, each by itself, and what happens when some fail or are cut off."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from filelock import FileLock
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import RunMode
+
+from conftest import REPOSITORY, SCHEMES, compose_config
+from hydra_plugins.poslab_sweeper.sweeper import ResumableSweeper
+from poslab.config import CONFIGS
+from poslab.sweep.job import run_job
+from poslab.sweep.plan import Job, identity, plan
+from poslab.sweep.status import StatusFile
+from poslab.sweep.threads import divide_threads
+
+TRAIN = [sys.executable, str(REPOSITORY / "scripts" / "train.py")]
+TINY = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed", "trainer.max_epochs=1", "model.dropout=0.1")
+
+
+def sweep(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*TRAIN, "-m", *TINY, *arguments], capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def folders(root: Path) -> list[Path]:
+    return sorted(path for path in root.iterdir() if not path.name.startswith("."))
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+
+
+def planned(*arguments: str) -> list[Job]:
+    """The jobs of a sweep, without running them."""
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        fixed = [a for a in arguments if a.startswith("experiment=")]
+        config = loader.load_configuration("train", fixed, run_mode=RunMode.MULTIRUN)
+        given = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
+        parsed = OverridesParser.create(loader).parse_overrides([*given, *arguments])
+        (combinations,) = ResumableSweeper.split_arguments(parsed, None)
+        return plan(combinations, config, loader)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    root = tmp_path_factory.mktemp("sweep")
+    return root, sweep("pos=t5,absolute", "seed=1,2", cwd=root)
+
+
+def test_every_job_has_a_folder_and_a_line(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    root, result = swept
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    names = [folder.name for folder in folders(root / "runs" / "smoke")]
+    assert [name.rsplit("-", 1)[0] for name in names] == ["absolute-seed1", "absolute-seed2", "t5-seed1", "t5-seed2"]
+    table = result.stdout.split("\njob ")[1].splitlines()
+    assert sorted(line.split()[0] for line in table[1:5]) == names
+    assert "4 of 4 jobs done, 0 running, 0 left" in result.stdout
+    assert "compare  python scripts/compare.py runs=runs/smoke" in result.stdout
+
+
+def test_a_job_in_a_sweep_is_the_same_run_alone(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """To the bit, though another ran before it."""
+    root, _ = swept
+    alone = [*TRAIN, *TINY, "pos=absolute", "seed=2", "run_dir=alone"]
+    subprocess.run(alone, capture_output=True, cwd=root, check=True)
+    (swept_folder,) = (root / "runs" / "smoke").glob("absolute-seed2-*")
+    summaries = [json.loads((f / "summary.json").read_text()) for f in (root / "alone", swept_folder)]
+    assert summaries[0]["best_val_loss"] == summaries[1]["best_val_loss"]
+    first, second = weights(root / "alone"), weights(swept_folder)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_only_what_is_not_finished_runs_again(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    root, _ = swept
+    before = {folder: folder.stat().st_mtime_ns for folder in (root / "runs" / "smoke").glob("*/summary.json")}
+    (cut,) = (root / "runs" / "smoke").glob("t5-seed1-*")
+    (cut / "summary.json").unlink()  # as if it had been killed
+    result = sweep("pos=t5,absolute", "seed=1,2", cwd=root)
+    assert result.returncode == 0, result.stderr
+    assert "smoke: 4 jobs, 1 to run" in result.stdout
+    assert result.stdout.count("was finished before") == 3
+    after = {folder: folder.stat().st_mtime_ns for folder in (root / "runs" / "smoke").glob("*/summary.json")}
+    assert {file.parent for file in before if before[file] != after[file]} == {cut}
+
+
+@pytest.mark.slow
+def test_failures_stop_no_other_job(tmp_path: Path) -> None:
+    (tmp_path / "good.txt").write_text((REPOSITORY / "data" / "the-verdict.txt").read_text())
+    (tmp_path / "bad.txt").write_bytes(b"caf\xe9 " * 3000)
+    texts = ("data=text", "data.path=bad.txt,good.txt,none.txt")
+    result = sweep("pos=t5,absolute", "pos.num_buckets=8", *texts, cwd=tmp_path)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr + result.stdout
+    lines = {line.split()[0]: line for line in result.stdout.split("\njob ")[1].splitlines()[1:] if line}
+    assert "bad.txt is not UTF-8 text" in next(line for name, line in lines.items() if name.startswith("t5-path_bad"))
+    missing = next(line for name, line in lines.items() if name.startswith("t5-path_none"))
+    assert "data.path=none.txt: no such file" in missing
+    foreign = [line for name, line in lines.items() if name.startswith("absolute-")]
+    assert len(foreign) == 3
+    assert all("pos.num_buckets=8: unknown setting" in line for line in foreign)
+    (finished,) = folders(tmp_path / "runs" / "smoke")
+    assert json.loads((finished / "summary.json").read_text())["data"] == "good.txt"
+
+
+def test_a_sweep_of_nothing_but_mistakes_is_one_error(tmp_path: Path) -> None:
+    result = sweep("pos=t5", "pos.num_buckets=1,0", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (2, "error: pos.num_buckets=1: must be at least 2\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_experiments() -> None:
+    ablation = planned("experiment=ablation")
+    assert len(ablation) == 5 * len(SCHEMES)
+    assert not any(job.problem for job in ablation)
+    clip = planned("experiment=shaw_clip")
+    assert len(clip) == 6 * 4 * 3
+    assert [job.impossible for job in clip].count(True) == 6 * 3
+    assert all(job.impossible == bool(job.problem) for job in clip)
+    assert len(planned("experiment=extrapolation")) == 3 * len(SCHEMES)
+    buckets = planned("experiment=t5_buckets")
+    assert len(buckets) == 3 * 2 * 2 * 3
+    assert not any(job.problem for job in buckets)
+
+
+def test_names_tell_what_varies() -> None:
+    jobs = planned("experiment=shaw_clip", "pos.keys=true", "pos.values=true", "seed=7")
+    assert [job.folder.name.rsplit("-", 1)[0] for job in jobs] == [
+        f"shaw-max_distance_{k}-seed7" for k in (1, 2, 4, 8, 16, 32)
+    ]
+    assert jobs[0].folder.parent == Path("runs/shaw_clip")
+
+
+def test_jobs_that_repeat_each_other_run_once() -> None:
+    assert len(planned("pos=t5", "seed=1,1,2")) == 2
+
+
+def test_identity_is_settings_and_text(tmp_path: Path) -> None:
+    def of(*overrides: str) -> str:
+        return identity(compose_config(*overrides))
+
+    (tmp_path / "copy.txt").write_bytes((REPOSITORY / "data" / "the-verdict.txt").read_bytes())
+    (tmp_path / "other.txt").write_bytes((REPOSITORY / "data" / "the-verdict.txt").read_bytes() + b".")
+    base = of("pos=t5")
+    assert of("pos=t5", f"run_dir={tmp_path}", "threads=1", f"data.path={tmp_path}/copy.txt") == base
+    different = [
+        of("pos=t5", "seed=2"),
+        of("pos=t5", "pos.num_buckets=16"),
+        of("pos=absolute"),
+        of("pos=t5", "trainer.max_epochs=5"),
+        of("pos=t5", "data.vocabulary=observed"),
+        of("pos=t5", f"data.path={tmp_path}/other.txt"),
+    ]
+    assert len({base, *different}) == 7
+
+
+def test_a_job_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:
+    config = compose_config(*TINY, f"run_dir={tmp_path}/sweep/job")
+    status = StatusFile(tmp_path / "sweep" / "job")
+    with FileLock(status.claim().lock_file):
+        assert status.claimed
+        run_job(config, [])
+    assert not status.claimed
+    assert not (tmp_path / "sweep" / "job").exists()
+
+
+def test_an_interrupted_job_starts_over_but_keeps_foreign_files(tmp_path: Path) -> None:
+    folder = tmp_path / "sweep" / "job"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / "last.ckpt").write_bytes(b"half of a checkp")
+    (folder / "config.yaml").write_text("seed: 1")
+    run_job(compose_config(*TINY, f"run_dir={folder}"), [])
+    assert (folder / "summary.json").exists()
+    (folder / "summary.json").unlink()
+    (folder / "notes.txt").write_text("mine")
+    run_job(compose_config(*TINY, f"run_dir={folder}"), [])
+    status = StatusFile(folder).read(since=0)
+    assert status is not None
+    assert status.state == "failed"
+    assert "is not empty" in status.reason
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_threads_are_divided_among_jobs_on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    from omegaconf import OmegaConf
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+
+    def threads(jobs: int, **launcher: object) -> int | None:
+        return divide_threads(OmegaConf.create({"hydra": {"launcher": launcher}}), jobs)
+
+    joblib = "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
+    assert threads(20, _target_=joblib, n_jobs=-1) == 1
+    assert threads(20, _target_=joblib, n_jobs=4) == 2
+    assert threads(3, _target_=joblib, n_jobs=-1) == 2
+    assert threads(20, _target_=joblib, n_jobs=100) == 1
+    assert threads(20, _target_="hydra._internal.core_plugins.basic_launcher.BasicLauncher") is None
+
+
+@pytest.mark.slow
+def test_side_by_side_and_alone_give_the_same_bits(tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs the extra 'sweep'")
+    result = sweep("pos=shaw,t5", "seed=1,2", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    found = folders(tmp_path / "runs" / "smoke")
+    assert len(found) == 4
+    threads = json.loads((found[0] / "summary.json").read_text())["threads"]
+    alone = [*TRAIN, *TINY, "pos=shaw", "seed=1", "run_dir=alone", f"threads={threads}"]
+    subprocess.run(alone, capture_output=True, cwd=tmp_path, check=True)
+    first, second = weights(tmp_path / "alone"), weights(found[0])
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.slow
+def test_a_cluster_s_launcher(tmp_path: Path) -> None:
+    """submitit's local executor: the same code as on SLURM, but for the queue."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs the extra 'sweep'")
+    result = sweep("pos=shaw,t5", "hydra/launcher=submitit_local", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert all((folder / "summary.json").exists() for folder in folders(tmp_path / "runs" / "smoke"))
+    assert len(folders(tmp_path / "runs" / "smoke")) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_sweep_goes_on(kill: signal.Signals, tmp_path: Path) -> None:
+    arguments = ("pos=absolute", "seed=1,2,3", "trainer.max_epochs=4")
+    command = [*TRAIN, "-m", *TINY, *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes) as process:
+        while not list(tmp_path.glob("runs/smoke/absolute-seed2-*/config.yaml")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        if kill == signal.SIGINT:
+            os.killpg(process.pid, kill)  # as Ctrl-C does
+        else:
+            process.kill()
+        output, errors = process.communicate(timeout=120)
+    if kill == signal.SIGINT:
+        assert process.returncode == 130
+        assert errors.strip() == "interrupted"
+        assert "the same command goes on from here" in output
+    for _ in range(100):  # the job's own process ends with its sweep
+        if not any(StatusFile(folder).claimed for folder in tmp_path.glob("runs/smoke/absolute-*")):
+            break
+        time.sleep(0.1)
+    result = sweep(*arguments, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "3 jobs, 2 to run" in result.stdout
+    assert len(list(tmp_path.glob("runs/smoke/absolute-*/summary.json"))) == 3
