@@ -67,24 +67,25 @@ def _read_evaluation(run: Run) -> Evaluation | None:
     """What the run's folder says of its own text, if anything. Raises UserError for what can't be drawn."""
     try:
         evaluation = read_evaluation(run.folder, run.summary["data_sha256"])
-    except RecursionError:
-        evaluation = None
-    if evaluation is not None and not _is_whole(evaluation):
+        whole = evaluation is None or _is_whole(evaluation)
+    except RecursionError:  # brackets in brackets without end
+        whole = False
+    if not whole:
         raise UserError(f"{FILE} is damaged; without it, it would be measured anew")
     return evaluation
 
 
 def _is_whole(evaluation: Evaluation) -> bool:
-    """Whether all figures are numbers."""
-    counts = [evaluation.context_length, evaluation.tokens]
+    """Whether all that is drawn or told are numbers, or text where text belongs."""
+    counts = [evaluation.context_length]
     losses = [evaluation.token_losses]
     for result in evaluation.lengths:
-        counts += [result.length, result.stride]
+        counts.append(result.length)
         losses += [result.by_position or [], [n for n in (result.loss, result.sliding_loss) if n is not None]]
     return (
-        all(type(count) is int and count > 0 for count in counts)
+        all(type(count) is int and 0 < count < 2**31 for count in counts)
         and all(isinstance(result.note, str) for result in evaluation.lengths)
-        and all(isinstance(row, list) and all(type(loss) in (int, float) for loss in row) for row in losses)
+        and all(isinstance(row, list) and all(isinstance(loss, float) for loss in row) for row in losses)
     )
 
 
@@ -107,14 +108,14 @@ def _draw(report: Report, comparison: Comparison, config: CompareConfig) -> None
     report.add("curves", "Loss curves", caption, figures.curves_figure(curves, styles))
     if report.evaluations:
         caption = (
-            "How much seeing more helps: mean loss at each place of a window of the training length. There are few such "
-            "windows in a short text; what all schemes have in common is then the text's."
+            "How much seeing more helps: mean loss at each place of a window of the training length. A short text has "
+            "few such windows; what all schemes have in common is then the text's."
         )
         report.add("by_position", "Loss by position", caption, figures.by_position_figure(report.evaluations, styles))
         caption = (
             "The same tokens at every length. Left, windows follow each other, so short ones suffer from their starts; "
-            "right, windows slide by half their length and only what is new counts. Bands are one standard deviation. A "
-            "scheme that ends at the training length knows no positions beyond."
+            "right, windows slide by half their length and only what is new counts. Bands are one standard deviation. "
+            "A scheme that ends at the training length knows no positions beyond."
         )
         report.add("by_length", "Loss by length", caption, figures.by_length_figure(report.evaluations, styles))
     _draw_models(report, comparison, config)
@@ -142,7 +143,8 @@ def _draw_models(report: Report, comparison: Comparison, config: CompareConfig) 
             report.notes.append(f"{group.label} has no picture of its attention: {error}")
             continue
         own_words = [checkpoint.vocabulary.decode([token]) for token in tokens.tolist()]
-        if own_words != (words := words or own_words):
+        words = words or own_words
+        if own_words != words:
             report.notes.append(f"{group.label} has no picture of its attention: it would be on other words")
             continue
         maps[group.label] = attention_maps(checkpoint.model, tokens)
