@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -63,31 +64,33 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
     where `allow_code` says so. Raises SettingError for a file that is no complete checkpoint of poslab's.
     """
     try:
-        content = torch.load(path, map_location=device, weights_only=True)
-        about, state = content["poslab"], content["state_dict"]
-        config, observed = about["config"], about["observed"]
-        target, sha256 = str(config["pos"]["_target_"]), str(about["data_sha256"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of how another program's file was pickled
+            content = torch.load(path, map_location=device, weights_only=True)
+        about = content["poslab"]
+        weights = {name.removeprefix("model."): weight for name, weight in content["state_dict"].items()}
+        config, observed = about["config"], _observed(about["observed"])
+        target, encoding = str(config["pos"]["_target_"]), str(config["data"]["encoding"])
+        sizes: dict[str, Any] = {field.name: config["model"].get(field.name) for field in fields(ModelConfig)}
+        pos_name, sha256 = str(about["pos"]), str(about["data_sha256"])
     except pickle.UnpicklingError as error:
-        problem = "holds more than tensors and plain values, so it isn't loaded: that could run any code"
+        problem = "holds something else than tensors and plain values, so it isn't loaded: that could run any code"
         raise SettingError("ckpt", path, problem) from error
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except Exception as error:  # whatever the file of another program makes the unpickler raise
         raise SettingError("ckpt", path, "not a checkpoint of poslab's, or a damaged one") from error
     if not target.startswith("poslab.") and not allow_code:
         problem = f"its scheme is {target}, which is no part of poslab; allow_code=true imports it, if you trust it"
         raise SettingError("ckpt", path, problem)
     scheme = parse_scheme(config["pos"])
-    vocabulary = Vocabulary(load_tokenizer(config["data"]["encoding"]), _observed(observed))
-    sizes: dict[str, Any] = {name: config["model"].get(name) for name in (f.name for f in fields(ModelConfig))}
-    sizes |= {"compile": False, "dropout": 0.0}
-    if sizes["attention_backend"] == "flex":
-        sizes["attention_backend"] = "auto"
+    vocabulary = Vocabulary(load_tokenizer(encoding), observed)
+    sizes |= {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
     typed(ModelConfig, sizes, "model")
     model = GPT(scheme, vocab_size=vocabulary.size, **sizes)
     try:
-        model.load_state_dict({name.removeprefix("model."): weight for name, weight in state.items()})
+        model.load_state_dict(weights)
     except RuntimeError as error:
         raise SettingError("ckpt", path, "its weights don't fit the model that it describes") from error
-    return Checkpoint(path, model.to(device).eval(), vocabulary, str(about["pos"]), config, sha256)
+    return Checkpoint(path, model.to(device).eval(), vocabulary, pos_name, config, sha256)
 
 
 def _observed(ids: Any) -> Tensor | None:

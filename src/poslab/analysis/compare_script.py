@@ -65,12 +65,8 @@ def _evaluations(comparison: Comparison, allow_code: bool, notes: list[str]) -> 
 
 def _read_evaluation(run: Run) -> Evaluation | None:
     """What the run's folder says of its own text, if anything. Raises UserError for what can't be drawn."""
-    try:
-        evaluation = read_evaluation(run.folder, run.summary["data_sha256"])
-        whole = evaluation is None or _is_whole(evaluation)
-    except RecursionError:  # brackets in brackets without end
-        whole = False
-    if not whole:
+    evaluation = read_evaluation(run.folder, run.summary["data_sha256"])
+    if evaluation is not None and not _is_whole(evaluation):
         raise UserError(f"{FILE} is damaged; without it, it would be measured anew")
     return evaluation
 
@@ -176,11 +172,13 @@ def _out(config: CompareConfig) -> Path:
     """`out`, or the folder "report" in that of the runs."""
     if config.out is not None:
         return Path(config.out).expanduser()
-    only = Path(config.runs[0]).expanduser()
-    is_run = (only / "summary.json").exists()
+    first = Path(config.runs[0]).expanduser()
+    is_run = (first / "summary.json").exists()
     if len(config.runs) == 1 and not is_run:
-        return only / "report"
-    return (only.parent if is_run else only) / f"report-{time.strftime('%Y%m%d-%H%M%S')}"
+        return first / "report"
+    if is_run:
+        first = (first if first.name else first.resolve()).parent  # of "." it would be "."
+    return first / f"report-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _say(comparison: Comparison, answers: list[str], notes: list[str], folder: Path) -> None:

@@ -1,8 +1,10 @@
 """Loss curves, read back from a run's TensorBoard events."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 Points = list[tuple[int, float]]
@@ -19,7 +21,8 @@ class Curve:
 def read_curve(folder: Path) -> Curve:
     """What the events in the folder say; damaged event files are read as far as they go."""
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 1, "tensors": 1})
-    events.Reload()
+    with contextlib.suppress(OSError, DecodeError):
+        events.Reload()
     known = set(events.Tags()["scalars"])
 
     def points(tag: str) -> Points:

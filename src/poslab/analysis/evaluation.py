@@ -6,6 +6,7 @@ of short windows is dominated by their starts. Sliding windows advance by a stri
 `stride` tokens count, and all of those have at least length - stride tokens before them.
 """
 
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -45,12 +46,13 @@ class LengthLoss:
 @dataclass(frozen=True)
 class Evaluation:
     """Of one model on one text. token_losses: of each token after the first, with sliding windows of context_length
-    (or of the whole text where that is shorter)."""
+    (or of the whole text where that is shorter). weights_sha256: of the model's parameters."""
 
     context_length: int
     tokens: int  # that count: all but the first
     lengths: list[LengthLoss]
     token_losses: list[float]
+    weights_sha256: str = ""
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -59,7 +61,8 @@ class Evaluation:
     def of_plain(plain: dict[str, Any]) -> "Evaluation":
         """Raises KeyError or TypeError for anything else than what `plain` gave."""
         lengths = [LengthLoss(**values) for values in plain["lengths"]]
-        return Evaluation(plain["context_length"], plain["tokens"], lengths, plain["token_losses"])
+        weights = plain.get("weights_sha256", "")
+        return Evaluation(plain["context_length"], plain["tokens"], lengths, plain["token_losses"], weights)
 
 
 def evaluate(model: GPT, tokens: Tensor, lengths: Sequence[int], stride: int | None = None) -> Evaluation:
@@ -71,12 +74,14 @@ def evaluate(model: GPT, tokens: Tensor, lengths: Sequence[int], stride: int | N
     model.eval()
     try:
         context = model.shape.context_length
-        results = [_at_length(model, tokens, length, stride or max(1, length // 2)) for length in lengths]
+        distinct = dict.fromkeys(lengths)
+        results = [_at_length(model, tokens, length, stride or max(1, length // 2)) for length in distinct]
         own = min(context, len(tokens) - 1)
         token_losses = sliding_token_losses(model, tokens, own, max(1, own // 2))
     finally:
         model.train(was_training)
-    return Evaluation(context, len(tokens) - 1, results, [round(loss, 5) for loss in token_losses.tolist()])
+    rounded = [round(loss, 5) for loss in token_losses.tolist()]
+    return Evaluation(context, len(tokens) - 1, results, rounded, _fingerprint(model))
 
 
 def _at_length(model: GPT, tokens: Tensor, length: int, stride: int) -> LengthLoss:
@@ -106,6 +111,14 @@ def _at_length(model: GPT, tokens: Tensor, length: int, stride: int) -> LengthLo
 def sliding_token_losses(model: GPT, tokens: Tensor, length: int, stride: int) -> Tensor:
     """(N - 1,): the loss of each token after the first; with stride = length, the windows don't overlap."""
     return torch.cat([losses[:, -new:].flatten() for losses, new in _windows(model, tokens, length, stride)])
+
+
+def _fingerprint(model: GPT) -> str:
+    digest = hashlib.sha256()
+    for name, weight in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(weight.cpu().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 @torch.no_grad()

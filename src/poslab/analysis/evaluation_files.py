@@ -3,11 +3,10 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
@@ -55,9 +54,8 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
     """All of another text. SettingError where it can't be read, or has tokens that the model's vocabulary lacks."""
     vocabulary = checkpoint.vocabulary
     try:
-        corpus = load_corpus(path, vocabulary.encoding, default_cache_dir())
-        tokens = torch.cat([corpus.train, corpus.validation])
-        return Text(corpus.name, corpus.sha256, vocabulary.narrow(tokens))
+        corpus = load_corpus(path, vocabulary.encoding, default_cache_dir(), train_fraction=0.0)
+        return Text(corpus.name, corpus.sha256, vocabulary.narrow(corpus.validation))
     except SettingError as error:
         raise SettingError("data_path", path, error.problem) from error
 
@@ -74,17 +72,20 @@ def evaluate_checkpoint(
 
 
 def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str = FILE) -> Evaluation:
-    """Adds it to what the folder's file says of the same text, and to TensorBoard; returns all of it."""
+    """Adds it to what the folder's file says of the same weights and text, and to TensorBoard; returns all of it."""
     earlier = read_evaluation(folder, text.sha256, file)
-    if earlier is not None:
+    if earlier is not None and earlier.weights_sha256 == evaluation.weights_sha256:
         measured = {result.length for result in evaluation.lengths}
         kept = [result for result in earlier.lengths if result.length not in measured]
         lengths = sorted([*kept, *evaluation.lengths], key=lambda result: result.length)
-        evaluation = Evaluation(evaluation.context_length, evaluation.tokens, lengths, evaluation.token_losses)
+        evaluation = replace(evaluation, lengths=lengths)
     plain: dict[str, Any] = {"text": text.name, "text_sha256": text.sha256, **evaluation.plain()}
     unfinished = folder / f"{file}.{os.getpid()}.tmp"
-    unfinished.write_text(json.dumps(plain) + "\n", encoding="utf-8")
-    os.replace(unfinished, folder / file)
+    try:
+        unfinished.write_text(json.dumps(plain) + "\n", encoding="utf-8")
+        os.replace(unfinished, folder / file)
+    finally:
+        unfinished.unlink(missing_ok=True)
     if file == FILE:
         _write_events(folder, evaluation)
     return evaluation
@@ -96,7 +97,7 @@ def read_evaluation(folder: Path, sha256: str | None = None, file: str = FILE) -
         plain = json.loads((folder / file).read_text(encoding="utf-8"))
         same = sha256 is None or plain["text_sha256"] == sha256
         return Evaluation.of_plain(plain) if same else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

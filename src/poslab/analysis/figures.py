@@ -1,10 +1,10 @@
-"""The pictures of a report. Groups differ in colour, marker and dash: told apart in print and by the colour-blind."""
+"""The pictures of a report; a group looks the same in all of them."""
 
 import io
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from itertools import cycle, pairwise
+from itertools import pairwise
 from typing import Any
 
 import matplotlib
@@ -17,22 +17,14 @@ from torch import Tensor
 from poslab.analysis.comparison import Comparison
 from poslab.analysis.curves import Curve
 from poslab.analysis.evaluation import Evaluation
-
-# Okabe and Ito 2008, "Color Universal Design": told apart by the colour-blind; without the yellow, too pale on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_DASHES = ("-", "--", "-.", ":")
+from poslab.analysis.looks import looks
 
 
 class Styles:
     """A look for every group, the same in all pictures, by the alphabet."""
 
     def __init__(self, labels: Sequence[str]) -> None:
-        looks = zip(cycle(_COLOURS), cycle(_MARKERS), cycle(_DASHES), strict=False)
-        self._of = {
-            label: {"color": colour, "marker": marker, "linestyle": dash}
-            for label, (colour, marker, dash) in zip(sorted(labels), looks, strict=False)
-        }
+        self._of = dict(zip(sorted(labels), looks(), strict=False))
 
     def __getitem__(self, label: str) -> dict[str, Any]:
         return self._of[label]
@@ -64,7 +56,7 @@ def losses_figure(comparison: Comparison, styles: Styles) -> Figure:
 
 def curves_figure(curves: Mapping[str, Sequence[Curve]], styles: Styles) -> Figure:
     """Validation loss over steps, mean over seeds with a band of one standard deviation; training loss beside it."""
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = Figure(figsize=(9, 3.6 + _legend_height(len(curves), 3)), layout="constrained")
     for axes, kind in zip(figure.subplots(1, 2), ("validation", "train"), strict=True):
         for label, of_seeds in curves.items():
             steps, losses = _aligned([getattr(curve, kind) for curve in of_seeds])
@@ -73,13 +65,14 @@ def curves_figure(curves: Mapping[str, Sequence[Curve]], styles: Styles) -> Figu
         axes.set(
             title=f"{'Validation' if kind == 'validation' else 'Training'} loss", xlabel="step", ylabel="nats per token"
         )
-        _finish(axes)
+        axes.grid(alpha=0.3)
+    _add_legend(figure, 3)
     return figure
 
 
 def by_position_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles) -> Figure:
     """Loss by the place in a window of the training length, in places that grow wider."""
-    figure = Figure(figsize=(7, 3.8), layout="constrained")
+    figure = Figure(figsize=(7, 3.8 + _legend_height(len(evaluations), 2)), layout="constrained")
     axes = figure.subplots()
     for label, of_seeds in evaluations.items():
         found = [r.by_position for e in of_seeds for r in e.lengths if r.length == e.context_length and r.by_position]
@@ -93,13 +86,14 @@ def by_position_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: 
     axes.set_xscale("log", base=2)
     axes.set(xlabel="tokens seen in the window (log scale)", ylabel="nats per token")
     _plain_ticks(axes)
-    _finish(axes)
+    axes.grid(alpha=0.3)
+    _add_legend(figure, 2)
     return figure
 
 
 def by_length_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles) -> Figure:
     """Loss by the length of the window, with the training length marked."""
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    figure = Figure(figsize=(9, 3.8 + _legend_height(len(evaluations) + 1, 3)), layout="constrained")
     columns = (("loss", "Windows that follow each other"), ("sliding_loss", "Sliding windows"))
     all_axes = figure.subplots(1, 2, sharey=True)
     for axes, (kind, title) in zip(all_axes, columns, strict=True):
@@ -118,7 +112,8 @@ def by_length_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: St
         axes.set_xscale("log", base=2)
         axes.set(title=title, xlabel="length of the window (log scale)", ylabel="nats per token")
         _plain_ticks(axes)
-        _finish(axes)
+        axes.grid(alpha=0.3)
+    _add_legend(figure, 3)
     return figure
 
 
@@ -172,10 +167,19 @@ def _aligned(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray,
     return np.array(steps), np.array([[losses[step] for step in steps] for losses in by_step])
 
 
-def _finish(axes: Axes) -> None:
-    axes.grid(alpha=0.3)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize="small")
+def _legend_height(entries: int, columns: int) -> float:
+    """In inches."""
+    return 0.2 + 0.19 * math.ceil(entries / columns)
+
+
+def _add_legend(figure: Figure, columns: int) -> None:
+    """One for all axes, below them, where it hides nothing."""
+    entries = {
+        label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if entries:
+        handles, labels = list(entries.values()), list(entries)
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize="small")
 
 
 def _plain_ticks(axes: Axes) -> None:

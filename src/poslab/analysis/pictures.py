@@ -2,6 +2,7 @@
 
 from matplotlib.figure import Figure
 
+from poslab.analysis.looks import looks
 from poslab.positions import Curves, Matrix, Picture
 
 
@@ -21,9 +22,9 @@ def draw(picture: Picture) -> Figure:
 
 
 def _draw_curves(axes, picture: Curves) -> None:  # type: ignore[no-untyped-def]
-    marker = "o" if len(picture.x) <= 40 else None
-    for name, line in picture.lines.items():
-        axes.plot(picture.x, line.detach().cpu().numpy(), label=name, marker=marker, markersize=3)
+    every = max(1, len(picture.x) // 20)  # markers, which would hide a line of hundreds of points
+    for (name, line), look in zip(picture.lines.items(), looks(), strict=False):
+        axes.plot(picture.x, line.detach().cpu().numpy(), label=name, markersize=4, markevery=every, **look)
     axes.grid(alpha=0.3)
     if len(picture.lines) > 1:
         axes.legend(fontsize="small", ncols=1 + len(picture.lines) // 7)

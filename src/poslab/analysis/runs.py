@@ -62,7 +62,7 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
     left_out: list[LeftOut] = []
     for path in paths:
         root = Path(path).expanduser()
-        if not root.is_dir():
+        if not path or not root.is_dir():
             raise SettingError("runs", path, "no such folder; name run folders, or a folder that holds some")
         found = _run_folders(root)
         folders |= dict.fromkeys(found)

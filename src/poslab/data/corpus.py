@@ -46,18 +46,25 @@ class Corpus:
     validation: Tensor
 
 
-def load_corpus(path: str, tokenizer: tiktoken.Encoding, cache_dir: Path, observed_only: bool = False) -> Corpus:
+def load_corpus(
+    path: str,
+    tokenizer: tiktoken.Encoding,
+    cache_dir: Path,
+    observed_only: bool = False,
+    train_fraction: float = TRAIN_FRACTION,
+) -> Corpus:
     """The text at `path`, tokenised now or before. Files of a folder or glob are joined by the end-of-text token.
 
     observed_only: renumber the ids that the text contains, training and validation together, and leave out all others.
+    train_fraction: of the characters; with 0 all of the text is the validation part, tokenised in one piece.
     Raises SettingError for a text that is missing, empty or not UTF-8, UserError where the cache can't be written.
     """
     files = find_files(path)
     sha256 = fingerprint(path)
-    key = hashlib.sha256(f"{_LAYOUT} {TRAIN_FRACTION} {tokenizer.name} {sha256}".encode()).hexdigest()[:32]
+    key = hashlib.sha256(f"{_LAYOUT} {train_fraction} {tokenizer.name} {sha256}".encode()).hexdigest()[:32]
     train, validation = (cache_dir / f"{key}.{part}.bin" for part in ("train", "validation"))
     if not (train.exists() and validation.exists()):
-        _tokenize_split(files, path, tokenizer, train, validation)
+        _tokenize_split(files, path, tokenizer, train_fraction, train, validation)
     name = files[0].name if len(files) == 1 else f"{len(files)} files of {path}"
     corpus = Corpus(name, sha256, Vocabulary(tokenizer), _memory_map(train), _memory_map(validation))
     return _renumber(corpus, cache_dir, key) if observed_only else corpus
@@ -76,11 +83,13 @@ def _renumber(corpus: Corpus, cache_dir: Path, key: str) -> Corpus:
     return replace(corpus, vocabulary=vocabulary, train=train, validation=validation)
 
 
-def _tokenize_split(files: list[Path], path: str, tokenizer: tiktoken.Encoding, train: Path, validation: Path) -> None:
+def _tokenize_split(
+    files: list[Path], path: str, tokenizer: tiktoken.Encoding, train_fraction: float, train: Path, validation: Path
+) -> None:
     total = sum(len(piece) for piece in _pieces(files, path))
     if total == 0:
         raise SettingError("path", path, "the text is empty")
-    split = int(TRAIN_FRACTION * total)
+    split = int(train_fraction * total)
     if total > 20 * _PIECE and not sys.stderr.isatty():  # where no bar is shown
         print(f"tokenising {total:,} characters, once for this text and encoding ...", flush=True)
     with tqdm(total=total, desc="tokenising", unit=" chars", unit_scale=True, leave=False, disable=None) as progress:

@@ -12,6 +12,8 @@ BUNDLED_DATA = Path(__file__).resolve().parents[3] / "data"
 
 def find_files(path: str) -> list[Path]:
     """The file, the *.txt files of a folder at any depth, or what a glob matches, sorted. SettingError if none."""
+    if not path:  # which would be the folder that one is in
+        raise SettingError("path", "", "must name a file, a folder or a glob")
     given = Path(path).expanduser()
     if given.is_file():
         return [given]

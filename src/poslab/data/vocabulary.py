@@ -47,18 +47,17 @@ class Vocabulary:
         ids = torch.searchsorted(self.observed, tokens.contiguous(), out_int32=True)
         known = self.observed[ids.clamp(max=self.size - 1)] == tokens
         if not known.all():
-            missing = list(dict.fromkeys(tokens[~known].tolist()))
-            words = ", ".join(repr(self.encoding.decode([token])) for token in missing[:5])
-            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-            problem = f"the model knows only the {self.size:,} tokens of the text it was trained on, not {words}{more}"
+            # Together: a token by itself may be a part of a letter only.
+            words = self.encoding.decode(tokens[~known][:200].tolist())
+            words = repr(words if len(words) <= 40 else f"{words[:40]}...")
+            problem = f"the model knows only the {self.size:,} tokens of the text it was trained on, not {words}"
             raise SettingError(option, value, problem)
         return ids
 
 
 def observed_ids(*parts: Tensor) -> Tensor:
     """(V,) int32, ascending: the ids that occur in any of the parts."""
-    counts = [torch.bincount(piece) for part in parts for piece in part.split(1 << 20) if len(piece)]
-    present = torch.zeros(max(map(len, counts), default=0), dtype=torch.bool)
-    for count in counts:
-        present[: len(count)] |= count > 0
+    present = torch.zeros(1 + max((int(part.max()) for part in parts if len(part)), default=-1), dtype=torch.bool)
+    for piece in (piece for part in parts for piece in part.split(1 << 20)):
+        present[piece] = True
     return present.nonzero().flatten().to(torch.int32)

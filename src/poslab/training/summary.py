@@ -19,7 +19,7 @@ from poslab.training.module import LanguageModel, perplexity
 from poslab.training.throughput import Throughput
 
 # Settings that change where a run is, not what comes out.
-_NO_MATTER = {"pos._target_", "run_dir", "data.cache_dir", "data.num_workers", "experiment"}
+_NO_MATTER = {"pos._target_", "run_dir", "threads", "data.cache_dir", "data.num_workers", "experiment"}
 _PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
 
 
