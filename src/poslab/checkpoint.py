@@ -65,10 +65,10 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's, of how another program's file was pickled
+            warnings.simplefilter("ignore")  # torch's, of files of other programs
             content = torch.load(path, map_location=device, weights_only=True)
-        about = content["poslab"]
-        weights = {name.removeprefix("model."): weight for name, weight in content["state_dict"].items()}
+            about, state = content["poslab"], content["state_dict"]
+        weights = {name.removeprefix("model."): weight for name, weight in state.items()}
         config, observed = about["config"], _observed(about["observed"])
         target, encoding = str(config["pos"]["_target_"]), str(config["data"]["encoding"])
         sizes: dict[str, Any] = {field.name: config["model"].get(field.name) for field in fields(ModelConfig)}

@@ -90,7 +90,7 @@ def _evaluate(run: Run, allow_code: bool) -> Evaluation:
     checkpoint = load_checkpoint(find_checkpoint(str(run.folder)), allow_code=allow_code)
     text = own_text(checkpoint)
     evaluation = evaluate_checkpoint(checkpoint, text)
-    with contextlib.suppress(OSError):  # a read-only folder is evaluated anew each time
+    with contextlib.suppress(OSError, UnicodeError):  # a folder that takes no files is evaluated anew each time
         write_evaluation(run.folder, text, evaluation)
     return evaluation
 

@@ -74,8 +74,8 @@ def evaluate(model: GPT, tokens: Tensor, lengths: Sequence[int], stride: int | N
     model.eval()
     try:
         context = model.shape.context_length
-        distinct = dict.fromkeys(lengths)
-        results = [_at_length(model, tokens, length, stride or max(1, length // 2)) for length in distinct]
+        ascending = sorted(set(lengths))
+        results = [_at_length(model, tokens, length, stride or max(1, length // 2)) for length in ascending]
         own = min(context, len(tokens) - 1)
         token_losses = sliding_token_losses(model, tokens, own, max(1, own // 2))
     finally:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from poslab.analysis.evaluation import Evaluation, evaluate
 from poslab.checkpoint import Checkpoint
-from poslab.data.corpus import load_corpus
-from poslab.data.files import default_cache_dir
+from poslab.data.corpus import TRAIN_FRACTION, load_corpus
+from poslab.data.files import default_cache_dir, fingerprint
 from poslab.errors import SettingError
 
 FILE = "evaluation.json"
@@ -54,8 +55,11 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
     """All of another text. SettingError where it can't be read, or has tokens that the model's vocabulary lacks."""
     vocabulary = checkpoint.vocabulary
     try:
-        corpus = load_corpus(path, vocabulary.encoding, default_cache_dir(), train_fraction=0.0)
-        return Text(corpus.name, corpus.sha256, vocabulary.narrow(corpus.validation))
+        # Cut in two only if training cut it, too: half words are tokens that the vocabulary has then, and only then.
+        fraction = TRAIN_FRACTION if fingerprint(path) == checkpoint.data_sha256 else 0.0
+        corpus = load_corpus(path, vocabulary.encoding, default_cache_dir(), train_fraction=fraction)
+        tokens = torch.cat([corpus.train, corpus.validation])
+        return Text(corpus.name, corpus.sha256, vocabulary.narrow(tokens))
     except SettingError as error:
         raise SettingError("data_path", path, error.problem) from error
 

@@ -60,7 +60,8 @@ class Progress:
         self.total = len(jobs)
         self.left = left
         self.begun = now()
-        self._done = ""
+        self._done = -1
+        self._last_end = time.time()  # when the last job was done
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -79,11 +80,14 @@ class Progress:
         statuses = [self.status(job) for job in self.left]
         states = Counter(status.state for status in statuses if status)
         done = self.total - len(self.left) + states["finished"] + states["failed"]
+        if done != self._done:
+            self._done, self._last_end = done, time.time()
         waiting = self.total - done - states["running"]
         text = f"{done} of {self.total} jobs done, {states['running']} running, {waiting} left"
         ended = len(self.left) - (self.total - done)  # during this sweep
         if ended and done < self.total:
-            text += f", about {clock((time.time() - self.begun) / ended * (self.total - done))} to go"
+            whole = (self._last_end - self.begun) / ended * (self.total - done)
+            text += f", about {clock(max(0, whole - (time.time() - self._last_end)))} to go"
         return text
 
     def _watch(self) -> None:
@@ -92,11 +96,10 @@ class Progress:
         self._show(last=True)
 
     def _show(self, last: bool = False) -> None:
-        line = self.line()
+        before, line = self._done, self.line()
         if sys.stdout.isatty():
             print(f"\r\033[K{line}", end="\n" if last else "", flush=True)
-        elif (done := line.split(" jobs")[0]) != self._done:
-            self._done = done
+        elif before != self._done:
             print(line, flush=True)
 
 

@@ -50,8 +50,9 @@ class LanguageModel(LightningModule):
         self.last_val_loss = float(self.trainer.callback_metrics["val/loss"])
         if self.last_val_loss < self.best_val_loss:
             self.best_val_loss, self.best_step = self.last_val_loss, self.global_step
-        self.log("val/perplexity", perplexity(self.last_val_loss))
-        self.log("val/best_loss", self.best_val_loss)
+        # The same on all devices; said only to be spared Lightning's advice.
+        self.log("val/perplexity", perplexity(self.last_val_loss), sync_dist=True)
+        self.log("val/best_loss", self.best_val_loss, sync_dist=True)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_index: int) -> None:
         # Lightning validates before it stops on request, but not where max_steps ends within an epoch.
