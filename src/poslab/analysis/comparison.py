@@ -107,9 +107,7 @@ def token_sentences(comparison: Comparison, evaluations: dict[str, Evaluation]) 
         own = evaluations.get(str(run.folder))
         if base_run is None or base is None or own is None or run is base_run:
             continue
-        if _text(run) != _text(base_run) or len(own.token_losses) != len(base.token_losses):
-            continue
-        if not np.isfinite([own.token_losses, base.token_losses]).all():
+        if _text(run) != _text(base_run) or not _comparable(own.token_losses, base.token_losses):
             continue
         found = token_difference(own.token_losses, base.token_losses)
         if found.low is None or found.high is None:
@@ -130,6 +128,10 @@ def token_sentences(comparison: Comparison, evaluations: dict[str, Evaluation]) 
 def _text(run: Run) -> tuple[Any, Any]:
     """Runs that are alike in this have the same validation tokens."""
     return run.summary["data_sha256"], run.summary.get("vocabulary_size")
+
+
+def _comparable(first: list[float], second: list[float]) -> bool:
+    return 0 < len(first) == len(second) and bool(np.isfinite([first, second]).all())
 
 
 def _answer(groups: list[Group], baseline: str, found: dict[str, Difference], effect: float) -> list[str]:

@@ -2,8 +2,9 @@
 
 import io
 import math
+import textwrap
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -33,7 +34,9 @@ class Styles:
 def losses_figure(comparison: Comparison, styles: Styles) -> Figure:
     """Each run as a dot, each group's mean with its 95 % interval."""
     groups = comparison.groups[::-1]
-    figure = Figure(figsize=(7, 1.2 + 0.45 * len(groups)), layout="constrained")
+    names = [_wrapped(group.label) for group in groups]
+    row_height = 0.28 + 0.17 * _lines(names)
+    figure = Figure(figsize=(7, 1.2 + row_height * len(groups)), layout="constrained")
     axes = figure.subplots()
     for row, group in enumerate(groups):
         look, loss = styles[group.label], group.loss
@@ -47,7 +50,7 @@ def losses_figure(comparison: Comparison, styles: Styles) -> Figure:
         axes.errorbar(
             loss.mean, row - 0.1, xerr=error, fmt=look["marker"], color=look["color"], capsize=4, markersize=8
         )
-    axes.set(yticks=range(len(groups)), yticklabels=[_printable(group.label) for group in groups])
+    axes.set(yticks=range(len(groups)), yticklabels=names)
     axes.set_ylim(-0.6, len(groups) - 0.4)
     axes.set_xlabel("best validation loss, nats per token (above: each seed; below: mean and 95 % interval)")
     axes.grid(axis="x", alpha=0.3)
@@ -56,7 +59,7 @@ def losses_figure(comparison: Comparison, styles: Styles) -> Figure:
 
 def curves_figure(curves: Mapping[str, Sequence[Curve]], styles: Styles) -> Figure:
     """Validation loss over steps, mean over seeds with a band of one standard deviation; training loss beside it."""
-    figure = Figure(figsize=(9, 3.6 + _legend_height(len(curves), 3)), layout="constrained")
+    figure = Figure(figsize=(9, 3.6 + _legend_height(curves, 3)), layout="constrained")
     for axes, kind in zip(figure.subplots(1, 2), ("validation", "train"), strict=True):
         for label, of_seeds in curves.items():
             steps, losses = _aligned([getattr(curve, kind) for curve in of_seeds])
@@ -72,7 +75,7 @@ def curves_figure(curves: Mapping[str, Sequence[Curve]], styles: Styles) -> Figu
 
 def by_position_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles) -> Figure:
     """Loss by the place in a window of the training length, in places that grow wider."""
-    figure = Figure(figsize=(7, 3.8 + _legend_height(len(evaluations), 2)), layout="constrained")
+    figure = Figure(figsize=(7, 3.8 + _legend_height(evaluations, 2)), layout="constrained")
     axes = figure.subplots()
     for label, of_seeds in evaluations.items():
         found = [r.by_position for e in of_seeds for r in e.lengths if r.length == e.context_length and r.by_position]
@@ -93,7 +96,7 @@ def by_position_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: 
 
 def by_length_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles) -> Figure:
     """Loss by the length of the window, with the training length marked."""
-    figure = Figure(figsize=(9, 3.8 + _legend_height(len(evaluations) + 1, 3)), layout="constrained")
+    figure = Figure(figsize=(9, 3.8 + _legend_height([*evaluations, "trained to"], 3)), layout="constrained")
     columns = (("loss", "Windows that follow each other"), ("sliding_loss", "Sliding windows"))
     all_axes = figure.subplots(1, 2, sharey=True)
     for axes, (kind, title) in zip(all_axes, columns, strict=True):
@@ -133,7 +136,7 @@ def attention_figure(maps: Mapping[str, Tensor], words: Sequence[str]) -> Figure
         ticks = range(len(words))
         axes.set_xticks(ticks, [_printable(w) for w in words], rotation=90, fontsize=7)
         axes.set_yticks(ticks, [_printable(w) for w in words], fontsize=7)
-        axes.set(title=_printable(label), xlabel="key", ylabel="query")
+        axes.set(title=_wrapped(label), xlabel="key", ylabel="query")
     bar = figure.colorbar(image, ax=list(grid), shrink=0.6, label="attention weight (root scale)")
     bar.set_ticks([tick for tick in bar.get_ticks() if tick <= highest])
     bar.set_ticklabels([f"{tick**2:.2f}" for tick in bar.get_ticks()])
@@ -154,7 +157,7 @@ def _band(axes: Axes, x: np.ndarray, values: np.ndarray, label: str, styles: Sty
     look = styles[label] | ({} if marker else {"marker": None})
     values = np.where(np.isfinite(values), values, np.nan)
     mean = values.mean(0)
-    axes.plot(x, mean, label=_printable(label), markersize=4, **look)
+    axes.plot(x, mean, label=_wrapped(label), markersize=4, **look)
     if len(values) > 1:
         sd = values.std(0, ddof=1)
         axes.fill_between(x, mean - sd, mean + sd, color=look["color"], alpha=0.15, linewidth=0)
@@ -167,9 +170,9 @@ def _aligned(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray,
     return np.array(steps), np.array([[losses[step] for step in steps] for losses in by_step])
 
 
-def _legend_height(entries: int, columns: int) -> float:
+def _legend_height(labels: Collection[str], columns: int) -> float:
     """In inches."""
-    return 0.2 + 0.19 * math.ceil(entries / columns)
+    return 0.2 + 0.19 * math.ceil(len(labels) / columns) * _lines(map(_wrapped, labels))
 
 
 def _add_legend(figure: Figure, columns: int) -> None:
@@ -189,6 +192,15 @@ def _plain_ticks(axes: Axes) -> None:
     axes.xaxis.set_major_locator(FixedLocator([2.0**n for n in exponents]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(ScalarFormatter())
+
+
+def _wrapped(label: str) -> str:
+    return "\n".join(_printable(line) for line in textwrap.wrap(label, 36))
+
+
+def _lines(texts: Iterable[str]) -> int:
+    """Of the longest."""
+    return max((text.count("\n") + 1 for text in texts), default=1)
 
 
 def _printable(word: str) -> str:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -123,11 +124,8 @@ _COLUMNS = (
 def command_of(group: Group) -> str:
     """What repeats the group: the settings that differ from the defaults, for all of its seeds."""
     run = group.runs[0]
-    choice = [_scheme_choice(run), f"data={_data_option(run)}"]
-    running = GlobalHydra.instance().is_initialized()  # as in a script, whose configurations are the same folder's
-    with nullcontext() if running else hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        defaults = hydra.compose("train", choice)
-    known = _flat(OmegaConf.to_container(defaults, resolve=True))
+    choice = (_scheme_choice(run), f"data={_data_option(run)}")
+    known = _defaults(*choice)
     settings = []
     for key, value in _flat(run.config).items():
         if key in _LEFT_TO_CHANCE | {"data.cache_dir", "pos._target_"} or (key == "data.path" and known[key] != "???"):
@@ -139,6 +137,13 @@ def command_of(group: Group) -> str:
     seeds = ",".join(str(seed) for seed in group.losses)
     many = ["-m"] if len(group.runs) > 1 else []
     return shlex.join(["python", "scripts/train.py", *many, *choice, *settings, f"seed={seeds}"])
+
+
+@cache
+def _defaults(*choice: str) -> dict[str, Any]:
+    running = GlobalHydra.instance().is_initialized()  # as in a script, whose configurations are the same folder's
+    with nullcontext() if running else hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return _flat(OmegaConf.to_container(hydra.compose("train", list(choice)), resolve=True))
 
 
 def _scheme_choice(run: Run) -> str:

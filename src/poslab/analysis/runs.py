@@ -1,7 +1,6 @@
 """Run folders, read back: those that are finished and whole, and of all others why they are left out."""
 
 import json
-import math
 import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from poslab.errors import SettingError
 
 # What a comparison reads; a summary without them is no run's, or another version's.
 _NUMBERS = ("best_val_loss", "last_val_loss", "steps", "tokens_per_s", "wall_time_s", "params_total", "params_scheme")
+_INFINITE = 1e100  # losses from here on; sums of their squares would be
 _COUNTS = ("seed", "context_length")
 _TEXTS = ("pos", "data", "data_sha256")
 _GROUPS = ("pos_settings", "versions")
@@ -130,7 +130,7 @@ def _read(folder: Path) -> Run:
         problem = _problem(key, summary[key])
         if problem:
             raise ValueError(f"summary.json has {key}={reprlib.repr(summary[key])}, which is {problem}")
-    if summary["best_val_loss"] is None or not math.isfinite(summary["best_val_loss"]):
+    if summary["best_val_loss"] is None or not abs(summary["best_val_loss"]) < _INFINITE:
         raise ValueError("its validation loss was never a finite number")
     return Run(folder, summary, _read_config(folder / "config.yaml"))
 

@@ -1,0 +1,145 @@
+"""The report as a reader sees it: in a browser, on a screen, a phone and paper."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import SCHEMES, compose_config
+from poslab.analysis.compare_script import run_comparison
+from poslab.script_config import CompareConfig
+from poslab.training import train
+
+pytestmark = pytest.mark.browser
+playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra 'browser'")
+
+DESKTOP, PHONE, PAPER = 1280, 390, 680  # pixels; A4 within its margins
+QUIET = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+# The widest that anything in the page reaches, apart from what scrolls in a box of its own.
+OVERFLOW = "document.documentElement.scrollWidth"
+CUT_OFF = "[...document.querySelectorAll('.table')].filter(box => box.scrollWidth > box.clientWidth).length"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All schemes, two seeds each."""
+    root = tmp_path_factory.mktemp("report")
+    threads = torch.get_num_threads()
+    for pos in SCHEMES:
+        for seed in (1, 2):
+            settings = (f"pos={pos}", f"seed={seed}", f"run_dir={root}/runs/{pos}-{seed}", "data.vocabulary=observed")
+            train(compose_config("experiment=smoke", "trainer=cpu", "threads=1", *settings))
+    folder = run_comparison(CompareConfig([str(root / "runs")]), "python scripts/compare.py runs=runs")
+    torch.set_num_threads(threads)
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def crowded(report: Path) -> Path:
+    """Long names, folders left out, and notes."""
+    runs = report.parents[1]
+    crowd = runs.parent / "crowd"
+    shutil.copytree(runs, crowd, ignore=shutil.ignore_patterns("report", "checkpoints"))
+    for number in range(8):
+        long = "a_very_long_setting_of_a_scheme=" + "0123456789" * 4 + str(number)
+        shutil.copytree(runs / "t5-1", crowd / f"t5-{number}-{'folder' * 20}", ignore=shutil.ignore_patterns("check*"))
+        summary = crowd / f"t5-{number}-{'folder' * 20}" / "summary.json"
+        summary.write_text(summary.read_text().replace('"num_buckets": 32', f'"num_buckets": "{long}"'))
+    (crowd / ("empty" * 40)).mkdir()
+    return run_comparison(CompareConfig([str(crowd)]), "python scripts/compare.py runs=runs") / "report.html"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    installed = (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium
+        executable = next(filter(None, installed), chromium.executable_path)
+        if not Path(executable).exists():
+            pytest.skip("there is no Chromium; `playwright install chromium` gets one")
+        opened = chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu", *QUIET])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a page; what it asks for and complains of is in its `heard`."""
+    pages = []
+
+    def opening(file: Path, width: int, medium: str = "screen") -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        pages.append(page)
+        page.heard = []
+        page.on("console", lambda message: page.heard.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: page.heard.append(f"error: {error}"))
+        page.on("request", lambda request: page.heard.append(request.url))
+        page.emulate_media(media=medium)
+        page.goto(file.as_uri())
+        page.wait_for_load_state("networkidle")
+        return page
+
+    yield opening
+    for page in pages:
+        page.close()
+
+
+def test_every_figure_renders(report: Path, visit: Callable[..., Any]) -> None:
+    page = visit(report, DESKTOP)
+    images = page.evaluate(
+        "[...document.images].map(i => [i.alt, i.complete, i.naturalWidth, i.getBoundingClientRect().width])"
+    )
+    assert len(images) == len(page.query_selector_all("figure")) == 9
+    for name, complete, natural, shown in images:
+        assert complete, name
+        assert natural > 0, name
+        assert shown > 300, name
+
+
+def test_table_has_a_row_per_scheme(report: Path, visit: Callable[..., Any]) -> None:
+    page = visit(report, DESKTOP)
+    names = page.eval_on_selector_all("#schemes tbody tr", "rows => rows.map(row => row.cells[0].innerText)")
+    assert sorted(names) == SCHEMES
+    assert page.inner_text("#schemes thead").lower().startswith("scheme")
+
+
+def test_nothing_is_fetched_and_nothing_complained_of(report: Path, visit: Callable[..., Any]) -> None:
+    heard = visit(report, DESKTOP).heard
+    assert report.as_uri() in heard
+    assert [text for text in heard if not text.startswith("data:")] == [report.as_uri()]
+
+
+@pytest.mark.parametrize("name", ["report", "crowded"])
+def test_a_phone_scrolls_downwards_only(name: str, visit: Callable[..., Any], request: pytest.FixtureRequest) -> None:
+    page = visit(request.getfixturevalue(name), PHONE)
+    assert page.evaluate(OVERFLOW) <= PHONE
+    # Figures keep a size at which their text can be read, and scroll in their boxes.
+    shares = page.evaluate("[...document.images].map(i => i.getBoundingClientRect().width / i.naturalWidth)")
+    assert min(shares) > 0.65
+    for box in page.query_selector_all("figure div, .table"):
+        assert box.bounding_box()["width"] <= PHONE
+
+
+def test_no_column_is_cut_off(report: Path, visit: Callable[..., Any]) -> None:
+    for width, medium in ((DESKTOP, "screen"), (PAPER, "print")):
+        page = visit(report, width, medium)
+        assert page.evaluate(CUT_OFF) == 0
+        assert page.evaluate(OVERFLOW) <= width
+
+
+def test_crowded_page_on_paper(crowded: Path, visit: Callable[..., Any]) -> None:
+    page = visit(crowded, PAPER, "print")
+    assert page.evaluate(OVERFLOW) <= PAPER
+    assert page.evaluate(CUT_OFF) == 0
+    assert len(page.query_selector_all("#schemes tbody tr")) == 11
+    assert "emptyempty" in page.inner_text("body")
+
+
+def test_configuration_folds_out(report: Path, visit: Callable[..., Any]) -> None:
+    page = visit(report, DESKTOP)
+    assert "context_length: 32" not in page.inner_text("body")
+    page.click("summary >> nth=0")
+    assert "context_length: 32" in page.inner_text("body")
