@@ -292,7 +292,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 def test_memory_of_the_process(length: int) -> None:
     command = [sys.executable, "-c", MEASURE, str(length)]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(result.stdout) < 150_000 * length / 16384 + 50_000  # KiB
+    assert int(result.stdout) < 6 * length + 20_000  # KiB
 
 
 # Checkpoints
@@ -474,11 +474,11 @@ def test_damaged_checkpoints_are_refused_in_one_line(damage: str, run: Path) -> 
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_files_of_random_bytes_are_refused(seed: int, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(seed)
     letters = b"abcIl(){}[]'.,\n0123 " if seed % 2 else bytes(range(256))
-    chosen = torch.randint(0, len(letters), (seed * 5,), generator=generator).tolist()
+    chosen = torch.randint(0, len(letters), (seed * 10,), generator=generator).tolist()
     (tmp_path / "random.ckpt").write_bytes(bytes(letters[i] for i in chosen))
     with pytest.raises(SettingError, match=r"isn't loaded|not a checkpoint of poslab's"):
         load_checkpoint(tmp_path / "random.ckpt")
@@ -812,6 +812,7 @@ def test_a_read_only_folder(script: Script, run: Path) -> None:
     run.chmod(0o700)
 
 
+@pytest.mark.slow
 def test_the_script_itself(runs: dict[str, Path], tmp_path: Path) -> None:
     copied(runs["shaw"], tmp_path / "run")
     command = [sys.executable, str(SCRIPT), "ckpt=run", "lengths=[16,64]"]

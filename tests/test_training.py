@@ -133,8 +133,8 @@ def test_tensorboard_has_curves_text_and_pictures(name: str, runs: dict[str, Pat
     assert every_step | every_epoch <= set(events.Tags()["scalars"])
     assert all(len(events.Scalars(tag)) == 6 for tag in every_step)
     assert all(len(events.Scalars(tag)) == 2 for tag in every_epoch)
-    assert bool(events.Tags()["images"]) == bool(GPT(make_scheme(name), vocab_size=9).pictures())
-    assert all(tag.startswith("pos/") for tag in events.Tags()["images"])
+    learned = {f"pos/{picture}" for picture in GPT(make_scheme(name), vocab_size=9).pictures()}
+    assert set(events.Tags()["images"]) == {*learned, "attention"}
     (sample,) = (events.Tensors(tag) for tag in events.Tags()["tensors"] if tag.startswith("sample"))
     assert len(sample) == 2
 

@@ -18,7 +18,7 @@ class SettingError(UserError):
 
     def __init__(self, option: str, value: Any, problem: str) -> None:
         self.option, self.value, self.problem = option, value, problem
-        super().__init__(f"{option}={_as_typed(value)}: {problem}")
+        super().__init__(" ".join(f"{option}={_as_typed(value)}: {problem}".splitlines()))
 
     def prefixed(self, group: str) -> "SettingError":
         return SettingError(f"{group}.{self.option}", self.value, self.problem)

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from typing import Any, TypeVar, get_type_hints
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigTypeError, OmegaConfBaseException, ValidationError
@@ -45,7 +46,7 @@ def resolved(config: DictConfig, key: str) -> Any:
         node = config._get_node(key)
         if OmegaConf.is_config(node):
             return OmegaConf.to_container(node, resolve=True)
-        return config[key]
+        return "???" if OmegaConf.is_missing(config, key) else config[key]
     except OmegaConfBaseException as error:
         raise SettingError(key, "...", str(error).splitlines()[0]) from None
 
@@ -59,4 +60,6 @@ def mapping(values: Any, group: str) -> dict[str, Any]:
 def _in_words(hint: Any) -> str:
     """int | None -> "a whole number or null"."""
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
-    return " or ".join(words.get(part, str(part)) for part in getattr(hint, "__args__", (hint,)))
+    words |= {list[int]: "a list of whole numbers such as [64,128]", list[str]: "a list such as [one,two]"}
+    parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    return " or ".join(words.get(part, str(part)) for part in parts)

@@ -180,7 +180,8 @@ def _differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
     for key in dict.fromkeys(key for rest in rests for key in rest):
         values: dict[str, str] = {}
         for run, rest in zip(runs, rests, strict=True):
-            values.setdefault(_plain(rest.get(key)), run.name)
+            if key in rest:  # another version may not have known it, and a summary doesn't tell all
+                values.setdefault(_plain(rest[key]), run.name)
         if len(values) > 1:
             different[key] = ", ".join(f"{value} (as in {name})" for value, name in values.items())
     return different
@@ -211,8 +212,11 @@ def _notes(runs: Sequence[Run]) -> list[str]:
         ("devices", lambda run: run.summary.get("device"), rounding),
         ("numbers of threads", lambda run: run.summary.get("threads"), rounding),
     ]
+    unknown = [
+        f"{run.folder} has no config.yaml; only what its summary says is compared" for run in runs if not run.has_config
+    ]
     found = [(what, sorted({str(value(run)) for run in runs}), so) for what, value, so in facts]
-    return [f"several {what}: {', '.join(values)}; {so}" for what, values, so in found if len(values) > 1]
+    return unknown + [f"several {what}: {', '.join(values)}; {so}" for what, values, so in found if len(values) > 1]
 
 
 def _plain(value: Any) -> str:

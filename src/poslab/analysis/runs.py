@@ -24,11 +24,12 @@ _NEEDED = (*_NUMBERS, *_COUNTS, *_TEXTS, *_GROUPS)
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its folder, summary.json and config.yaml."""
+    """A finished run: its folder, summary.json, and config.yaml or, if that is missing, what the summary says of it."""
 
     folder: Path
     summary: dict[str, Any]
     config: dict[str, Any]
+    has_config: bool = True
 
     @property
     def name(self) -> str:
@@ -132,7 +133,10 @@ def _read(folder: Path) -> Run:
             raise ValueError(f"summary.json has {key}={reprlib.repr(summary[key])}, which is {problem}")
     if summary["best_val_loss"] is None or not abs(summary["best_val_loss"]) < _INFINITE:
         raise ValueError("its validation loss was never a finite number")
-    return Run(folder, summary, _read_config(folder / "config.yaml"))
+    file = folder / "config.yaml"
+    if not file.exists():
+        return Run(folder, summary, _config_of(summary), has_config=False)
+    return Run(folder, summary, _read_config(file))
 
 
 def _problem(key: str, value: Any) -> str:
@@ -148,11 +152,16 @@ def _problem(key: str, value: Any) -> str:
     return "" if whole or isinstance(value, float) or unknown else "no number"
 
 
+def _config_of(summary: dict[str, Any]) -> dict[str, Any]:
+    """As much of a run's configuration as its summary knows."""
+    pos = {"_target_": summary.get("pos_target"), **summary["pos_settings"]}
+    data = {"path": summary["data"], "vocabulary": summary.get("vocabulary", "full")}
+    return {"pos": pos, "model": {"context_length": summary["context_length"]}, "data": data}
+
+
 def _read_config(file: Path) -> dict[str, Any]:
     try:
         config = OmegaConf.to_container(OmegaConf.load(file))
-    except FileNotFoundError as error:
-        raise ValueError("it has no config.yaml") from error
     except (OSError, ValueError, RecursionError, YAMLError, OmegaConfBaseException) as error:
         raise ValueError(f"config.yaml can't be read: {str(error).splitlines()[0]}") from error
     groups = [config.get(name) if isinstance(config, dict) else None for name in ("pos", "model", "data")]

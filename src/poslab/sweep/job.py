@@ -21,7 +21,8 @@ from poslab.config import TrainConfig
 from poslab.errors import UserError
 from poslab.sweep.status import Status, StatusFile
 
-_WRITTEN = ("config.yaml", "events.out.tfevents.*", "checkpoints/*.ckpt")  # by a run, before its summary
+# By a run, before its summary.
+_WRITTEN = ("config.yaml", "events.out.tfevents.*", "evaluation.json*", "summary.json.tmp", "checkpoints/*.ckpt")
 
 
 def run_job(config: TrainConfig, overrides: list[str]) -> None:

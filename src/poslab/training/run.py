@@ -40,9 +40,10 @@ def train(config: TrainConfig) -> dict[str, Any]:
     seed_everything(config.settings.seed, workers=True, verbose=False)
     module = LanguageModel(_make_model(config, data.vocabulary.size), config, data.corpus)
     train_batches = check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
+    prompt = _prompt(config, data)
     folder = claim_run_folder(config.settings.run_dir, config.pos_name, config.settings.seed)
     throughput = Throughput(min(config.trainer.log_every_n_steps, train_batches))
-    sample = SampleText(config.sample, data.vocabulary, _prompt(config, data), config.settings.seed)
+    sample = SampleText(config.sample, data.vocabulary, prompt, config.settings.seed)
     trainer = make_trainer(config, folder, throughput, sample)
     if trainer.is_global_zero:
         OmegaConf.save(OmegaConf.create(config.plain), folder / "config.yaml")
