@@ -10,7 +10,7 @@ from poslab.script_config import CompareConfig, parse_script
 
 
 def main(config: DictConfig) -> None:
-    if not OmegaConf.is_list(config.runs):
+    if config.runs is not None and not OmegaConf.is_list(config.runs):
         config.runs = [config.runs]
     checked = parse_script(CompareConfig, config)
     print("reading runs ...", flush=True)

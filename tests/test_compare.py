@@ -478,6 +478,16 @@ def test_without_a_configuration_the_summary_speaks(tmp_path: Path) -> None:
         compare(*read_runs([str(tmp_path)]))
 
 
+@pytest.mark.usefixtures("no_pictures")
+def test_nothing_repeats_what_no_configuration_describes(tmp_path: Path) -> None:
+    (write_run(tmp_path, "absolute", pos_target="a b=c") / "config.yaml").unlink()
+    (write_run(tmp_path, "t5", 1) / "config.yaml").unlink()
+    change_config(write_run(tmp_path, "t5", 2), "model.dropout", 0.3)
+    text = (report_of(tmp_path) / "report.md").read_text()
+    assert "absolute:\n\n    unknown, as there is no config.yaml\n" in text
+    assert re.search(r"t5:\n\n    python .* model.dropout=0.3 .*seed=1,2\n", text)
+
+
 def test_two_schemes_of_one_name_are_not_mixed(tmp_path: Path) -> None:
     write_run(tmp_path / "own", "t5", 1)
     change_config(write_run(tmp_path / "other", "t5", 2), "pos._target_", "mine.T5")
@@ -752,7 +762,7 @@ def test_results_have_a_row_per_run(tmp_path: Path) -> None:
 def test_report_fetches_nothing_and_is_whole(tmp_path: Path) -> None:
     write_sweep(tmp_path, seeds=2, absolute=0.0, t5=0.0)
     for number, folder in enumerate(sorted(tmp_path.glob("*-seed*"))):
-        write_curve(folder, {1: 5.0, 2: 4.5, 3: math.nan if number else 4.0})  # as in runs that diverge in the end
+        write_curve(folder, {1: 5.0, 2: 4.5, 3: math.inf if number else 4.0})  # as in runs that diverge in the end
         lengths = [LengthLoss(n, n // 2, 4.0, math.nan, [4.0] * n, 3) for n in (16, 32, 64)]
         write_evaluation(folder, lengths=lengths)
     with warnings.catch_warnings():
@@ -1019,9 +1029,8 @@ def models(tmp_path: Path) -> dict[str, Path]:
     return folders
 
 
-def test_weights_are_evaluated_and_drawn(
-    models: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("blank_pictures")
+def test_weights_are_evaluated_and_drawn(models: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     for run in models.values():
         (run / "evaluation.json").unlink()
     folder = report_of(models["t5"].parent)
@@ -1039,7 +1048,6 @@ def test_weights_are_evaluated_and_drawn(
     assert rows["absolute"]["sliding_loss_128"] == ""
     evaluated = {path: path.read_bytes() for path in models["t5"].parent.glob("*/evaluation.json")}
     assert len(evaluated) == 2
-    monkeypatch.setattr("poslab.analysis.report.svg", lambda figure: "<svg/>")
     report_of(models["t5"].parent)
     assert "evaluating" not in capsys.readouterr().out
     assert {path: path.read_bytes() for path in evaluated} == evaluated
@@ -1109,12 +1117,13 @@ def test_code_from_outside_needs_permission(
     root = models["t5"].parent
     (root.parent / "their_scheme.py").write_text("from poslab.positions.t5 import T5 as Theirs\n")
     monkeypatch.syspath_prepend(str(root.parent))
+    (models["t5"] / "evaluation.json").unlink()
     file = models["t5"] / "checkpoints" / "best.ckpt"
     content = torch.load(file, weights_only=True)
     content["poslab"]["config"]["pos"]["_target_"] = "their_scheme.Theirs"
     torch.save(content, file)
     report_of(root)
-    assert "allow_code=true" in capsys.readouterr().err
+    assert capsys.readouterr().err.count("allow_code=true") == 2  # neither evaluated nor drawn
     assert "their_scheme" not in sys.modules
     report_of(root, allow_code=True)
     assert "allow_code" not in capsys.readouterr().err
@@ -1132,6 +1141,22 @@ def test_attention_on_a_sentence(models: dict[str, Path], capsys: pytest.Capture
         assert f"t5 has no picture of its attention: sentence={sentence}: " in capsys.readouterr().err
     assert not (folder / "figures" / "attention.svg").exists()
     assert (folder / "figures" / "learned_t5_bias.svg").exists()
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_attention_is_drawn_on_the_same_words_only(
+    models: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the texts differ."""
+    drawn = []
+    monkeypatch.setattr(figures, "attention_figure", lambda maps, words: drawn.append([*maps]) or Figure())
+    words = {"absolute": [1, 2, 3], "t5": [1, 2]}
+    monkeypatch.setattr(
+        "poslab.analysis.compare_script._sentence", lambda checkpoint, _: torch.tensor(words[checkpoint.pos_name])
+    )
+    report_of(models["t5"].parent)
+    assert drawn == [["absolute"]]
+    assert "t5 has no picture of its attention: it would be on other words" in capsys.readouterr().err
 
 
 # As a user runs it
@@ -1162,7 +1187,7 @@ def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         (["runs={0}/nowhere"], "runs={0}/nowhere: no such folder"),
         (["runs="], "runs=: no such folder"),
         (["runs=[]"], "runs=[]: name at least one folder"),
-        (["runs=null"], "runs=[None]: must be text"),
+        (["runs=null"], "runs=null: must be"),
         (["runs={0}/empty"], "no finished run to compare"),
         (["runs={0}/photos"], "no finished run to compare ({0}/photos/summer: no run in it)"),
         (["runs={0}/broken"], "no finished run to compare ({0}/broken/t5-seed1: summary.json can't be read"),

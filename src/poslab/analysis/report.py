@@ -92,7 +92,7 @@ class Report:
             "rows": [self._row(group) for group in groups],
             "pictures": self.pictures,
             "command": self.command,
-            "repeats": [(group.label, command_of(group), _yaml(group.runs[0])) for group in groups],
+            "repeats": [(group.label, command_of(group), _yaml(_described(group))) for group in groups],
             "facts": _facts(self.comparison.runs),
             "runs": self.comparison.runs,
         }
@@ -123,7 +123,9 @@ _COLUMNS = (
 
 def command_of(group: Group) -> str:
     """What repeats the group: the settings that differ from the defaults, for all of its seeds."""
-    run = group.runs[0]
+    run = _described(group)
+    if run is None:
+        return "unknown, as there is no config.yaml"
     choice = (_scheme_choice(run), f"data={_data_option(run)}")
     known = _defaults(*choice)
     settings = []
@@ -137,6 +139,10 @@ def command_of(group: Group) -> str:
     seeds = ",".join(str(seed) for seed in group.losses)
     many = ["-m"] if len(group.runs) > 1 else []
     return shlex.join(["python", "scripts/train.py", *many, *choice, *settings, f"seed={seeds}"])
+
+
+def _described(group: Group) -> Run | None:
+    return next((run for run in group.runs if run.has_config), None)
 
 
 @cache
@@ -181,7 +187,9 @@ def _typed(value: Any) -> str:
     return str(value)
 
 
-def _yaml(run: Run) -> str:
+def _yaml(run: Run | None) -> str:
+    if run is None:
+        return ""
     return OmegaConf.to_yaml({key: value for key, value in run.config.items() if key not in _LEFT_TO_CHANCE})
 
 
