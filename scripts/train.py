@@ -2,18 +2,22 @@
 
 from omegaconf import DictConfig
 
-from poslab.cli import run_script, scheme_name, swept_overrides
+from poslab.cli import given_overrides, run_script, scheme_name, swept_overrides
 from poslab.config import parse
+from poslab.resume import resumed
 
 
 def main(config: DictConfig) -> None:
-    checked = parse(config, scheme_name())
     overrides = swept_overrides()
     if overrides is not None:
         from poslab.sweep import run_job
 
-        run_job(checked, overrides)
+        run_job(parse(config, scheme_name()), overrides)
         return
+    if config.resume is None:
+        checked = parse(config, scheme_name())
+    else:
+        checked = parse(*resumed(config, given_overrides()))
     print("loading torch and Lightning ...", flush=True)
     from poslab.training import train  # after the checks, which need neither
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiktoken_ext import openai_public
-from torch.utils.data import RandomSampler
+from torch.utils.data import DataLoader
 
 from conftest import REPOSITORY
 from poslab.config import DataConfig
@@ -282,10 +282,24 @@ def test_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
 
 
 def test_shuffled_is_the_random_sampler_over_several_epochs() -> None:
-    ours = Shuffled(70_000, torch.Generator().manual_seed(5))
-    torchs = RandomSampler(range(70_000), generator=torch.Generator().manual_seed(5))
-    for _ in range(2):
-        assert list(ours) == list(torchs)
+    indices = range(70_000)
+    ours = DataLoader(indices, 7_000, sampler=Shuffled(70_000, seed=5))
+    torchs = DataLoader(indices, 7_000, shuffle=True, generator=torch.Generator().manual_seed(5))
+    for _ in range(3):
+        assert all(torch.equal(a, b) for a, b in zip(ours, torchs, strict=True))
+
+
+def test_shuffled_goes_on_anywhere() -> None:
+    whole = Shuffled(100, seed=5)
+    epochs = [list(whole) for _ in range(4)]
+    assert len({tuple(epoch) for epoch in epochs}) == 4
+    for epoch, start in ((2, 30), (0, 99), (3, 0)):
+        resumed = Shuffled(100, seed=5)
+        resumed.go_on(epoch, start)
+        resumed.set_epoch(epoch)  # as Lightning does, which doesn't start the epoch anew
+        assert list(resumed) == epochs[epoch][start:]
+        resumed.set_epoch(1)
+        assert list(resumed) == epochs[1]
 
 
 def test_workers_change_nothing(tmp_path: Path) -> None:

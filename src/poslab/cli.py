@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.config import CONFIGS
 from poslab.errors import UserError, suggestion
+from poslab.interruption import Interrupted, raise_on_signals
 
 _NOT_SETTINGS = ("defaults", "hydra", "_target_")
 
@@ -32,6 +33,7 @@ def run_script(task: Callable[[DictConfig], None], config_name: str) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     sys.argv[1:] = _each_job_its_own(sys.argv[1:])
+    raise_on_signals()
     composed = False
 
     @wraps(task)
@@ -41,7 +43,7 @@ def run_script(task: Callable[[DictConfig], None], config_name: str) -> None:
         try:
             task(config)
         except UserError as error:
-            _stop(str(error))
+            _stop(str(error), error.exit_code)
         except OmegaConfBaseException as error:
             _stop(explain(error, sys.argv[1:], config_name))
 
@@ -56,9 +58,9 @@ def run_script(task: Callable[[DictConfig], None], config_name: str) -> None:
         if composed:  # no fault of the command line
             raise
         _stop(explain(error, sys.argv[1:], config_name))
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
-        sys.exit(130)
+    except (Interrupted, KeyboardInterrupt) as interrupted:
+        print(f"\n{interrupted or 'interrupted'}", file=sys.stderr)
+        sys.exit(getattr(interrupted, "exit_code", 130))
 
 
 def scheme_name(running: Any = None) -> str | None:
@@ -84,10 +86,14 @@ def _each_job_its_own(arguments: list[str]) -> list[str]:
     return [f"{m[1]}=choice({m[2]})" if (m := one.fullmatch(a)) and "(" not in a else a for a in arguments]
 
 
+def given_overrides() -> list[str]:
+    """The settings that the command line gives, as they stand there."""
+    return list(HydraConfig.get().overrides.task)
+
+
 def swept_overrides() -> list[str] | None:
     """The overrides of this job if it is one of a sweep; None for a run by itself."""
-    running = HydraConfig.get()
-    return list(running.overrides.task) if running.mode == RunMode.MULTIRUN else None
+    return given_overrides() if HydraConfig.get().mode == RunMode.MULTIRUN else None
 
 
 def explain(error: Exception, arguments: Iterable[str], config_name: str = "train") -> str:
@@ -157,6 +163,6 @@ def _print_help(config_name: str) -> None:
     )
 
 
-def _stop(message: str) -> NoReturn:
+def _stop(message: str, exit_code: int = 2) -> NoReturn:
     print(f"error: {message}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(exit_code)

@@ -180,12 +180,17 @@ class Settings:
 
     seed: int = 1
     run_dir: str | None = None
+    resume: str | None = None
     early_stopping_patience: int | None = None
+    target_loss: float | None = None
+    checkpoint_every_n_steps: int | None = 100
     threads: int | None = None
+    allow_code: bool = False
 
     def __post_init__(self) -> None:
-        at_least(0, seed=self.seed)
+        at_least(0, seed=self.seed, target_loss=self.target_loss)
         at_least(1, early_stopping_patience=self.early_stopping_patience, threads=self.threads)
+        at_least(1, checkpoint_every_n_steps=self.checkpoint_every_n_steps)
         if self.seed >= 2**32:
             raise SettingError("seed", self.seed, "must be below 2**32")
 
@@ -211,10 +216,11 @@ class TrainConfig:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The same as nested dicts of plain values, in the shape of the yaml files."""
+        """The same as nested dicts of plain values, in the shape of the yaml files: what makes the run what it is."""
         target = f"{type(self.pos).__module__}.{type(self.pos).__qualname__}"
         groups = {name: dataclasses.asdict(getattr(self, name)) for name in _GROUPS}
-        return {"pos": {"_target_": target} | self.pos_settings, **groups, **dataclasses.asdict(self.settings)}
+        settings = {k: v for k, v in dataclasses.asdict(self.settings).items() if k not in _OF_THE_COMMAND}
+        return {"pos": {"_target_": target} | self.pos_settings, **groups, **settings}
 
 
 _GROUPS: dict[str, type] = {
@@ -225,6 +231,10 @@ _GROUPS: dict[str, type] = {
     "sample": SampleConfig,
     "evaluation": EvaluationConfig,
 }
+
+
+# Settings of the command that starts a run or goes on with one, not of the run.
+_OF_THE_COMMAND = ("resume", "allow_code")
 
 
 def parse(config: DictConfig, pos_name: str | None = None) -> TrainConfig:

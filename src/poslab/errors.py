@@ -1,4 +1,4 @@
-"""Errors that are meant for the user: one line, no traceback, exit code 2."""
+"""Errors that are meant for the user: one line, no traceback, and an exit code of their own."""
 
 import difflib
 from collections.abc import Iterable
@@ -7,6 +7,14 @@ from typing import Any
 
 class UserError(ValueError):
     """Something the user can put right. The message is one complete line."""
+
+    exit_code = 2
+
+
+class RunStopped(UserError):
+    """What ended a run that had begun well: a full disk, a loss that is no number any more."""
+
+    exit_code = 1
 
 
 class SettingError(UserError):
@@ -18,13 +26,13 @@ class SettingError(UserError):
 
     def __init__(self, option: str, value: Any, problem: str) -> None:
         self.option, self.value, self.problem = option, value, problem
-        super().__init__(" ".join(f"{option}={_as_typed(value)}: {problem}".splitlines()))
+        super().__init__(" ".join(f"{option}={as_typed(value)}: {problem}".splitlines()))
 
     def prefixed(self, group: str) -> "SettingError":
         return SettingError(f"{group}.{self.option}", self.value, self.problem)
 
 
-def _as_typed(value: Any) -> str:
+def as_typed(value: Any) -> str:
     """The value as one would type it on the command line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]

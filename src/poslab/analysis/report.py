@@ -26,7 +26,7 @@ from poslab.analysis.runs import Run
 from poslab.config import CONFIGS
 from poslab.data.files import BUNDLED_DATA, fingerprint
 
-_LEFT_TO_CHANCE = {"seed", "run_dir", "threads"}  # not part of what a group repeats
+_LEFT_TO_CHANCE = {"seed", "run_dir", "pos_name", "threads"}  # not part of what a group repeats
 _BUNDLED = {"verdict": "the-verdict.txt", "shakespeare": "tinyshakespeare.txt"}  # by option of configs/data
 
 

@@ -19,29 +19,58 @@ Batches = DataLoader[tuple[Tensor, Tensor]]
 
 
 class Shuffled(Sampler[int]):
-    """All indices in random order, as torch's RandomSampler draws them, but without making a list of them all: with
-    millions of windows that list would be larger than the text."""
+    """All indices, in an order that depends on the seed and the epoch alone, so that a run can go on anywhere.
 
-    def __init__(self, count: int, generator: torch.Generator) -> None:
+    The orders are those that DataLoader(shuffle=True) draws, epoch after epoch, from one generator of that seed; but
+    without a list of all indices: with millions of windows it would be larger than the text. `start` indices of the
+    epoch are left out, because a run that goes on has seen them.
+    """
+
+    def __init__(self, count: int, seed: int) -> None:
         self.count = count
-        self.generator = generator
+        self.epoch = 0
+        self.start = 0
+        self._generator = torch.Generator()
+        self._states = {0: self._generator.manual_seed(seed).get_state()}  # at the beginning of known epochs
 
     def __len__(self) -> int:
         return self.count
 
     def __iter__(self) -> Iterator[int]:
-        order = torch.randperm(self.count, generator=self.generator)
-        for start in range(0, self.count, 1 << 16):
+        epoch = self.epoch
+        order = self._order(epoch)
+        for start in range(self.start, self.count, 1 << 16):
             yield from order[start : start + (1 << 16)].tolist()
-        # RandomSampler ends with a draw that it doesn't use; with it, a seed gives the batches of `shuffle=True`.
-        torch.randperm(self.count, generator=self.generator)
+        self.set_epoch(epoch + 1)
+
+    def set_epoch(self, epoch: int) -> None:
+        """What comes next is all of this epoch, unless it is the one that is going on. Lightning calls it, too."""
+        if epoch != self.epoch:
+            self.epoch, self.start = epoch, 0
+
+    def go_on(self, epoch: int, start: int) -> None:
+        """What comes next is this epoch without its first `start` indices; all of it where none would be left."""
+        self.epoch, self.start = epoch, start if start < self.count else 0
+
+    def _order(self, epoch: int) -> Tensor:
+        """(count,) int64."""
+        known = max(number for number in self._states if number <= epoch)
+        self._generator.set_state(self._states[known])
+        for number in range(known, epoch + 1):
+            begin = self._generator.get_state()
+            torch.empty((), dtype=torch.int64).random_(generator=self._generator)  # DataLoader's seed for its workers
+            order = torch.randperm(self.count, generator=self._generator)
+            torch.randperm(self.count, generator=self._generator)  # RandomSampler draws once more than it uses
+            self._states |= {number: begin, number + 1: self._generator.get_state()}
+        self._states = {number: self._states[number] for number in (0, epoch, epoch + 1)}
+        return order
 
 
 class TextDataModule(LightningDataModule):
     """Windows of context_length tokens: overlapping by `stride` and shuffled in training, side by side in validation.
 
-    The order of training windows comes from a generator of its own, so it depends on the seed and on nothing that the
-    model draws. Raises SettingError for a text that can't be read, or is too short for one window on either side.
+    The order of training windows comes from a generator of its own (`order`), so it depends on the seed and on nothing
+    that the model draws. Raises SettingError for a text that can't be read, or is too short for one window on either side.
     """
 
     def __init__(self, config: DataConfig, context_length: int, seed: int) -> None:
@@ -60,14 +89,14 @@ class TextDataModule(LightningDataModule):
             self.corpus.train, context_length, config.stride if config.stride is not None else context_length
         )
         self.validation_windows = SlidingWindowDataset(self.corpus.validation, context_length, context_length)
-        self.order = torch.Generator().manual_seed(seed)
+        self.order = Shuffled(len(self.train_windows), seed)
 
     def train_dataloader(self) -> Batches:
         return DataLoader(
             self.train_windows,
             self.config.batch_size,
-            sampler=Shuffled(len(self.train_windows), self.order),
-            generator=self.order,
+            sampler=self.order,
+            generator=torch.Generator(),  # or it would draw from the one that dropout draws from
             num_workers=self.config.num_workers,
         )
 

@@ -20,7 +20,7 @@ from poslab.errors import SettingError, UserError
 
 RUNS = Path("runs")
 # Settings that decide where or how fast a job runs, not what comes out. The text counts by its contents.
-_NO_MATTER = ("run_dir", "threads", "data.path", "data.cache_dir", "data.num_workers")
+_NO_MATTER = ("run_dir", "threads", "checkpoint_every_n_steps", "data.path", "data.cache_dir", "data.num_workers")
 
 
 @dataclass(frozen=True)

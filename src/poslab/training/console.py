@@ -20,8 +20,10 @@ from poslab.wording import clock
 _COLUMNS = "{:>6} {:>8} {:>11} {:>11} {:>11} {:>9} {:>7}"
 
 
-def introduce(module: LanguageModel, data: TextDataModule, folder: Path, warnings: list[str]) -> None:
-    """What is about to be trained; on stderr, what the user should know of the settings."""
+def introduce(
+    module: LanguageModel, data: TextDataModule, folder: Path, warnings: list[str], resumed_step: int | None = None
+) -> None:
+    """What is about to be trained, and from which step on if it goes on; on stderr, what the user should know."""
     config, counts = module.config, module.model.parameter_counts()
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -32,7 +34,8 @@ def introduce(module: LanguageModel, data: TextDataModule, folder: Path, warning
         f"data     {data.corpus.name}, {len(data.corpus.train):,} training and "
         f"{len(data.corpus.validation):,} validation tokens"
     )
-    print(f"run      {folder}\n")
+    again = "" if resumed_step is None else f", goes on from step {resumed_step}" if resumed_step else ", starts over"
+    print(f"run      {folder}{again}\n")
 
 
 def conclude(summary: dict[str, Any], sample: str, folder: Path) -> None:
@@ -57,7 +60,15 @@ class ValidationLines(Callback):
     def __init__(self, throughput: Throughput) -> None:
         self.throughput = throughput
         self._losses: list[Any] = []
+        self._seconds = 0.0  # of training before it was interrupted
         self._started = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        seconds = self._seconds + time.perf_counter() - self._started
+        return {"losses": [float(loss) for loss in self._losses], "seconds": seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._losses, self._seconds = list(state_dict["losses"]), state_dict["seconds"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._started = time.perf_counter()
@@ -81,7 +92,7 @@ class ValidationLines(Callback):
                 f"{val_loss:.4f}",
                 f"{perplexity(val_loss):,.1f}",
                 f"{self.throughput.tokens_per_s:,.0f}",
-                clock(time.perf_counter() - self._started),
+                clock(self._seconds + time.perf_counter() - self._started),
             )
         )
 

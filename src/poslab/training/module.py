@@ -19,6 +19,9 @@ from poslab.training.optim import learning_rate_factor, make_optimizer
 
 Batch = tuple[Tensor, Tensor]
 
+# Of a LanguageModel, kept in checkpoints.
+_FIGURES = ("best_val_loss", "best_step", "last_val_loss")
+
 # Head and loss in one, 512 rows of the batch at a time, so that the logits (B T, V), by far the largest tensor of a
 # step, don't grow with the batch. On two cores, pieces of 256 to 1024 rows were equally fast, "compact" no slower than
 # "balanced" (which keeps one more copy of the embedding), and the automatic choice slower than none.
@@ -36,6 +39,7 @@ class LanguageModel(LightningModule):
         self.best_val_loss = math.inf
         self.best_step = 0
         self.last_val_loss = math.nan
+        self.gradient_norm: Tensor | None = None  # of the last step, before clipping
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         loss = language_model_loss(self.model, *batch)
@@ -54,10 +58,10 @@ class LanguageModel(LightningModule):
         self.log("val/perplexity", perplexity(self.last_val_loss), sync_dist=True)
         self.log("val/best_loss", self.best_val_loss, sync_dist=True)
 
-    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_index: int) -> None:
-        # Lightning validates before it stops on request, but not where max_steps ends within an epoch.
-        if self.global_step == self.trainer.max_steps:
-            self.trainer.should_stop = True
+    def on_train_epoch_start(self) -> None:
+        # Lightning tells the samplers itself, but for those that it wraps for several devices.
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        data.order.set_epoch(self.current_epoch)
 
     def configure_optimizers(self) -> Any:
         optim = self.config.optim
@@ -65,11 +69,16 @@ class LanguageModel(LightningModule):
         optimizer = make_optimizer(self.model, optim, fused=self.config.trainer.precision != "16-mixed")
         factor = partial(
             learning_rate_factor,
-            total_steps=int(self.trainer.estimated_stepping_batches),
+            total_steps=self._total_steps(),
             warmup_share=optim.warmup_share,
             final_share=optim.final_share,
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
+
+    def _total_steps(self) -> int:
+        limit = self.config.trainer.max_steps
+        steps = self.trainer.estimated_stepping_batches  # infinite without a number of epochs
+        return int(steps if limit == -1 else min(steps, limit))
 
     def configure_gradient_clipping(
         self,
@@ -78,12 +87,17 @@ class LanguageModel(LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         # Here rather than in Lightning, because clipping computes the norm that is logged.
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or math.inf)
-        self.log("train/gradient_norm", norm)
+        self.gradient_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or math.inf)
+        self.log("train/gradient_norm", self.gradient_norm)
         self.log("train/learning_rate", optimizer.param_groups[0]["lr"])
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["poslab"] = describe(self.config, self.corpus)
+        checkpoint["figures"] = {name: getattr(self, name) for name in _FIGURES}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        for name in _FIGURES:
+            setattr(self, name, checkpoint["figures"][name])
 
 
 def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor) -> Tensor:

@@ -1,8 +1,11 @@
 """One training run, from a checked configuration to a run folder."""
 
+import errno
 import logging
-import time
+import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,12 +18,17 @@ from poslab.analysis.evaluation_files import Text, evaluate_checkpoint, write_ev
 from poslab.checkpoint import find_checkpoint, load_checkpoint
 from poslab.config import TrainConfig
 from poslab.data.module import TextDataModule
-from poslab.errors import SettingError, UserError
+from poslab.errors import RunStopped, SettingError, UserError
+from poslab.interruption import Interrupted, StopRequest
 from poslab.memory import keep_freed_memory
 from poslab.model import GPT
+from poslab.resume import CONFIG
+from poslab.training.checkpoint_files import PREVIOUS
 from poslab.training.console import conclude, introduce
+from poslab.training.limits import TargetLoss
 from poslab.training.module import LanguageModel
-from poslab.training.run_folder import claim_run_folder
+from poslab.training.resumed_run import ResumedRun
+from poslab.training.run_folder import CHECKPOINTS, new_run_folder, old_run_folder
 from poslab.training.summary import summarise, write_summary
 from poslab.training.tensorboard import SampleText
 from poslab.training.throughput import Throughput
@@ -28,46 +36,100 @@ from poslab.training.trainer import check_batches, check_trainer, make_trainer, 
 
 
 def train(config: TrainConfig) -> dict[str, Any]:
-    """Trains, and returns what summary.json says. Raises UserError for whatever the user can put right."""
+    """Trains, and returns what summary.json says. Raises UserError for whatever the user can put right, Interrupted
+    after Ctrl-C or SIGTERM; the run can then be resumed."""
     _quieten()
     keep_freed_memory()
-    if config.settings.threads is not None:
-        torch.set_num_threads(config.settings.threads)
     check_trainer(config.trainer)
     if config.model.attention_backend == "flex" and not torch.cuda.is_available():
         raise SettingError("model.attention_backend", "flex", "trains on a CUDA device only, and torch sees none")
-    data = TextDataModule(config.data, config.model.context_length, config.settings.seed)
+    settings = config.settings
+    if settings.resume is None:
+        data = TextDataModule(config.data, config.model.context_length, settings.seed)
+        prepared = _prepare(config, data)
+        with new_run_folder(settings.run_dir, config.pos_name, settings.seed) as folder:
+            return _train(config, data, *prepared, folder)
+    with old_run_folder(Path(settings.resume)) as folder:
+        earlier = ResumedRun.of(folder, config)
+        data = TextDataModule(config.data, config.model.context_length, settings.seed)
+        earlier.check_text(data.corpus.sha256)
+        prepared = _prepare(config, data, earlier.threads)
+        earlier.rewind()
+        return _train(config, data, *prepared, folder, earlier)
+
+
+def _prepare(config: TrainConfig, data: TextDataModule, threads: int | None = None) -> tuple[LanguageModel, list[int]]:
+    """(module, prompt of the sample texts): all that can fail before a folder is made. threads: those of the run before
+    it was interrupted; with another number, sums are rounded otherwise."""
+    threads = config.settings.threads or threads
+    if threads is not None:
+        torch.set_num_threads(threads)
     seed_everything(config.settings.seed, workers=True, verbose=False)
     module = LanguageModel(_make_model(config, data.vocabulary.size), config, data.corpus)
+    check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
+    return module, _prompt(config, data)
+
+
+def _train(
+    config: TrainConfig,
+    data: TextDataModule,
+    module: LanguageModel,
+    prompt: list[int],
+    folder: Path,
+    earlier: ResumedRun | None = None,
+) -> dict[str, Any]:
     train_batches = check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
-    prompt = _prompt(config, data)
-    folder = claim_run_folder(config.settings.run_dir, config.pos_name, config.settings.seed)
     throughput = Throughput(min(config.trainer.log_every_n_steps, train_batches))
     sample = SampleText(config.sample, data.vocabulary, prompt, config.settings.seed)
-    trainer = make_trainer(config, folder, throughput, sample)
+    stop = StopRequest()
+    trainer = make_trainer(config, folder, throughput, sample, stop)
     if trainer.is_global_zero:
-        OmegaConf.save(OmegaConf.create(config.plain), folder / "config.yaml")
+        _write_config(config, folder)
         notes = config.pos.warnings(config.model.shape) + slow_precision(config.trainer, trainer.strategy.root_device)
-        introduce(module, data, folder, notes)
-    started = time.perf_counter()
-    _fit(trainer, module, data)
-    summary = summarise(module, data, trainer, throughput, time.perf_counter() - started)
-    if trainer.is_global_zero:
-        if config.evaluation.lengths:
-            _evaluate(config, data, folder)
-        write_summary(folder, summary)  # last: what has one is finished
-        conclude(summary, sample.text, folder)
+        introduce(module, data, folder, notes + (earlier.notes if earlier else []), earlier.step if earlier else None)
+    with _saying_how_to_go_on(folder):
+        with stop.listening():
+            trainer.fit(module, data, ckpt_path=earlier.checkpoint if earlier else None, weights_only=True)
+        summary = summarise(module, data, trainer, throughput)
+        if trainer.is_global_zero:
+            if config.evaluation.lengths:
+                _evaluate(config, data, folder)
+            write_summary(folder, summary)  # last: what has one is finished
+            (folder / CHECKPOINTS / PREVIOUS).unlink(missing_ok=True)
+            conclude(summary, sample.text, folder)
+    _check_target(trainer)
     return summary
 
 
-def _fit(trainer: Trainer, module: LanguageModel, data: TextDataModule) -> None:
-    """Trains; an interruption stays one, where Lightning would leave with an exit code of its own."""
+def _write_config(config: TrainConfig, folder: Path) -> None:
+    """config.yaml, which appears whole or not at all."""
+    unfinished = folder / f"{CONFIG}.tmp"
+    OmegaConf.save(OmegaConf.create({"pos_name": config.pos_name} | config.plain), unfinished)
+    os.replace(unfinished, folder / CONFIG)
+
+
+@contextmanager
+def _saying_how_to_go_on(folder: Path) -> Iterator[None]:
+    command = f"python scripts/train.py resume={folder}"
     try:
-        trainer.fit(module, data)
-    except SystemExit:
-        if trainer.interrupted:
-            raise KeyboardInterrupt from None
+        yield
+    except Interrupted as interrupted:
+        raise Interrupted(interrupted.number, f"{interrupted}; go on with: {command}") from None
+    except RunStopped:
         raise
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        problem = f"{folder}: {error.strerror}; its checkpoints are intact. Make room and go on with: {command}"
+        raise RunStopped(problem) from error
+
+
+def _check_target(trainer: Trainer) -> None:
+    """Raises RunStopped where a loss was to be reached, and wasn't."""
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, TargetLoss) and not callback.reached:
+            problem = f"not reached in {trainer.global_step} steps; the last batch's loss was {callback.loss:.4f}"
+            raise RunStopped(f"target_loss={callback.target:g}: {problem}")
 
 
 def _evaluate(config: TrainConfig, data: TextDataModule, folder: Path) -> None:
@@ -107,5 +169,7 @@ def _quieten() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)  # devices found, tips, "max_epochs reached"
     # In-process loading is the fastest here, a window is one slice; data.num_workers is there for who wants more.
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    # The order of batches is a function of the seed and the epoch; `Shuffled` goes on within it.
+    warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
     # Lightning's own use of a torch function.
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")

@@ -1,42 +1,79 @@
-"""The folder of a run: one run's alone, under a name that every file system takes."""
+"""The folder of a run: one process's alone, under a name that every file system takes."""
 
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from poslab.errors import SettingError
 
 RUNS = Path("runs")
+CHECKPOINTS, SUMMARY = "checkpoints", "summary.json"
 
 # Lightning starts a process of its own for each further device; all of them belong to one run.
 _HANDED_DOWN = "POSLAB_RUN_FOLDER"
+_LOCK = ".lock"
 
 
-def claim_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Path:
-    """A new folder: `run_dir`, which must not exist or be empty, or runs/<scheme>-seed<seed>-<time>.
+@contextmanager
+def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Path]:
+    """A new folder, held by this process: `run_dir`, which must not exist or be empty, or one in runs/ that is called
+    <scheme>-seed<seed>-<time>.
 
     Raises SettingError where it is in use or can't be written.
     """
     if os.environ.get("LOCAL_RANK", "0") != "0" and _HANDED_DOWN in os.environ:
-        return Path(os.environ[_HANDED_DOWN])
+        yield Path(os.environ[_HANDED_DOWN])
+        return
     try:
-        folder = _claim(Path(run_dir).expanduser()) if run_dir else _claim_new(pos_name, seed)
+        folder = Path(run_dir).expanduser() if run_dir else _new_name(pos_name, seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        _check_empty(folder)  # before anything is put there
+        held = _hold(folder, "run_dir")
     except OSError as error:
         raise SettingError("run_dir", run_dir or str(RUNS), f"can't be written: {error.strerror}") from error
-    os.environ[_HANDED_DOWN] = str(folder)
-    return folder
+    with held:
+        _check_empty(folder)
+        (folder / CHECKPOINTS).mkdir()
+        os.environ[_HANDED_DOWN] = str(folder)
+        yield folder
 
 
-def _claim(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
+@contextmanager
+def old_run_folder(folder: Path) -> Iterator[Path]:
+    """The folder of a run that goes on, held by this process. SettingError where another one is at it."""
+    if os.environ.get("LOCAL_RANK", "0") != "0" and _HANDED_DOWN in os.environ:
+        yield folder
+        return
+    try:
+        held = _hold(folder, "resume")
+        (folder / CHECKPOINTS).mkdir(exist_ok=True)
+    except OSError as error:
+        raise SettingError("resume", str(folder), f"can't be written: {error.strerror}") from error
+    with held:
+        os.environ[_HANDED_DOWN] = str(folder)
+        yield folder
+
+
+def _check_empty(folder: Path) -> None:
+    if any(path.name != _LOCK for path in folder.iterdir()):
         raise SettingError("run_dir", str(folder), "is not empty; name a new folder, or an empty one")
-    (folder / "checkpoints").mkdir()  # fails now, not after training, where nothing may be written
-    return folder
 
 
-def _claim_new(pos_name: str, seed: int) -> Path:
+def _hold(folder: Path, option: str) -> AbstractContextManager[object]:
+    """The lock, taken until the context ends; or the process, however that is."""
+    try:
+        return FileLock(folder / _LOCK, timeout=0).acquire()
+    except Timeout:
+        raise SettingError(option, str(folder), "another process is running it") from None
+    return lock
+
+
+def _new_name(pos_name: str, seed: int) -> Path:
     safe_name = re.sub(r"[^A-Za-z0-9_.-]", "_", pos_name)
     name = f"{safe_name}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     RUNS.mkdir(exist_ok=True)
@@ -48,4 +85,4 @@ def _claim_new(pos_name: str, seed: int) -> Path:
         except FileExistsError:
             number += 1
         else:
-            return _claim(folder)
+            return folder

@@ -19,12 +19,14 @@ from poslab.training.module import LanguageModel, perplexity
 from poslab.training.throughput import Throughput
 
 # Settings that change where a run is, not what comes out.
-_NO_MATTER = {"pos._target_", "run_dir", "threads", "data.cache_dir", "data.num_workers", "experiment"}
+_NO_MATTER = {
+    "pos._target_", "run_dir", "threads", "checkpoint_every_n_steps", "data.cache_dir", "data.num_workers", "experiment",
+}  # fmt: skip
 _PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
 
 
 def summarise(
-    module: LanguageModel, data: TextDataModule, trainer: Trainer, throughput: Throughput, wall_time_s: float
+    module: LanguageModel, data: TextDataModule, trainer: Trainer, throughput: Throughput
 ) -> dict[str, Any]:
     """The contents of summary.json; losses in nats per token."""
     config = module.config
@@ -39,11 +41,11 @@ def summarise(
         "best_step": module.best_step,
         "last_val_loss": module.last_val_loss,
         "last_val_perplexity": perplexity(module.last_val_loss),
-        "epochs": trainer.current_epoch,
+        "epochs": math.ceil(trainer.fit_loop.epoch_loop.batch_progress.total.completed / trainer.num_training_batches),
         "steps": trainer.global_step,
         "tokens": throughput.tokens,
         "tokens_per_s": throughput.tokens_per_s,
-        "wall_time_s": wall_time_s,
+        "wall_time_s": trainer.checkpoint_callback.seconds,
         "peak_memory_mb": _peak_memory_mb(trainer.strategy.root_device),
         "params_total": counts["total"],
         "params_trunk": counts["trunk"],

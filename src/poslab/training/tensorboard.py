@@ -38,7 +38,8 @@ class Comparison(Callback):
         settings = flat_settings(pl_module.config)
         experiment, start, self._end = hparams(settings, dict.fromkeys(_METRICS, 0.0))
         _show_first(experiment, ("pos", "seed"))
-        self._write(trainer, experiment, start)
+        if not trainer.global_step:  # a run that goes on has said so before
+            self._write(trainer, experiment, start)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._write(trainer, self._end)
@@ -67,6 +68,12 @@ class SampleText(Callback):
         self.prompt = prompt
         self.seed = seed
         self.text = ""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"text": self.text}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.text = state_dict["text"]
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)

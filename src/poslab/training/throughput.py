@@ -46,6 +46,14 @@ class Throughput(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._read(pl_module)
 
+    def state_dict(self) -> dict[str, Any]:
+        unread = time.perf_counter() - self._started if self._started is not None else 0.0
+        tokens, seconds = self.tokens + self._unread_tokens, self.seconds + unread
+        return {"tokens": tokens, "seconds": seconds, "batches": self._batches}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.tokens, self.seconds, self._batches = (state_dict[key] for key in ("tokens", "seconds", "batches"))
+
     def _read(self, pl_module: LightningModule) -> None:
         if self._started is None:
             return

@@ -8,19 +8,27 @@ from typing import Any
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
+from pytorch_lightning.callbacks import EarlyStopping
 
 from poslab.config import TrainConfig, TrainerConfig
 from poslab.errors import SettingError, UserError
+from poslab.interruption import StopRequest
+from poslab.training.checkpoint_files import CheckpointFiles
+from poslab.training.checkpoints import Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
+from poslab.training.limits import FiniteLoss, StepLimit, TargetLoss
 from poslab.training.tensorboard import Comparison, Logger, Pictures, SampleText
 from poslab.training.throughput import Throughput
 
 
-def make_trainer(config: TrainConfig, folder: Path, throughput: Throughput, sample: SampleText) -> Trainer:
+def make_trainer(
+    config: TrainConfig, folder: Path, throughput: Throughput, sample: SampleText, stop: StopRequest
+) -> Trainer:
     """A Trainer that writes into `folder`, with everything that runs beside the training."""
+    settings = config.settings
     callbacks: list[Callback] = [
         throughput,
+        FiniteLoss(throughput.every),  # before those that would show or save what is not finite
         ValidationLines(throughput),
         sample,
         Comparison(),
@@ -29,19 +37,21 @@ def make_trainer(config: TrainConfig, folder: Path, throughput: Throughput, samp
     on_terminal = sys.stdout.isatty()
     if on_terminal:
         callbacks.insert(1, ProgressBar(throughput))  # ahead of those that print, which it lets through
-    # The best weights to use, and the last of everything to go on from.
-    checkpoints = folder / "checkpoints"
-    best = ModelCheckpoint(
-        checkpoints, "best", monitor="val/loss", save_weights_only=True, enable_version_counter=False
-    )
-    last = ModelCheckpoint(checkpoints, "last", enable_version_counter=False)
-    callbacks += [last] if config.trainer.limit_val_batches == 0 else [best, last]  # no validation, no best
-    if config.settings.early_stopping_patience is not None:
-        callbacks.append(EarlyStopping("val/loss", patience=config.settings.early_stopping_patience))
+    if config.trainer.max_steps != -1:
+        callbacks.append(StepLimit(config.trainer.max_steps))
+    if settings.target_loss is not None:
+        callbacks.append(TargetLoss(settings.target_loss))
+    if settings.early_stopping_patience is not None:
+        # At validations, so that what is saved after one knows of it.
+        patience = settings.early_stopping_patience
+        callbacks.append(EarlyStopping("val/loss", patience=patience, check_on_train_epoch_end=False))
+    callbacks.append(Checkpoints(folder / "checkpoints", settings.checkpoint_every_n_steps, stop))
+    own = {"log_every_n_steps": throughput.every, "max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
     return Trainer(
-        **asdict(config.trainer) | {"log_every_n_steps": throughput.every},
+        **asdict(config.trainer) | own,
         logger=Logger(folder, name="", version=""),
         callbacks=callbacks,
+        plugins=[CheckpointFiles()],
         enable_progress_bar=on_terminal,
         enable_model_summary=False,
         num_sanity_val_steps=0,

@@ -1,0 +1,57 @@
+"""Ctrl-C and SIGTERM: the first asks a run to end at the next place from which it can go on, the second ends it now."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(BaseException):
+    """Ended by a signal. Like KeyboardInterrupt no Exception, so that nothing takes it for a fault."""
+
+    def __init__(self, number: int, message: str = "interrupted") -> None:
+        self.number = number
+        super().__init__(message)
+
+    @property
+    def exit_code(self) -> int:
+        """As shells count: 130 for Ctrl-C, 143 for SIGTERM."""
+        return 128 + self.number
+
+
+class StopRequest:
+    """The signal that has asked for an end; None so far."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """While this lasts, a first signal is noted, and a second one raises Interrupted wherever the program is."""
+        if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
+            yield
+            return
+        before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.number is not None:
+            raise Interrupted(number)
+        self.number = number
+
+
+def raise_on_signals() -> None:
+    """From now on, both signals raise Interrupted."""
+    for number in _SIGNALS:
+        signal.signal(number, _raise)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise Interrupted(number)

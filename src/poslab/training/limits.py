@@ -1,0 +1,100 @@
+"""What ends a training before its last epoch: a number of steps, a loss reached, a loss that is no number any more."""
+
+import math
+from typing import Any
+
+import torch
+from pytorch_lightning import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from poslab.errors import RunStopped
+from poslab.training.module import LanguageModel
+
+
+class StepLimit(Callback):
+    """Ends the training after `steps` optimiser steps, validated. (Lightning's own max_steps skips that validation, and
+    its loops go on from a checkpoint in another way where it is set.)"""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        trainer.should_stop |= trainer.global_step >= self.steps
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        trainer.should_stop |= trainer.global_step >= self.steps
+
+
+class TargetLoss(Callback):
+    """Ends the training once a batch's loss is below `target`, in nats."""
+
+    def __init__(self, target: float) -> None:
+        self.target = target
+        self.loss = math.inf
+
+    @property
+    def reached(self) -> bool:
+        return self.loss < self.target
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.loss = float(outputs["loss"])
+        trainer.should_stop |= self.reached
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"loss": self.loss}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.loss = state_dict["loss"]
+
+
+class FiniteLoss(Callback):
+    """Stops a run whose loss or gradient is infinite or no number, before that is saved.
+
+    every: steps between two looks at a GPU's losses, each of which waits for it; on a CPU every step is looked at.
+    """
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self._unseen: list[tuple[int, Tensor]] = []
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        assert isinstance(pl_module, LanguageModel)
+        values = [outputs["loss"].detach().float().flatten()]
+        # With 16-bit floats Lightning scales the loss, and leaves out steps whose gradient that makes infinite.
+        if pl_module.gradient_norm is not None and getattr(trainer.precision_plugin, "scaler", None) is None:
+            values.append(pl_module.gradient_norm.detach().float().flatten())
+        self._unseen.append((trainer.global_step, torch.cat(values)))
+        if pl_module.device.type == "cpu" or trainer.global_step % self.every == 0:
+            self._look(trainer, pl_module)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, LanguageModel)
+        if not math.isfinite(pl_module.last_val_loss):
+            raise _stopped(trainer, pl_module, trainer.global_step, f"validation loss is {pl_module.last_val_loss}")
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        self._look(trainer, pl_module)
+
+    def _look(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        unseen, self._unseen = self._unseen, []
+        if not unseen or all(torch.cat([values for _, values in unseen]).isfinite().tolist()):
+            return
+        step, values = next((step, values) for step, values in unseen if not values.isfinite().all())
+        name = "loss" if not values[0].isfinite() else "gradient's norm"
+        value = float(values[0] if name == "loss" else values[1])
+        raise _stopped(trainer, pl_module, step, f"{name} is {value}")
+
+
+def _stopped(trainer: Trainer, pl_module: LightningModule, step: int, what: str) -> RunStopped:
+    assert isinstance(pl_module, LanguageModel)
+    config, callback = pl_module.config, trainer.checkpoint_callback
+    saved = getattr(callback, "saved_step", 0)
+    kept = f"the last good checkpoint is of step {saved}" if saved else "there is no checkpoint yet"
+    advice = [f"a smaller optim.learning_rate than {config.optim.learning_rate:g}"]
+    advice += ["trainer.gradient_clip_val=1.0"] if not config.trainer.gradient_clip_val else []
+    advice += ["trainer.precision=32-true"] if not config.trainer.precision.startswith(("32", "64")) else []
+    return RunStopped(f"step {step}: the {what}; {kept}. Try {', or '.join(advice)}; debug=overfit shows if it can learn")

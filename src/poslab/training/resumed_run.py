@@ -1,0 +1,77 @@
+"""What a run folder tells of a run that goes on."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from poslab.config import TrainConfig
+from poslab.errors import SettingError
+from poslab.training.checkpoint_files import newest_intact
+from poslab.training.progress import rewind_events
+from poslab.training.run_folder import CHECKPOINTS, SUMMARY
+
+
+@dataclass(frozen=True)
+class ResumedRun:
+    """The place from which a run goes on; `checkpoint` None: its beginning."""
+
+    folder: Path
+    checkpoint: Path | None
+    step: int
+    threads: int | None
+    text_sha256: str | None
+    events: dict[str, int]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, folder: Path, config: TrainConfig) -> "ResumedRun":
+        """Raises SettingError where the run is finished and `config` doesn't ask for more, or can't be taken up."""
+        checkpoint, content, notes = newest_intact(folder / CHECKPOINTS)
+        if checkpoint is None:
+            return cls(folder, None, 0, None, None, {}, notes)
+        progress = content["progress"]
+        _check_scheme(folder, content["poslab"], config)
+        run = cls(
+            folder,
+            checkpoint,
+            int(progress["step"]),
+            int(progress["threads"]),
+            str(content["poslab"]["data_sha256"]),
+            {str(name): int(size) for name, size in progress["events"].items()},
+            notes,
+        )
+        run._check_unfinished(config, content)
+        return run
+
+    def check_text(self, sha256: str) -> None:
+        """Raises SettingError where the text is another one than before."""
+        if self.text_sha256 not in (None, sha256):
+            raise SettingError("resume", self.folder, "the text at data.path is not the one that it was trained on")
+
+    def rewind(self) -> None:
+        """Takes back what was written after the checkpoint; the figures of a finished run that goes on are kept, under
+        names that say at which step they were taken."""
+        rewind_events(self.folder, self.events)
+        for name in (SUMMARY, "evaluation.json"):
+            file = self.folder / name
+            if file.exists():
+                os.replace(file, file.with_name(f"{file.stem}-step{self.step}{file.suffix}"))
+
+    def _check_unfinished(self, config: TrainConfig, content: dict[str, Any]) -> None:
+        epochs, steps = config.trainer.max_epochs, config.trainer.max_steps
+        before: dict[str, Any] = content["poslab"]["config"]["trainer"]
+        more = (epochs or 0) > (before["max_epochs"] or 0) or steps > before["max_steps"] != -1
+        fewer = (epochs or 1e9) < (before["max_epochs"] or 0) or -1 < steps < self.step
+        if fewer:
+            raise SettingError("resume", self.folder, f"it has trained for {self.step} steps, further than it is to go")
+        if (self.folder / SUMMARY).exists() and not more:
+            problem = f"it is finished, after {self.step} steps; trainer.max_epochs={(epochs or 1) + 1} trains on"
+            raise SettingError("resume", self.folder, problem)
+
+
+def _check_scheme(folder: Path, described: dict[str, Any], config: TrainConfig) -> None:
+    """The checkpoint must be of the run that config.yaml describes."""
+    for group in ("pos", "model"):
+        if described["config"][group] != config.plain[group]:
+            raise SettingError("resume", folder, f"its checkpoint has other settings of {group} than its config.yaml")
