@@ -12,9 +12,8 @@ from hydra import compose, initialize_config_dir
 from pytorch_lightning import Callback
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from conftest import SCHEMES, compose_config
+from conftest import compose_config
 from poslab.config import CONFIGS, parse
-from poslab.errors import UserError
 from poslab.resume import resumed
 from poslab.training import run as run_module
 from poslab.training import train
@@ -91,7 +90,8 @@ def logged(folder: Path) -> dict[str, list[tuple[int, Any]]]:
     """Every scalar and text that TensorBoard shows, but for speeds."""
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
     scalars = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-    texts = {tag: [(e.step, e.tensor_proto.string_val[0]) for e in events.Tensors(tag)] for tag in events.Tags()["tensors"] if "sample" in tag}
+    tags = [tag for tag in events.Tags()["tensors"] if "sample" in tag]
+    texts = {tag: [(e.step, e.tensor_proto.string_val[0]) for e in events.Tensors(tag)] for tag in tags}
     return {tag: values for tag, values in (scalars | texts).items() if "tokens_per_s" not in tag}
 
 
@@ -129,7 +129,7 @@ CASES = {
     "validation at every second epoch": ["trainer.check_val_every_n_epoch=2"],
     "accumulated gradients": ["trainer.accumulate_grad_batches=2"],
     "a number of steps": ["trainer.max_steps=7"],
-    "a number of steps without validation": ["trainer.max_steps=7", "trainer.limit_val_batches=0", "trainer.max_epochs=null"],
+    "steps without validation": ["trainer.max_steps=7", "trainer.limit_val_batches=0", "trainer.max_epochs=null"],
     "validation across epochs": ["trainer.val_check_interval=3", "trainer.check_val_every_n_epoch=null"],
     "early stopping": ["optim.learning_rate=0", "early_stopping_patience=1", "trainer.max_epochs=4"],
     "bfloat16": ["trainer.precision=bf16-mixed"],

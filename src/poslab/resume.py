@@ -43,7 +43,8 @@ def resumed(composed: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig,
     after = _flat(own)
     changed = {key: value for key, value in after.items() if value != before.get(key) and key not in MAY_CHANGE}
     if changed:
-        listed = ", ".join(f"{key}={as_typed(value)} (its own: {as_typed(before.get(key))})" for key, value in changed.items())
+        values = {key: (as_typed(value), as_typed(before.get(key))) for key, value in changed.items()}
+        listed = ", ".join(f"{key}={value} (its own: {own_value})" for key, (value, own_value) in values.items())
         problem = f"the run has other settings, {listed}; what may change is {', '.join(MAY_CHANGE[:-1])}"
         raise SettingError("resume", folder, problem)
     return own, None if pos_name is None else str(pos_name)
@@ -63,7 +64,7 @@ def _read(folder: Path) -> DictConfig:
             raise ValueError("it is not a run's")
     except (OSError, ValueError, RecursionError, YAMLError, OmegaConfBaseException) as error:
         raise SettingError("resume", folder, f"its {CONFIG} can't be read: {str(error).splitlines()[0]}") from error
-    return OmegaConf.create(plain, flags={"struct": False})
+    return OmegaConf.create({str(key): value for key, value in plain.items()})
 
 
 def _change(own: DictConfig, key: str, composed: DictConfig) -> None:
@@ -79,11 +80,10 @@ def _change(own: DictConfig, key: str, composed: DictConfig) -> None:
 
 def _flat(config: DictConfig) -> dict[str, Any]:
     flat: dict[str, Any] = {}
-    for group, values in OmegaConf.to_container(config).items():  # type: ignore[union-attr]
+    plain: Any = OmegaConf.to_container(config)
+    for group, values in plain.items():
         if isinstance(values, dict):
             flat |= {f"{group}.{key}": value for key, value in values.items()}
         else:
             flat[str(group)] = values
     return flat
-
-

@@ -70,7 +70,8 @@ class TextDataModule(LightningDataModule):
     """Windows of context_length tokens: overlapping by `stride` and shuffled in training, side by side in validation.
 
     The order of training windows comes from a generator of its own (`order`), so it depends on the seed and on nothing
-    that the model draws. Raises SettingError for a text that can't be read, or is too short for one window on either side.
+    that the model draws. Raises SettingError for a text that can't be read, or is too short for one window on either
+    side.
     """
 
     def __init__(self, config: DataConfig, context_length: int, seed: int) -> None:

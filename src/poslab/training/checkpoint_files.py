@@ -38,9 +38,7 @@ class CheckpointFiles(CheckpointIO):
                 raise
             raise RunStopped(f"{path}: can't be written: {reason}; the checkpoint before it is intact") from error
 
-    def load_checkpoint(
-        self, path: Any, map_location: Any = None, weights_only: bool | None = True
-    ) -> dict[str, Any]:
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
         """Always without running code of the file's, whatever `weights_only` says."""
         content: dict[str, Any] = torch.load(path, map_location=map_location or "cpu", weights_only=True)
         return content

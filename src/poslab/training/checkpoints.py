@@ -96,7 +96,7 @@ class Checkpoints(Checkpoint):
         loops = trainer.fit_loop
         checkpoint["progress"] = {
             "step": trainer.global_step,
-            "epoch": loops.epoch_progress.current.processed,
+            "epoch": trainer.current_epoch + (self._place == "end of epoch"),
             "batches": 0 if self._place == "end of epoch" else loops.epoch_loop.batch_progress.current.completed,
             "seconds": self.seconds,
             "threads": torch.get_num_threads(),

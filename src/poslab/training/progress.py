@@ -13,12 +13,12 @@ _EVENTS = "events.out.tfevents.*"
 
 def random_states() -> dict[str, Any]:
     """The state of every generator that a model or a scheme may draw from, in plain containers."""
-    name, keys, *rest = np.random.get_state(legacy=True)
+    name, keys, *rest = tuple(np.random.get_state(legacy=True))
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         "python": random.getstate(),
-        "numpy": [name, torch.as_tensor(keys.astype(np.int64)), *rest],
+        "numpy": [name, torch.as_tensor(np.asarray(keys, dtype=np.int64)), *rest],
     }
 
 

@@ -70,7 +70,6 @@ def _hold(folder: Path, option: str) -> AbstractContextManager[object]:
         return FileLock(folder / _LOCK, timeout=0).acquire()
     except Timeout:
         raise SettingError(option, str(folder), "another process is running it") from None
-    return lock
 
 
 def _new_name(pos_name: str, seed: int) -> Path:

@@ -15,21 +15,22 @@ from pytorch_lightning import Trainer
 
 from poslab.config import TrainConfig, scheme_settings
 from poslab.data.module import TextDataModule
+from poslab.training.checkpoints import Checkpoints
 from poslab.training.module import LanguageModel, perplexity
 from poslab.training.throughput import Throughput
 
 # Settings that change where a run is, not what comes out.
 _NO_MATTER = {
-    "pos._target_", "run_dir", "threads", "checkpoint_every_n_steps", "data.cache_dir", "data.num_workers", "experiment",
+    "pos._target_", "run_dir", "threads", "checkpoint_every_n_steps", "data.cache_dir", "data.num_workers",
+    "experiment",
 }  # fmt: skip
 _PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
 
 
-def summarise(
-    module: LanguageModel, data: TextDataModule, trainer: Trainer, throughput: Throughput
-) -> dict[str, Any]:
+def summarise(module: LanguageModel, data: TextDataModule, trainer: Trainer, throughput: Throughput) -> dict[str, Any]:
     """The contents of summary.json; losses in nats per token."""
-    config = module.config
+    config, checkpoints = module.config, trainer.checkpoint_callback
+    assert isinstance(checkpoints, Checkpoints)
     counts = module.model.parameter_counts()
     return {
         "pos": config.pos_name,
@@ -45,7 +46,7 @@ def summarise(
         "steps": trainer.global_step,
         "tokens": throughput.tokens,
         "tokens_per_s": throughput.tokens_per_s,
-        "wall_time_s": trainer.checkpoint_callback.seconds,
+        "wall_time_s": checkpoints.seconds,
         "peak_memory_mb": _peak_memory_mb(trainer.strategy.root_device),
         "params_total": counts["total"],
         "params_trunk": counts["trunk"],
