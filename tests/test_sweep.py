@@ -175,14 +175,25 @@ def test_a_job_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:
     assert not (tmp_path / "sweep" / "job").exists()
 
 
-def test_an_interrupted_job_starts_over_but_keeps_foreign_files(tmp_path: Path) -> None:
+def test_an_interrupted_job_goes_on_or_starts_over(tmp_path: Path) -> None:
     folder = tmp_path / "sweep" / "job"
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "checkpoints" / "last.ckpt").write_bytes(b"half of a checkp")
     (folder / "config.yaml").write_text("seed: 1")
     run_job(compose_config(*TINY, f"run_dir={folder}"), [])
-    assert (folder / "summary.json").exists()
+    assert "damaged" in StatusFile(folder).log.read_text()
+    summary = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").unlink()
+    (folder / "notes.txt").write_text("mine")
+    run_job(compose_config(*TINY, f"run_dir={folder}"), [])
+    assert f"goes on from step {summary['steps']}" in StatusFile(folder).log.read_text()
+    assert json.loads((folder / "summary.json").read_text())["best_val_loss"] == summary["best_val_loss"]
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_job_does_not_start_over_among_foreign_files(tmp_path: Path) -> None:
+    folder = tmp_path / "sweep" / "job"
+    folder.mkdir(parents=True)
     (folder / "notes.txt").write_text("mine")
     run_job(compose_config(*TINY, f"run_dir={folder}"), [])
     status = StatusFile(folder).read(since=0)

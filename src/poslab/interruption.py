@@ -31,20 +31,29 @@ class StopRequest:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """While this lasts, a first signal is noted, and a second one raises Interrupted wherever the program is."""
-        if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
-            yield
-            return
-        before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        self.listen()
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            if _may_handle():
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+    def listen(self) -> None:
+        """Takes the signals (again, where a library has put a handler of its own in the place of this one)."""
+        if _may_handle():
+            for number in _SIGNALS:
+                signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None:
             raise Interrupted(number)
         self.number = number
+
+
+def _may_handle() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def raise_on_signals() -> None:

@@ -15,7 +15,8 @@ from poslab.errors import UserError, one_of
 # Settings that decide where or how fast a run is computed, what it writes and what is measured afterwards.
 _NO_MATTER = {
     "run_dir", "pos_name", "seed", "threads", "checkpoint_every_n_steps", "data.path", "data.cache_dir",
-    "data.num_workers", "model.attention_backend", "model.compile", "trainer.accelerator", "trainer.log_every_n_steps", "trainer.profiler", "trainer.detect_anomaly",
+    "data.num_workers", "model.attention_backend", "model.compile", "trainer.accelerator",
+    "trainer.log_every_n_steps", "trainer.profiler", "trainer.detect_anomaly",
 }  # fmt: skip
 _NO_MATTER_GROUPS = {"pos", "sample", "evaluation"}
 

@@ -30,8 +30,8 @@ class Shuffled(Sampler[int]):
         self.count = count
         self.epoch = 0
         self.start = 0
-        self._generator = torch.Generator()
-        self._states = {0: self._generator.manual_seed(seed).get_state()}  # at the beginning of known epochs
+        self.seed = seed
+        self._states: dict[int, Tensor] = {}  # of the generator, after it has drawn the order of an epoch
 
     def __len__(self) -> int:
         return self.count
@@ -54,15 +54,17 @@ class Shuffled(Sampler[int]):
 
     def _order(self, epoch: int) -> Tensor:
         """(count,) int64."""
-        known = max(number for number in self._states if number <= epoch)
-        self._generator.set_state(self._states[known])
-        for number in range(known, epoch + 1):
-            begin = self._generator.get_state()
-            torch.empty((), dtype=torch.int64).random_(generator=self._generator)  # DataLoader's seed for its workers
-            order = torch.randperm(self.count, generator=self._generator)
-            torch.randperm(self.count, generator=self._generator)  # RandomSampler draws once more than it uses
-            self._states |= {number: begin, number + 1: self._generator.get_state()}
-        self._states = {number: self._states[number] for number in (0, epoch, epoch + 1)}
+        generator = torch.Generator().manual_seed(self.seed)
+        known = max((number for number in self._states if number < epoch), default=-1)
+        if known >= 0:
+            generator.set_state(self._states[known])
+        for number in range(known + 1, epoch + 1):
+            if number > 0:
+                torch.randperm(self.count, generator=generator)  # RandomSampler ends with a draw that it doesn't use
+            torch.empty((), dtype=torch.int64).random_(generator=generator)  # DataLoader's seed for its workers
+            order = torch.randperm(self.count, generator=generator)
+            self._states[number] = generator.get_state()
+        self._states = {number: state for number, state in self._states.items() if number >= epoch - 1}
         return order
 
 

@@ -11,18 +11,26 @@ import signal
 import sys
 import threading
 import time
-import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from filelock import Timeout
 
 from poslab.config import TrainConfig
-from poslab.errors import UserError
+from poslab.errors import SettingError, UserError
+from poslab.interruption import Interrupted, raise_on_signals
 from poslab.sweep.status import Status, StatusFile
 
 # By a run, before its summary.
-_WRITTEN = ("config.yaml", "events.out.tfevents.*", "evaluation.json*", "summary.json.tmp", "checkpoints/*.ckpt")
+_WRITTEN = (
+    ".lock",
+    "config.yaml*",
+    "events.out.tfevents.*",
+    "evaluation.json*",
+    "summary.json.tmp",
+    "checkpoints/*.ckpt*",
+)
 
 
 def run_job(config: TrainConfig, overrides: list[str]) -> None:
@@ -35,7 +43,6 @@ def run_job(config: TrainConfig, overrides: list[str]) -> None:
             return
         status_file.write(Status("running"))
         started = time.perf_counter()
-        _clear(folder)
         reason = _run_alone(config, overrides, status_file.log)
         status_file.write(Status("failed" if reason else "finished", time.perf_counter() - started, reason))
 
@@ -63,8 +70,9 @@ def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
     process.start()
     try:
         process.join()
-    except KeyboardInterrupt:
-        process.join(timeout=30)  # it has been interrupted, too, and saves what it has
+    except (KeyboardInterrupt, Interrupted):
+        process.terminate()  # it saves what it has
+        process.join(timeout=30)
         process.kill()
         raise
     code = process.exitcode or 0
@@ -78,24 +86,39 @@ def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
 
 def _train(config: TrainConfig, command: list[str], log: Path) -> None:
     """In the new process. `command` is what would run this job alone, should Lightning start more processes of it."""
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()  # Ctrl-C is the sweep's, which tells this process to end
+    raise_on_signals()
     sys.argv = command
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with log.open("w", encoding="utf-8") as opened:
         os.dup2(opened.fileno(), 1)
         os.dup2(opened.fileno(), 2)
     try:
-        from poslab.training import train
-
-        train(config)
+        _train_or_go_on(config)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
-    except Exception:
-        traceback.print_exc()
-        sys.exit(1)
+        sys.exit(error.exit_code)
+    except Interrupted as interrupted:
+        print(interrupted, file=sys.stderr)
+        sys.exit(interrupted.exit_code)
+
+
+def _train_or_go_on(config: TrainConfig) -> None:
+    """Goes on with what an interrupted run of the same job has saved; where that is nothing intact, starts over."""
+    from poslab.training import train
+
+    folder = Path(str(config.settings.run_dir))
+    if any(folder.glob("checkpoints/*.ckpt*")):
+        try:
+            train(replace(config, settings=replace(config.settings, resume=str(folder))))
+            return
+        except SettingError as error:
+            if error.option != "resume":
+                raise
+            print(f"{error}; starting over", file=sys.stderr)
+    _clear(folder)
+    train(config)
 
 
 def _end_with_parent() -> None:

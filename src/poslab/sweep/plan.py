@@ -78,6 +78,8 @@ def _plan_job(overrides: list[str], varied: list[str], folder: Path, config: Dic
         pos_name = scheme_name(composed.hydra)
         with open_dict(composed):
             del composed.hydra
+        if composed.resume is not None:
+            raise UserError(f"resume={composed.resume}: goes on with one run, without -m; a sweep finds its own")
         parsed = parse(composed, pos_name)
         name = "-".join([parsed.pos_name, *label, f"seed{parsed.settings.seed}"])
         return Job(overrides, folder / f"{_safe(name)}-{identity(parsed)[:8]}")

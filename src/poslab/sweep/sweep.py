@@ -15,6 +15,7 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig
 
 from poslab.errors import UserError
+from poslab.interruption import Interrupted
 from poslab.sweep.plan import Job, plan, sweep_folder
 from poslab.sweep.status import Status, StatusFile, now
 from poslab.sweep.threads import divide_threads
@@ -33,22 +34,22 @@ def run_sweep(
     name = config.hydra.runtime.choices.get("experiment") or "sweep"
     print(f"{name}: {len(jobs)} jobs, {len(left)} to run; runs in {folder}", flush=True)
     progress = Progress(jobs, left)
-    interrupted = False
+    interruption: BaseException | None = None
     if left:
         progress.start()
         try:
             threads = divide_threads(config, len(left))
             results = launcher.launch([_overrides(job, threads) for job in left], initial_job_idx=0)
             _note_crashes(left, results)
-        except KeyboardInterrupt:
-            interrupted = True
+        except (KeyboardInterrupt, Interrupted) as error:
+            interruption = error
         finally:
             progress.stop()
         _remove_if_empty(Path(str(config.hydra.sweep.dir)))
     complete = _conclude(jobs, progress, folder)
-    if interrupted:
+    if interruption is not None:
         print("the same command goes on from here")
-        raise KeyboardInterrupt
+        raise interruption
     return complete
 
 

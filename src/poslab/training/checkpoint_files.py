@@ -60,6 +60,8 @@ def newest_intact(folder: Path) -> tuple[Path | None, dict[str, Any], list[str]]
         except pickle.UnpicklingError as error:
             problem = "holds something else than tensors and plain values, so it isn't loaded: that could run any code"
             raise SettingError("resume", path, problem) from error
+        except SettingError:
+            raise
         except Exception:  # whatever half a file, or a changed one, makes of the reader
             damaged.append(str(path))
     if damaged:
@@ -75,7 +77,8 @@ def _verified(path: Path) -> dict[str, Any]:
     if changed is not None:
         raise ValueError(f"{changed} has changed")
     content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    _ = content["state_dict"], content["loops"], content["progress"], content["poslab"]["config"]
+    if "progress" not in content:
+        raise SettingError("resume", path, "says nothing of a run's progress: another program's, or an older version's")
     return content
 
 

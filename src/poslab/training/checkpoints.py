@@ -48,6 +48,7 @@ class Checkpoints(Checkpoint):
         self._started = time.perf_counter()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.stop.listen()  # Lightning has just begun to, and would end the run without saving it
         if not self._resumed:
             return
         restore_random_states(self._resumed["random"][trainer.global_rank % len(self._resumed["random"])])

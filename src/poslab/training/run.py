@@ -28,7 +28,7 @@ from poslab.training.console import conclude, introduce
 from poslab.training.limits import TargetLoss
 from poslab.training.module import LanguageModel
 from poslab.training.resumed_run import ResumedRun
-from poslab.training.run_folder import CHECKPOINTS, new_run_folder, old_run_folder
+from poslab.training.run_folder import CHECKPOINTS, UNFINISHED, new_run_folder, old_run_folder
 from poslab.training.summary import summarise, write_summary
 from poslab.training.tensorboard import SampleText
 from poslab.training.throughput import Throughput
@@ -48,6 +48,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         data = TextDataModule(config.data, config.model.context_length, settings.seed)
         prepared = _prepare(config, data)
         with new_run_folder(settings.run_dir, config.pos_name, settings.seed) as folder:
+            _write_config(config, folder)
             return _train(config, data, *prepared, folder)
     with old_run_folder(Path(settings.resume)) as folder:
         earlier = ResumedRun.of(folder, config)
@@ -55,6 +56,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         earlier.check_text(data.corpus.sha256)
         prepared = _prepare(config, data, earlier.threads)
         earlier.rewind()
+        _write_config(config, folder)
         return _train(config, data, *prepared, folder, earlier)
 
 
@@ -84,7 +86,6 @@ def _train(
     stop = StopRequest()
     trainer = make_trainer(config, folder, throughput, sample, stop)
     if trainer.is_global_zero:
-        _write_config(config, folder)
         notes = config.pos.warnings(config.model.shape) + slow_precision(config.trainer, trainer.strategy.root_device)
         introduce(module, data, folder, notes + (earlier.notes if earlier else []), earlier.step if earlier else None)
     with _saying_how_to_go_on(folder):
@@ -102,8 +103,10 @@ def _train(
 
 
 def _write_config(config: TrainConfig, folder: Path) -> None:
-    """config.yaml, which appears whole or not at all."""
-    unfinished = folder / f"{CONFIG}.tmp"
+    """config.yaml, which appears whole or not at all; by the first process, if there are several."""
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        return
+    unfinished = folder / f"{CONFIG}{UNFINISHED}"
     OmegaConf.save(OmegaConf.create({"pos_name": config.pos_name} | config.plain), unfinished)
     os.replace(unfinished, folder / CONFIG)
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from poslab.errors import SettingError
+from poslab.resume import CONFIG
 
 RUNS = Path("runs")
 CHECKPOINTS, SUMMARY = "checkpoints", "summary.json"
+UNFINISHED = ".tmp"  # ends the name of a file that is being written
 
 # Lightning starts a process of its own for each further device; all of them belong to one run.
 _HANDED_DOWN = "POSLAB_RUN_FOLDER"
@@ -38,7 +40,7 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Pa
         raise SettingError("run_dir", run_dir or str(RUNS), f"can't be written: {error.strerror}") from error
     with held:
         _check_empty(folder)
-        (folder / CHECKPOINTS).mkdir()
+        (folder / CHECKPOINTS).mkdir(exist_ok=True)
         os.environ[_HANDED_DOWN] = str(folder)
         yield folder
 
@@ -60,7 +62,10 @@ def old_run_folder(folder: Path) -> Iterator[Path]:
 
 
 def _check_empty(folder: Path) -> None:
-    if any(path.name != _LOCK for path in folder.iterdir()):
+    """A run that was killed before it could say what it is leaves nothing of worth."""
+    nothing = (_LOCK, f"{CONFIG}{UNFINISHED}")
+    content = [path for path in folder.iterdir() if path.name not in nothing]
+    if any(path.name != CHECKPOINTS or not path.is_dir() or any(path.iterdir()) for path in content):
         raise SettingError("run_dir", str(folder), "is not empty; name a new folder, or an empty one")
 
 
