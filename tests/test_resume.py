@@ -1,6 +1,7 @@
 """Runs that are cut off anywhere and go on end as those that were not: in weights, figures and logs, to the bit."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,23 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from pytorch_lightning import Callback
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from conftest import compose_config
-from poslab.config import CONFIGS, parse
-from poslab.resume import resumed
+from conftest import SCHEMES, compose_config
+from poslab.config import CONFIGS
+from poslab.errors import RunStopped, UserError
 from poslab.training import run as run_module
 from poslab.training import train
+from runs_to_resume import TINY, assert_same_run, content_of, go_on, logged
 
-TINY = [
-    "data.vocabulary=observed", "data.stride=null", "model.context_length=16", "model.embed_dim=16",
-    "model.num_layers=2", "model.num_heads=2", "model.dropout=0.2", "trainer.max_epochs=2",
-    "trainer.limit_train_batches=5", "trainer.limit_val_batches=2", "trainer.log_every_n_steps=1",
-    "sample.new_tokens=4", "checkpoint_every_n_steps=2", "threads=1",
-]  # fmt: skip
-TIMES = {"wall_time_s", "tokens_per_s", "peak_memory_mb"}
 HOOKS = (
     "on_train_batch_start", "on_train_batch_end", "on_validation_batch_end", "on_validation_end", "on_train_epoch_end",
 )  # fmt: skip
@@ -74,54 +67,6 @@ def hooks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counter]:
     return install
 
 
-def go_on(folder: Path, *overrides: str) -> dict[str, Any]:
-    """What `python scripts/train.py resume=FOLDER ...` does."""
-    given = [f"resume={folder}", *overrides]
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        composed = compose("train", given)
-    return train(parse(*resumed(composed, given)))
-
-
-def content_of(folder: Path, name: str = "last.ckpt") -> dict[str, Any]:
-    return torch.load(folder / "checkpoints" / name, weights_only=True)
-
-
-def logged(folder: Path) -> dict[str, list[tuple[int, Any]]]:
-    """Every scalar and text that TensorBoard shows, but for speeds."""
-    events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
-    scalars = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-    tags = [tag for tag in events.Tags()["tensors"] if "sample" in tag]
-    texts = {tag: [(e.step, e.tensor_proto.string_val[0]) for e in events.Tensors(tag)] for tag in tags}
-    return {tag: values for tag, values in (scalars | texts).items() if "tokens_per_s" not in tag}
-
-
-def assert_equal(ours: Any, theirs: Any, where: str = "") -> None:
-    if isinstance(ours, torch.Tensor):
-        assert torch.equal(ours, theirs), where
-    elif isinstance(ours, dict):
-        assert ours.keys() == theirs.keys(), where
-        for key, value in ours.items():
-            assert_equal(value, theirs[key], f"{where}/{key}")
-    elif isinstance(ours, list | tuple):
-        assert len(ours) == len(theirs), where
-        for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            assert_equal(one, other, f"{where}/{number}")
-    else:
-        assert ours == theirs or (ours != ours and theirs != theirs), where  # two NaNs
-
-
-def assert_same_run(folder: Path, whole: Path) -> None:
-    for name in ("last.ckpt", "best.ckpt"):
-        if (whole / "checkpoints" / name).exists():
-            ours, theirs = content_of(folder, name), content_of(whole, name)
-            for key in ("state_dict", "optimizer_states", "lr_schedulers", "figures", "loops"):
-                assert_equal(ours.get(key), theirs.get(key), f"{name}: {key}")
-    ours, theirs = (json.loads((run / "summary.json").read_text()) for run in (folder, whole))
-    assert {k: v for k, v in ours.items() if k not in TIMES} == {k: v for k, v in theirs.items() if k not in TIMES}
-    assert logged(folder) == logged(whole)
-    assert not (folder / "checkpoints" / "previous.ckpt").exists()
-
-
 CASES = {
     "default": [],
     "validation within epochs": ["trainer.val_check_interval=2"],
@@ -155,3 +100,207 @@ def test_cut_off_at_any_hook(case: str, hooks: Callable[..., Counter], tmp_path:
         go_on(cut)
         assert_same_run(cut, whole)
         shutil.rmtree(cut)
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize("name", SCHEMES)
+def test_cut_off_between_checkpoints(name: str, hooks: Callable[..., Counter], tmp_path: Path) -> None:
+    """Twice in one run: within its first epoch and within its second."""
+    settings = [*TINY, f"pos={name}"]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    hooks()
+    summary = train(compose_config(*settings, f"run_dir={whole}"))
+    hooks(at=7)
+    with pytest.raises(CutOff):
+        train(compose_config(*settings, f"run_dir={cut}"))
+    hooks(at=15)
+    with pytest.raises(CutOff):
+        go_on(cut)
+    hooks()
+    assert go_on(cut)["steps"] == summary["steps"] == 10
+    assert_same_run(cut, whole)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_cut_off_before_the_first_checkpoint(hooks: Callable[..., Counter], tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    hooks()
+    train(compose_config(*TINY, f"run_dir={whole}"))
+    hooks(at=1)
+    with pytest.raises(CutOff):
+        train(compose_config(*TINY, f"run_dir={cut}"))
+    assert not list((cut / "checkpoints").iterdir())
+    hooks()
+    go_on(cut)
+    assert_same_run(cut, whole)
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize("damage", ["half", "changed", "gone"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    damage: str, hooks: Callable[..., Counter], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    hooks()
+    train(compose_config(*TINY, f"run_dir={whole}"))
+    hooks(at=12)
+    with pytest.raises(CutOff):
+        train(compose_config(*TINY, f"run_dir={cut}"))
+    last = cut / "checkpoints" / "last.ckpt"
+    content = bytearray(last.read_bytes())
+    content[len(content) // 2] ^= 1  # within a tensor: nothing but the checksum can tell
+    if damage == "gone":
+        last.unlink()  # as between two renames
+    else:
+        last.write_bytes(content[: len(content) // 2] if damage == "half" else content)
+    hooks()
+    capsys.readouterr()
+    go_on(cut)
+    said = capsys.readouterr()
+    assert (f"{last} is damaged; going on from previous.ckpt" in said.err) == (damage != "gone")
+    assert "goes on from step 2" in said.out
+    assert_same_run(cut, whole)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    train(compose_config(*TINY, "pos=t5", "evaluation.lengths=[16]", f"run_dir={folder}"))
+    return folder
+
+
+@pytest.fixture
+def run_folder(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def tree(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_finished_run_is_extended(run_folder: Path) -> None:
+    before = json.loads((run_folder / "summary.json").read_text())
+    summary = go_on(run_folder, "trainer.max_epochs=3")
+    assert (before["steps"], summary["steps"], summary["epochs"]) == (10, 15, 3)
+    assert summary["tokens"] == 15 * 2 * 16
+    assert json.loads((run_folder / "summary-step10.json").read_text()) == before
+    assert (run_folder / "evaluation-step10.json").exists()
+    assert (run_folder / "evaluation.json").exists()
+    steps = [step for step, _ in logged(run_folder)["train/loss"]]
+    assert steps == list(range(15))
+    rates = dict(logged(run_folder)["train/learning_rate"])
+    assert rates[10] > 2 * rates[9]  # the longer schedule, from its place for this step on
+    assert go_on(run_folder, "trainer.max_epochs=4")["steps"] == 20
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ([], "it is finished, after 10 steps; trainer.max_epochs=3 trains on"),
+        (["trainer.max_epochs=1"], "it has trained for 10 steps, further than it is to go"),
+        (["model.embed_dim=32"], "the run has other settings, model.embed_dim=32 (its own: 16); what may change is"),
+        (["pos=shaw"], "pos._target_=poslab.positions.shaw.Shaw (its own: poslab.positions.t5.T5)"),
+        (["seed=2", "optim.learning_rate=1"], "optim.learning_rate=1 (its own: 0.001), seed=2 (its own: 1)"),
+        (["model=gpt2"], "model.context_length=1024 (its own: 16)"),
+        (["run_dir=elsewhere"], "run_dir=elsewhere: can't be given with resume"),
+        (["experiment=smoke"], "experiment"),
+        ([f"data.path={CONFIGS / 'train.yaml'}", "trainer.max_epochs=3"], "is not the one that it was trained on"),
+    ],
+)
+def test_what_a_run_can_not_go_on_with(overrides: list[str], problem: str, run_folder: Path) -> None:
+    before = tree(run_folder)
+    with pytest.raises(UserError) as refusal:
+        go_on(run_folder, *overrides)
+    assert problem in str(refusal.value)
+    assert tree(run_folder) == before
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda run: shutil.rmtree(run), "no such folder"),
+        (lambda run: (run / "config.yaml").unlink(), "no run to go on with, it has no config.yaml"),
+        (lambda run: (run / "config.yaml").write_text("- [half"), "its config.yaml can't be read"),
+        (lambda run: (run / "config.yaml").write_text("seed: 1"), "its config.yaml can't be read: it is not a run's"),
+        (lambda run: (run / "checkpoints" / "last.ckpt").write_bytes(b"PK"), "last.ckpt: damaged, and no intact one"),
+        (lambda run: torch.save({}, run / "checkpoints" / "last.ckpt"), "says nothing of a run's progress"),
+    ],
+)
+def test_folders_that_no_run_can_go_on_in(spoil: Callable[[Path], Any], problem: str, run_folder: Path) -> None:
+    spoil(run_folder)
+    with pytest.raises(UserError) as refusal:
+        go_on(run_folder, "trainer.max_epochs=3")
+    assert problem in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+class Payload:
+    """What pickle runs when it reads it."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.trace,)
+
+
+def test_a_checkpoint_that_runs_code_is_refused_and_runs_nothing(run_folder: Path, tmp_path: Path) -> None:
+    content = content_of(run_folder) | {"extra": Payload(tmp_path / "trace")}
+    torch.save(content, run_folder / "checkpoints" / "last.ckpt")
+    with pytest.raises(UserError, match="so it isn't loaded"):
+        go_on(run_folder, "trainer.max_epochs=3")
+    assert not (tmp_path / "trace").exists()
+
+
+def test_a_scheme_from_elsewhere_is_not_imported_unless_the_user_says_so(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = (run_folder / "config.yaml").read_text().replace("poslab.positions.t5.T5", "planted.Scheme")
+    (run_folder / "config.yaml").write_text(config)
+    with pytest.raises(UserError, match=r"its scheme is planted\.Scheme, which is no part of poslab; allow_code=true"):
+        go_on(run_folder, "trainer.max_epochs=3")
+    assert not (tmp_path / "trace").exists()
+
+
+def test_nothing_is_written_where_a_checkpoint_or_a_configuration_says(run_folder: Path, tmp_path: Path) -> None:
+    """Names of event files lead nowhere else, links are not followed, and the cache stays where it is."""
+    precious = tmp_path / "precious"
+    precious.write_text("mine" * 100)
+    content = content_of(run_folder)
+    content["progress"]["events"] |= {"../../precious": 1, "events.out.tfevents.link": 1}
+    torch.save(content, run_folder / "checkpoints" / "last.ckpt")
+    (run_folder / "events.out.tfevents.link").symlink_to(precious)
+    config = (run_folder / "config.yaml").read_text().replace("cache_dir: null", f"cache_dir: {tmp_path / 'cache'}")
+    (run_folder / "config.yaml").write_text(config.replace("run_dir: ", f"run_dir: {tmp_path / 'elsewhere'} #"))
+    go_on(run_folder, "trainer.max_epochs=3")
+    assert precious.read_text() == "mine" * 100
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "precious"}
+
+
+def test_two_processes_at_one_folder(run_folder: Path) -> None:
+    from filelock import FileLock
+
+    with FileLock(run_folder / ".lock"), pytest.raises(UserError, match="another process is running it"):
+        go_on(run_folder, "trainer.max_epochs=3")
+    assert go_on(run_folder, "trainer.max_epochs=3")["steps"] == 15
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path: Path) -> None:
+    settings = [*TINY, "optim.learning_rate=1e30", "trainer.gradient_clip_val=null", "checkpoint_every_n_steps=1"]
+    with pytest.raises(RunStopped) as stopped:
+        train(compose_config(*settings, f"run_dir={tmp_path / 'run'}"))
+    said = re.fullmatch(
+        r"step (\d+): the (?:loss|gradient's norm) is (?:nan|inf); "
+        r"(?:the last good checkpoint is of step (\d+)|there is no checkpoint yet)\. "
+        r"Try a smaller optim\.learning_rate than 1e\+30, or trainer\.gradient_clip_val=1\.0; debug=overfit .*",
+        str(stopped.value),
+    )
+    assert said, str(stopped.value)
+    assert stopped.value.exit_code == 1
+    assert not (tmp_path / "run" / "summary.json").exists()
+    if said[2]:
+        assert int(said[2]) < int(said[1])
+        weights = content_of(tmp_path / "run")["state_dict"].values()
+        assert all(weight.isfinite().all() for weight in weights)

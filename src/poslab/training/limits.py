@@ -98,5 +98,5 @@ def _stopped(trainer: Trainer, pl_module: LightningModule, step: int, what: str)
     advice += ["trainer.gradient_clip_val=1.0"] if not config.trainer.gradient_clip_val else []
     advice += ["trainer.precision=32-true"] if not config.trainer.precision.startswith(("32", "64")) else []
     return RunStopped(
-        f"step {step}: the {what}; {kept}. Try {', or '.join(advice)}; debug=overfit shows if it can learn"
+        f"step {step}: the {what}; {kept}. Try {', or '.join(advice)}; debug=overfit shows whether it can learn"
     )

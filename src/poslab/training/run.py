@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,8 @@ from poslab.training.summary import summarise, write_summary
 from poslab.training.tensorboard import SampleText
 from poslab.training.throughput import Throughput
 from poslab.training.trainer import check_batches, check_trainer, make_trainer, slow_precision
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def train(config: TrainConfig) -> dict[str, Any]:
@@ -88,6 +91,8 @@ def _train(
     if trainer.is_global_zero:
         notes = config.pos.warnings(config.model.shape) + slow_precision(config.trainer, trainer.strategy.root_device)
         introduce(module, data, folder, notes + (earlier.notes if earlier else []), earlier.step if earlier else None)
+    # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
+    trainer.precision_plugin.convert_module(module)
     with _saying_how_to_go_on(folder):
         with stop.listening():
             trainer.fit(module, data, ckpt_path=earlier.checkpoint if earlier else None, weights_only=True)
@@ -114,6 +119,7 @@ def _write_config(config: TrainConfig, folder: Path) -> None:
 @contextmanager
 def _saying_how_to_go_on(folder: Path) -> Iterator[None]:
     command = f"python scripts/train.py resume={folder}"
+    threading.excepthook = _report_of_thread
     try:
         yield
     except Interrupted as interrupted:
@@ -121,10 +127,18 @@ def _saying_how_to_go_on(folder: Path) -> Iterator[None]:
     except RunStopped:
         raise
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in _NO_ROOM:
             raise
         problem = f"{folder}: {error.strerror}; its checkpoints are intact. Make room and go on with: {command}"
         raise RunStopped(problem) from error
+    finally:
+        threading.excepthook = threading.__excepthook__
+
+
+def _report_of_thread(fault: threading.ExceptHookArgs) -> None:
+    """A full disk is met by the thread that writes TensorBoard's files, but comes up, and is told, in the main one."""
+    if getattr(fault.exc_value, "errno", None) not in _NO_ROOM:
+        threading.__excepthook__(fault)
 
 
 def _check_target(trainer: Trainer) -> None:

@@ -1,0 +1,69 @@
+"""What the tests of interrupted runs share: a tiny run, going on with it, and whether two runs ended the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from poslab.config import CONFIGS, parse
+from poslab.resume import resumed
+from poslab.training import train
+
+TINY = [
+    "data.vocabulary=observed", "data.stride=null", "model.context_length=16", "model.embed_dim=16",
+    "model.num_layers=2", "model.num_heads=2", "model.dropout=0.2", "trainer.max_epochs=2",
+    "trainer.limit_train_batches=5", "trainer.limit_val_batches=2", "trainer.log_every_n_steps=1",
+    "sample.new_tokens=4", "checkpoint_every_n_steps=2", "threads=1",
+]  # fmt: skip
+TIMES = {"wall_time_s", "tokens_per_s", "peak_memory_mb"}
+
+
+def go_on(folder: Path, *overrides: str) -> dict[str, Any]:
+    """What `python scripts/train.py resume=FOLDER ...` does."""
+    given = [f"resume={folder}", *overrides]
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        composed = compose("train", given)
+    return train(parse(*resumed(composed, given)))
+
+
+def content_of(folder: Path, name: str = "last.ckpt") -> dict[str, Any]:
+    return torch.load(folder / "checkpoints" / name, weights_only=True)
+
+
+def logged(folder: Path) -> dict[str, list[tuple[int, Any]]]:
+    """Every scalar and text that TensorBoard shows, but for speeds."""
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0}).Reload()
+    scalars = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    tags = [tag for tag in events.Tags()["tensors"] if "sample" in tag]
+    texts = {tag: [(e.step, e.tensor_proto.string_val[0]) for e in events.Tensors(tag)] for tag in tags}
+    return {tag: values for tag, values in (scalars | texts).items() if "tokens_per_s" not in tag}
+
+
+def assert_equal(ours: Any, theirs: Any, where: str = "") -> None:
+    if isinstance(ours, torch.Tensor):
+        assert torch.equal(ours, theirs), where
+    elif isinstance(ours, dict):
+        assert ours.keys() == theirs.keys(), where
+        for key, value in ours.items():
+            assert_equal(value, theirs[key], f"{where}/{key}")
+    elif isinstance(ours, list | tuple):
+        assert len(ours) == len(theirs), where
+        for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            assert_equal(one, other, f"{where}/{number}")
+    else:
+        assert ours == theirs or (ours != ours and theirs != theirs), where  # two NaNs
+
+
+def assert_same_run(folder: Path, whole: Path) -> None:
+    for name in ("last.ckpt", "best.ckpt"):
+        if (whole / "checkpoints" / name).exists():
+            ours, theirs = content_of(folder, name), content_of(whole, name)
+            for key in ("state_dict", "optimizer_states", "lr_schedulers", "figures", "loops"):
+                assert_equal(ours.get(key), theirs.get(key), f"{name}: {key}")
+    ours, theirs = (json.loads((run / "summary.json").read_text()) for run in (folder, whole))
+    assert {k: v for k, v in ours.items() if k not in TIMES} == {k: v for k, v in theirs.items() if k not in TIMES}
+    assert logged(folder) == logged(whole)
+    assert not (folder / "checkpoints" / "previous.ckpt").exists()

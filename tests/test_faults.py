@@ -1,0 +1,168 @@
+"""A campaign of faults: processes that are killed, also while they write a checkpoint, and disks that are full."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import REPOSITORY, SCHEMES, compose_config
+from poslab.training import train
+from runs_to_resume import TINY, assert_same_run, content_of, go_on
+
+SETTINGS = [*TINY, "trainer.limit_train_batches=12", "model.embed_dim=32"]
+PRECISIONS = ("32-true", "bf16-mixed", "64-true")
+KILLS, WHILE_WRITING = 20, 6
+
+
+def start(settings: list[str], folder: Path, goes_on: bool = False) -> Any:
+    """A process that trains, or goes on, with torch loaded already."""
+    context: Any = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["poslab.training"])
+    process = context.Process(target=_work, args=(settings, folder, goes_on))
+    process.start()
+    return process
+
+
+def _work(settings: list[str], folder: Path, goes_on: bool) -> None:
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), 1)
+        os.dup2(nothing.fileno(), 2)
+    if goes_on:
+        go_on(folder)
+    else:
+        train(compose_config(*settings, f"run_dir={folder}"))
+
+
+def kill_while_writing(process: Any, folder: Path, after: float) -> bool:
+    """Whether a checkpoint was half written when the process was killed, the first time so after that many seconds."""
+    started = time.perf_counter()
+    unfinished = folder / "checkpoints" / "last.ckpt.tmp"
+    while process.is_alive():
+        if unfinished.exists() and time.perf_counter() - started > after:
+            process.kill()
+            process.join()
+            return unfinished.exists()
+    return False
+
+
+def kill_after(process: Any, seconds: float) -> bool:
+    """Whether the process was still at it."""
+    process.join(timeout=seconds)
+    process.kill()
+    process.join()
+    return bool(process.exitcode == -signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="kills as POSIX does")
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    """20 kills, across schemes and precisions, a third of them while a checkpoint is being written, some of a run that
+    was killed before; each run then ends as the one that nobody killed."""
+    draw = random.Random(5)
+    cases = [(scheme, precision) for precision in PRECISIONS for scheme in SCHEMES]
+    whole: dict[tuple[str, str], tuple[Path, float]] = {}
+    kills = {"at a random moment": 0, "while writing": 0}
+    number = 0
+    while sum(kills.values()) < KILLS:
+        scheme, precision = case = cases[number % len(cases)]
+        number += 1
+        settings = [*SETTINGS, f"pos={scheme}", f"trainer.precision={precision}"]
+        if case not in whole:
+            folder, started = tmp_path / f"{scheme}-{precision}", time.perf_counter()
+            train(compose_config(*settings, f"run_dir={folder}"))
+            whole[case] = folder, time.perf_counter() - started
+        reference, seconds = whole[case]
+        folder = tmp_path / f"killed-{number}"
+        for attempt in range(draw.choice([1, 1, 2])):
+            process = start(settings, folder, goes_on=attempt > 0)
+            moment = draw.uniform(0, seconds)
+            if kills["while writing"] < WHILE_WRITING:
+                kills["while writing"] += kill_while_writing(process, folder, moment / 2)
+            else:
+                kills["at a random moment"] += kill_after(process, moment)
+            if not (folder / "config.yaml").exists() or (folder / "summary.json").exists():
+                break
+        if not (folder / "config.yaml").exists():  # killed before it was a run: it is begun once more
+            train(compose_config(*settings, f"run_dir={folder}"))
+        elif not (folder / "summary.json").exists():
+            go_on(folder)
+        assert_same_run(folder, reference)
+    print(f"survived: {kills}")
+    assert kills["while writing"] >= WHILE_WRITING
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"a file system can't be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def fill(file: Path) -> None:
+    with file.open("wb", buffering=0) as opened, contextlib.suppress(OSError):
+        while opened.write(b"0" * 4096):
+            pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs tmpfs")
+def test_full_disk(small_disk: Path, tmp_path: Path) -> None:
+    """The run ends with one line; its checkpoint is whole, and with more room it goes on to the same end."""
+    whole, cut = tmp_path / "whole", small_disk / "run"
+    train(compose_config(*TINY, f"run_dir={whole}"))
+    filler = small_disk / "filler"
+    command = [sys.executable, str(REPOSITORY / "scripts" / "train.py"), *TINY, f"run_dir={cut}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        while not (cut / "checkpoints" / "last.ckpt").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        fill(filler)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1, errors
+    (line,) = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert "No space left on device" in line
+    assert "Traceback" not in errors
+    assert not (cut / "summary.json").exists()
+    assert content_of(cut)["progress"]["step"] >= 2
+    assert not list(cut.rglob("*.tmp"))
+    filler.unlink()
+    subprocess.run(["mount", "-o", "remount,size=50m", small_disk], check=True)
+    go_on(cut)
+    assert_same_run(cut, whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interruption(number: signal.Signals, tmp_path: Path) -> None:
+    """The step is finished and saved, the screen says how to go on, and that is what happens."""
+    settings = [*TINY, "trainer.limit_train_batches=null", "data.stride=4"]
+    whole, cut = tmp_path / "whole", tmp_path / "runs" / "cut"
+    command = [sys.executable, "-u", str(REPOSITORY / "scripts" / "train.py"), *settings, "run_dir=runs/cut"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        while not (cut / "checkpoints" / "last.ckpt").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=120)
+    step = content_of(cut)["progress"]["step"]
+    said = f"interrupted after step {step}, which is saved; go on with: python scripts/train.py resume=runs/cut"
+    assert errors.strip().splitlines()[-1] == said
+    assert process.returncode == 128 + number
+    assert not (cut / "summary.json").exists()
+    assert go_on(cut)["steps"] > step
+    train(compose_config(*settings, f"run_dir={whole}"))
+    assert_same_run(cut, whole)
+    assert json.loads((cut / "summary.json").read_text())["steps"] > 10
