@@ -79,6 +79,7 @@ CASES = {
     "early stopping": ["optim.learning_rate=0", "early_stopping_patience=1", "trainer.max_epochs=4"],
     "bfloat16": ["trainer.precision=bf16-mixed"],
     "float64": ["trainer.precision=64-true"],
+    "bfloat16 throughout": ["trainer.precision=bf16-true"],
     "workers": ["data.num_workers=1"],
     "whole epochs": ["trainer.limit_train_batches=null", "data.stride=600", "trainer.max_epochs=3"],
 }

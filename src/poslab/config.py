@@ -66,6 +66,7 @@ class DataConfig:
     stride: int | None = None
     num_workers: int = 0
     cache_dir: str | None = None
+    same_batch: bool = False
 
     def __post_init__(self) -> None:
         at_least(1, batch_size=self.batch_size, stride=self.stride)

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import ConcatDataset, DataLoader, Sampler, Subset
 
 from poslab.config import DataConfig
 from poslab.data.corpus import Corpus, load_corpus
@@ -95,9 +95,13 @@ class TextDataModule(LightningDataModule):
         self.order = Shuffled(len(self.train_windows), seed)
 
     def train_dataloader(self) -> Batches:
+        size = self.config.batch_size
+        if self.config.same_batch:
+            first = Subset(self.train_windows, range(min(size, len(self.train_windows))))
+            return DataLoader(ConcatDataset([first] * -(-len(self.train_windows) // size)), len(first))
         return DataLoader(
             self.train_windows,
-            self.config.batch_size,
+            size,
             sampler=self.order,
             generator=torch.Generator(),  # or it would draw from the one that dropout draws from
             num_workers=self.config.num_workers,

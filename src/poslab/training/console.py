@@ -45,7 +45,7 @@ def conclude(summary: dict[str, Any], sample: str, folder: Path) -> None:
         at = f"at step {summary['best_step']} of {steps}"
         print(f"\nbest     validation loss {best:.4f}, perplexity {perplexity(best):,.1f}, {at}")
     else:
-        print("\nbest     none: there was no validation with a finite loss")
+        print("\nbest     none: nothing was validated")
     duration, speed = clock(summary["wall_time_s"]), summary["tokens_per_s"]
     print(f"speed    {summary['tokens']:,} tokens in {duration}, {speed:,.0f} tokens/s")
     if sample:
