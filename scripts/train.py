@@ -5,10 +5,12 @@ from omegaconf import DictConfig
 from poslab.cli import run_script, scheme_name, swept_overrides
 from poslab.config import parse
 
+TEXT = "sample.prompt"  # taken as it is typed
+
 
 def main(config: DictConfig) -> None:
     checked = parse(config, scheme_name())
-    overrides = swept_overrides()
+    overrides = swept_overrides(TEXT)
     if overrides is not None:
         from poslab.sweep import run_job
 
@@ -21,4 +23,4 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_script(main, "train")
+    run_script(main, "train", text=TEXT)

@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -23,27 +25,35 @@ from poslab.errors import UserError, suggestion
 _NOT_SETTINGS = ("defaults", "hydra", "_target_")
 
 
-def run_script(task: Callable[[DictConfig], None], config_name: str) -> None:
-    """Composes configs/<config_name>.yaml with the command line and runs `task` on it; exits 2 on a user's error."""
+def run_script(
+    task: Callable[[DictConfig], None], config_name: str, text: str | None = None, many_texts: bool = False
+) -> None:
+    """Composes configs/<config_name>.yaml with the command line and runs `task` on it; exits 2 on a user's error.
+
+    text: an option whose value is taken as it is typed, not as Hydra's grammar reads it; with `many_texts` it may be
+        given several times, and the configuration gets a list.
+    """
     # Hydra's own reporting prints advice about tracebacks; with this it leaves errors to us.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     sys.path.append(os.getcwd())  # pos._target_=my_file.MyScheme finds my_file.py where the command is given
     for stream in (sys.stdout, sys.stderr):  # a model may write characters that the terminal doesn't have
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    sys.argv[1:] = _each_job_its_own(sys.argv[1:])
+    typed = sys.argv[1:]
+    sys.argv[1:] = quoted(_each_job_its_own(typed), text, many_texts)
     composed = False
 
     @wraps(task)
     def job(config: DictConfig) -> None:
         nonlocal composed
         composed = True
+        sys.argv[1:] = typed  # Lightning starts the script again with these, for every further device
         try:
             task(config)
         except UserError as error:
             _stop(str(error))
         except OmegaConfBaseException as error:
-            _stop(explain(error, sys.argv[1:], config_name))
+            _stop(explain(error, typed, config_name))
 
     try:
         if {"-h", "--help"} & set(sys.argv[1:]):
@@ -51,11 +61,14 @@ def run_script(task: Callable[[DictConfig], None], config_name: str) -> None:
         else:
             hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(job)()
     except (HydraException, OmegaConfBaseException) as error:
-        _stop(explain(error, sys.argv[1:], config_name))
+        _stop(explain(error, typed, config_name))
     except ValueError as error:
         if composed:  # no fault of the command line
             raise
-        _stop(explain(error, sys.argv[1:], config_name))
+        _stop(explain(error, typed, config_name))
+    except BrokenPipeError:  # whoever read the output, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's last flush would complain
+        sys.exit(141)  # as a shell counts SIGPIPE
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         sys.exit(130)
@@ -84,10 +97,41 @@ def _each_job_its_own(arguments: list[str]) -> list[str]:
     return [f"{m[1]}=choice({m[2]})" if (m := one.fullmatch(a)) and "(" not in a else a for a in arguments]
 
 
-def swept_overrides() -> list[str] | None:
-    """The overrides of this job if it is one of a sweep; None for a run by itself."""
+def quoted(arguments: list[str], option: str | None, many: bool = False) -> list[str]:
+    """The arguments with the values of `option`, plain text, in quotes and escapes, so that Hydra gives them back.
+
+    With `many`, all of them as one list. The text ??? by itself means to Hydra that there is none.
+    """
+    pattern = re.compile(rf"(\+{{0,2}}{re.escape(option or '')})=(.*)", flags=re.DOTALL)
+    matches = [pattern.fullmatch(argument) if option else None for argument in arguments]
+    texts = [_quote(match[2]) for match in matches if match]
+    if many and texts:
+        others = [argument for argument, match in zip(arguments, matches, strict=True) if not match]
+        return [*others, f"{option}=[{','.join(texts)}]"]
+    return [f"{m[1]}={_quote(m[2])}" if m else argument for argument, m in zip(arguments, matches, strict=True)]
+
+
+def _quote(text: str) -> str:
+    # OmegaConf would look for the value of ${name}. A backslash prevents that, and is itself one of two before it.
+    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    return QuotedString(escaped, Quote.single).with_quotes()
+
+
+def swept_overrides(text: str | None = None) -> list[str] | None:
+    """The overrides of this job if it is one of a sweep; None for a run by itself. As they would be typed: `text` names
+    the option whose value is plain text."""
     running = HydraConfig.get()
-    return list(running.overrides.task) if running.mode == RunMode.MULTIRUN else None
+    if running.mode != RunMode.MULTIRUN:
+        return None
+    return [_as_typed(override, text) for override in running.overrides.task]
+
+
+def _as_typed(override: str, text: str | None) -> str:
+    if text is None or not override.lstrip("+").startswith(f"{text}="):
+        return override
+    value = OverridesParser.create().parse_override(override).value()
+    plain = OmegaConf.to_container(OmegaConf.create({"value": value}), resolve=True)
+    return f"{override.partition('=')[0]}={plain['value']}"  # type: ignore[index,call-overload]
 
 
 def explain(error: Exception, arguments: Iterable[str], config_name: str = "train") -> str:
