@@ -54,6 +54,9 @@ def run_script(
             _stop(str(error))
         except OmegaConfBaseException as error:
             _stop(explain(error, typed, config_name))
+        except BrokenPipeError:  # whoever read the output, such as head, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's last flush would complain
+            sys.exit(141)  # as a shell counts SIGPIPE
 
     try:
         if {"-h", "--help"} & set(sys.argv[1:]):
@@ -66,9 +69,6 @@ def run_script(
         if composed:  # no fault of the command line
             raise
         _stop(explain(error, typed, config_name))
-    except BrokenPipeError:  # whoever read the output, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's last flush would complain
-        sys.exit(141)  # as a shell counts SIGPIPE
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         sys.exit(130)
