@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from poslab.errors import SettingError, at_least, one_of
 from poslab.typed import resolved, typed
 
-BENCHMARK_GROUPS = ("attention", "step", "startup", "end-to-end")
+BENCHMARK_GROUPS = ("attention", "step", "generate", "startup", "end-to-end")
 
 Schema = TypeVar("Schema")
 

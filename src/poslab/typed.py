@@ -62,9 +62,10 @@ def mapping(values: Any, group: str) -> dict[str, Any]:
 
 def _is_text(value: Any, hint: Any) -> bool:
     """Whether it is text, or a list of texts, where the field takes just that."""
-    if isinstance(value, list) and (hint == list[str] or list[str] in get_args(hint)):
-        return all(isinstance(one, str) for one in value)
-    return isinstance(value, str) and (hint is str or str in get_args(hint))
+    takes = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if isinstance(value, list):
+        return list[str] in takes and all(isinstance(one, str) for one in value)
+    return isinstance(value, str) and str in takes
 
 
 def _in_words(hint: Any) -> str:
