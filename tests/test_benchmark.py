@@ -10,7 +10,7 @@ import torch
 
 from conftest import REPOSITORY, SCHEMES
 from poslab.attention import attend
-from poslab.benchmark import attention, rivals
+from poslab.benchmark import attention, generation, rivals
 from poslab.benchmark.cases import inputs
 from poslab.benchmark.report import Table, write
 from poslab.benchmark.timing import Timing, peak_memory, take_turns
@@ -47,6 +47,34 @@ def test_the_libraries_compute_what_ours_does(library: str) -> None:
         table = run.module.relative_attention_bias.weight * run.module.scale
         terms = T5().relative({"bias": table}, model, 0, range(40))
         assert torch.allclose(run.forward(), attend(q, k, v, terms), atol=1e-5)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_generation_writes_the_same_with_a_cache_and_without(scheme: str) -> None:
+    prompt, texts = torch.arange(5)[None], []
+    for name in (f"poslab {scheme}", f"poslab {scheme}, no cache"):
+        torch.manual_seed(0)
+        texts.append(generation.OURS[name]()(prompt, 12))
+    assert texts[0].shape == (1, 17)
+    assert torch.equal(*texts)
+
+
+@pytest.mark.parametrize(
+    ("peer", "library"), [("transformers GPT-2", "transformers"), ("llms-from-scratch", "llms_from_scratch")]
+)
+def test_peers_generate(peer: str, library: str) -> None:
+    pytest.importorskip(library)
+    text = generation.PEERS[peer]()(torch.arange(5)[None], 12)
+    assert text.shape == (1, 17)
+    assert text[0, :5].tolist() == list(range(5))
+
+
+def test_generation_table() -> None:
+    timings = {name: Timing(10.0 * (1 + i), 9.0, 11.0) for i, name in enumerate(generation.OURS)}
+    table = generation._table(timings | {"transformers GPT-2": Timing(40.0, 40.0, 40.0)}, ["a line"])
+    assert table.rows[0] == ["poslab absolute", "100", "10.0", "9.0 to 11.0", "1.00"]
+    assert table.rows[-1][-1] == "4.00"
+    assert table.notes[-1] == "a line"
 
 
 @pytest.mark.slow

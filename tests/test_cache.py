@@ -18,7 +18,7 @@ from poslab.attention import attend
 from poslab.cache import KeyValueCache
 from poslab.errors import SettingError
 from poslab.positions import PositionScheme, RelativeTerms
-from test_readme import BLOCKS
+from test_readme import ALIBI
 
 VOCAB, CONTEXT = 61, 40
 SIZES: dict[str, Any] = {
@@ -71,7 +71,7 @@ class Mixed(PositionScheme):
 
 def alibi() -> PositionScheme:
     module = sys.modules.setdefault("alibi_for_the_cache", types.ModuleType("alibi_for_the_cache"))
-    exec(BLOCKS[0], vars(module))
+    exec(ALIBI, vars(module))
     return module.ALiBi()
 
 
