@@ -20,4 +20,4 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_script(main, "compare")
+    run_script(main, "compare", text="sentence")

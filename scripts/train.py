@@ -1,14 +1,18 @@
 """Train a GPT decoder: `python scripts/train.py pos=t5`, and `--help` for everything else."""
 
+import sys
+
 from omegaconf import DictConfig
 
 from poslab.cli import given_overrides, run_script, scheme_name, swept_overrides
 from poslab.config import parse
 from poslab.resume import resumed
 
+TEXT = "sample.prompt"  # taken as it is typed
+
 
 def main(config: DictConfig) -> None:
-    overrides = swept_overrides()
+    overrides = swept_overrides(TEXT)
     if overrides is not None:
         from poslab.sweep import run_job
 
@@ -23,4 +27,9 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_script(main, "train")
+    if "--info" in sys.argv[1:]:
+        from poslab.info import print_info  # loads torch
+
+        print_info()
+        sys.exit()
+    run_script(main, "train", text=TEXT)

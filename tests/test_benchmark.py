@@ -10,7 +10,8 @@ import torch
 
 from conftest import REPOSITORY, SCHEMES
 from poslab.attention import attend
-from poslab.benchmark import attention
+from poslab.benchmark import attention, generation, rivals
+from poslab.benchmark.cases import inputs
 from poslab.benchmark.report import Table, write
 from poslab.benchmark.timing import Timing, peak_memory, take_turns
 from poslab.positions import ModelShape
@@ -23,7 +24,7 @@ SHAPE = (2, 2, 40, 8)
 def test_textbook_forms_compute_what_ours_does() -> None:
     q, k, v = torch.randn(3, *SHAPE, dtype=torch.float64)
     model = ModelShape(40, 16, 1, 2)
-    for scheme, textbook in ((T5(), attention.dense_t5), (Shaw(), attention.textbook_shaw)):
+    for scheme, textbook in ((T5(), rivals.dense_t5), (Shaw(), rivals.textbook_shaw)):
         tables = {name: table.double() for name, table in scheme.tables(model).items()}
         ours = attend(q, k, v, scheme.relative(tables, model, 0, range(40)))
         theirs = textbook(q, k, v, *(table.squeeze(0) for table in tables.values()))
@@ -34,18 +35,46 @@ def test_textbook_forms_compute_what_ours_does() -> None:
 def test_the_libraries_compute_what_ours_does(library: str) -> None:
     """Their bias and ours, at equal tables. transformers runs with q = k = v and scores that aren't scaled."""
     pytest.importorskip(library)
-    q, k, v = (x.detach() for x in attention._inputs(SHAPE)[:3])
+    q, k, v = (x.detach() for x in inputs(SHAPE)[:3])
     model = ModelShape(40, 16, 1, 2)
     if library == "transformers":
-        run = attention.transformers_t5(q)
+        run = rivals.transformers_t5(q)
         table = run.module.relative_attention_bias.weight
         terms = T5().relative({"bias": table}, model, 0, range(40))
         assert torch.allclose(run.forward(), attend(q, q, q, terms, scale=1.0), atol=1e-5)
     else:
-        run = attention.x_transformers_t5(q, k, v)
+        run = rivals.x_transformers_t5(q, k, v)
         table = run.module.relative_attention_bias.weight * run.module.scale
         terms = T5().relative({"bias": table}, model, 0, range(40))
         assert torch.allclose(run.forward(), attend(q, k, v, terms), atol=1e-5)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_generation_writes_the_same_with_a_cache_and_without(scheme: str) -> None:
+    prompt, texts = torch.arange(5)[None], []
+    for name in (f"poslab {scheme}", f"poslab {scheme}, no cache"):
+        torch.manual_seed(0)
+        texts.append(generation.OURS[name]()(prompt, 12))
+    assert texts[0].shape == (1, 17)
+    assert torch.equal(*texts)
+
+
+@pytest.mark.parametrize(
+    ("peer", "library"), [("transformers GPT-2", "transformers"), ("llms-from-scratch", "llms_from_scratch")]
+)
+def test_peers_generate(peer: str, library: str) -> None:
+    pytest.importorskip(library)
+    text = generation.PEERS[peer]()(torch.arange(5)[None], 12)
+    assert text.shape == (1, 17)
+    assert text[0, :5].tolist() == list(range(5))
+
+
+def test_generation_table() -> None:
+    timings = {name: Timing(10.0 * (1 + i), 9.0, 11.0) for i, name in enumerate(generation.OURS)}
+    table = generation._table(timings | {"transformers GPT-2": Timing(40.0, 40.0, 40.0)}, ["a line"])
+    assert table.rows[0] == ["poslab absolute", "100", "10.0", "9.0 to 11.0", "1.00"]
+    assert table.rows[-1][-1] == "4.00"
+    assert table.notes[-1] == "a line"
 
 
 @pytest.mark.slow
@@ -105,8 +134,8 @@ def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("groups=[speed]",), "groups=speed: unknown; valid: attention, step, startup, end-to-end"),
-        (("groups=[]",), "groups=[]: name at least one of attention, step, startup, end-to-end"),
+        (("groups=[speed]",), "groups=speed: unknown; valid: attention, step, generate, startup, end-to-end"),
+        (("groups=[]",), "groups=[]: name at least one of attention, step, generate, startup, end-to-end"),
         (("groups=step",), "groups=step: must be"),
         (("rounds=0",), "rounds=0: must be at least 1"),
         (("round=3",), "round=3: unknown setting; did you mean rounds or groups? valid: groups, rounds, out"),

@@ -36,6 +36,7 @@ from poslab.analysis.evaluation import Evaluation, LengthLoss
 from poslab.analysis.report import command_of
 from poslab.analysis.runs import LeftOut, read_runs
 from poslab.analysis.statistics import differences, estimate, seeds_needed
+from poslab.arguments import quoted
 from poslab.checkpoint import describe
 from poslab.config import CONFIGS, TrainConfig, parse
 from poslab.data.module import TextDataModule
@@ -925,6 +926,7 @@ def repeated(command: str, cwd: Path | None = None) -> dict[str, Any]:
     words = shlex.split(command)
     assert words[:2] == ["python", "scripts/train.py"]
     overrides = [re.sub(r"^(seed=\d+),.*", r"\1", word) for word in words[2:] if word != "-m"]
+    overrides = quoted(overrides, "sample.prompt")
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         config = compose("train", overrides)
     return parse(config).plain
@@ -944,6 +946,7 @@ def group_of(folder: Path) -> Group:
         {"sample.prompt": "It's a \"test\", isn't it? (a=b) \\' # [1]", "trainer.max_time": "00:12:00:00"},
         {"sample.prompt": " \\", "trainer.precision": "32", "trainer.limit_val_batches": 1.0},
         {"sample.prompt": "null"},
+        {"sample.prompt": "'in quotes', ${not_a_name} \\${x}"},
         {"sample.prompt": "漢字\n$HOME `x`"},
     ],
 )

@@ -1,28 +1,39 @@
 """What the README shows works as shown."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
 
 from conftest import REPOSITORY
 from poslab.positions import ModelShape
+from test_evaluation import make_run
 
 README = (REPOSITORY / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+GENERATION, ALIBI, EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
 def test_python_examples() -> None:
     names: dict = {}
-    exec(BLOCKS[1], names)
+    exec(EXAMPLES, names)
     assert names["logits"].shape == (8, 64, 1000)
     assert names["bias"].shape == (1, 4, 14, 20)
     assert names["out"].shape == (1, 4, 32, 16)
 
 
+def test_generation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (named,) = re.findall(r'poslab.load\("(.*?)"\)', GENERATION)
+    run = make_run(tmp_path / "run", "pos=t5", "data.vocabulary=observed")
+    exec(GENERATION.replace(named, str(run)), {})
+    text = capsys.readouterr().out
+    assert text.startswith("I had always thought")
+    assert len(text) > 100
+
+
 def test_alibi_is_alibi(tmp_path: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slopes 1/4, 1/16, 1/64, 1/256 for four heads, as in the paper."""
-    (tmp_path / "alibi_of_the_readme.py").write_text(BLOCKS[0])
+    (tmp_path / "alibi_of_the_readme.py").write_text(ALIBI)
     monkeypatch.syspath_prepend(str(tmp_path))
     from alibi_of_the_readme import ALiBi
 

@@ -392,7 +392,7 @@ def test_console(tmp_path: Path) -> None:
 
 def test_terminal_without_the_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    result = run_script('sample.prompt="café 漢字"', "pos=shaw", "pos.max_distance=8", cwd=tmp_path)
+    result = run_script("sample.prompt=café 漢字", "pos=shaw", "pos.max_distance=8", cwd=tmp_path)
     assert result.returncode == 0
     assert result.stderr == ""  # and no warning, as the context reaches every row
     assert "caf? ??" in result.stdout

@@ -17,6 +17,7 @@ from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
 from poslab.model import GPT
+from poslab.positions import PositionScheme
 from poslab.typed import typed
 
 
@@ -66,7 +67,7 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's, of files of other programs
-            content = torch.load(path, map_location=device, weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True)
             about, state = content["poslab"], content["state_dict"]
         weights = {name.removeprefix("model."): weight for name, weight in state.items()}
         config, observed = about["config"], _observed(about["observed"])
@@ -85,13 +86,48 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
     vocabulary = Vocabulary(load_tokenizer(encoding), observed)
     sizes |= {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
     typed(ModelConfig, sizes, "model")
-    model = GPT(scheme, vocab_size=vocabulary.size, **sizes)
     try:
+        if not _fits(weights, scheme if target.startswith("poslab.") else None, vocabulary.size, sizes):
+            raise SettingError("ckpt", path, "its weights don't fit the model that it describes")
+        model = GPT(scheme, vocab_size=vocabulary.size, **sizes)
         model.load_state_dict(weights)
-    except RuntimeError as error:
-        raise SettingError("ckpt", path, "its weights don't fit the model that it describes") from error
-    return Checkpoint(path, model.to(device).eval(), vocabulary, pos_name, config, sha256)
+        model.to(device)
+    except (RuntimeError, MemoryError) as error:
+        no_room = isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
+        problem = (
+            "there is not enough memory for it" if no_room else "its weights don't fit the model that it describes"
+        )
+        raise SettingError("ckpt", path, problem) from error
+    model.tokenizer = vocabulary
+    return Checkpoint(path, model.eval(), vocabulary, pos_name, config, sha256)
+
+
+def load(path: str | Path, device: str = "cpu", allow_code: bool = False) -> GPT:
+    """The model of a checkpoint file or a run folder, in eval mode, its vocabulary as `model.tokenizer`.
+
+    The rest is as in `load_checkpoint`. Raises SettingError for what can't be loaded.
+    """
+    return load_checkpoint(find_checkpoint(str(path)), device, allow_code).model
+
+
+def _fits(weights: dict[str, Any], scheme: PositionScheme | None, vocab_size: int, sizes: dict[str, Any]) -> bool:
+    """Whether the weights have the shapes of the model described, found without taking its memory: a file may describe
+    a model of any size. A scheme from outside poslab need not be able to do that, and is None."""
+    layers = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
+    if len(layers) != sizes["num_layers"]:
+        return False
+    with torch.device("meta"):
+        plain = GPT(None, vocab_size=vocab_size, **sizes)
+        tables = {} if scheme is None else scheme.tables(plain.shape)
+    expected = plain.state_dict() | {f"position_tables.{name}": table for name, table in tables.items()}
+    # A tensor that isn't contiguous may claim any shape with hardly any numbers behind it.
+    return all(
+        isinstance(weights.get(name), Tensor) and weights[name].shape == tensor.shape and weights[name].is_contiguous()
+        for name, tensor in expected.items()
+    )
 
 
 def _observed(ids: Any) -> Tensor | None:
-    return None if ids is None else ids.cpu().to(torch.int32)
+    if ids is None:
+        return None
+    return ids.view(ids.numel()).to(torch.int32)  # which refuses a view that claims more than the file holds

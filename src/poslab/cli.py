@@ -17,50 +17,63 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from poslab.arguments import as_typed, each_job_its_own, quoted, without_debug
 from poslab.config import CONFIGS
 from poslab.errors import UserError, suggestion
+from poslab.faults import report
 from poslab.interruption import Interrupted, raise_on_signals
 
 _NOT_SETTINGS = ("defaults", "hydra", "_target_")
 
 
-def run_script(task: Callable[[DictConfig], None], config_name: str) -> None:
-    """Composes configs/<config_name>.yaml with the command line and runs `task` on it; exits 2 on a user's error."""
+def run_script(
+    task: Callable[[DictConfig], None], config_name: str, text: str | None = None, many_texts: bool = False
+) -> None:
+    """Composes configs/<config_name>.yaml with the command line and runs `task` on it; exits 2 on a user's error.
+
+    text: an option whose value is taken as it is typed, not as Hydra's grammar reads it; with `many_texts` it may be
+        given several times, and the configuration gets a list.
+    """
     # Hydra's own reporting prints advice about tracebacks; with this it leaves errors to us.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     sys.path.append(os.getcwd())  # pos._target_=my_file.MyScheme finds my_file.py where the command is given
     for stream in (sys.stdout, sys.stderr):  # a model may write characters that the terminal doesn't have
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    sys.argv[1:] = _each_job_its_own(sys.argv[1:])
     raise_on_signals()
+    typed, debug = without_debug(sys.argv[1:])
+    sys.argv[1:] = quoted(each_job_its_own(typed), text, many_texts)
     composed = False
 
     @wraps(task)
     def job(config: DictConfig) -> None:
         nonlocal composed
         composed = True
+        sys.argv[1:] = typed  # Lightning starts the script again with these, for every further device
         try:
             task(config)
-        except UserError as error:
-            _stop(str(error), error.exit_code)
         except OmegaConfBaseException as error:
-            _stop(explain(error, sys.argv[1:], config_name))
+            _stop(explain(error, typed, config_name))
 
     try:
         if {"-h", "--help"} & set(sys.argv[1:]):
             _print_help(config_name)
         else:
             hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(job)()
+    except UserError as error:
+        _stop(str(error), error.exit_code)
     except (HydraException, OmegaConfBaseException) as error:
-        _stop(explain(error, sys.argv[1:], config_name))
-    except ValueError as error:
-        if composed:  # no fault of the command line
-            raise
-        _stop(explain(error, sys.argv[1:], config_name))
+        _stop(explain(error, typed, config_name))
     except (Interrupted, KeyboardInterrupt) as interrupted:
         print(f"\n{interrupted or 'interrupted'}", file=sys.stderr)
         sys.exit(getattr(interrupted, "exit_code", 130))
+    except BrokenPipeError:  # whoever read the output, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's last flush would complain
+        sys.exit(141)  # as a shell counts SIGPIPE
+    except Exception as error:
+        if isinstance(error, ValueError) and not composed:  # Hydra's, of the command line
+            _stop(explain(error, typed, config_name))
+        _stop(report(error, config_name, debug), exit_code=1)
 
 
 def scheme_name(running: Any = None) -> str | None:
@@ -74,26 +87,17 @@ def scheme_name(running: Any = None) -> str | None:
     return str(running.runtime.choices["pos"])
 
 
-def _each_job_its_own(arguments: list[str]) -> list[str]:
-    """In a sweep over schemes, a scheme's setting as a choice of one.
-
-    Hydra composes what isn't swept before it knows a job's scheme, and would refuse pos=t5,shaw pos.max_distance=16
-    because the default scheme has no such setting.
-    """
-    if not {"-m", "--multirun"} & set(arguments):
-        return arguments
-    one = re.compile(r"(\+{0,2}pos\.[^=]+)=([^,]+)")
-    return [f"{m[1]}=choice({m[2]})" if (m := one.fullmatch(a)) and "(" not in a else a for a in arguments]
-
-
 def given_overrides() -> list[str]:
     """The settings that the command line gives, as they stand there."""
     return list(HydraConfig.get().overrides.task)
 
 
-def swept_overrides() -> list[str] | None:
-    """The overrides of this job if it is one of a sweep; None for a run by itself."""
-    return given_overrides() if HydraConfig.get().mode == RunMode.MULTIRUN else None
+def swept_overrides(text: str | None = None) -> list[str] | None:
+    """The overrides of this job if it is one of a sweep; None for a run by itself. As they would be typed: `text` names
+    the option whose value is plain text."""
+    if HydraConfig.get().mode != RunMode.MULTIRUN:
+        return None
+    return [as_typed(override, text) for override in given_overrides()]
 
 
 def explain(error: Exception, arguments: Iterable[str], config_name: str = "train") -> str:

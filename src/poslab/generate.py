@@ -1,52 +1,255 @@
-"""Text from a trained model."""
+"""Text from a model: tokens one after the other, each drawn given those before it.
+
+B batch, T prompt, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from poslab.cache import KeyValueCache
+from poslab.errors import SettingError, at_least
 from poslab.model import GPT
 
+Prompts = Tensor | Sequence[Sequence[int]]
 
-@torch.no_grad()
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen from the logits. Raises SettingError for what can't be.
+
+    temperature: divides the logits; 0 takes the likeliest token.
+    top_k: only the k likeliest tokens.
+    top_p: of those, only the smallest set of likeliest tokens that holds this share of the probability, at least one
+        (nucleus sampling, Holtzman et al. 2020).
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __post_init__(self) -> None:
+        at_least(0, temperature=self.temperature)
+        if not math.isfinite(self.temperature):
+            raise SettingError("temperature", self.temperature, "must be a finite number")
+        at_least(1, top_k=self.top_k)
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise SettingError("top_p", self.top_p, "must be above 0 and at most 1")
+
+    def draw(self, logits: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        """logits (B, V) and a generator for each row, on the CPU -> (B,) token ids, on the logits' device."""
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        k = min(self.top_k or logits.shape[-1], logits.shape[-1])
+        ids = None
+        if k < logits.shape[-1]:
+            logits, ids = logits.topk(k)  # (B, k), the likeliest first
+        elif self.top_p is not None:
+            logits, ids = logits.sort(descending=True)
+        # Double precision and a maximum of 0, so that even the smallest temperature makes no NaN.
+        logits = (logits - logits.amax(-1, keepdim=True)).double()
+        probabilities = (logits / self.temperature).softmax(-1)
+        below = probabilities.cumsum(-1)  # (B, k)
+        if self.top_p is not None and self.top_p < 1:
+            likelier = below - probabilities  # the probability of all tokens before this one
+            below = probabilities.masked_fill(likelier >= self.top_p, 0.0).cumsum(-1)
+        uniform = torch.cat([torch.rand(1, dtype=torch.float64, generator=own) for own in generators])
+        # The first token below whose end of the sum the number falls; it is less than the sum of all, as uniform < 1.
+        chosen = torch.searchsorted(below, uniform.to(below.device)[:, None] * below[:, -1:], right=True)  # (B, 1)
+        return (chosen if ids is None else ids.gather(-1, chosen)).squeeze(-1)
+
+
 def generate(
     model: GPT,
-    tokens: Tensor,
-    new_tokens: int,
+    prompts: Prompts,
+    max_new_tokens: int,
     *,
     temperature: float = 1.0,
     top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
     generator: torch.Generator | None = None,
-) -> Tensor:
-    """tokens (B, T) -> (B, T + new_tokens): each new token drawn given the last context_length before it.
+    stop_token: int | None = None,
+    window: int | None = None,
+    strict: bool = False,
+) -> Tensor | list[list[int]]:
+    """The prompts continued: (B, T) -> (B, T + n), or lists of token ids, of any lengths, -> lists of token ids.
 
-    temperature 0 takes the likeliest token. The model generates in eval mode and returns to the mode it had; draws come
-    from `generator` alone. So sampling during training leaves the training's random numbers as they were.
-    Raises ValueError where the model's logits are not finite, as after a training that diverged.
+    n is max_new_tokens, or less where every row has come to `stop_token` before. What a row has after it is the stop
+    token again; lists end with the first one. The rest is described at `stream` and `Sampling`.
     """
+    new = list(
+        stream(
+            model,
+            prompts,
+            max_new_tokens,
+            sampling=Sampling(temperature, top_k, top_p),
+            generator=_generator(seed, generator),
+            stop_token=stop_token,
+            window=window,
+            strict=strict,
+        )
+    )
+    if isinstance(prompts, Tensor):
+        return torch.cat([prompts, *(ids[:, None].to(prompts) for ids in new)], dim=1)
+    columns = torch.stack(new, dim=1).tolist() if new else [[] for _ in prompts]
+    return [[*prompt, *_until(stop_token, own)] for prompt, own in zip(prompts, columns, strict=True)]
+
+
+def stream(
+    model: GPT,
+    prompts: Prompts,
+    max_new_tokens: int,
+    *,
+    sampling: Sampling,
+    generator: torch.Generator | None = None,
+    stop_token: int | None = None,
+    window: int | None = None,
+    strict: bool = False,
+) -> Iterator[Tensor]:
+    """The next token of each row, (B,), again and again, until max_new_tokens or until every row has stopped.
+
+    A row that has stopped goes on with nothing but its stop token. Each token sees at most `window` tokens, itself
+    included, by default the model's context_length; of a longer prompt only the last ones are read. A scheme that knows
+    any number of positions slides: keys and values of older tokens are dropped, those of newer ones remain as they are.
+    One that ends at `max_positions` then computes anew for each token, from the last max_positions tokens; with
+    `strict` that is refused before it begins.
+
+    A row's draws depend on the generator and on the row's number, not on the other rows; its logits depend on them in
+    the last bits at most, where matrices of other sizes round otherwise. Without a generator, torch's own is used.
+    The model computes in eval mode and is in its own between two tokens.
+    Raises SettingError for settings that can't be, and ValueError where logits are not finite, as after a training that
+    diverged.
+    """
+    at_least(0, max_new_tokens=max_new_tokens)
+    at_least(1, window=window)
+    tokens, padding = _aligned(prompts, model)
+    longest = model.pos.max_positions(model.shape)
+    if strict and longest is not None:
+        _check_ends_within(longest, tokens.shape[1], max_new_tokens)
+    window = window or model.shape.context_length
+    generators = _row_generators(generator, len(tokens))
+    return _steps(model, tokens, padding, max_new_tokens, sampling, generators, stop_token, window)
+
+
+@torch.no_grad()
+def _steps(
+    model: GPT,
+    tokens: Tensor,
+    padding: Tensor,
+    max_new_tokens: int,
+    sampling: Sampling,
+    generators: list[torch.Generator],
+    stop_token: int | None,
+    window: int,
+) -> Iterator[Tensor]:
+    longest = model.pos.max_positions(model.shape)
+    tokens, padding = _last(tokens, padding, window if longest is None else min(window, longest))
+    cache, new = KeyValueCache(window, padding), tokens
+    stopped = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
+    for _ in range(max_new_tokens):
+        if longest is not None and cache.positions_after(new.shape[1]) > longest:
+            tokens, padding = _last(tokens, padding, longest)
+            cache, new = KeyValueCache(window, padding), tokens
+        with _eval_mode(model):
+            hidden = model.hidden(new, cache)[:, -1]  # (B, D)
+        logits = _logits(hidden, model.token_embedding.weight).float()  # (B, V)
+        if not logits.sum().isfinite():  # one pass, where isfinite().all() takes several
+            raise ValueError("the model's logits are not finite")
+        ids = sampling.draw(logits, generators)
+        if stop_token is not None:
+            ids = ids.masked_fill(stopped, stop_token)
+            stopped |= ids == stop_token
+        yield ids
+        if stop_token is not None and stopped.all():
+            return
+        new = ids[:, None]
+        tokens = torch.cat([tokens, new], dim=1)
+
+
+def _logits(hidden: Tensor, head: Tensor) -> Tensor:
+    """hidden (B, D), head (V, D) -> (B, V): their product in the form that is fastest for a large head and few rows.
+
+    On two cores F.linear computed a single row on one of them, and was three times slower than the second form for two
+    to eight.
+    """
+    if len(hidden) > 1 or hidden.device.type != "cpu":
+        return (head @ hidden.T).T
+    size = len(head) // 16
+    blocks = (
+        head[: 16 * size].view(16, size, head.shape[1]) @ hidden.T
+    )  # (16, V / 16, 1): torch computes these side by side
+    return torch.cat([blocks.flatten(), (head[16 * size :] @ hidden.T).flatten()])[None]
+
+
+def _aligned(prompts: Prompts, model: GPT) -> tuple[Tensor, Tensor]:
+    """Token ids (B, T) that end together, on the model's device, and the padding (B,) before each row."""
+    if isinstance(prompts, Tensor):
+        rows = list(prompts.long().cpu())
+    else:
+        rows = [torch.tensor(list(ids), dtype=torch.long) for ids in prompts]
+    if not rows or any(row.dim() != 1 or not len(row) for row in rows):
+        raise SettingError("prompts", "[...]", "needs at least one, and in each at least one token")
+    size = model.token_embedding.num_embeddings
+    for row in rows:
+        if row.min() < 0 or row.max() >= size:
+            raise SettingError("prompts", "[...]", f"token ids must be from 0 to {size - 1}")
+    longest = max(map(len, rows))
+    padding = torch.tensor([longest - len(row) for row in rows])
+    tokens = torch.stack([F.pad(row, (longest - len(row), 0)) for row in rows])
+    device = model.token_embedding.weight.device
+    return tokens.to(device), padding.to(device)
+
+
+def _last(tokens: Tensor, padding: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The last `count` tokens of each row, and the padding that is left among them."""
+    dropped = max(0, tokens.shape[1] - count)
+    return tokens[:, dropped:], (padding - dropped).clamp(min=0)
+
+
+def _check_ends_within(longest: int, prompt: int, max_new_tokens: int) -> None:
+    """Raises SettingError where the longest prompt and what follows it pass the scheme's `longest` positions."""
+    if prompt + max_new_tokens - 1 <= longest:  # the last new token is never read
+        return
+    room = longest + 1 - prompt
+    problem = f"this position scheme knows {longest} positions, and the prompt has {prompt} tokens; with strict=true "
+    problem += f"at most {room} can follow" if room > 0 else "it is too long"
+    raise SettingError("max_new_tokens", max_new_tokens, problem)
+
+
+def _generator(seed: int | None, generator: torch.Generator | None) -> torch.Generator | None:
+    if seed is None:
+        return generator
+    if generator is not None:
+        raise SettingError("seed", seed, "can't be given beside a generator")
+    return torch.Generator().manual_seed(seed)
+
+
+def _row_generators(generator: torch.Generator | None, rows: int) -> list[torch.Generator]:
+    """One for each row, seeded from `generator` in turn, so that a row draws the same whatever rows follow it."""
+    seeds = [int(torch.randint(2**62, (), generator=generator)) for _ in range(rows)]
+    return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def _until(stop_token: int | None, ids: list[int]) -> list[int]:
+    return ids[: ids.index(stop_token) + 1] if stop_token in ids else ids
+
+
+@contextmanager
+def _eval_mode(model: GPT) -> Iterator[None]:
+    """Without dropout; the mode that the model had comes back."""
     was_training = model.training
-    model.eval()
+    if was_training:
+        model.eval()
     try:
-        for _ in range(new_tokens):
-            window = tokens[:, -model.shape.context_length :]
-            logits = F.linear(model.hidden(window)[:, -1], model.token_embedding.weight).float()  # (B, V)
-            if not logits.isfinite().all():
-                raise ValueError("the model's logits are not finite")
-            tokens = torch.cat([tokens, _draw(logits, temperature, top_k, generator)], dim=1)
+        yield
     finally:
-        model.train(was_training)
-    return tokens
-
-
-def _draw(logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator | None) -> Tensor:
-    """(B, V) -> (B, 1)."""
-    device = logits.device
-    if temperature == 0:
-        return logits.argmax(-1, keepdim=True)
-    if top_k is not None and top_k < logits.shape[-1]:
-        lowest = logits.topk(top_k).values[:, -1:]  # (B, 1)
-        logits = logits.masked_fill(logits < lowest, float("-inf"))
-    # Double precision and a maximum of 0, so that even the smallest temperature makes no NaN; on the CPU, where the
-    # generator lives.
-    logits = (logits - logits.amax(-1, keepdim=True)).double().cpu()
-    probabilities = (logits / temperature).softmax(-1)
-    return torch.multinomial(probabilities, 1, generator=generator).to(device)
+        if was_training:
+            model.train()

@@ -3,16 +3,23 @@
 B batch, T sequence, D embedding, H heads, Dh head dimension, V vocabulary, L layers.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from poslab.attention import attend, check_backend, choose_backend
+from poslab.cache import KeyValueCache, LayerCache
 from poslab.errors import SettingError, at_least
 from poslab.positions import ModelShape, Picture, PositionScheme, RelativeTerms
+
+if TYPE_CHECKING:
+    from poslab.data.vocabulary import Vocabulary
 
 # The scheme's rotation of queries and keys at known positions: (B, H, T, Dh) -> (B, H, T, Dh).
 Rotate = Callable[[Tensor], Tensor]
@@ -25,6 +32,8 @@ class GPT(nn.Module):
     `causal=False` every token sees every other. `compile` trains through torch.compile; parameters keep their names, so
     that checkpoints know nothing of it. Raises SettingError for sizes that don't fit together.
     """
+
+    tokenizer: Vocabulary | None = None  # text to token ids and back; known of a model that `poslab.load` gives
 
     def __init__(
         self,
@@ -65,29 +74,54 @@ class GPT(nn.Module):
         first_terms = self.relative_terms(1)[0]
         check_backend(attention_backend, first_terms, causal=causal, dropout_p=dropout, option="attention_backend")
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """tokens (B, T) -> logits (B, T, V). Raises UserError for a T that the scheme can't take."""
-        return F.linear(self.hidden(tokens), self.token_embedding.weight)
+    def forward(self, tokens: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        """tokens (B, T) -> logits (B, T, V).
 
-    def hidden(self, tokens: Tensor) -> Tensor:
+        With a cache, these tokens follow those that it has read, and no gradient comes from the blocks. Raises
+        SettingError for positions that the scheme doesn't know.
+        """
+        return F.linear(self.hidden(tokens, cache), self.token_embedding.weight)
+
+    def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """tokens (B, T) -> the normalised last hidden states (B, T, D), which the tied head turns into logits."""
+        if cache is not None:
+            return self._hidden_after(tokens, cache)
         if self._compiled is not None and self.training:  # generation, with its growing lengths, would recompile
             return self._compiled(tokens)
         return self._hidden(tokens)
 
     def _hidden(self, tokens: Tensor) -> Tensor:
         length = tokens.shape[-1]
-        longest = self.pos.max_positions(self.shape)
-        if longest is not None and length > longest:
-            raise SettingError("tokens", f"{length} long", f"this position scheme knows {longest} positions, no more")
-        tables = self._tables()
-        positions = torch.arange(length, device=tokens.device)
-        rotate = partial(self.pos.rotate, tables, positions=positions)
-        x = self.token_embedding(tokens)  # (B, T, D)
-        x = self.dropout(self.pos.embed(tables, x, positions))
+        self._check_length(length)
+        x, rotate = self._embed(tokens, torch.arange(length, device=tokens.device))
         for block, terms in zip(self.blocks, self.relative_terms(length), strict=True):
             x = block(x, rotate, terms)
         return self.final_norm(x)
+
+    @torch.no_grad()
+    def _hidden_after(self, tokens: Tensor, cache: KeyValueCache) -> Tensor:
+        """What `_hidden` gives for these tokens at the end of a text whose beginning the cache has read."""
+        if not self.shape.causal:
+            raise SettingError("cache", "given", "this model isn't causal: a new token changes what all others see")
+        length, longest = tokens.shape[-1], self.pos.max_positions(self.shape)
+        self._check_length(cache.positions_after(length))
+        x, rotate = self._embed(tokens, cache.positions(length, tokens.device))
+        caches = cache.layers(length, self.shape.num_layers, self.relative_terms, longest)
+        for block, layer_cache in zip(self.blocks, caches, strict=True):
+            x = block(x, rotate, None, layer_cache)
+        cache.advance(length)
+        return self.final_norm(x)
+
+    def _embed(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Rotate]:
+        """What enters the first block, (B, T, D), and the rotation in every block; positions (T,) or (B, T)."""
+        tables = self._tables()
+        x = _at_positions(partial(self.pos.embed, tables), self.token_embedding(tokens), positions)
+        return self.dropout(x), partial(_at_positions, partial(self.pos.rotate, tables), positions=positions)
+
+    def _check_length(self, length: int) -> None:
+        longest = self.pos.max_positions(self.shape)
+        if longest is not None and length > longest:
+            raise SettingError("tokens", f"{length} long", f"this position scheme knows {longest} positions, no more")
 
     def relative_terms(self, length: int) -> list[RelativeTerms | None]:
         """What each layer knows of the distances within `length` tokens; made once where the layers share it."""
@@ -97,6 +131,12 @@ class GPT(nn.Module):
         terms = [self.pos.relative(tables, self.shape, layer, distances) for layer in range(layers)]
         device = self.token_embedding.weight.device  # a scheme that learns nothing need not know it
         return [own and own.to(device) for own in terms] * (self.shape.num_layers // layers)
+
+    def generate(self, prompts: Tensor | Sequence[Sequence[int]], max_new_tokens: int, **settings: Any) -> Any:
+        """The prompts continued; the settings are those of `poslab.generate.generate`."""
+        from poslab.generate import generate
+
+        return generate(self, prompts, max_new_tokens, **settings)
 
     def parameter_counts(self) -> dict[str, int]:
         """Parameters in total, of the position scheme, and of the trunk, which is all the rest."""
@@ -133,6 +173,13 @@ class GPT(nn.Module):
                 nn.init.zeros_(module.bias)
 
 
+def _at_positions(hook: Callable[[Tensor, Tensor], Tensor], x: Tensor, positions: Tensor) -> Tensor:
+    """A scheme's hook, which knows positions (T,); where rows have their own, (B, T), it is asked row by row."""
+    if positions.dim() == 1:
+        return hook(x, positions)
+    return torch.cat([hook(row, own) for row, own in zip(x.split(1), positions, strict=True)])
+
+
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x))."""
 
@@ -143,9 +190,11 @@ class Block(nn.Module):
         self.mlp_norm = nn.LayerNorm(shape.embed_dim)
         self.mlp = MLP(shape.embed_dim, dropout)
 
-    def forward(self, x: Tensor, rotate: Rotate, terms: RelativeTerms | None) -> Tensor:
+    def forward(
+        self, x: Tensor, rotate: Rotate, terms: RelativeTerms | None, cache: LayerCache | None = None
+    ) -> Tensor:
         """x (B, T, D) -> (B, T, D)."""
-        x = x + self.attention(self.attention_norm(x), rotate, terms)
+        x = x + self.attention(self.attention_norm(x), rotate, terms, cache)
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -161,15 +210,16 @@ class Attention(nn.Module):
         self.project = nn.Linear(shape.embed_dim, shape.embed_dim)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, rotate: Rotate, terms: RelativeTerms | None) -> Tensor:
-        """x (B, T, D) -> (B, T, D)."""
-        out = attend(
-            *self.queries_keys_values(x, rotate),
-            terms,
-            causal=self.shape.causal,
-            dropout_p=self.dropout_p if self.training else 0.0,
-            backend=self.backend,
-        )
+    def forward(
+        self, x: Tensor, rotate: Rotate, terms: RelativeTerms | None, cache: LayerCache | None = None
+    ) -> Tensor:
+        """x (B, T, D) -> (B, T, D). A cache knows the terms itself, for it knows the distances."""
+        q, k, v = self.queries_keys_values(x, rotate)
+        if cache is not None:
+            out = cache.attend(q, k, v)
+        else:
+            dropout_p = self.dropout_p if self.training else 0.0
+            out = attend(q, k, v, terms, causal=self.shape.causal, dropout_p=dropout_p, backend=self.backend)
         out = out.transpose(1, 2).flatten(-2)  # (B, H, T, Dh) -> (B, T, D)
         return self.dropout(self.project(out))
 

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from poslab.errors import SettingError, at_least, one_of
 from poslab.typed import resolved, typed
 
-BENCHMARK_GROUPS = ("attention", "step", "startup", "end-to-end")
+BENCHMARK_GROUPS = ("attention", "step", "generate", "startup", "end-to-end")
 
 Schema = TypeVar("Schema")
 
@@ -72,3 +72,33 @@ class CompareConfig:
             raise SettingError("effect", self.effect, "must be above 0")
         if not self.runs:
             raise SettingError("runs", "[]", "name at least one folder")
+
+
+@dataclass
+class GenerateConfig:
+    """What scripts/generate.py writes; see configs/generate.yaml."""
+
+    ckpt: str
+    prompt: list[str] = dataclasses.field(default_factory=list)
+    max_new_tokens: int = 200
+    temperature: float = 0.8
+    top_k: int | None = 40
+    top_p: float | None = None
+    seed: int = 1
+    samples: int = 1
+    stop: bool = True
+    window: int | None = None
+    strict: bool = False
+    device: str = "auto"
+    allow_code: bool = False
+
+    def __post_init__(self) -> None:
+        at_least(0, max_new_tokens=self.max_new_tokens, temperature=self.temperature, seed=self.seed)
+        at_least(1, top_k=self.top_k, samples=self.samples, window=self.window)
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise SettingError("top_p", self.top_p, "must be above 0 and at most 1")
+        if self.seed >= 2**32:
+            raise SettingError("seed", self.seed, "must be below 2**32")
+        if not all(self.prompt) or not self.prompt:
+            raise SettingError("prompt", "", "must be given (any text but an empty one)")
+        one_of(("auto", "cpu", "cuda"), device=self.device)

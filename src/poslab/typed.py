@@ -19,11 +19,14 @@ def typed(schema: type[Schema], values: Any, group: str) -> Schema:
     node = OmegaConf.structured(schema)
     OmegaConf.set_readonly(node, False)
     prefix = f"{group}." if group else ""
+    texts: dict[str, Any] = {}
     for name, value in mapping(values, group).items():
         if name not in hints:
             raise SettingError(f"{prefix}{name}", value, f"unknown setting; {suggestion(name, hints)}")
         if value == "???":  # a mandatory value that nobody gave
             continue
+        if _is_text(value, hints[name]):
+            texts[name], value = value, type(value)()  # kept from OmegaConf, which would look for ${name} in it
         try:
             node[name] = value
         except (ValidationError, ConfigTypeError):
@@ -35,7 +38,7 @@ def typed(schema: type[Schema], values: Any, group: str) -> Schema:
         raise SettingError(f"{prefix}{missing[0]}", "", f"must be given ({_in_words(hints[missing[0]])})")
     try:
         arguments: Any = OmegaConf.to_container(node)
-        return schema(**arguments)
+        return schema(**(arguments | texts))
     except SettingError as error:
         raise (error.prefixed(group) if group else error) from None
 
@@ -55,6 +58,14 @@ def mapping(values: Any, group: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise SettingError(group, values, f"must be a group of settings, not a single value; see configs/{group}")
     return values
+
+
+def _is_text(value: Any, hint: Any) -> bool:
+    """Whether it is text, or a list of texts, where the field takes just that."""
+    takes = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if isinstance(value, list):
+        return list[str] in takes and all(isinstance(one, str) for one in value)
+    return isinstance(value, str) and str in takes
 
 
 def _in_words(hint: Any) -> str:

@@ -14,7 +14,7 @@ def attention_maps(model: GPT, tokens: Tensor) -> Tensor:
 
     def record(attention: nn.Module, inputs: tuple) -> None:  # type: ignore[type-arg]
         assert isinstance(attention, Attention)
-        x, rotate, terms = inputs
+        x, rotate, terms, _ = inputs
         q, k, _ = attention.queries_keys_values(x, rotate)
         scale = attention.shape.head_dim**-0.5
         weights = attention_weights(q, k, terms, causal=attention.shape.causal, offset=0, scale=scale)

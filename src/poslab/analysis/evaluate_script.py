@@ -3,12 +3,11 @@
 import re
 from pathlib import Path
 
-import torch
-
 from poslab.analysis.evaluation import Evaluation, LengthLoss
 from poslab.analysis.evaluation_files import FILE, Text, evaluate_checkpoint, other_text, own_text, write_evaluation
 from poslab.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
-from poslab.errors import SettingError, UserError
+from poslab.device import choose_device
+from poslab.errors import UserError
 from poslab.script_config import EvaluateConfig
 
 _COLUMNS = "{:>7} {:>9} {:>11} {:>13} {:>11} {:>7} {:>9} {:>9}"
@@ -16,7 +15,7 @@ _COLUMNS = "{:>7} {:>9} {:>11} {:>13} {:>11} {:>7} {:>9} {:>9}"
 
 def run_evaluation(config: EvaluateConfig) -> Evaluation:
     """Evaluates, prints and writes. Raises UserError for whatever the user can put right."""
-    checkpoint = load_checkpoint(find_checkpoint(config.ckpt), _device(config.device), config.allow_code)
+    checkpoint = load_checkpoint(find_checkpoint(config.ckpt), choose_device(config.device), config.allow_code)
     text = own_text(checkpoint) if config.data_path is None else other_text(checkpoint, config.data_path)
     print(f"checkpoint  {checkpoint.path} ({checkpoint.pos_name}, trained to {checkpoint.model.shape.context_length})")
     print(f"text        {text.name}; at every length, all {len(text.tokens) - 1:,} tokens but the first count\n")
@@ -67,9 +66,3 @@ def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool
     except OSError as error:
         raise UserError(f"{folder / file}: can't be written: {error.strerror}") from error
     return folder / file
-
-
-def _device(name: str) -> str:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise SettingError("device", name, "torch sees no GPU; valid here: auto, cpu")
-    return "cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu")

@@ -38,10 +38,9 @@ def usual_lengths(context_length: int) -> list[int]:
 def own_text(checkpoint: Checkpoint) -> Text:
     """The validation part of the text that it was trained on. SettingError where that is gone or has changed."""
     data = checkpoint.config["data"]
-    cache_dir = Path(data["cache_dir"]) if data["cache_dir"] else default_cache_dir()
     observed = checkpoint.vocabulary.observed is not None
     try:
-        corpus = load_corpus(data["path"], checkpoint.vocabulary.encoding, cache_dir, observed)
+        corpus = load_corpus(data["path"], checkpoint.vocabulary.encoding, default_cache_dir(), observed)
     except SettingError as error:
         problem = f"the text it was trained on can't be read ({error}); name one with data_path"
         raise SettingError("ckpt", checkpoint.path, problem) from error

@@ -132,7 +132,9 @@ def command_of(group: Group) -> str:
     for key, value in _flat(run.config).items():
         if key in _LEFT_TO_CHANCE | {"data.cache_dir", "pos._target_"} or (key == "data.path" and known[key] != "???"):
             continue
-        if key not in known:
+        if key == "sample.prompt" and value is not None:
+            settings.append(f"{key}={value}")  # plain text on the command line
+        elif key not in known:
             settings.append(f"+{key}={_typed(value)}")
         elif known[key] != value:
             settings.append(f"{key}={_typed(value)}")

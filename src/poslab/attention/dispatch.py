@@ -25,6 +25,8 @@ def attend(
     offset: int = 0,
     scale: float | None = None,
     dropout_p: float = 0.0,
+    window: int | None = None,
+    first_key: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
     """Attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), with what `terms` knows of position.
@@ -33,13 +35,33 @@ def attend(
     offset: position of the first query minus position of the first key.
     scale: factor of the query-key products, 1 / sqrt(Dh) by default; the bias is added after it.
     dropout_p: the probability of dropping an attention weight, the same for every scheme; 0 outside training.
+    window: a query sees at most so many keys, its own and those right before it.
+    first_key: (B,), the first key of each row that is seen at all, where texts of unequal length end together.
     backend: one of BACKENDS. "reference" is dense and meant to be read, "blockwise" takes memory linear in the length,
         "sdpa" is torch's scaled_dot_product_attention, which knows no relative keys and values, "flex" torch's
-        FlexAttention, which trains on a GPU only and has no dropout.
+        FlexAttention, which trains on a GPU only and has no dropout. A window that hides keys, and first_key, are for
+        generation: only the reference knows them, and only for causal attention.
 
-    Returns (B, H, Tq, Dh). Raises SettingError for a backend that is unknown or can't compute these terms.
+    Returns (B, H, Tq, Dh). Raises SettingError for a backend that is unknown or can't compute this.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if window is not None and window >= offset + q.shape[-2]:
+        window = None  # no key is so far away
+    if window is not None or first_key is not None:
+        if backend not in ("auto", "reference") or not causal:
+            raise SettingError("backend", backend, "only causal attention of the reference has a window or a first key")
+        return reference_attention(
+            q,
+            k,
+            v,
+            terms,
+            causal=True,
+            offset=offset,
+            scale=scale,
+            dropout_p=dropout_p,
+            window=window,
+            first_key=first_key,
+        )
     if backend == "auto":
         backend = choose_backend(terms, q.shape[-2], dropout_p=dropout_p, device=q.device)
     check_backend(backend, terms, causal=causal, dropout_p=dropout_p)

@@ -11,13 +11,34 @@ from poslab.attention.dropout import WeightDropout
 from poslab.positions import RelativeTerms
 
 
-def visible(query_length: int, key_length: int, offset: int, device: torch.device | None = None) -> Tensor:
-    """(Tq, Tk) bool: which keys a causal query sees, itself and all before it; offset as in `attend`."""
-    return torch.ones(query_length, key_length, dtype=torch.bool, device=device).tril(offset)
+def visible(
+    query_length: int,
+    key_length: int,
+    offset: int,
+    device: torch.device | None = None,
+    *,
+    window: int | None = None,
+    first_key: Tensor | None = None,
+) -> Tensor:
+    """(Tq, Tk) bool, or (B, 1, Tq, Tk) with first_key: which keys a causal query sees; the rest as in `attend`."""
+    seen = torch.ones(query_length, key_length, dtype=torch.bool, device=device).tril(offset)
+    if window is not None:
+        seen = seen.triu(offset - window + 1)
+    if first_key is not None:
+        seen = seen & (torch.arange(key_length, device=device) >= first_key[:, None, None, None])
+    return seen
 
 
 def attention_weights(
-    q: Tensor, k: Tensor, terms: RelativeTerms | None, *, causal: bool, offset: int, scale: float
+    q: Tensor,
+    k: Tensor,
+    terms: RelativeTerms | None,
+    *,
+    causal: bool,
+    offset: int,
+    scale: float,
+    window: int | None = None,
+    first_key: Tensor | None = None,
 ) -> Tensor:
     """q (B, H, Tq, Dh), k (B, H, Tk, Dh) -> (B, H, Tq, Tk); the rows of queries that see no key are zeros."""
     query_length, key_length = q.shape[-2], k.shape[-2]
@@ -31,7 +52,7 @@ def attention_weights(
         scores = scores + terms.dense_bias(query_length, key_length, offset).to(q.dtype)
     if not causal:
         return scores.softmax(-1)
-    hidden = ~visible(query_length, key_length, offset, q.device)
+    hidden = ~visible(query_length, key_length, offset, q.device, window=window, first_key=first_key)
     return scores.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(hidden, 0.0)
 
 
@@ -45,12 +66,16 @@ def reference_attention(
     offset: int,
     scale: float,
     dropout_p: float,
+    window: int | None = None,
+    first_key: Tensor | None = None,
 ) -> Tensor:
     """q (B, H, Tq, Dh), k and v (B, H, Tk, Dh) -> (B, H, Tq, Dh); the formula is in `RelativeTerms`.
 
     A query that sees no key gets zeros.
     """
-    weights = attention_weights(q, k, terms, causal=causal, offset=offset, scale=scale)  # (B, H, Tq, Tk)
+    weights = attention_weights(
+        q, k, terms, causal=causal, offset=offset, scale=scale, window=window, first_key=first_key
+    )  # (B, H, Tq, Tk)
     if dropout_p > 0:
         weights = weights * _dropout_factors(weights, causal, offset, dropout_p)
     out = weights.to(v.dtype) @ v  # (B, H, Tq, Dh)

@@ -1,1 +1,1 @@
-"""Side by side with other libraries: attention, training step, start-up, and the main job."""
+"""Side by side with other libraries: attention, training step, generation, start-up, and the main job."""

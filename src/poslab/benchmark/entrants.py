@@ -20,21 +20,25 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 Built = tuple[nn.Module, Loss, torch.optim.Optimizer]
 
 
-def poslab(scheme: str) -> Built:
-    """As training does it: the memory kept, the loss in one with the head, a fused optimiser."""
+def poslab_model(scheme: str, context: int = CONTEXT) -> GPT:
     from omegaconf import OmegaConf
 
-    keep_freed_memory()
     settings = OmegaConf.to_container(OmegaConf.load(CONFIGS / "pos" / f"{scheme}.yaml"))
-    model = GPT(
+    return GPT(
         parse_scheme(settings),
         vocab_size=VOCABULARY,
-        context_length=CONTEXT,
+        context_length=context,
         embed_dim=EMBED,
         num_layers=LAYERS,
         num_heads=HEADS,
         dropout=0.0,
     )
+
+
+def poslab(scheme: str) -> Built:
+    """As training does it: the memory kept, the loss in one with the head, a fused optimiser."""
+    keep_freed_memory()
+    model = poslab_model(scheme)
     optimizer = make_optimizer(model, OptimConfig(1e-3, 0.1, 0.9, 0.99, 0.1, 0.1), fused=True)
     return model, partial(language_model_loss, model), optimizer
 
@@ -98,7 +102,11 @@ def build(name: str) -> Built:
 
 def entrant_names() -> list[str]:
     """All of ours, then the peers."""
-    return [*(f"poslab {path.stem}" for path in sorted(CONFIGS.glob("pos/*.yaml"))), *PEERS]
+    return [*(f"poslab {scheme}" for scheme in our_schemes()), *PEERS]
+
+
+def our_schemes() -> list[str]:
+    return sorted(path.stem for path in CONFIGS.glob("pos/*.yaml"))
 
 
 def _with_cross_entropy(model: nn.Module, logits: Callable[[Tensor], Any]) -> Built:

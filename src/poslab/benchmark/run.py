@@ -7,6 +7,7 @@ from typing import Any
 
 from poslab.benchmark.attention import measure_attention
 from poslab.benchmark.commands import measure_end_to_end, measure_startup
+from poslab.benchmark.generation import measure_generation
 from poslab.benchmark.report import Table, write
 from poslab.benchmark.step import measure_step
 from poslab.errors import SettingError
@@ -16,6 +17,7 @@ from poslab.script_config import BenchmarkConfig
 GROUPS: dict[str, tuple[Callable[[int], tuple[dict[str, Any], list[Table]]], int]] = {
     "attention": (measure_attention, 9),
     "step": (measure_step, 9),
+    "generate": (measure_generation, 3),
     "startup": (measure_startup, 5),
     "end-to-end": (measure_end_to_end, 2),
 }

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import tiktoken
 import torch
+from tiktoken_ext.openai_public import ENDOFTEXT
 from torch import Tensor
 
 from poslab.errors import SettingError
@@ -31,13 +32,30 @@ class Vocabulary:
         return self.encoding.n_vocab if self.observed is None else len(self.observed)
 
     def encode(self, text: str, option: str = "prompt") -> list[int]:
-        """Raises SettingError, under the name `option`, for a text with tokens that the vocabulary doesn't have."""
+        """The ids of a text, in which <|endoftext|> is text like any other.
+
+        Raises SettingError, under the name `option`, for a text with tokens that the vocabulary doesn't have.
+        """
         tokens = torch.tensor(self.encoding.encode_ordinary(text), dtype=torch.int32)
         return self.narrow(tokens, option, text).tolist()
 
     def decode(self, ids: Sequence[int]) -> str:
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def decode_bytes(self, ids: Sequence[int]) -> bytes:
+        """What the tokens stand for in UTF-8; one by itself may be a part of a character only."""
         tokens = list(ids) if self.observed is None else self.observed[list(ids)].tolist()
-        return self.encoding.decode(tokens)
+        return self.encoding.decode_bytes(tokens)
+
+    @property
+    def end_of_text(self) -> int | None:
+        """The id of <|endoftext|>; None where the encoding has none, or the text had none and ids are its own."""
+        if ENDOFTEXT not in self.encoding.special_tokens_set:
+            return None
+        if self.observed is None:
+            return self.encoding.eot_token
+        ids = (self.observed == self.encoding.eot_token).nonzero().flatten().tolist()
+        return ids[0] if ids else None
 
     def narrow(self, tokens: Tensor, option: str = "text", value: str = "...") -> Tensor:
         """The encoding's ids (N,) as ids of this vocabulary, int32. Raises SettingError for `option` and its `value`

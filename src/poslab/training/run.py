@@ -20,6 +20,7 @@ from poslab.checkpoint import find_checkpoint, load_checkpoint
 from poslab.config import TrainConfig
 from poslab.data.module import TextDataModule
 from poslab.errors import RunStopped, SettingError, UserError
+from poslab.faults import Fault
 from poslab.interruption import Interrupted, StopRequest
 from poslab.memory import keep_freed_memory
 from poslab.model import GPT
@@ -124,13 +125,15 @@ def _saying_how_to_go_on(folder: Path) -> Iterator[None]:
         yield
     except Interrupted as interrupted:
         raise Interrupted(interrupted.number, f"{interrupted}; go on with: {command}") from None
-    except RunStopped:
-        raise
     except OSError as error:
         if error.errno not in _NO_ROOM:
-            raise
+            raise Fault(folder, error) from error
         problem = f"{folder}: {error.strerror}; its checkpoints are intact. Make room and go on with: {command}"
         raise RunStopped(problem) from error
+    except UserError:
+        raise
+    except Exception as error:
+        raise Fault(folder, error) from error
     finally:
         threading.excepthook = threading.__excepthook__
 

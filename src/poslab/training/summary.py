@@ -24,7 +24,7 @@ _NO_MATTER = {
     "pos._target_", "run_dir", "threads", "checkpoint_every_n_steps", "data.cache_dir", "data.num_workers",
     "experiment",
 }  # fmt: skip
-_PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
+PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
 
 
 def summarise(module: LanguageModel, data: TextDataModule, trainer: Trainer, throughput: Throughput) -> dict[str, Any]:
@@ -62,8 +62,8 @@ def summarise(module: LanguageModel, data: TextDataModule, trainer: Trainer, thr
         "threads": torch.get_num_threads(),
         "precision": str(trainer.precision),
         "attention_backend": module.model.training_backend(trainer.strategy.root_device),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
-        "git_commit": _git_commit(),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "git_commit": git_commit(),
     }
 
 
@@ -111,7 +111,7 @@ def _peak_memory_mb(device: torch.device) -> float | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
-def _git_commit() -> str | None:
+def git_commit() -> str | None:
     """The commit that the code is at; None outside a git checkout."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:

@@ -14,7 +14,6 @@ from poslab.analysis.figures import attention_figure
 from poslab.analysis.pictures import draw
 from poslab.config import SampleConfig
 from poslab.data.vocabulary import Vocabulary
-from poslab.generate import generate
 from poslab.training.console import one_line
 from poslab.training.module import LanguageModel
 from poslab.training.summary import flat_settings
@@ -80,15 +79,14 @@ class SampleText(Callback):
         # A model whose loss is not finite has nothing to say.
         if not trainer.is_global_zero or not self.config.new_tokens or not math.isfinite(pl_module.last_val_loss):
             return
-        tokens = generate(
-            pl_module.model,
-            torch.tensor([self.prompt], device=pl_module.device),
+        (tokens,) = pl_module.model.generate(
+            [self.prompt],
             self.config.new_tokens,
             temperature=self.config.temperature,
             top_k=self.config.top_k,
             generator=torch.Generator().manual_seed(self.seed),
         )
-        self.text = self.vocabulary.decode(tokens[0].tolist())
+        self.text = self.vocabulary.decode(tokens)
         pl_module.print("       " + one_line(self.text, indent=8))
         if isinstance(trainer.logger, TensorBoardLogger):
             trainer.logger.experiment.add_text("sample", self.text, trainer.global_step)

@@ -1,0 +1,54 @@
+"""The command line before Hydra reads it, where its grammar would stand in the user's way."""
+
+import re
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
+from omegaconf import OmegaConf
+
+
+def without_debug(arguments: list[str]) -> tuple[list[str], bool]:
+    """The arguments without debug=true or debug=false, which every script takes, and which of them was given."""
+    choices = [a.lower() == "debug=true" for a in arguments if a.lower() in ("debug=true", "debug=false")]
+    rest = [a for a in arguments if a.lower() not in ("debug=true", "debug=false")]
+    return rest, bool(choices and choices[-1])
+
+
+def each_job_its_own(arguments: list[str]) -> list[str]:
+    """In a sweep over schemes, a scheme's setting as a choice of one.
+
+    Hydra composes what isn't swept before it knows a job's scheme, and would refuse pos=t5,shaw pos.max_distance=16
+    because the default scheme has no such setting.
+    """
+    if not {"-m", "--multirun"} & set(arguments):
+        return arguments
+    one = re.compile(r"(\+{0,2}pos\.[^=]+)=([^,]+)")
+    return [f"{m[1]}=choice({m[2]})" if (m := one.fullmatch(a)) and "(" not in a else a for a in arguments]
+
+
+def quoted(arguments: list[str], option: str | None, many: bool = False) -> list[str]:
+    """The arguments with the values of `option`, plain text, in quotes and escapes, so that Hydra gives them back.
+
+    With `many`, all of them as one list. The text ??? by itself means to Hydra that there is none.
+    """
+    pattern = re.compile(rf"(\+{{0,2}}{re.escape(option or '')})=(.*)", flags=re.DOTALL)
+    matches = [pattern.fullmatch(argument) if option else None for argument in arguments]
+    texts = [_quote(match[2]) for match in matches if match]
+    if many and texts:
+        others = [argument for argument, match in zip(arguments, matches, strict=True) if not match]
+        return [*others, f"{option}=[{','.join(texts)}]"]
+    return [f"{m[1]}={_quote(m[2])}" if m else argument for argument, m in zip(arguments, matches, strict=True)]
+
+
+def _quote(text: str) -> str:
+    # OmegaConf would look for the value of ${name}. A backslash prevents that, and is itself one of two before it.
+    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    return QuotedString(escaped, Quote.single).with_quotes()
+
+
+def as_typed(override: str, text: str | None) -> str:
+    if text is None or not override.lstrip("+").startswith(f"{text}="):
+        return override
+    value = OverridesParser.create().parse_override(override).value()
+    plain = OmegaConf.to_container(OmegaConf.create({"value": value}), resolve=True)
+    return f"{override.partition('=')[0]}={plain['value']}"  # type: ignore[index,call-overload]

@@ -1,0 +1,91 @@
+"""What poslab finds on this machine: the first thing to look at, and to send along, when something looks wrong."""
+
+import hashlib
+import os
+import platform
+import re
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from poslab.attention.dispatch import choose_backend
+from poslab.config import CONFIGS, parse_scheme
+from poslab.data.files import BUNDLED_DATA, default_cache_dir
+from poslab.positions import ModelShape
+from poslab.training.summary import PACKAGES, git_commit
+
+_SHAPE = ModelShape(context_length=256, embed_dim=256, num_layers=4, num_heads=4)  # model=mini
+
+
+def print_info() -> None:
+    """Versions, devices, threads, the attention backend of every scheme, and whether the data are what they were."""
+    for title, lines in (
+        ("versions", _versions()),
+        ("machine", _machine()),
+        ("attention backend that auto picks, without and with dropout", _backends()),
+        ("data", _data()),
+    ):
+        print(title)
+        width = max(len(name) for name in lines)
+        print("\n".join(f"  {name:<{width}}  {value}" for name, value in lines.items()), end="\n\n")
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in (*PACKAGES, "matplotlib", "scipy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found | {"git commit": git_commit() or "no git checkout"}
+
+
+def _machine() -> dict[str, str]:
+    capabilities = torch.cpu.get_capabilities()
+    bfloat16 = any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    devices += ["Apple GPU (mps)"] if torch.backends.mps.is_available() else []
+    return {
+        "system": platform.platform(),
+        "processors": f"{os.cpu_count()} ({platform.machine()})",
+        "threads": f"{torch.get_num_threads()}, of torch",
+        "bfloat16": "computed by the processor" if bfloat16 else "computed in software, slower than float32",
+        "gpus": ", ".join(devices) or "none that torch sees",
+    }
+
+
+def _backends() -> dict[str, str]:
+    """By scheme, at the length that model=mini trains on, on the first GPU or else the CPU."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    found = {}
+    for yaml in sorted(CONFIGS.glob("pos/*.yaml")):
+        scheme = parse_scheme(_settings(yaml.stem))
+        terms = scheme.relative(scheme.tables(_SHAPE), _SHAPE, 0, _SHAPE.distances)
+        picks = [choose_backend(terms, _SHAPE.context_length, dropout_p=p, device=device) for p in (0.0, 0.1)]
+        found[yaml.stem] = ", ".join(picks)
+    return found
+
+
+def _settings(option: str) -> object:
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_container(OmegaConf.load(CONFIGS / "pos" / f"{option}.yaml"))
+
+
+def _data() -> dict[str, str]:
+    """Each file that data/README.md lists, against the hash that stands there."""
+    try:
+        table = (BUNDLED_DATA / "README.md").read_text(encoding="utf-8")
+    except OSError as error:
+        return {str(BUNDLED_DATA): f"can't be read: {error.strerror}"}
+    listed = re.findall(r"^\| `([^`]+)` \|.*\| `([0-9a-f]{64})` \|$", table, flags=re.MULTILINE)
+    return {name: _check(name, sha256) for name, sha256 in listed} | {"tokens are kept in": str(default_cache_dir())}
+
+
+def _check(name: str, sha256: str) -> str:
+    try:
+        with (BUNDLED_DATA / name).open("rb") as opened:
+            same = hashlib.file_digest(opened, "sha256").hexdigest() == sha256
+    except OSError as error:
+        return f"can't be read: {error.strerror}"
+    return "as published" if same else "CHANGED: not the file that poslab came with"

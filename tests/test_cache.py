@@ -1,0 +1,240 @@
+"""Reading with a cache is reading: for every scheme, the logits are those of the full pass, however the text comes."""
+
+from __future__ import annotations
+
+import sys
+import types
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from conftest import SCHEMES, make_scheme
+from oracles import attention_by_loops
+from poslab import GPT
+from poslab.attention import attend
+from poslab.cache import KeyValueCache
+from poslab.errors import SettingError
+from poslab.positions import PositionScheme, RelativeTerms
+from test_readme import ALIBI
+
+VOCAB, CONTEXT = 61, 40
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "context_length": CONTEXT,
+    "embed_dim": 24,
+    "num_layers": 3,
+    "num_heads": 2,
+}
+CHUNKS = ([1] * 40, [3, 1, 20, 1, 15], [39, 1], [40])
+
+
+@dataclass(frozen=True)
+class Rotary(PositionScheme):
+    """A scheme as somebody else may write it: RoPE (Su et al. 2021), queries and keys turned by their position."""
+
+    base: float = 100.0
+
+    def rotate(self, tables: Any, x: Tensor, positions: Tensor) -> Tensor:
+        frequency = self.base ** -torch.linspace(0, 1, x.shape[-1] // 2, dtype=x.dtype)
+        angle = positions[:, None] * frequency  # (T, Dh / 2)
+        a, b = x.chunk(2, dim=-1)  # each (B, H, T, Dh / 2)
+        return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], dim=-1)
+
+
+@dataclass(frozen=True)
+class Sinusoid(PositionScheme):
+    """Another: sines added to the embeddings (Vaswani et al. 2017), known at any position."""
+
+    shift_invariant = False
+
+    def embed(self, tables: Any, x: Tensor, positions: Tensor) -> Tensor:
+        angle = positions[:, None] * 50.0 ** -torch.linspace(0, 1, x.shape[-1] // 2, dtype=x.dtype)
+        return x + torch.cat([angle.sin(), angle.cos()], dim=-1)
+
+
+@dataclass(frozen=True)
+class Mixed(PositionScheme):
+    """And one that uses whatever terms can do: tables per head, distances that begin above 0."""
+
+    def tables(self, shape: Any) -> dict[str, Tensor]:
+        names = ("keys", "values")
+        return {"bias": torch.randn(shape.num_heads, 8)} | {
+            name: torch.randn(shape.num_heads, 8, shape.head_dim) for name in names
+        }
+
+    def relative(self, tables: Any, shape: Any, layer: int, distances: range) -> RelativeTerms:
+        return RelativeTerms(2, 9, **tables)
+
+
+def alibi() -> PositionScheme:
+    module = sys.modules.setdefault("alibi_for_the_cache", types.ModuleType("alibi_for_the_cache"))
+    exec(ALIBI, vars(module))
+    return module.ALiBi()
+
+
+OTHERS = {"alibi of the README": alibi, "rotary": Rotary, "sinusoid": Sinusoid, "mixed": Mixed, "none": PositionScheme}
+
+
+def strong_model(name: str, **sizes: Any) -> GPT:
+    """Weights large enough for position to matter."""
+    torch.manual_seed(0)
+    scheme = OTHERS[name]() if name in OTHERS else make_scheme(name)
+    model = GPT(scheme, dropout=0.0, **(SIZES | sizes))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model.eval()
+
+
+def some_tokens(*shape: int) -> Tensor:
+    return torch.randint(VOCAB, shape)
+
+
+def in_chunks(model: GPT, tokens: Tensor, sizes: list[int], cache: KeyValueCache) -> Tensor:
+    """(B, T) -> (B, T, V), read in chunks of these sizes."""
+    return torch.cat([model(chunk, cache) for chunk in tokens.split(sizes, dim=1)], dim=1)
+
+
+@torch.no_grad()
+def with_window(model: GPT, tokens: Tensor, window: int) -> Tensor:
+    """The full pass in which a query sees the last `window` keys, by the definition, layer by layer."""
+    tables, positions = model._tables(), torch.arange(tokens.shape[1])
+    x = model.pos.embed(tables, model.token_embedding(tokens), positions)
+    for block, terms in zip(model.blocks, model.relative_terms(tokens.shape[1]), strict=True):
+        rotate = lambda y: model.pos.rotate(tables, y, positions)  # noqa: E731
+        q, k, v = block.attention.queries_keys_values(block.attention_norm(x), rotate)
+        rows = [
+            attend(q[:, :, i : i + 1], k[:, :, first : i + 1], v[:, :, first : i + 1], terms, offset=i - first)
+            for i in range(tokens.shape[1])
+            for first in [max(0, i + 1 - window)]
+        ]
+        x = x + block.attention.project(torch.cat(rows, dim=2).transpose(1, 2).flatten(-2))
+        x = x + block.mlp(block.mlp_norm(x))
+    return model.final_norm(x) @ model.token_embedding.weight.T
+
+
+def close(found: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(found, expected, atol=1e-5, rtol=1e-5)
+
+
+every_scheme = pytest.mark.parametrize("name", [*SCHEMES, *OTHERS])
+
+
+@every_scheme
+@pytest.mark.parametrize("sizes", CHUNKS, ids=["one by one", "uneven", "prompt and one", "at once"])
+def test_cached_logits_are_those_of_the_full_pass(name: str, sizes: list[int]) -> None:
+    model = strong_model(name)
+    tokens = some_tokens(2, CONTEXT)
+    cache = KeyValueCache()
+    assert close(in_chunks(model, tokens, sizes, cache), model(tokens))
+    assert cache.length == CONTEXT
+
+
+@every_scheme
+@pytest.mark.parametrize("sizes", CHUNKS[:3], ids=["one by one", "uneven", "prompt and one"])
+@pytest.mark.parametrize("window", [None, 7])
+def test_rows_of_unequal_length_are_each_their_own_text(name: str, sizes: list[int], window: int | None) -> None:
+    model = strong_model(name)
+    padding = torch.tensor([0, 11, 38])
+    tokens = some_tokens(3, CONTEXT)
+    found = in_chunks(model, tokens, sizes, KeyValueCache(window, padding))
+    assert found.isfinite().all()
+    for row, own, skipped in zip(tokens, found, padding.tolist(), strict=True):
+        text = row[None, skipped:]
+        expected = model(text) if window is None else with_window(model, text, window)
+        assert close(own[None, skipped:], expected)
+
+
+@every_scheme
+@pytest.mark.parametrize("window", [1, 2, 13, 40])
+@pytest.mark.parametrize("sizes", CHUNKS, ids=["one by one", "uneven", "prompt and one", "at once"])
+def test_a_window_hides_what_is_older(name: str, window: int, sizes: list[int]) -> None:
+    model = strong_model(name)
+    tokens = some_tokens(2, CONTEXT)
+    found = in_chunks(model, tokens, sizes, KeyValueCache(window))
+    assert close(found, with_window(model, tokens, window))
+    if window < CONTEXT:
+        assert not close(found, model(tokens))
+
+
+@every_scheme
+def test_past_the_context(name: str) -> None:
+    """Any number of tokens, in a window of the context; or an error that says where the scheme ends."""
+    model, length = strong_model(name), 3 * CONTEXT + 5
+    tokens = some_tokens(1, length)
+    cache = KeyValueCache(CONTEXT)
+    if model.pos.max_positions(model.shape) is None:
+        found = in_chunks(model, tokens, [CONTEXT, *[1] * (length - CONTEXT)], cache)
+        assert close(found, with_window(model, tokens, CONTEXT))
+        assert max(layer._buffer.shape[-2] for layer in cache._layers) <= 4 * CONTEXT  # old keys are dropped
+    else:
+        in_chunks(model, tokens[:, :CONTEXT], [30, 10], cache)
+        with pytest.raises(SettingError, match=f"{CONTEXT + 1} long: .* knows {CONTEXT} positions"):
+            model(tokens[:, :1], cache)
+
+
+@every_scheme
+def test_a_cache_keeps_no_gradients_and_no_state_in_the_model(name: str) -> None:
+    model = strong_model(name)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    assert not model.hidden(some_tokens(1, 5), KeyValueCache()).requires_grad
+    assert model.state_dict().keys() == before.keys()
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_positions_count_from_the_first_real_token() -> None:
+    cache = KeyValueCache(padding=torch.tensor([0, 2]))
+    cpu = torch.device("cpu")
+    assert cache.positions(4, cpu).tolist() == [[0, 1, 2, 3], [0, 0, 0, 1]]
+    assert cache.positions_after(4) == 4
+    cache.advance(4)
+    assert cache.positions(2, cpu).tolist() == [[4, 5], [2, 3]]
+    assert KeyValueCache(padding=torch.tensor([3, 1])).positions_after(4) == 3
+    assert KeyValueCache(padding=torch.tensor([0, 0])).positions(2, cpu).tolist() == [0, 1]
+
+
+def test_a_model_that_sees_the_future_has_no_cache() -> None:
+    model = GPT(make_scheme(SCHEMES[0]), causal=False, **SIZES)
+    with pytest.raises(SettingError, match=r"^cache=given: this model isn't causal"):
+        model(some_tokens(1, 3), KeyValueCache())
+
+
+def test_terms_are_made_a_few_times_and_not_for_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = strong_model("mixed")
+    asked: list[int] = []
+    make = model.relative_terms
+    monkeypatch.setattr(model, "relative_terms", lambda count: (asked.append(count), make(count))[1])
+    in_chunks(model, some_tokens(1, 100), [10, *[1] * 90], KeyValueCache(64))
+    assert asked == [20, 42, 64]
+
+
+@pytest.mark.parametrize("window", [None, 1, 4])
+@pytest.mark.parametrize("offset", [0, 3])
+def test_attend_hides_by_window_and_first_key(window: int | None, offset: int) -> None:
+    q = torch.randn(2, 2, 5, 8, dtype=torch.float64)
+    k, v = torch.randn(2, 2, 2, 5 + offset, 8, dtype=torch.float64)
+    terms = RelativeTerms(0, 2, bias=torch.randn(2, 3).double(), keys=torch.randn(3, 8).double())
+    first_key = torch.tensor([0, 4])
+    found = attend(q, k, v, terms, offset=offset, window=window, first_key=first_key)
+    for row, first in enumerate(first_key.tolist()):
+        for i in range(5):
+            at = offset + i
+            begin = first if window is None else max(first, at + 1 - window)
+            if begin > at:
+                assert torch.equal(found[row, :, i], torch.zeros(2, 8, dtype=torch.float64))
+                continue
+            one = (x[row : row + 1, :, begin : at + 1] for x in (k, v))
+            expected = attention_by_loops(
+                q[row : row + 1, :, i : i + 1], *one, terms, causal=True, offset=at - begin, scale=8**-0.5
+            )
+            assert torch.allclose(found[row : row + 1, :, i : i + 1], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("settings", [{"backend": "blockwise"}, {"causal": False}])
+def test_only_the_reference_hides(settings: dict[str, Any]) -> None:
+    q = torch.randn(1, 2, 5, 8)
+    with pytest.raises(SettingError, match=r"^backend="):
+        attend(q, q, q, window=3, **settings)

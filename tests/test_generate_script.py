@@ -1,0 +1,341 @@
+"""scripts/generate.py: its output and what it refuses; options whose value is plain text; poslab.load."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import poslab
+from conftest import REPOSITORY, SCHEMES
+from poslab.arguments import as_typed, quoted
+from poslab.checkpoint import load_checkpoint
+from poslab.config import CONFIGS
+from poslab.data.tokenizer import load_tokenizer
+from poslab.data.vocabulary import Vocabulary
+from poslab.errors import SettingError
+from poslab.generate import Sampling
+from poslab.generate_script import _Page
+from poslab.script_config import CompareConfig, GenerateConfig, parse_script
+from test_evaluation import make_run
+
+SCRIPT = REPOSITORY / "scripts" / "generate.py"
+ODD = 'Hello, "world"! (it\'s ${odd}) [x] a=b {c: d} \\ $HOME #1 ~ é 漢字 😀 <|endoftext|>'
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("runs")
+    return {name: make_run(root / name, f"pos={name}", "data.vocabulary=full") for name in SCHEMES}
+
+
+Script = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Script:
+    """Runs the script in this process: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            runpy.run_path(str(SCRIPT), run_name="__main__")
+        except SystemExit as end:
+            code = end.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_the_text_alone_stands_on_stdout(name: str, script: Script, runs: dict[str, Path]) -> None:
+    code, text, said = script(f"ckpt={runs[name]}", f"prompt={ODD}", "max_new_tokens=20", "seed=3", "device=cpu")
+    assert code == 0
+    model = poslab.load(runs[name])
+    (expected,) = model.generate([model.tokenizer.encode(ODD)], 20, temperature=0.8, top_k=40, seed=3)
+    assert text == model.tokenizer.decode(expected) + "\n"
+    assert text.startswith(ODD)
+    assert said.splitlines()[-1].startswith("20 tokens in ")
+    assert said.splitlines()[-1].endswith(" tokens/s")
+
+
+def test_several_prompts_and_samples(script: Script, runs: dict[str, Path]) -> None:
+    arguments = ("prompt=He said, yes", "prompt=No", "samples=2", "max_new_tokens=7", "temperature=1.0", "top_k=null")
+    code, text, said = script(f"ckpt={runs['t5']}", *arguments)
+    assert code == 0
+    pages = {}
+    for page in text.removeprefix("== ").split("\n== "):
+        heading, _, content = page.partition("\n")
+        pages[heading] = content
+    assert list(pages) == [f"prompt {p}, sample {s}" for p in (1, 2) for s in (1, 2)]
+    model = poslab.load(runs["t5"])
+    prompts = [model.tokenizer.encode(prompt) for prompt in ("He said, yes", "No") for _ in range(2)]
+    expected = [model.tokenizer.decode(ids) for ids in model.generate(prompts, 7, seed=1)]
+    assert [content.rstrip("\n") for content in pages.values()] == [content.rstrip("\n") for content in expected]
+    assert "28 tokens in " in said
+
+
+def test_notes_about_what_the_model_can_not_see(script: Script, runs: dict[str, Path]) -> None:
+    """The context is 32 tokens; a note goes to stderr, a line each, and names no scheme."""
+    for name, run in runs.items():
+        model = poslab.load(run)
+        ends = model.pos.max_positions(model.shape) is not None
+        _, _, said = script(f"ckpt={run}", "prompt=" + "a b " * 30, "max_new_tokens=3")
+        *notes, _ = said.splitlines()
+        assert notes[0] == "note: of the prompt's 61 tokens the model reads the last 32"
+        assert [note[:65] for note in notes[1:]] == [
+            "note: this model knows 32 positions; beyond them each token is co"
+        ] * ends
+        assert name not in said.replace("note", "")
+        _, _, said = script(f"ckpt={run}", "prompt=short", "max_new_tokens=30")
+        assert len(said.splitlines()) == 1
+        code, text, said = script(f"ckpt={run}", "prompt=short", "max_new_tokens=40", "strict=true")
+        assert (code, bool(text)) == ((2, False) if ends else (0, True))
+        if ends:
+            assert said.startswith(
+                "error: max_new_tokens=40: this position scheme knows 32 positions, and the prompt has"
+            )
+
+
+BAD = [
+    (("prompt=",), "prompt=: must be given"),
+    ((), "prompt=: must be given"),
+    (("prompt=a", "prompt="), "prompt=: must be given"),
+    (("prompt=x", "top_p=0"), "top_p=0.0: must be above 0 and at most 1"),
+    (("prompt=x", "top_p=1.5"), "top_p=1.5: must be above 0 and at most 1"),
+    (("prompt=x", "top_k=0"), "top_k=0: must be at least 1"),
+    (("prompt=x", "temperature=-1"), "temperature=-1.0: must be at least 0"),
+    (("prompt=x", "temperature=hot"), "temperature=hot: must be a number"),
+    (("prompt=x", "samples=0"), "samples=0: must be at least 1"),
+    (("prompt=x", "max_new_tokens=-1"), "max_new_tokens=-1: must be at least 0"),
+    (("prompt=x", "window=0"), "window=0: must be at least 1"),
+    (("prompt=x", "seed=-1"), "seed=-1: must be at least 0"),
+    (("prompt=x", "seed=4294967296"), "seed=4294967296: must be below 2**32"),
+    (("prompt=x", "device=tpu"), "device=tpu: unknown"),
+    (("prompt=x", "promt=y"), "promt=y: unknown setting; did you mean prompt?"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error"), BAD)
+def test_refusals_in_one_line(arguments: tuple[str, ...], error: str, script: Script, runs: dict[str, Path]) -> None:
+    code, text, said = script(f"ckpt={runs['shaw']}", *arguments)
+    assert (code, text) == (2, "")
+    assert said.startswith(f"error: {error}")
+    assert len(said.splitlines()) == 1
+
+
+def test_words_that_the_model_does_not_know(script: Script, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "pos=t5")  # with the text's own vocabulary
+    code, text, said = script(f"ckpt={run}", "prompt=I had", "prompt=Some zebras")
+    assert (code, text) == (2, "")
+    assert said.startswith("error: prompt=Some zebras: the model knows only the 1,417 tokens of the text")
+    assert load_checkpoint(run / "checkpoints" / "best.ckpt").vocabulary.end_of_text is None
+
+
+def test_a_diverged_model_is_named(script: Script, runs: dict[str, Path], tmp_path: Path) -> None:
+    content = torch.load(runs["t5"] / "checkpoints" / "best.ckpt", weights_only=True)
+    content["state_dict"]["model.final_norm.bias"].fill_(float("nan"))
+    torch.save(content, tmp_path / "nan.ckpt")
+    code, _, said = script("ckpt=nan.ckpt", "prompt=x")
+    assert code == 2
+    assert said.splitlines()[-1] == "error: ckpt=nan.ckpt: the model's logits are not finite: its training diverged"
+
+
+def run_script(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, check=False, **settings)
+
+
+def test_bad_settings_load_no_torch() -> None:
+    check = "import runpy, sys\ntry:\n runpy.run_path(sys.argv[0], run_name='__main__')\nexcept SystemExit: pass\n"
+    check += "assert 'torch' not in sys.modules"
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.argv = {[str(SCRIPT), 'ckpt=x', 'prompt=x', 'top_k=0']!r}\n{check}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.startswith("error: top_k=0: must be at least 1")
+
+
+def test_a_reader_that_has_seen_enough(runs: dict[str, Path]) -> None:
+    reading, writing = os.pipe()
+    command = [sys.executable, str(SCRIPT), f"ckpt={runs['t5']}", "prompt=Yes", "max_new_tokens=3000"]
+    with subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE) as process:
+        os.close(writing)
+        assert os.read(reading, 3) == b"Yes"
+        os.close(reading)
+        _, said = process.communicate(timeout=120)
+    assert (process.returncode, said) == (141, b"")
+
+
+# Characters
+
+
+def shown(capsys: pytest.CaptureFixture[str], text: str, stop_token: int | None = None) -> list[str]:
+    """What a page prints after each token of the text, and at its end."""
+    vocabulary = Vocabulary(load_tokenizer("gpt2"))
+    page, seen = _Page(vocabulary, stop_token), []
+    page.show(None)
+    for token in vocabulary.encode(text):
+        page.add(token)
+        seen.append(capsys.readouterr().out)
+    page.end()
+    return [*seen, capsys.readouterr().out]
+
+
+def test_a_character_is_printed_when_it_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "a 😀漢é b"
+    seen = shown(capsys, text)
+    assert "".join(seen) == text + "\n"
+    assert "\ufffd" not in "".join(seen)
+    assert "" in seen  # of the first part of a character, nothing
+
+
+def test_a_part_of_a_character_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    vocabulary = Vocabulary(load_tokenizer("gpt2"))
+    page = _Page(vocabulary, None)
+    page.add(*vocabulary.encode("a😀")[:-1])
+    page.show(None)
+    page.end()
+    assert capsys.readouterr().out == "a\ufffd\n"
+
+
+def test_end_of_text_ends_a_page_and_is_plain_text_in_a_prompt(capsys: pytest.CaptureFixture[str]) -> None:
+    vocabulary = Vocabulary(load_tokenizer("gpt2"))
+    assert vocabulary.end_of_text == 50256
+    prompt = vocabulary.encode("<|endoftext|>")
+    assert 50256 not in prompt
+    page = _Page(vocabulary, 50256)
+    page.show(None)
+    page.add(*prompt, read=True)
+    page.add(*vocabulary.encode(" one"))
+    page.add(50256)
+    page.add(*vocabulary.encode(" two"))
+    page.end()
+    assert capsys.readouterr().out == "<|endoftext|> one\n"
+    assert page.written == 2  # the end counts
+
+
+# Options whose value is plain text
+
+# What a command line can hold: no NUL. ??? alone is Hydra's word for "none".
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
+pieces = st.lists(
+    st.sampled_from(["\\", "'", '"', "${", "$", "}", "{", "a", " ", "\n", ",", "=", "[", "]", "😀"]), max_size=8
+)
+
+
+@given(text=texts | pieces.map("".join))
+@example(text=ODD)
+@example(text="'in quotes'")
+@example(text="null")
+@example(text="\\${a}")
+@example(text="1e3")
+@example(text=" padded\n")
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_any_text_arrives_as_it_was_typed(text: str) -> None:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        if text:
+            arguments = quoted(["ckpt=x", f"prompt={text}", "seed=2", "prompt=and"], "prompt", many=True)
+            config = parse_script(GenerateConfig, compose("generate", arguments))
+            assert (config.prompt, config.seed) == ([text, "and"], 2)
+        if text != "???":
+            (argument,) = quoted([f"sentence={text}"], "sentence")
+            assert parse_script(CompareConfig, compose("compare", [argument])).sentence == text
+            assert as_typed(argument, "sentence") == f"sentence={text}"
+
+
+def test_only_the_named_option_is_plain_text() -> None:
+    arguments = ["a=b,c", "prompts=b,c", "+prompt=b,c", "--cfg", "x.prompt=b,c", "~prompt"]
+    assert quoted(arguments, "prompt") == [
+        "a=b,c",
+        "prompts=b,c",
+        "+prompt='b,c'",
+        "--cfg",
+        "x.prompt=b,c",
+        "~prompt",
+    ]
+    assert quoted(arguments, None) == arguments
+    assert quoted(["seed=1"], "prompt", many=True) == ["seed=1"]
+
+
+# poslab.load
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_load(name: str, runs: dict[str, Path], tmp_path: Path) -> None:
+    """A copied file alone is enough; the model writes what the one that was saved would."""
+    (tmp_path / "alone.ckpt").write_bytes((runs[name] / "checkpoints" / "best.ckpt").read_bytes())
+    model = poslab.load(tmp_path / "alone.ckpt")
+    assert isinstance(model, poslab.GPT)
+    assert not model.training
+    assert model.tokenizer is not None
+    ids = model.tokenizer.encode("Hello")
+    assert model.generate([ids], 5, temperature=0) == poslab.load(str(runs[name])).generate([ids], 5, temperature=0)
+    with pytest.raises(SettingError, match=r"^ckpt=.*nothing: no such file"):
+        poslab.load(tmp_path / "nothing")
+
+
+HOSTILE = {
+    "a long context": ("model", "context_length", 10**12),
+    "a wide model": ("model", "embed_dim", 2**40),
+    "a deep model": ("model", "num_layers", 10**9),
+    "sizes beyond all numbers": ("model", "embed_dim", 2**62),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_size_that_the_weights_do_not_have_takes_no_memory(
+    case: str, runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, key, value = HOSTILE[case]
+    name = next(n for n in SCHEMES if poslab.load(runs[n]).pos.max_positions(poslab.load(runs[n]).shape) is not None)
+    content = torch.load(runs[name] / "checkpoints" / "best.ckpt", weights_only=True)
+    content["poslab"]["config"][group][key] = value
+    torch.save(content, tmp_path / "big.ckpt")
+    with pytest.raises(SettingError, match="its weights don't fit the model that it describes"):
+        poslab.load(tmp_path / "big.ckpt")
+
+
+def test_a_weight_that_only_claims_its_size(runs: dict[str, Path], tmp_path: Path) -> None:
+    content = torch.load(runs["t5"] / "checkpoints" / "best.ckpt", weights_only=True)
+    weight = content["state_dict"]["model.token_embedding.weight"]
+    content["state_dict"]["model.token_embedding.weight"] = torch.zeros(1, 1).expand(weight.shape)
+    torch.save(content, tmp_path / "claims.ckpt")
+    with pytest.raises(SettingError, match="its weights don't fit the model that it describes"):
+        poslab.load(tmp_path / "claims.ckpt")
+
+
+def test_no_memory_is_said(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: poslab.GPT, device: str) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(poslab.GPT, "to", refuse)
+    with pytest.raises(SettingError, match="there is not enough memory for it"):
+        poslab.load(runs["t5"])
+
+
+def test_sampling_settings_are_the_script_s() -> None:
+    """Both check the same limits."""
+    for bad in ({"top_p": 0.0}, {"top_k": 0}, {"temperature": -1.0}):
+        said = []
+        for make in (lambda bad=bad: Sampling(**bad), lambda bad=bad: GenerateConfig("x", ["x"], **bad)):
+            with pytest.raises(SettingError) as refusal:
+                make()
+            said.append(str(refusal.value))
+        assert said[0] == said[1]
