@@ -4,7 +4,8 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from string import Template
@@ -43,36 +44,39 @@ def run_script(
     raise_on_signals()
     typed, debug = without_debug(sys.argv[1:])
     sys.argv[1:] = quoted(each_job_its_own(typed), text, many_texts)
-    composed = False
 
     @wraps(task)
     def job(config: DictConfig) -> None:
-        nonlocal composed
-        composed = True
         sys.argv[1:] = typed  # Lightning starts the script again with these, for every further device
-        try:
+        with _told_in_one_line(config_name, typed, debug):  # here, too: Hydra would add lines of its own
             task(config)
-        except OmegaConfBaseException as error:
-            _stop(explain(error, typed, config_name))
 
-    try:
+    with _told_in_one_line(config_name, typed, debug, composing=True):
         if {"-h", "--help"} & set(sys.argv[1:]):
             _print_help(config_name)
         else:
             hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=config_name)(job)()
+
+
+@contextmanager
+def _told_in_one_line(config_name: str, arguments: list[str], debug: bool, composing: bool = False) -> Iterator[None]:
+    """Ends the program with one line on stderr for whatever goes wrong. composing: a ValueError is Hydra's, of the
+    command line."""
+    try:
+        yield
     except UserError as error:
         _stop(str(error), error.exit_code)
     except (HydraException, OmegaConfBaseException) as error:
-        _stop(explain(error, typed, config_name))
+        _stop(explain(error, arguments, config_name))
     except (Interrupted, KeyboardInterrupt) as interrupted:
-        print(f"\n{interrupted or 'interrupted'}", file=sys.stderr)
+        print(f"\n{str(interrupted) or 'interrupted'}", file=sys.stderr)
         sys.exit(getattr(interrupted, "exit_code", 130))
     except BrokenPipeError:  # whoever read the output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's last flush would complain
         sys.exit(141)  # as a shell counts SIGPIPE
     except Exception as error:
-        if isinstance(error, ValueError) and not composed:  # Hydra's, of the command line
-            _stop(explain(error, typed, config_name))
+        if composing and isinstance(error, ValueError):
+            _stop(explain(error, arguments, config_name))
         _stop(report(error, config_name, debug), exit_code=1)
 
 

@@ -1,4 +1,4 @@
-"""Where scripts compute."""
+"""Where to compute, and in what."""
 
 import torch
 
@@ -10,3 +10,9 @@ def choose_device(name: str) -> str:
     if name == "cuda" and not torch.cuda.is_available():
         raise SettingError("device", name, "torch sees no GPU; valid here: auto, cpu")
     return "cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu")
+
+
+def computes_bfloat16() -> bool:
+    """Whether this processor has instructions for it; in software it is slower than float32."""
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))

@@ -11,6 +11,7 @@ import torch
 from poslab.attention.dispatch import choose_backend
 from poslab.config import CONFIGS, parse_scheme
 from poslab.data.files import BUNDLED_DATA, default_cache_dir
+from poslab.device import computes_bfloat16
 from poslab.positions import ModelShape
 from poslab.training.summary import PACKAGES, git_commit
 
@@ -41,15 +42,13 @@ def _versions() -> dict[str, str]:
 
 
 def _machine() -> dict[str, str]:
-    capabilities = torch.cpu.get_capabilities()
-    bfloat16 = any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
     devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     devices += ["Apple GPU (mps)"] if torch.backends.mps.is_available() else []
     return {
         "system": platform.platform(),
         "processors": f"{os.cpu_count()} ({platform.machine()})",
         "threads": f"{torch.get_num_threads()}, of torch",
-        "bfloat16": "computed by the processor" if bfloat16 else "computed in software, slower than float32",
+        "bfloat16": "computed by the processor" if computes_bfloat16() else "computed in software, slower than float32",
         "gpus": ", ".join(devices) or "none that torch sees",
     }
 

@@ -4,7 +4,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -31,16 +31,16 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Pa
     if os.environ.get("LOCAL_RANK", "0") != "0" and _HANDED_DOWN in os.environ:
         yield Path(os.environ[_HANDED_DOWN])
         return
-    try:
-        folder = Path(run_dir).expanduser() if run_dir else _new_name(pos_name, seed)
-        folder.mkdir(parents=True, exist_ok=True)
-        _check_empty(folder)  # before anything is put there
-        held = _hold(folder, "run_dir")
-    except OSError as error:
-        raise SettingError("run_dir", run_dir or str(RUNS), f"can't be written: {error.strerror}") from error
-    with held:
-        _check_empty(folder)
-        (folder / CHECKPOINTS).mkdir(exist_ok=True)
+    with ExitStack() as held:
+        try:
+            folder = Path(run_dir).expanduser() if run_dir else _new_name(pos_name, seed)
+            folder.mkdir(parents=True, exist_ok=True)
+            _check_empty(folder)  # before anything is put there
+            held.enter_context(_holding(folder, "run_dir"))
+            _check_empty(folder)
+            (folder / CHECKPOINTS).mkdir(exist_ok=True)
+        except OSError as error:
+            raise SettingError("run_dir", run_dir or str(RUNS), f"can't be written: {error.strerror}") from error
         os.environ[_HANDED_DOWN] = str(folder)
         yield folder
 
@@ -51,12 +51,12 @@ def old_run_folder(folder: Path) -> Iterator[Path]:
     if os.environ.get("LOCAL_RANK", "0") != "0" and _HANDED_DOWN in os.environ:
         yield folder
         return
-    try:
-        held = _hold(folder, "resume")
-        (folder / CHECKPOINTS).mkdir(exist_ok=True)
-    except OSError as error:
-        raise SettingError("resume", str(folder), f"can't be written: {error.strerror}") from error
-    with held:
+    with ExitStack() as held:
+        try:
+            held.enter_context(_holding(folder, "resume"))
+            (folder / CHECKPOINTS).mkdir(exist_ok=True)
+        except OSError as error:
+            raise SettingError("resume", str(folder), f"can't be written: {error.strerror}") from error
         os.environ[_HANDED_DOWN] = str(folder)
         yield folder
 
@@ -69,12 +69,20 @@ def _check_empty(folder: Path) -> None:
         raise SettingError("run_dir", str(folder), "is not empty; name a new folder, or an empty one")
 
 
-def _hold(folder: Path, option: str) -> AbstractContextManager[object]:
-    """The lock, taken until the context ends; or the process, however that is."""
+@contextmanager
+def _holding(folder: Path, option: str) -> Iterator[None]:
+    """Keeps the folder's lock; the system gives it back, too, when the process is killed. SettingError if it is taken."""
+    lock = FileLock(folder / _LOCK, timeout=0)
     try:
-        return FileLock(folder / _LOCK, timeout=0).acquire()
+        lock.acquire()
     except Timeout:
         raise SettingError(option, str(folder), "another process is running it") from None
+    try:
+        yield
+    finally:
+        if (folder / SUMMARY).exists():  # nobody will want it any more
+            (folder / _LOCK).unlink(missing_ok=True)
+        lock.release()
 
 
 def _new_name(pos_name: str, seed: int) -> Path:

@@ -11,6 +11,7 @@ from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping
 
 from poslab.config import TrainConfig, TrainerConfig
+from poslab.device import computes_bfloat16
 from poslab.errors import SettingError, UserError
 from poslab.interruption import StopRequest
 from poslab.training.checkpoint_files import CheckpointFiles
@@ -72,10 +73,8 @@ def check_trainer(settings: TrainerConfig) -> None:
 
 def slow_precision(settings: TrainerConfig, device: torch.device) -> list[str]:
     """A warning, or none: where bfloat16 works, but only in software."""
-    if device.type == "cpu" and settings.precision in ("bf16-mixed", "bf16-true"):
-        capabilities = torch.cpu.get_capabilities()
-        if not any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16")):
-            return [f"trainer.precision={settings.precision}: this CPU has no bfloat16 arithmetic; 32-true is faster"]
+    if device.type == "cpu" and settings.precision in ("bf16-mixed", "bf16-true") and not computes_bfloat16():
+        return [f"trainer.precision={settings.precision}: this CPU has no bfloat16 arithmetic; 32-true is faster"]
     return []
 
 
