@@ -51,6 +51,7 @@ def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
+        monkeypatch.setattr("poslab.cli.raise_on_signals", lambda: None)  # pytest's own way stays
         capsys.readouterr()
         code: Any = 0
         try:

@@ -71,7 +71,7 @@ def _check_empty(folder: Path) -> None:
 
 @contextmanager
 def _holding(folder: Path, option: str) -> Iterator[None]:
-    """Keeps the folder's lock; the system gives it back, too, when the process is killed. SettingError if it is taken."""
+    """Keeps the lock; the system gives it back, too, when the process is killed. SettingError where it is taken."""
     lock = FileLock(folder / _LOCK, timeout=0)
     try:
         lock.acquire()
