@@ -16,7 +16,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from conftest import REPOSITORY, SCHEMES, compose_config, make_scheme
+from conftest import ALIBI, REPOSITORY, SCHEMES, compose_config, make_scheme
 from poslab import GPT
 from poslab.errors import SettingError, UserError
 from poslab.training import train
@@ -347,7 +347,6 @@ def test_too_long_a_context_says_what_would_fit(tmp_path: Path) -> None:
 
 
 # What the README shows as a complete scheme.
-ALIBI = (REPOSITORY / "README.md").read_text().split("```python\n")[1].split("```")[0]
 
 
 def run_script(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
