@@ -1,6 +1,7 @@
 """What several test files share."""
 
 import json
+import re
 import socket
 import warnings
 from pathlib import Path
@@ -13,6 +14,10 @@ from poslab.config import CONFIGS, TrainConfig, parse, parse_scheme
 from poslab.positions import PositionScheme
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+# The README's Python, in its order.
+GENERATION, ALIBI, EXAMPLES = re.findall(
+    r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), flags=re.DOTALL
+)
 SCHEMES = sorted(path.stem for path in CONFIGS.glob("pos/*.yaml"))
 
 

@@ -11,14 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import SCHEMES, make_scheme
+from conftest import ALIBI, SCHEMES, make_scheme
 from oracles import attention_by_loops
 from poslab import GPT
 from poslab.attention import attend
 from poslab.cache import KeyValueCache
 from poslab.errors import SettingError
 from poslab.positions import PositionScheme, RelativeTerms
-from test_readme import ALIBI
 
 VOCAB, CONTEXT = 61, 40
 SIZES: dict[str, Any] = {

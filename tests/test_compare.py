@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 from torch.utils.tensorboard import SummaryWriter
 
-from conftest import REPOSITORY, compose_config
+from conftest import ALIBI, REPOSITORY, compose_config
 from poslab import GPT
 from poslab.analysis import figures
 from poslab.analysis.compare_script import run_comparison
@@ -997,7 +997,7 @@ def test_command_for_a_bundled_text_names_no_folder(tmp_path: Path) -> None:
 
 
 def test_command_for_a_scheme_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = (REPOSITORY / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    source = ALIBI
     (tmp_path / "scheme_of_somebody.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("alibi", "t5"):  # also under a name that configs/pos knows

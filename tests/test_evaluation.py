@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from conftest import REPOSITORY, SCHEMES, compose_config, make_scheme
+from conftest import ALIBI, REPOSITORY, SCHEMES, compose_config, make_scheme
 from poslab import GPT
 from poslab.analysis import evaluation
 from poslab.analysis.attention_maps import attention_maps
@@ -768,9 +768,6 @@ def test_all_of_the_text_trained_on(script: Script, run: Path) -> None:
     code, output, errors = script(f"ckpt={run}", f"data_path={VERDICT}", "lengths=[32]", "stride=32")
     assert (code, errors) == (0, "")
     assert "at every length, all 5,145 tokens but the first count" in output
-
-
-ALIBI = (REPOSITORY / "README.md").read_text().split("```python\n")[1].split("```")[0]
 
 
 def test_schemes_from_outside_are_imported_only_if_allowed(

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from poslab import GPT
 from poslab.errors import SettingError
-from poslab.generate import Sampling, generate, stream
-from test_cache import CONTEXT, OTHERS, SCHEMES, VOCAB, some_tokens, strong_model, with_window
+from poslab.generate import Sampling, _head, generate, stream
+from test_cache import CONTEXT, OTHERS, SCHEMES, VOCAB, close, some_tokens, strong_model, with_window
 
 every_scheme = pytest.mark.parametrize("name", [*SCHEMES, *OTHERS])
 ENDLESS = [n for n in [*SCHEMES, *OTHERS] if strong_model(n).pos.max_positions(strong_model(n).shape) is None]
@@ -241,11 +241,14 @@ def test_tokens_come_one_by_one() -> None:
     assert torch.tensor(first).T.tolist() == [text[-7:] for text in generate(model, [[1, 2], [3]], 7, temperature=0)]
 
 
-def test_the_head_in_blocks_is_the_head() -> None:
-    """Vocabularies below, at and above the number of blocks."""
-    from poslab.generate import _logits
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_head_is_the_same_in_every_form(rows: int) -> None:
+    model = strong_model("none")
+    hidden = torch.randn(rows, 24)
+    for tokens in (1, 1000):
+        assert close(_head(model, rows, tokens)(hidden), hidden @ model.token_embedding.weight.T)
 
-    for size in (1, 15, 16, 17, 100):
-        for batch in (1, 2, 5):
-            hidden, head = torch.randn(batch, 8).double(), torch.randn(size, 8).double()
-            assert torch.allclose(_logits(hidden, head), hidden @ head.T, atol=1e-12)
+
+def test_long_texts_begin_as_short_ones() -> None:
+    (long,) = generate(strong_model("none"), [[1, 2]], 100, temperature=0)
+    assert long[:32] == generate(strong_model("none"), [[1, 2]], 30, temperature=0)[0]

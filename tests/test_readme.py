@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import REPOSITORY
+from conftest import ALIBI, EXAMPLES, GENERATION, REPOSITORY
 from poslab.positions import ModelShape
 from test_evaluation import make_run
 
 README = (REPOSITORY / "README.md").read_text()
-GENERATION, ALIBI, EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
 def test_python_examples() -> None:

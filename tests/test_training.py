@@ -15,7 +15,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from conftest import REPOSITORY, SCHEMES, compose_config, make_scheme
+from conftest import ALIBI, REPOSITORY, SCHEMES, compose_config, make_scheme
 from poslab import GPT
 from poslab.errors import SettingError, UserError
 from poslab.training import train
@@ -337,11 +337,6 @@ def test_too_long_a_context_says_what_would_fit(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="up to 533 would fit"):
         run(tmp_path / "run", "model.context_length=600")
     assert not (tmp_path / "run").exists()
-
-
-# What the README shows as a complete scheme.
-BLOCKS = (REPOSITORY / "README.md").read_text().split("```python\n")[1:]
-(ALIBI,) = (block.split("```")[0] for block in BLOCKS if "class ALiBi" in block)
 
 
 def run_script(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from poslab.script_config import BenchmarkConfig
 GROUPS: dict[str, tuple[Callable[[int], tuple[dict[str, Any], list[Table]]], int]] = {
     "attention": (measure_attention, 9),
     "step": (measure_step, 9),
-    "generate": (measure_generation, 3),
+    "generate": (measure_generation, 2),
     "startup": (measure_startup, 5),
     "end-to-end": (measure_end_to_end, 2),
 }

@@ -1,5 +1,6 @@
 """Lightning's Trainer for a run: its settings checked, its callbacks chosen."""
 
+import os
 import sys
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -64,6 +65,9 @@ def check_trainer(settings: TrainerConfig) -> None:
     available = torch.cuda.is_available() or torch.backends.mps.is_available()
     if settings.accelerator in ("gpu", "cuda", "mps") and not available:
         raise SettingError("trainer", settings.accelerator, "torch sees no GPU; valid here: trainer=cpu, trainer=auto")
+    processes, processors = str(settings.devices), os.cpu_count() or 1
+    if not available and processes.isdigit() and int(processes) > processors:  # Lightning would start them all
+        raise SettingError("trainer.devices", processes, f"must be at most {processors}, the processors here")
     given = {f.name: getattr(settings, f.name) for f in fields(settings)}
     changed = {f.name: given[f.name] for f in fields(settings) if given[f.name] != f.default}
     for name, value in changed.items():
