@@ -45,7 +45,7 @@ TRAIN: dict[str, tuple[str, ...]] = {
     "optim.beta2": SHARE,
     "optim.warmup_share": SHARE,
     "optim.final_share": ("-0.1", "1.5", "nan", *NO_NUMBER),
-    "trainer.accelerator": ("abacus", "5", "gpu", "tpu"),
+    "trainer.accelerator": ("abacus", "5"),
     "trainer.devices": ("0", "-5", "many", "9999", "2.5"),
     "trainer.num_nodes": COUNT,
     "trainer.strategy": ("luck", "5"),
@@ -80,9 +80,9 @@ TRAIN: dict[str, tuple[str, ...]] = {
     "allow_code": NO_FLAG,
     "pos": ("t6", "5"),
     "model": ("huge", "5"),
-    "data": ("verdicts", "5", "text"),
+    "data": ("verdicts", "5"),
     "optim": ("sgd",),
-    "trainer": ("abacus",),
+    "trainer": ("abacus", *(() if torch.cuda.is_available() else ("gpu",))),
     "experiment": ("nothing",),
     "debug": ("everything",),
     "nothing": ("1",),
@@ -129,7 +129,7 @@ COMPARE = {
     "runs": ("nowhere", "a_file", "[]", "[nowhere,run]", "a_folder"),
     "baseline": ("t6",),
     "effect": ("0", *POSITIVE),
-    "sentence": ("漢字",),
+    "sentence": (),  # where a model can't read it, the report does without that picture, and says so
     "out": ("a_file", "/proc/report"),
     "allow_differences": NO_FLAG,
     "allow_code": NO_FLAG,
@@ -259,8 +259,8 @@ def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     return run
 
 
-def tree(folder: Path) -> dict[Path, int]:
-    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+def tree(folder: Path) -> dict[Path, int | None]:
+    return {path: path.stat().st_mtime_ns if path.is_file() else None for path in folder.rglob("*")}
 
 
 def assert_refused(result: tuple[Any, str, str], option: str, value: str | None, place: Path) -> None:
@@ -271,7 +271,7 @@ def assert_refused(result: tuple[Any, str, str], option: str, value: str | None,
     assert lines[0].startswith("error: ")
     assert f"{option}=" in lines[0]
     if value is not None:
-        assert value.strip("[]") in lines[0] or f"{float(value):g}" in lines[0]
+        assert value.strip("[]").split(",")[0] in lines[0] or f"{float(value):g}" in lines[0]
     assert "Traceback" not in said
     assert not (place / "trace").exists()
 

@@ -1,10 +1,29 @@
 """The command line before Hydra reads it, where its grammar would stand in the user's way."""
 
 import re
+from typing import NoReturn
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import OmegaConf
+
+from poslab.errors import UserError
+
+
+def flags_first(arguments: list[str]) -> list[str]:
+    """The same with all settings at the end: Hydra's parser takes them in one piece only. Raises UserError for a flag
+    that there isn't."""
+    settings = [argument for argument in arguments if "=" in argument and not argument.startswith("-")]
+    rest = [argument for argument in arguments if argument not in settings]
+    parser = get_args_parser()
+    parser.error = _refuse  # type: ignore[method-assign]
+    parser.parse_args([*rest, *settings])
+    return [*rest, *settings]
+
+
+def _refuse(message: str) -> NoReturn:
+    raise UserError(f"{message}; --help shows what there is")
 
 
 def without_debug(arguments: list[str]) -> tuple[list[str], bool]:

@@ -18,7 +18,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from poslab.arguments import as_typed, each_job_its_own, quoted, without_debug
+from poslab.arguments import as_typed, each_job_its_own, flags_first, quoted, without_debug
 from poslab.config import CONFIGS
 from poslab.errors import UserError, suggestion
 from poslab.faults import report
@@ -43,7 +43,6 @@ def run_script(
             stream.reconfigure(errors="replace")
     raise_on_signals()
     typed, debug = without_debug(sys.argv[1:])
-    sys.argv[1:] = quoted(each_job_its_own(typed), text, many_texts)
 
     @wraps(task)
     def job(config: DictConfig) -> None:
@@ -52,6 +51,7 @@ def run_script(
             task(config)
 
     with _told_in_one_line(config_name, typed, debug, composing=True):
+        sys.argv[1:] = quoted(each_job_its_own(flags_first(typed)), text, many_texts)
         if {"-h", "--help"} & set(sys.argv[1:]):
             _print_help(config_name)
         else:

@@ -28,6 +28,8 @@ def typed(schema: type[Schema], values: Any, group: str) -> Schema:
         if _is_text(value, hints[name]):
             texts[name], value = value, type(value)()  # kept from OmegaConf, which would look for ${name} in it
         try:
+            if hints[name] is bool and isinstance(value, int) and value not in (0, 1):
+                raise ValidationError  # OmegaConf takes every other number for true
             node[name] = value
         except (ValidationError, ConfigTypeError):
             raise SettingError(f"{prefix}{name}", value, f"must be {_in_words(hints[name])}") from None

@@ -1,6 +1,7 @@
 """What scripts/compare.py does: read the runs, measure what isn't measured yet, and write the report."""
 
 import contextlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -28,9 +29,15 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     """Writes the report, says the answer, and returns the report's folder. Raises UserError for what the user can put
     right."""
     runs, left_out = read_runs(config.runs)
+    if not runs:
+        reasons = "; ".join(f"{left.folder}: {left.reason}" for left in left_out[:3])
+        problem = f"no finished run to compare{f' ({reasons})' if reasons else ''}"
+        raise SettingError("runs", ",".join(config.runs), problem)
     comparison = compare(
         runs, left_out, baseline=config.baseline, effect=config.effect, allow_differences=config.allow_differences
     )
+    folder = _out(config)
+    _check_out(folder)  # before anything is measured
     notes = list(comparison.notes)
     for left in comparison.left_out:
         print(f"left out  {left.folder}: {left.reason}")
@@ -43,7 +50,6 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     answers = comparison.sentences + token_sentences(comparison, evaluations)
     report = Report(comparison, of_groups, answers, notes, command)
     _draw(report, comparison, config)
-    folder = _out(config)
     try:
         report.write(folder)
     except OSError as error:
@@ -179,6 +185,13 @@ def _out(config: CompareConfig) -> Path:
     if is_run:
         first = (first if first.name else first.resolve()).parent  # of "." it would be "."
     return first / f"report-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _check_out(folder: Path) -> None:
+    """Raises SettingError where the report's folder can't be made."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise SettingError("out", folder, f"can't be written: {there} is {'read-only' if there.is_dir() else 'a file'}")
 
 
 def _say(comparison: Comparison, answers: list[str], notes: list[str], folder: Path) -> None:

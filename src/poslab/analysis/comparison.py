@@ -76,8 +76,7 @@ def compare(
     Raises UserError without runs, and for runs that differ in more than the scheme, unless `allow_differences`.
     """
     if not runs:
-        reasons = "; ".join(f"{left.folder}: {left.reason}" for left in list(left_out)[:3])
-        raise UserError(f"no finished run to compare{f' ({reasons})' if reasons else ''}")
+        raise UserError("no finished run to compare")
     different = _differences_beyond_the_scheme(runs)
     if different and not allow_differences:
         listed = "; ".join(f"{key}: {values}" for key, values in different.items())

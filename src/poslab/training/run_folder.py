@@ -72,15 +72,19 @@ def _check_empty(folder: Path) -> None:
 @contextmanager
 def _holding(folder: Path, option: str) -> Iterator[None]:
     """Keeps the lock; the system gives it back, too, when the process is killed. SettingError where it is taken."""
-    lock = FileLock(folder / _LOCK, timeout=0)
+    lock, was_there = FileLock(folder / _LOCK, timeout=0), (folder / _LOCK).exists()
     try:
         lock.acquire()
     except Timeout:
         raise SettingError(option, str(folder), "another process is running it") from None
+    refused = False
     try:
         yield
+    except SettingError:
+        refused = True
+        raise
     finally:
-        if (folder / SUMMARY).exists():  # nobody will want it any more
+        if (folder / SUMMARY).exists() or (refused and not was_there):  # nobody will want it any more
             (folder / _LOCK).unlink(missing_ok=True)
         lock.release()
 
