@@ -1,8 +1,8 @@
 """What scripts/compare.py does: read the runs, measure what isn't measured yet, and write the report."""
 
 import contextlib
-import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -190,8 +190,11 @@ def _out(config: CompareConfig) -> Path:
 def _check_out(folder: Path) -> None:
     """Raises SettingError where the report's folder can't be made."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise SettingError("out", folder, f"can't be written: {there} is {'read-only' if there.is_dir() else 'a file'}")
+    try:
+        with tempfile.TemporaryDirectory(dir=there):
+            pass
+    except OSError as error:
+        raise SettingError("out", folder, f"can't be written: {error.strerror}") from error
 
 
 def _say(comparison: Comparison, answers: list[str], notes: list[str], folder: Path) -> None:
