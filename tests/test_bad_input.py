@@ -276,6 +276,7 @@ def assert_refused(result: tuple[Any, str, str], option: str, value: str | None,
     assert not (place / "trace").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "given", "option", "value"), TABLE, ids=lambda part: str(part))
 def test_refused(name: str, given: tuple[str, ...], option: str, value: str, script: Script, place: Path) -> None:
     before = tree(place)

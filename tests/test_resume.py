@@ -93,7 +93,8 @@ def test_cut_off_at_any_hook(case: str, hooks: Callable[..., Counter], tmp_path:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     counter = hooks()
     train(compose_config(*settings, f"run_dir={whole}"))
-    for at in range(1, counter.count + 1, 3):
+    places = range(1, counter.count + 1, 3)
+    for at in places:
         hooks(at, first=at % 2 == 0)
         with pytest.raises(CutOff):
             train(compose_config(*settings, f"run_dir={cut}"))
@@ -101,6 +102,7 @@ def test_cut_off_at_any_hook(case: str, hooks: Callable[..., Counter], tmp_path:
         go_on(cut)
         assert_same_run(cut, whole)
         shutil.rmtree(cut)
+    print(f"{case}: cut off {len(places)} times")
 
 
 @pytest.mark.usefixtures("no_pictures")
