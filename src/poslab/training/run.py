@@ -30,7 +30,7 @@ from poslab.training.console import conclude, introduce
 from poslab.training.limits import TargetLoss
 from poslab.training.module import LanguageModel
 from poslab.training.resumed_run import ResumedRun
-from poslab.training.run_folder import CHECKPOINTS, UNFINISHED, new_run_folder, old_run_folder
+from poslab.training.run_folder import CHECKPOINTS, UNFINISHED, is_first_process, new_run_folder, old_run_folder
 from poslab.training.summary import summarise, write_summary
 from poslab.training.tensorboard import SampleText
 from poslab.training.throughput import Throughput
@@ -54,12 +54,13 @@ def train(config: TrainConfig) -> dict[str, Any]:
         with new_run_folder(settings.run_dir, config.pos_name, settings.seed) as folder:
             _write_config(config, folder)
             return _train(config, data, *prepared, folder)
-    with old_run_folder(Path(settings.resume)) as folder:
+    with old_run_folder(Path(settings.resume).expanduser()) as folder:
         earlier = ResumedRun.of(folder, config)
         data = TextDataModule(config.data, config.model.context_length, settings.seed)
         earlier.check_text(data.corpus.sha256)
         prepared = _prepare(config, data, earlier.threads)
-        earlier.rewind()
+        if is_first_process():
+            earlier.rewind()
         _write_config(config, folder)
         return _train(config, data, *prepared, folder, earlier)
 
@@ -110,7 +111,7 @@ def _train(
 
 def _write_config(config: TrainConfig, folder: Path) -> None:
     """config.yaml, which appears whole or not at all; by the first process, if there are several."""
-    if os.environ.get("LOCAL_RANK", "0") != "0":
+    if not is_first_process():
         return
     unfinished = folder / f"{CONFIG}{UNFINISHED}"
     OmegaConf.save(OmegaConf.create({"pos_name": config.pos_name} | config.plain), unfinished)

@@ -21,6 +21,11 @@ _HANDED_DOWN = "POSLAB_RUN_FOLDER"
 _LOCK = ".lock"
 
 
+def is_first_process() -> bool:
+    """Whether this is the process that the user has started, and not one that Lightning started for another device."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
 @contextmanager
 def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Path]:
     """A new folder, held by this process: `run_dir`, which must not exist or be empty, or one in runs/ that is called
@@ -28,7 +33,7 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Pa
 
     Raises SettingError where it is in use or can't be written.
     """
-    if os.environ.get("LOCAL_RANK", "0") != "0" and _HANDED_DOWN in os.environ:
+    if not is_first_process() and _HANDED_DOWN in os.environ:
         yield Path(os.environ[_HANDED_DOWN])
         return
     with ExitStack() as held:
@@ -48,7 +53,7 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Pa
 @contextmanager
 def old_run_folder(folder: Path) -> Iterator[Path]:
     """The folder of a run that goes on, held by this process. SettingError where another one is at it."""
-    if os.environ.get("LOCAL_RANK", "0") != "0" and _HANDED_DOWN in os.environ:
+    if not is_first_process() and _HANDED_DOWN in os.environ:
         yield folder
         return
     with ExitStack() as held:
