@@ -397,6 +397,12 @@ def test_two_processes(tmp_path: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["attention_backend"] == "blockwise"
     assert summary["tokens"] == summary["steps"] * 2 * 2 * 160
+    command = [sys.executable, str(REPOSITORY / "scripts" / "train.py"), f"resume={folder}", "trainer.max_epochs=3"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert result.returncode == 0, result.stderr
+    extended = json.loads((folder / "summary.json").read_text())
+    assert extended["steps"] * 2 == summary["steps"] * 3
+    assert extended["tokens"] * 2 == summary["tokens"] * 3
 
 
 @pytest.mark.slow

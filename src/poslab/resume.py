@@ -37,7 +37,9 @@ def resumed(composed: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig,
     own.run_dir, own.resume = None, str(folder)
     own.data.cache_dir = None
     before = _flat(own)
-    for key in (override.lstrip("+~").partition("=")[0] for override in overrides):
+    for key, _, value in (override.lstrip("+~").partition("=") for override in overrides):
+        if key in ("experiment", "debug"):
+            raise SettingError(key, value, "can't be given with resume, a run keeps its settings; give single ones")
         if key != "resume":
             _change(own, key, composed)
     after = _flat(own)
@@ -71,8 +73,6 @@ def _change(own: DictConfig, key: str, composed: DictConfig) -> None:
     """Puts what the command line says of a setting, or a whole group, in the place of the run's own."""
     if key == "run_dir":
         raise SettingError("run_dir", composed.run_dir, "can't be given with resume, which names the run's folder")
-    if OmegaConf.select(composed, key) is None and key.split(".")[0] not in composed:
-        raise SettingError(key, "...", "can't be given with resume: a run keeps its settings; give single ones")
     node = OmegaConf.select(composed, key)
     value = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     OmegaConf.update(own, key, value, merge=False, force_add=True)
