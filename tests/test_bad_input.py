@@ -1,9 +1,6 @@
 """Every option of every script, and values that it can't take: one line that names both, and nothing else happens."""
 
 import pickle
-import runpy
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +9,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from conftest import REPOSITORY, SCHEMES, compose_config
+from conftest import SCHEMES, RunScript, compose_config
 from poslab.config import CONFIGS
 from poslab.training import train
 from runs_to_resume import TINY
@@ -234,29 +231,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-Script = Callable[..., tuple[Any, str, str]]
-
-
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: Path) -> Script:
-    """Runs a script in this process: exit code, stdout, stderr."""
+def script(monkeypatch: pytest.MonkeyPatch, run_script: RunScript, place: Path) -> RunScript:
+    """Any script, in that folder."""
     monkeypatch.chdir(place)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-
-    def run(name: str, *arguments: str) -> tuple[Any, str, str]:
-        path = str(REPOSITORY / "scripts" / f"{name}.py")
-        monkeypatch.setattr(sys, "argv", [path, *arguments])
-        monkeypatch.setattr("poslab.cli.raise_on_signals", lambda: None)  # pytest's own way stays
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            runpy.run_path(path, run_name="__main__")
-        except SystemExit as end:
-            code = end.code
-        return code, *capsys.readouterr()
-
-    return run
+    return run_script
 
 
 def tree(folder: Path) -> dict[Path, int | None]:
@@ -278,7 +257,7 @@ def assert_refused(result: tuple[Any, str, str], option: str, value: str | None,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "given", "option", "value"), TABLE, ids=lambda part: str(part))
-def test_refused(name: str, given: tuple[str, ...], option: str, value: str, script: Script, place: Path) -> None:
+def test_refused(name: str, given: tuple[str, ...], option: str, value: str, script: RunScript, place: Path) -> None:
     before = tree(place)
     needed = [argument for argument in NEEDED[name] if not argument.startswith(f"{option}=")]
     assert_refused(script(name, *needed, *given, f"{option}={value}"), option, value, place)
@@ -286,7 +265,7 @@ def test_refused(name: str, given: tuple[str, ...], option: str, value: str, scr
 
 
 @pytest.mark.parametrize(("option", "arguments"), COMBINATIONS, ids=lambda part: str(part))
-def test_combinations_that_are_refused(option: str, arguments: tuple[str, ...], script: Script, place: Path) -> None:
+def test_combinations_that_are_refused(option: str, arguments: tuple[str, ...], script: RunScript, place: Path) -> None:
     before = tree(place)
     assert_refused(script("train", *arguments), option, None, place)
     assert tree(place) == before

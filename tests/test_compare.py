@@ -7,7 +7,6 @@ import json
 import math
 import os
 import re
-import runpy
 import shlex
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 from torch.utils.tensorboard import SummaryWriter
 
-from conftest import ALIBI, REPOSITORY, compose_config
+from conftest import ALIBI, REPOSITORY, RunScript, compose_config
 from poslab import GPT
 from poslab.analysis import figures
 from poslab.analysis.compare_script import run_comparison
@@ -1166,21 +1165,9 @@ def test_attention_is_drawn_on_the_same_words_only(
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """scripts/compare.py in this process, which saves its start: (exit code, stdout, stderr)."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["scripts/compare.py", *arguments])
-        code: Any = 0
-        try:
-            runpy.run_path(str(REPOSITORY / "scripts" / "compare.py"), run_name="__main__")
-        except SystemExit as stop:
-            code = stop.code
-        return code or 0, *capsys.readouterr()
-
-    return call
+def script(run_script: RunScript) -> RunScript:
+    """scripts/compare.py."""
+    return functools.partial(run_script, "compare")
 
 
 @pytest.mark.parametrize(

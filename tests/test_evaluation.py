@@ -4,13 +4,11 @@ import json
 import math
 import os
 import pickle
-import runpy
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,7 +24,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from conftest import ALIBI, REPOSITORY, SCHEMES, compose_config, make_scheme
+from conftest import ALIBI, REPOSITORY, SCHEMES, RunScript, compose_config, make_scheme
 from poslab import GPT
 from poslab.analysis import evaluation
 from poslab.analysis.attention_maps import attention_maps
@@ -581,34 +579,16 @@ def test_only_the_run_s_own_evaluation_goes_to_tensorboard(tmp_path: Path) -> No
 
 # The script
 
-Script = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Script:
-    """Runs scripts/evaluate.py in this process: exit code, what it says, what it complains of."""
+def script(monkeypatch: pytest.MonkeyPatch, run_script: RunScript, tmp_path: Path) -> RunScript:
+    """scripts/evaluate.py, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-
-    def evaluated(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
-        capsys.readouterr()
-        code: Any = 0
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always", UserWarning)
-            try:
-                runpy.run_path(str(SCRIPT), run_name="__main__")
-            except SystemExit as end:
-                code = end.code
-        output, errors = capsys.readouterr()
-        return code, output, errors + "".join(f"{warning.message}\n" for warning in warned)
-
-    return evaluated
+    return partial(run_script, "evaluate")
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_table(name: str, script: Script, runs: dict[str, Path], tmp_path: Path) -> None:
+def test_table(name: str, script: RunScript, runs: dict[str, Path], tmp_path: Path) -> None:
     folder = copied(runs[name], tmp_path / "run")
     code, output, errors = script("ckpt=run", "lengths=[16,32,128,1024]", "stride=8", "device=cpu")
     assert (code, errors) == (0, "")
@@ -636,7 +616,7 @@ def test_table(name: str, script: Script, runs: dict[str, Path], tmp_path: Path)
     assert "written     run/evaluation.json" in output
 
 
-def test_usual_lengths_and_the_same_again(script: Script, run: Path) -> None:
+def test_usual_lengths_and_the_same_again(script: RunScript, run: Path) -> None:
     assert script(f"ckpt={run}")[0] == 0
     first = (run / "evaluation.json").read_bytes()
     found = read_evaluation(run)
@@ -652,7 +632,7 @@ def test_usual_lengths_and_the_same_again(script: Script, run: Path) -> None:
     assert (run / "evaluation.json").read_bytes() == first
 
 
-def test_other_texts_and_checkpoints_have_files_of_their_own(script: Script, run: Path, tmp_path: Path) -> None:
+def test_other_texts_and_checkpoints_have_files_of_their_own(script: RunScript, run: Path, tmp_path: Path) -> None:
     (tmp_path / "my text.txt").write_text("I HAD always thought Jack Gisburn rather a cheap genius")
     best, last = run / "checkpoints" / "best.ckpt", run / "checkpoints" / "last.ckpt"
     last.write_bytes(best.read_bytes())
@@ -670,7 +650,7 @@ def test_other_texts_and_checkpoints_have_files_of_their_own(script: Script, run
         assert len(list(tmp_path.rglob("evaluation*.json"))) == number + 1
 
 
-def test_another_text_is_tokenised_whole(script: Script, run: Path, tmp_path: Path) -> None:
+def test_another_text_is_tokenised_whole(script: RunScript, run: Path, tmp_path: Path) -> None:
     """A cut would make tokens of half words, which the observed vocabulary may not have."""
     text = "I HAD always thought Jack Gisburn rather a cheap genius"
     (tmp_path / "other.txt").write_text(text)
@@ -709,7 +689,7 @@ BAD_ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("argument", "message"), BAD_ARGUMENTS, ids=[argument for argument, _ in BAD_ARGUMENTS])
-def test_bad_arguments(argument: str, message: str, script: Script, runs: dict[str, Path], tmp_path: Path) -> None:
+def test_bad_arguments(argument: str, message: str, script: RunScript, runs: dict[str, Path], tmp_path: Path) -> None:
     for name, text in {"empty": "", "one": "I", "foreign": "I HAD zebras", "latin1": "I HAD"}.items():
         (tmp_path / f"{name}.txt").write_text(text)
     (tmp_path / "latin1.txt").write_bytes(b"caf\xe9")
@@ -729,7 +709,7 @@ def assert_refused(result: tuple[int, str, str], message: str) -> None:
     assert message in errors
 
 
-def test_bad_checkpoints(script: Script, run: Path, tmp_path: Path) -> None:
+def test_bad_checkpoints(script: RunScript, run: Path, tmp_path: Path) -> None:
     good = (run / "checkpoints" / "best.ckpt").read_bytes()
     (tmp_path / "text.ckpt").write_text("This is no checkpoint.\n")
     (tmp_path / "empty.ckpt").touch()
@@ -747,7 +727,7 @@ def test_bad_checkpoints(script: Script, run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "attacked").exists()
 
 
-def test_text_gone_or_changed_since_training(script: Script, tmp_path: Path) -> None:
+def test_text_gone_or_changed_since_training(script: RunScript, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text(VERDICT.read_text())
     overrides = ("data=text", f"data.path={text}", f"data.cache_dir={tmp_path}/cache")
@@ -763,7 +743,7 @@ def test_text_gone_or_changed_since_training(script: Script, tmp_path: Path) -> 
     assert_refused(script(f"ckpt={run}"), "it was trained on can't be read")
 
 
-def test_all_of_the_text_trained_on(script: Script, run: Path) -> None:
+def test_all_of_the_text_trained_on(script: RunScript, run: Path) -> None:
     """Cut in two as it was then: in one piece it has a word that is not in the observed vocabulary."""
     code, output, errors = script(f"ckpt={run}", f"data_path={VERDICT}", "lengths=[32]", "stride=32")
     assert (code, errors) == (0, "")
@@ -771,7 +751,7 @@ def test_all_of_the_text_trained_on(script: Script, run: Path) -> None:
 
 
 def test_schemes_from_outside_are_imported_only_if_allowed(
-    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = "scheme_of_an_evaluation"
     (tmp_path / f"{module}.py").write_text(f"{ALIBI}\nimport pathlib\npathlib.Path('imported').touch()\n")
@@ -791,11 +771,11 @@ def test_schemes_from_outside_are_imported_only_if_allowed(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_cuda_without_a_gpu(script: Script, runs: dict[str, Path]) -> None:
+def test_cuda_without_a_gpu(script: RunScript, runs: dict[str, Path]) -> None:
     assert_refused(script(f"ckpt={runs['t5']}", "device=cuda"), "device=cuda: torch sees no GPU; valid here: auto, cpu")
 
 
-def test_a_folder_that_cannot_be_written(script: Script, run: Path) -> None:
+def test_a_folder_that_cannot_be_written(script: RunScript, run: Path) -> None:
     (run / "evaluation.json").mkdir()
     result = script(f"ckpt={run}", "lengths=[8]")
     assert_refused(result, f"{run}/evaluation.json: can't be written: ")
@@ -803,7 +783,7 @@ def test_a_folder_that_cannot_be_written(script: Script, run: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes everywhere")
-def test_a_read_only_folder(script: Script, run: Path) -> None:
+def test_a_read_only_folder(script: RunScript, run: Path) -> None:
     run.chmod(0o500)
     assert_refused(script(f"ckpt={run}", "lengths=[8]"), "can't be written: Permission denied")
     run.chmod(0o700)

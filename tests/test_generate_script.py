@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import runpy
 import subprocess
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import poslab
-from conftest import REPOSITORY, SCHEMES
+from conftest import REPOSITORY, SCHEMES, RunScript
 from poslab.arguments import as_typed, quoted
 from poslab.checkpoint import load_checkpoint
 from poslab.config import CONFIGS
@@ -39,32 +38,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: make_run(root / name, f"pos={name}", "data.vocabulary=full") for name in SCHEMES}
 
 
-Script = Callable[..., tuple[int, str, str]]
-
-
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Script:
-    """Runs the script in this process: exit code, stdout, stderr."""
+def script(monkeypatch: pytest.MonkeyPatch, run_script: RunScript, tmp_path: Path) -> RunScript:
+    """scripts/generate.py, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
-        monkeypatch.setattr("poslab.cli.raise_on_signals", lambda: None)  # pytest's own way stays
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            runpy.run_path(str(SCRIPT), run_name="__main__")
-        except SystemExit as end:
-            code = end.code
-        return code, *capsys.readouterr()
-
-    return run
+    return partial(run_script, "generate")
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_the_text_alone_stands_on_stdout(name: str, script: Script, runs: dict[str, Path]) -> None:
+def test_the_text_alone_stands_on_stdout(name: str, script: RunScript, runs: dict[str, Path]) -> None:
     code, text, said = script(f"ckpt={runs[name]}", f"prompt={ODD}", "max_new_tokens=20", "seed=3", "device=cpu")
     assert code == 0
     model = poslab.load(runs[name])
@@ -75,7 +57,7 @@ def test_the_text_alone_stands_on_stdout(name: str, script: Script, runs: dict[s
     assert said.splitlines()[-1].endswith(" tokens/s")
 
 
-def test_several_prompts_and_samples(script: Script, runs: dict[str, Path]) -> None:
+def test_several_prompts_and_samples(script: RunScript, runs: dict[str, Path]) -> None:
     arguments = ("prompt=He said, yes", "prompt=No", "samples=2", "max_new_tokens=7", "temperature=1.0", "top_k=null")
     code, text, said = script(f"ckpt={runs['t5']}", *arguments)
     assert code == 0
@@ -91,7 +73,7 @@ def test_several_prompts_and_samples(script: Script, runs: dict[str, Path]) -> N
     assert "28 tokens in " in said
 
 
-def test_notes_about_what_the_model_can_not_see(script: Script, runs: dict[str, Path]) -> None:
+def test_notes_about_what_the_model_can_not_see(script: RunScript, runs: dict[str, Path]) -> None:
     """The context is 32 tokens; a note goes to stderr, a line each, and names no scheme."""
     for name, run in runs.items():
         model = poslab.load(run)
@@ -133,14 +115,14 @@ BAD = [
 
 
 @pytest.mark.parametrize(("arguments", "error"), BAD)
-def test_refusals_in_one_line(arguments: tuple[str, ...], error: str, script: Script, runs: dict[str, Path]) -> None:
+def test_refusals_in_one_line(arguments: tuple[str, ...], error: str, script: RunScript, runs: dict[str, Path]) -> None:
     code, text, said = script(f"ckpt={runs['shaw']}", *arguments)
     assert (code, text) == (2, "")
     assert said.startswith(f"error: {error}")
     assert len(said.splitlines()) == 1
 
 
-def test_words_that_the_model_does_not_know(script: Script, tmp_path: Path) -> None:
+def test_words_that_the_model_does_not_know(script: RunScript, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "pos=t5")  # with the text's own vocabulary
     code, text, said = script(f"ckpt={run}", "prompt=I had", "prompt=Some zebras")
     assert (code, text) == (2, "")
@@ -148,7 +130,7 @@ def test_words_that_the_model_does_not_know(script: Script, tmp_path: Path) -> N
     assert load_checkpoint(run / "checkpoints" / "best.ckpt").vocabulary.end_of_text is None
 
 
-def test_a_diverged_model_is_named(script: Script, runs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_diverged_model_is_named(script: RunScript, runs: dict[str, Path], tmp_path: Path) -> None:
     content = torch.load(runs["t5"] / "checkpoints" / "best.ckpt", weights_only=True)
     content["state_dict"]["model.final_norm.bias"].fill_(float("nan"))
     torch.save(content, tmp_path / "nan.ckpt")
