@@ -91,7 +91,8 @@ def smoke_config(pos: str) -> TrainConfig:
 @functools.cache
 def smoke_yaml(pos: str) -> str:
     """All but the seed."""
-    return OmegaConf.to_yaml({key: value for key, value in smoke_config(pos).plain.items() if key != "seed"})
+    plain = {"pos_name": pos} | smoke_config(pos).plain
+    return OmegaConf.to_yaml({key: value for key, value in plain.items() if key != "seed"})
 
 
 def write_run(root: Path, pos: str = "absolute", seed: int = 1, loss: float = 4.0, **summary: Any) -> Path:
