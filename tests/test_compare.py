@@ -956,7 +956,7 @@ def test_command_repeats_the_run(settings: dict[str, Any], tmp_path: Path) -> No
     set_scheme(folder, num_buckets=8)
     plain["pos"]["num_buckets"] = 8
     again = repeated(command_of(group_of(tmp_path)))
-    assert again | {"run_dir": None, "seed": 3} == plain | {"run_dir": None}
+    assert again | {"pos_name": "t5", "run_dir": None, "seed": 3} == plain | {"run_dir": None}
     assert again["seed"] == 3
 
 
@@ -1252,7 +1252,7 @@ def test_the_runs_written_here_are_like_real_ones(trained: Path, tmp_path: Path)
     assert set(real) == set(SUMMARY)
     ours, theirs = group_of(write_run(tmp_path, "t5", seed=2)), group_of(trained / "runs" / "t5")
     assert ours.label == theirs.label == "t5"
-    assert repeated(command_of(theirs)) == theirs.runs[0].config | {"run_dir": None}
+    assert {"pos_name": "t5"} | repeated(command_of(theirs)) == theirs.runs[0].config | {"run_dir": None}
     real = read_curve(trained / "runs" / "t5")
     assert (len(real.train), len(real.validation)) == (6, 2)
 
