@@ -158,7 +158,8 @@ def test_interruption(number: signal.Signals, tmp_path: Path) -> None:
         process.send_signal(number)
         _, errors = process.communicate(timeout=120)
     step = content_of(cut)["progress"]["step"]
-    said = f"interrupted after step {step}, which is saved; go on with: python scripts/train.py resume=runs/cut"
+    train_py = REPOSITORY / "scripts" / "train.py"
+    said = f"interrupted after step {step}, which is saved; go on with: python {train_py} resume=runs/cut"
     assert errors.strip().splitlines()[-1] == said
     assert process.returncode == 128 + number
     assert not (cut / "summary.json").exists()

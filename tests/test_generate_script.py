@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import poslab
 from conftest import REPOSITORY, SCHEMES, RunScript
-from poslab.arguments import as_typed, quoted
+from poslab.arguments import as_typed, paths_as_typed, quoted
 from poslab.checkpoint import load_checkpoint
 from poslab.config import CONFIGS
 from poslab.data.tokenizer import load_tokenizer
@@ -322,3 +322,19 @@ def test_sampling_settings_are_the_script_s() -> None:
                 make()
             said.append(str(refusal.value))
         assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "path"),
+    [
+        ("plain/path.txt", "plain/path.txt"),
+        ("my, run", "my, run"),
+        ("ü", "ü"),
+        ("it's 50 % (new) [x] {y} #1 a=b \\ ${z}", "it's 50 % (new) [x] {y} #1 a=b \\ ${z}"),
+        ("'in Hydra quotes, as ever'", "in Hydra quotes, as ever"),
+    ],
+)
+def test_paths_are_taken_as_they_are_typed(typed: str, path: str) -> None:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        assert compose("evaluate", paths_as_typed([f"ckpt={typed}"])).ckpt == path
+    assert paths_as_typed(["-m", "data.path=a.txt,b.txt"]) == ["-m", "data.path=a.txt,b.txt"]

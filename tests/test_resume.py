@@ -226,6 +226,12 @@ def test_what_a_run_can_not_go_on_with(overrides: list[str], problem: str, run_f
         (lambda run: (run / "config.yaml").write_text("- [half"), "its config.yaml can't be read"),
         (lambda run: (run / "config.yaml").write_text("seed: 1"), "its config.yaml can't be read: it is not a run's"),
         (lambda run: (run / "checkpoints" / "last.ckpt").write_bytes(b"PK"), "last.ckpt: damaged, and no intact one"),
+        (
+            lambda run: edit(run, "learning_rate: 0.001", "learning_rate: 0.5"),
+            "optim.learning_rate=0.5 (its own: 0.001)",
+        ),
+        (lambda run: edit(run, "seed: 1", "seed: 2"), "seed=2 (its own: 1)"),
+        (lambda run: edit(run, "seed: 1", "seed: ${oc.env:HOME}"), "seed=${oc.env:HOME}: must be a whole number"),
         (lambda run: torch.save({}, run / "checkpoints" / "last.ckpt"), "says nothing of a run's progress"),
     ],
 )
@@ -235,6 +241,12 @@ def test_folders_that_no_run_can_go_on_in(spoil: Callable[[Path], Any], problem:
         go_on(run_folder, "trainer.max_epochs=3")
     assert problem in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def edit(run: Path, before: str, after: str) -> None:
+    config = (run / "config.yaml").read_text()
+    assert before in config
+    (run / "config.yaml").write_text(config.replace(before, after))
 
 
 class Payload:
@@ -297,7 +309,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path: Path)
     said = re.fullmatch(
         r"step (\d+): the (?:loss|gradient's norm) is (?:nan|inf); "
         r"(?:the last good checkpoint is of step (\d+)|there is no checkpoint yet)\. "
-        r"Try a smaller optim\.learning_rate than 1e\+30, or trainer\.gradient_clip_val=1\.0; debug=overfit .*",
+        r"Try, in a new run, a smaller optim\.learning_rate than 1e\+30, "
+        r"or trainer\.gradient_clip_val=1\.0; debug=overfit .*",
         str(stopped.value),
     )
     assert said, str(stopped.value)

@@ -6,9 +6,12 @@ from typing import NoReturn
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.errors import OverrideParseException
 from omegaconf import OmegaConf
 
 from poslab.errors import UserError
+
+_PATHS = ("run_dir", "resume", "ckpt", "out", "data.path", "data.cache_dir", "data_path")
 
 
 def flags_first(arguments: list[str]) -> list[str]:
@@ -45,6 +48,24 @@ def each_job_its_own(arguments: list[str]) -> list[str]:
     return [f"{m[1]}=choice({m[2]})" if (m := one.fullmatch(a)) and "(" not in a else a for a in arguments]
 
 
+def paths_as_typed(arguments: list[str]) -> list[str]:
+    """The arguments with quotes around paths that Hydra's grammar can't read, or would take for several values."""
+    sweeping = bool({"-m", "--multirun"} & set(arguments))
+    return [_quoted_path(argument, sweeping) for argument in arguments]
+
+
+def _quoted_path(argument: str, sweeping: bool) -> str:
+    key, separator, value = argument.partition("=")
+    if not separator or key not in _PATHS:
+        return argument
+    try:
+        override = OverridesParser.create().parse_override(argument)
+        odd = override.is_sweep_override() and not sweeping
+    except OverrideParseException:
+        odd = True
+    return f"{key}={_quote(value)}" if odd else argument
+
+
 def quoted(arguments: list[str], option: str | None, many: bool = False) -> list[str]:
     """The arguments with the values of `option`, plain text, in quotes and escapes, so that Hydra gives them back.
 
@@ -60,9 +81,13 @@ def quoted(arguments: list[str], option: str | None, many: bool = False) -> list
 
 
 def _quote(text: str) -> str:
-    # OmegaConf would look for the value of ${name}. A backslash prevents that, and is itself one of two before it.
-    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
-    return QuotedString(escaped, Quote.single).with_quotes()
+    return QuotedString(escaped(text), Quote.single).with_quotes()
+
+
+def escaped(text: str) -> str:
+    """The text as OmegaConf gives it back unchanged: it would look for the value of ${name}. A backslash prevents that,
+    and is itself one of two before it."""
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
 def as_typed(override: str, text: str | None) -> str:

@@ -1,5 +1,6 @@
 """What all scripts share: Hydra composes, and whatever the user can put right is said in one line, exit code 2."""
 
+import errno
 import io
 import os
 import re
@@ -18,11 +19,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from poslab.arguments import as_typed, each_job_its_own, flags_first, quoted, without_debug
+from poslab.arguments import as_typed, each_job_its_own, flags_first, paths_as_typed, quoted, without_debug
 from poslab.config import CONFIGS
 from poslab.errors import UserError, suggestion
 from poslab.faults import report
-from poslab.interruption import Interrupted, raise_on_signals
+from poslab.interruption import Interrupted, raise_on_signals, received_signal
 
 _NOT_SETTINGS = ("defaults", "hydra", "_target_")
 
@@ -51,7 +52,7 @@ def run_script(
             task(config)
 
     with _told_in_one_line(config_name, typed, debug, composing=True):
-        sys.argv[1:] = quoted(each_job_its_own(flags_first(typed)), text, many_texts)
+        sys.argv[1:] = quoted(paths_as_typed(each_job_its_own(flags_first(typed))), text, many_texts)
         if {"-h", "--help"} & set(sys.argv[1:]):
             _print_help(config_name)
         else:
@@ -69,14 +70,17 @@ def _told_in_one_line(config_name: str, arguments: list[str], debug: bool, compo
     except (HydraException, OmegaConfBaseException) as error:
         _stop(explain(error, arguments, config_name))
     except (Interrupted, KeyboardInterrupt) as interrupted:
-        print(f"\n{str(interrupted) or 'interrupted'}", file=sys.stderr)
-        sys.exit(getattr(interrupted, "exit_code", 130))
+        _end_interrupted(interrupted)
     except BrokenPipeError:  # whoever read the output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's last flush would complain
         sys.exit(141)  # as a shell counts SIGPIPE
     except Exception as error:
+        if (number := received_signal()) is not None:
+            _end_interrupted(Interrupted(number))
         if composing and isinstance(error, ValueError):
             _stop(explain(error, arguments, config_name))
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _stop(f"nothing more can be written: {error.strerror}", exit_code=1)
         _stop(report(error, config_name, debug), exit_code=1)
 
 
@@ -169,6 +173,11 @@ def _print_help(config_name: str) -> None:
             CONFIG=OmegaConf.to_yaml(config).strip(),
         )
     )
+
+
+def _end_interrupted(interruption: BaseException) -> NoReturn:
+    print(f"\n{str(interruption) or 'interrupted'}", file=sys.stderr)
+    sys.exit(getattr(interruption, "exit_code", 130))
 
 
 def _stop(message: str, exit_code: int = 2) -> NoReturn:

@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM: the first asks a run to end at the next place from which it can go on, the second ends it now."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -56,11 +57,24 @@ def _may_handle() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
+_received: list[int] = []
+
+
 def raise_on_signals() -> None:
     """From now on, both signals raise Interrupted."""
     for number in _SIGNALS:
         signal.signal(number, _raise)
 
 
+def received_signal() -> int | None:
+    """The signal that was raised, even if what it interrupted has made another error of it, as half-done imports do."""
+    return _received[-1] if _received else None
+
+
 def _raise(number: int, frame: FrameType | None) -> None:
+    _received.append(number)
+    # Where an import or a destructor swallows the exception, the program ends nonetheless.
+    last_resort = threading.Timer(3, os._exit, args=[128 + number])
+    last_resort.daemon = True
+    last_resort.start()
     raise Interrupted(number)

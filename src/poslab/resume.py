@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
+from poslab.arguments import escaped
 from poslab.errors import SettingError, as_typed
 
 CONFIG = "config.yaml"
@@ -36,37 +37,41 @@ def resumed(composed: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig,
     # Where this run writes is where it is now, whatever its configuration says.
     own.run_dir, own.resume = None, str(folder)
     own.data.cache_dir = None
-    before = _flat(own)
+    before = flat(OmegaConf.to_container(own, resolve=True))
     for key, _, value in (override.lstrip("+~").partition("=") for override in overrides):
         if key in ("experiment", "debug"):
             raise SettingError(key, value, "can't be given with resume, a run keeps its settings; give single ones")
         if key != "resume":
             _change(own, key, composed)
-    after = _flat(own)
-    changed = {key: value for key, value in after.items() if value != before.get(key) and key not in MAY_CHANGE}
-    if changed:
-        values = {key: (as_typed(value), as_typed(before.get(key))) for key, value in changed.items()}
-        listed = ", ".join(f"{key}={value} (its own: {own_value})" for key, (value, own_value) in values.items())
-        problem = f"the run has other settings, {listed}; what may change is {', '.join(MAY_CHANGE[:-1])}"
-        raise SettingError("resume", folder, problem)
+    check_same(folder, flat(OmegaConf.to_container(own, resolve=True)), before)
     return own, None if pos_name is None else str(pos_name)
 
 
 def _read(folder: Path) -> DictConfig:
+    if not folder.name and str(folder) in ("", "."):
+        raise SettingError("resume", "", "must name the folder of a run")
     if not folder.is_dir():
         raise SettingError("resume", folder, "no such folder; name that of a run")
     file = folder / CONFIG
     if not file.exists():
         raise SettingError("resume", folder, f"no run to go on with, it has no {CONFIG}")
     try:
-        own = OmegaConf.load(file)
-        plain: Any = OmegaConf.to_container(own)  # nothing is resolved: a run's values are plain
+        plain = yaml.safe_load(file.read_text(encoding="utf-8"))
         groups = ("pos", "model", "data", "optim", "trainer", "sample", "evaluation")
         if not (isinstance(plain, dict) and all(isinstance(plain.get(group), dict) for group in groups)):
             raise ValueError("it is not a run's")
-    except (OSError, ValueError, RecursionError, YAMLError, OmegaConfBaseException) as error:
+        return OmegaConf.create(_literal(plain))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise SettingError("resume", folder, f"its {CONFIG} can't be read: {str(error).splitlines()[0]}") from error
-    return OmegaConf.create({str(key): value for key, value in plain.items()})
+
+
+def _literal(value: Any) -> Any:
+    """A run's values are plain: nothing in them is looked up, be it another setting or the environment."""
+    if isinstance(value, dict):
+        return {str(key): _literal(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_literal(item) for item in value]
+    return escaped(value) if isinstance(value, str) else value
 
 
 def _change(own: DictConfig, key: str, composed: DictConfig) -> None:
@@ -78,12 +83,21 @@ def _change(own: DictConfig, key: str, composed: DictConfig) -> None:
     OmegaConf.update(own, key, value, merge=False, force_add=True)
 
 
-def _flat(config: DictConfig) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    plain: Any = OmegaConf.to_container(config)
-    for group, values in plain.items():
+def check_same(folder: Path, settings: dict[str, Any], own: dict[str, Any]) -> None:
+    """Raises SettingError, naming all of them, where settings differ from the run's own that may not change."""
+    changed = {key: value for key, value in settings.items() if value != own.get(key) and key not in MAY_CHANGE}
+    if changed:
+        listed = ", ".join(f"{key}={as_typed(v)} (its own: {as_typed(own.get(key))})" for key, v in changed.items())
+        problem = f"the run has other settings, {listed}; what may change is {', '.join(MAY_CHANGE[:-1])}"
+        raise SettingError("resume", folder, problem)
+
+
+def flat(config: Any) -> dict[str, Any]:
+    """Settings by the names that they have on the command line, but for where a run is."""
+    found: dict[str, Any] = {}
+    for group, values in config.items():
         if isinstance(values, dict):
-            flat |= {f"{group}.{key}": value for key, value in values.items()}
-        else:
-            flat[str(group)] = values
-    return flat
+            found |= {f"{group}.{key}": value for key, value in values.items()}
+        elif group not in ("run_dir", "resume", "pos_name"):
+            found[str(group)] = values
+    return found

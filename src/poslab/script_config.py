@@ -95,6 +95,8 @@ class GenerateConfig:
     def __post_init__(self) -> None:
         at_least(0, max_new_tokens=self.max_new_tokens, temperature=self.temperature, seed=self.seed)
         at_least(1, top_k=self.top_k, samples=self.samples, window=self.window)
+        if self.samples > 1000:
+            raise SettingError("samples", self.samples, "must be at most 1000")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise SettingError("top_p", self.top_p, "must be above 0 and at most 1")
         if self.seed >= 2**32:

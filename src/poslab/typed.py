@@ -30,6 +30,8 @@ def typed(schema: type[Schema], values: Any, group: str) -> Schema:
         try:
             if hints[name] is bool and isinstance(value, int) and value not in (0, 1):
                 raise ValidationError  # OmegaConf takes every other number for true
+            if isinstance(value, str) and "${" in value:
+                raise ValidationError  # it would look for the value of that name
             node[name] = value
         except (ValidationError, ConfigTypeError):
             raise SettingError(f"{prefix}{name}", value, f"must be {_in_words(hints[name])}") from None

@@ -1,5 +1,6 @@
 """What scripts/evaluate.py does: a table on the screen, and the figures beside the checkpoint."""
 
+import math
 import re
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from poslab.analysis.evaluation import Evaluation, LengthLoss
 from poslab.analysis.evaluation_files import FILE, Text, evaluate_checkpoint, other_text, own_text, write_evaluation
 from poslab.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.device import choose_device
-from poslab.errors import UserError
+from poslab.errors import SettingError, UserError
 from poslab.script_config import EvaluateConfig
 
 _COLUMNS = "{:>7} {:>9} {:>11} {:>13} {:>11} {:>7} {:>9} {:>9}"
@@ -20,6 +21,8 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
     print(f"checkpoint  {checkpoint.path} ({checkpoint.pos_name}, trained to {checkpoint.model.shape.context_length})")
     print(f"text        {text.name}; at every length, all {len(text.tokens) - 1:,} tokens but the first count\n")
     evaluation = evaluate_checkpoint(checkpoint, text, config.lengths, config.stride)
+    if any(result.loss is not None and not math.isfinite(result.loss) for result in evaluation.lengths):
+        raise SettingError("ckpt", checkpoint.path, "its losses are not finite: its training diverged")
     _print(evaluation)
     print(f"\nwritten     {_write(checkpoint, text, evaluation, own=config.data_path is None)}")
     return evaluation

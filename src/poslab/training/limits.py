@@ -97,6 +97,5 @@ def _stopped(trainer: Trainer, pl_module: LightningModule, step: int, what: str)
     advice = [f"a smaller optim.learning_rate than {config.optim.learning_rate:g}"]
     advice += ["trainer.gradient_clip_val=1.0"] if not config.trainer.gradient_clip_val else []
     advice += ["trainer.precision=32-true"] if not config.trainer.precision.startswith(("32", "64")) else []
-    return RunStopped(
-        f"step {step}: the {what}; {kept}. Try {', or '.join(advice)}; debug=overfit shows whether it can learn"
-    )
+    tips = f"Try, in a new run, {', or '.join(advice)}; debug=overfit shows whether it can learn"
+    return RunStopped(f"step {step}: the {what}; {kept}. {tips}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from poslab.config import TrainConfig
 from poslab.errors import SettingError
+from poslab.resume import check_same, flat
 from poslab.training.checkpoint_files import newest_intact
 from poslab.training.progress import rewind_events
 from poslab.training.run_folder import CHECKPOINTS, SUMMARY
@@ -31,7 +32,7 @@ class ResumedRun:
         if checkpoint is None:
             return cls(folder, None, 0, None, None, {}, notes)
         progress = content["progress"]
-        _check_scheme(folder, content["poslab"], config)
+        check_same(folder, flat(config.plain), flat(content["poslab"]["config"]))
         run = cls(
             folder,
             checkpoint,
@@ -68,10 +69,3 @@ class ResumedRun:
         if (self.folder / SUMMARY).exists() and not more:
             problem = f"it is finished, after {self.step} steps; trainer.max_epochs={(epochs or 1) + 1} trains on"
             raise SettingError("resume", self.folder, problem)
-
-
-def _check_scheme(folder: Path, described: dict[str, Any], config: TrainConfig) -> None:
-    """The checkpoint must be of the run that config.yaml describes."""
-    for group in ("pos", "model"):
-        if described["config"][group] != config.plain[group]:
-            raise SettingError("resume", folder, f"its checkpoint has other settings of {group} than its config.yaml")

@@ -3,6 +3,8 @@
 import errno
 import logging
 import os
+import shlex
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
+import yaml
 from pytorch_lightning import Trainer, seed_everything
 
 from poslab.analysis.evaluation_files import Text, evaluate_checkpoint, write_evaluation
@@ -114,13 +116,15 @@ def _write_config(config: TrainConfig, folder: Path) -> None:
     if not is_first_process():
         return
     unfinished = folder / f"{CONFIG}{UNFINISHED}"
-    OmegaConf.save(OmegaConf.create({"pos_name": config.pos_name} | config.plain), unfinished)
+    content = yaml.safe_dump({"pos_name": config.pos_name} | config.plain, sort_keys=False, allow_unicode=True)
+    unfinished.write_text(content, encoding="utf-8")
     os.replace(unfinished, folder / CONFIG)
 
 
 @contextmanager
 def _saying_how_to_go_on(folder: Path) -> Iterator[None]:
-    command = f"python scripts/train.py resume={folder}"
+    script = sys.argv[0] if sys.argv[0].endswith("train.py") else "scripts/train.py"
+    command = shlex.join(["python", script, f"resume={folder}"])
     threading.excepthook = _report_of_thread
     try:
         yield
