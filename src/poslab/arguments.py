@@ -6,7 +6,7 @@ from typing import NoReturn
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.errors import OverrideParseException
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from poslab.errors import UserError
@@ -61,7 +61,7 @@ def _quoted_path(argument: str, sweeping: bool) -> str:
     try:
         override = OverridesParser.create().parse_override(argument)
         odd = override.is_sweep_override() and not sweeping
-    except OverrideParseException:
+    except HydraException:
         odd = True
     return f"{key}={_quote(value)}" if odd else argument
 
