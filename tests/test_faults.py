@@ -148,7 +148,7 @@ def test_full_disk(small_disk: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interruption(number: signal.Signals, tmp_path: Path) -> None:
     """The step is finished and saved, the screen says how to go on, and that is what happens."""
-    settings = [*TINY, "trainer.limit_train_batches=null", "data.stride=4"]
+    settings = [*TINY, "trainer.limit_train_batches=null"]
     whole, cut = tmp_path / "whole", tmp_path / "runs" / "cut"
     command = [sys.executable, "-u", str(REPOSITORY / "scripts" / "train.py"), *settings, "run_dir=runs/cut"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
