@@ -32,4 +32,4 @@ if __name__ == "__main__":
 
         print_info()
         sys.exit()
-    run_script(main, "train", text=TEXT)
+    run_script(main, "train", text=TEXT, sweeps=True)

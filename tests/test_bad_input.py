@@ -291,3 +291,11 @@ def test_the_table_knows_every_option_of_every_script() -> None:
     for scheme, own in POS.items():
         assert options_of("train", f"pos={scheme}") <= set(TRAIN) | set(own)
         assert {option for option in options_of("train", f"pos={scheme}") if option.startswith("pos.")} == set(own)
+
+
+@pytest.mark.parametrize("name", sorted(set(NEEDED) - {"train"}))
+def test_only_training_sweeps(name: str, script: RunScript, place: Path) -> None:
+    before = tree(place)
+    code, output, said = script(name, *NEEDED[name], "-m")
+    assert (code, output, said) == (2, "", "error: -m: only train.py sweeps\n")
+    assert tree(place) == before

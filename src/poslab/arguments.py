@@ -36,13 +36,17 @@ def without_debug(arguments: list[str]) -> tuple[list[str], bool]:
     return rest, bool(choices and choices[-1])
 
 
+def is_sweep(arguments: list[str]) -> bool:
+    return bool({"-m", "--multirun"} & set(arguments))
+
+
 def each_job_its_own(arguments: list[str]) -> list[str]:
     """In a sweep over schemes, a scheme's setting as a choice of one.
 
     Hydra composes what isn't swept before it knows a job's scheme, and would refuse pos=t5,shaw pos.max_distance=16
     because the default scheme has no such setting.
     """
-    if not {"-m", "--multirun"} & set(arguments):
+    if not is_sweep(arguments):
         return arguments
     one = re.compile(r"(\+{0,2}pos\.[^=]+)=([^,]+)")
     return [f"{m[1]}=choice({m[2]})" if (m := one.fullmatch(a)) and "(" not in a else a for a in arguments]
@@ -50,7 +54,7 @@ def each_job_its_own(arguments: list[str]) -> list[str]:
 
 def paths_as_typed(arguments: list[str]) -> list[str]:
     """The arguments with quotes around paths that Hydra's grammar can't read, or would take for several values."""
-    sweeping = bool({"-m", "--multirun"} & set(arguments))
+    sweeping = is_sweep(arguments)
     return [_quoted_path(argument, sweeping) for argument in arguments]
 
 

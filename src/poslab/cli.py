@@ -19,7 +19,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from poslab.arguments import as_typed, each_job_its_own, flags_first, paths_as_typed, quoted, without_debug
+from poslab.arguments import as_typed, each_job_its_own, flags_first, is_sweep, paths_as_typed, quoted, without_debug
 from poslab.config import CONFIGS
 from poslab.errors import UserError, suggestion
 from poslab.faults import report
@@ -29,12 +29,17 @@ _NOT_SETTINGS = ("defaults", "hydra", "_target_")
 
 
 def run_script(
-    task: Callable[[DictConfig], None], config_name: str, text: str | None = None, many_texts: bool = False
+    task: Callable[[DictConfig], None],
+    config_name: str,
+    text: str | None = None,
+    many_texts: bool = False,
+    sweeps: bool = False,
 ) -> None:
     """Composes configs/<config_name>.yaml with the command line and runs `task` on it; exits 2 on a user's error.
 
     text: an option whose value is taken as it is typed, not as Hydra's grammar reads it; with `many_texts` it may be
         given several times, and the configuration gets a list.
+    sweeps: whether -m runs the script for every combination of several values.
     """
     # Hydra's own reporting prints advice about tracebacks; with this it leaves errors to us.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
@@ -48,10 +53,15 @@ def run_script(
     @wraps(task)
     def job(config: DictConfig) -> None:
         sys.argv[1:] = typed  # Lightning starts the script again with these, for every further device
+        if HydraConfig.get().mode == RunMode.MULTIRUN:  # how a job ended is the sweep's to tell
+            task(config)
+            return
         with _told_in_one_line(config_name, typed, debug):  # here, too: Hydra would add lines of its own
             task(config)
 
     with _told_in_one_line(config_name, typed, debug, composing=True):
+        if is_sweep(typed) and not sweeps:
+            raise UserError("-m: only train.py sweeps")
         sys.argv[1:] = quoted(paths_as_typed(each_job_its_own(flags_first(typed))), text, many_texts)
         if {"-h", "--help"} & set(sys.argv[1:]):
             _print_help(config_name)

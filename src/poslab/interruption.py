@@ -60,21 +60,22 @@ def _may_handle() -> bool:
 _received: list[int] = []
 
 
-def raise_on_signals() -> None:
-    """From now on, both signals raise Interrupted."""
+def raise_on_signals(within: float | None = 3) -> None:
+    """From now on, both signals raise Interrupted; where an import or a destructor swallows that, the program ends
+    nonetheless after so many seconds. None: it takes the time that it takes."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        _received.append(number)
+        if within is not None:
+            last_resort = threading.Timer(within, os._exit, args=[128 + number])
+            last_resort.daemon = True
+            last_resort.start()
+        raise Interrupted(number)
+
     for number in _SIGNALS:
-        signal.signal(number, _raise)
+        signal.signal(number, handle)
 
 
 def received_signal() -> int | None:
     """The signal that was raised, even if what it interrupted has made another error of it, as half-done imports do."""
     return _received[-1] if _received else None
-
-
-def _raise(number: int, frame: FrameType | None) -> None:
-    _received.append(number)
-    # Where an import or a destructor swallows the exception, the program ends nonetheless.
-    last_resort = threading.Timer(3, os._exit, args=[128 + number])
-    last_resort.daemon = True
-    last_resort.start()
-    raise Interrupted(number)

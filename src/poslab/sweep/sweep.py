@@ -15,7 +15,7 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig
 
 from poslab.errors import UserError
-from poslab.interruption import Interrupted
+from poslab.interruption import Interrupted, raise_on_signals
 from poslab.sweep.plan import Job, plan, sweep_folder
 from poslab.sweep.status import Status, StatusFile, now
 from poslab.sweep.threads import divide_threads
@@ -37,6 +37,7 @@ def run_sweep(
     interruption: BaseException | None = None
     if left:
         progress.start()
+        raise_on_signals(within=None)  # the jobs at work save what they have first
         try:
             threads = divide_threads(config, len(left))
             results = launcher.launch([_overrides(job, threads) for job in left], initial_job_idx=0)
