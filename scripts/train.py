@@ -19,7 +19,7 @@ def main(config: DictConfig) -> None:
         run_job(parse(config, scheme_name()), overrides)
         return
     again = config.resume is not None
-    checked = parse(*resumed(config, given_overrides())) if again else parse(config, scheme_name())
+    checked = resumed(config, given_overrides()) if again else parse(config, scheme_name())
     print("loading torch and Lightning ...", flush=True)
     from poslab.training import train  # after the checks, which need neither
 

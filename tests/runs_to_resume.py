@@ -8,7 +8,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from poslab.config import CONFIGS, parse
+from poslab.config import CONFIGS
 from poslab.resume import resumed
 from poslab.training import train
 
@@ -26,7 +26,7 @@ def go_on(folder: Path, *overrides: str) -> dict[str, Any]:
     given = [f"resume={folder}", *overrides]
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         composed = compose("train", given)
-    return train(parse(*resumed(composed, given)))
+    return train(resumed(composed, given))
 
 
 def content_of(folder: Path, name: str = "last.ckpt") -> dict[str, Any]:

@@ -221,7 +221,7 @@ def test_interrupted_renumbering_leaves_whole_files_only(
     ("prompt", "words"),
     [
         ("I HAD zebras", "' ze'"),  # "bras" is known
-        ("the 漢字 of é", "' 漢字 é'"),
+        ("the 漢字 of é", "' 漢字', ' é'"),
         ("I HAD always thought xylophones", "' xylophones'"),
         ("xylophone " * 1000, "'xylophone xylophone xylophone xylophone ...'"),
     ],

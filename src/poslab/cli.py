@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.arguments import as_typed, each_job_its_own, flags_first, is_sweep, paths_as_typed, quoted, without_debug
 from poslab.config import CONFIGS
-from poslab.errors import UserError, suggestion
+from poslab.errors import SettingError, UserError, suggestion
 from poslab.faults import report
 from poslab.interruption import Interrupted, raise_on_signals, received_signal
 
@@ -76,7 +76,7 @@ def _told_in_one_line(config_name: str, arguments: list[str], debug: bool, compo
     try:
         yield
     except UserError as error:
-        _stop(str(error), error.exit_code)
+        _stop(_in_users_words(error, arguments), error.exit_code)
     except (HydraException, OmegaConfBaseException) as error:
         _stop(explain(error, arguments, config_name))
     except (Interrupted, KeyboardInterrupt) as interrupted:
@@ -118,9 +118,22 @@ def swept_overrides(text: str | None = None) -> list[str] | None:
     return [as_typed(override, text) for override in given_overrides()]
 
 
+def _in_users_words(error: UserError, arguments: list[str]) -> str:
+    """Its message, in which a number stands as it was typed: 1e3, not 1000.0."""
+    typed = _given(arguments).get(error.option) if isinstance(error, SettingError) else None
+    if isinstance(error, SettingError) and isinstance(error.value, float) and typed is not None:
+        return str(SettingError(error.option, typed, error.problem))
+    return str(error)
+
+
+def _given(arguments: Iterable[str]) -> dict[str, str]:
+    """Settings of the command line, as text."""
+    return dict(argument.lstrip("+~").split("=", 1) for argument in arguments if "=" in argument)
+
+
 def explain(error: Exception, arguments: Iterable[str], config_name: str = "train") -> str:
     """One line for an error in which Hydra or OmegaConf refuse the command line: option, value, what is valid."""
-    given = dict(argument.lstrip("+~").split("=", 1) for argument in arguments if "=" in argument)
+    given = _given(arguments)
     message = str(error)
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not of the form option=value; quote values with special characters"

@@ -45,6 +45,7 @@ def run_generation(config: GenerateConfig) -> None:
     except ValueError as error:
         if "not finite" not in str(error):
             raise
+        pages[0].end()
         raise SettingError("ckpt", config.ckpt, f"{error}: its training diverged") from error
     pages[0].end()
     for page, heading in zip(pages[1:], headings[1:], strict=True):

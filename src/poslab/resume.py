@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from poslab.arguments import escaped
+from poslab.config import TrainConfig, parse
 from poslab.errors import SettingError, as_typed
 
 CONFIG = "config.yaml"
@@ -23,11 +24,22 @@ MAY_CHANGE = (
 )  # fmt: skip
 
 
-def resumed(composed: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, str | None]:
-    """(the configuration of the run in `composed.resume`, changed by what the command line gives, and the name of its
-    scheme, if it says). Raises SettingError where there is no run, a setting can't change, or its scheme is not
-    poslab's and neither the command line nor `allow_code` names it."""
+def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
+    """The configuration of the run in `composed.resume`, changed by what the command line gives, and checked. Raises
+    SettingError where there is no run, a setting is impossible or can't change, or the run's scheme is not poslab's and
+    neither the command line nor `allow_code` names it."""
     folder = Path(str(composed.resume)).expanduser()
+    own, pos_name = _own(folder, composed, overrides)
+    try:
+        return parse(own, pos_name)
+    except SettingError as error:
+        if any(override.lstrip("+~").startswith(f"{error.option}=") for override in overrides):
+            raise
+        raise SettingError(error.option, error.value, f"{error.problem} (in {folder / CONFIG})") from error
+
+
+def _own(folder: Path, composed: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, str | None]:
+    """The run's configuration, and the name of its scheme, if it says."""
     own = _read(folder)
     pos_name = own.pop("pos_name", None)
     target = str(OmegaConf.select(own, "pos._target_"))
