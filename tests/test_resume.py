@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from pytorch_lightning import Callback
+from tensorboard.summary.writer.event_file_writer import AtomicCounter
 
 from conftest import SCHEMES, compose_config
 from poslab.config import CONFIGS
@@ -40,6 +41,12 @@ class Counter(Callback):
         self.count += 1
         if self.count == self.at:
             raise CutOff
+
+
+@pytest.fixture(autouse=True)
+def event_files_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process numbers its event files, and TensorBoard reads those of one second by name: 10 before 9."""
+    monkeypatch.setattr("tensorboard.summary.writer.event_file_writer._global_uid", AtomicCounter(1000))
 
 
 @pytest.fixture
