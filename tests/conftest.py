@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from pytorch_lightning import Callback
 
 from poslab.config import CONFIGS, TrainConfig, parse, parse_scheme
 from poslab.positions import PositionScheme
@@ -88,6 +89,12 @@ def run_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         return code, output, errors + "".join(f"{warning.message}\n" for warning in warned)
 
     return run
+
+
+@pytest.fixture
+def no_pictures_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take most of a short run's time."""
+    monkeypatch.setattr("poslab.training.trainer.Pictures", lambda *_: Callback())
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,14 +102,18 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     assert kills["while writing"] >= WHILE_WRITING
 
 
+def mount(*arguments: str) -> None:
+    mounted = subprocess.run(["mount", *arguments], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"a file system can't be mounted here: {mounted.stderr.strip()}")
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"a file system can't be mounted here: {mounted.stderr.strip()}")
+    mount("-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder))
     yield folder
     subprocess.run(["umount", folder], check=True)
 
@@ -167,3 +172,33 @@ def test_interruption(number: signal.Signals, tmp_path: Path) -> None:
     train(compose_config(*settings, f"run_dir={whole}"))
     assert_same_run(cut, whole)
     assert json.loads((cut / "summary.json").read_text())["steps"] > 10
+
+
+@pytest.fixture
+def read_only_checkout(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "checkout"
+    for name in ("src", "configs", "scripts", "data"):
+        shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns(".cache", "__pycache__"))
+    mount("--bind", str(folder), str(folder))
+    subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs bind mounts")
+def test_read_only_checkout(read_only_checkout: Path, tmp_path: Path) -> None:
+    """It trains with run_dir elsewhere; without, one line says what to do."""
+    cache = tmp_path / "user"
+    environment = os.environ | {"PYTHONPATH": str(read_only_checkout / "src"), "XDG_CACHE_HOME": str(cache)}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "scripts/train.py", *TINY, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=read_only_checkout, env=environment)
+
+    refused = run()
+    assert refused.returncode == 2
+    assert refused.stderr == "error: run_dir=runs: can't be written: Read-only file system; name another folder\n"
+    trained = run(f"run_dir={tmp_path / 'run'}")
+    assert trained.returncode == 0, trained.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 10
+    assert list((cache / "poslab").glob("*.bin"))

@@ -1,0 +1,55 @@
+"""Texts that are odd train, each character of them as it stands; only what is no text is refused."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from conftest import compose_config
+from poslab.data.corpus import load_corpus
+from poslab.data.tokenizer import load_tokenizer
+from poslab.errors import UserError
+from poslab.training import train
+from runs_to_resume import TINY
+
+ODD = {
+    "line ends of Windows": "one\r\ntwo and three\r\n" * 60,
+    "line ends of old Macs": "one\rtwo and three\r" * 60,
+    "one very long line": "word " * 100_000,
+    "one very long word": "a" * 20_000,
+    "emoji": "😀👨‍👩‍👧🏳️‍🌈 " * 60,
+    "right to left": "العربية עברית " * 100,
+    "end of text as text": "before <|endoftext|> after " * 60,
+    "nothing but spaces": " \n\t" * 600,
+    "control characters": "\x01\x1b[31m\x7f\u2028\u200b\ufeff" * 60,
+}
+
+
+@pytest.mark.usefixtures("no_pictures_of_training")
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+def test_odd_texts_train(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_bytes(text.encode())
+    corpus = load_corpus(str(file), load_tokenizer("gpt2"), tmp_path / "cache")
+    whole = [*corpus.train.tolist(), *corpus.validation.tolist()]
+    assert load_tokenizer("gpt2").decode_bytes(whole) == text.encode()
+    summary = train(compose_config(*TINY, f"data.path={file}", f"run_dir={tmp_path / 'run'}", "trainer.max_epochs=1"))
+    assert math.isfinite(summary["best_val_loss"])
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", r"data\.path=.* is empty"),
+        (b"\xef\xbb\xbf", r"data\.path=.* is empty"),
+        (b"a", r"model\.context_length=16: .* take a longer text"),
+        ("two bytes per letter".encode("utf-16"), r"data\.path=.* is not UTF-8"),
+        (b"null\0byte " * 200, r"data\.path=.* contains null bytes"),
+    ],
+)
+def test_what_is_no_text_is_refused(content: bytes, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=f"^{problem}"):
+        train(compose_config(*TINY, f"data.path={file}", f"run_dir={tmp_path / 'run'}"))
+    assert not (tmp_path / "run").exists()
