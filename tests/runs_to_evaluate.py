@@ -1,6 +1,5 @@
 """What the tests of evaluation share: models with large weights, random texts, run folders and what may be in them."""
 
-import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict
@@ -52,7 +51,7 @@ def random_text(count: int) -> Tensor:
 
 
 def mean(values: list[float]) -> float:
-    return math.fsum(values) / len(values)
+    return sum(values) / len(values)
 
 
 class LargestTensor(TorchDispatchMode):
