@@ -6,9 +6,11 @@ import runpy
 import socket
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from hydra import compose, initialize_config_dir
 from pytorch_lightning import Callback
 
 from poslab.config import CONFIGS, TrainConfig, parse, parse_scheme
+from poslab.data.tokenizer import load_tokenizer
 from poslab.positions import PositionScheme
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -34,6 +37,34 @@ def reference_cases() -> dict:
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """With models and tensors as small as in most tests, a second one does nothing but wait."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def tokenizer_loaded_once() -> Iterator[None]:
+    once = cache(load_tokenizer)
+    with mock.patch("poslab.checkpoint.load_tokenizer", once), mock.patch("poslab.data.module.load_tokenizer", once):
+        yield
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out what takes most of the time of a report."""
+    monkeypatch.setattr("poslab.analysis.compare_script._draw", lambda *given: None)
+
+
+@pytest.fixture
+def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report names its pictures, but nothing is drawn in them."""
+    monkeypatch.setattr("poslab.analysis.report.svg", lambda figure: "<svg/>")
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from poslab.errors import SettingError
 from poslab.generate import Sampling
 from poslab.generate_script import _Page
 from poslab.script_config import CompareConfig, GenerateConfig, parse_script
-from test_evaluation import make_run
+from runs_to_evaluate import make_run
 
 SCRIPT = REPOSITORY / "scripts" / "generate.py"
 ODD = 'Hello, "world"! (it\'s ${odd}) [x] a=b {c: d} \\ $HOME #1 ~ é 漢字 😀 <|endoftext|>'

@@ -8,7 +8,7 @@ import torch
 
 from conftest import ALIBI, EXAMPLES, GENERATION, REPOSITORY
 from poslab.positions import ModelShape
-from test_evaluation import make_run
+from runs_to_evaluate import make_run
 
 README = (REPOSITORY / "README.md").read_text()
 

@@ -1,0 +1,199 @@
+"""What the tests of comparisons share: run folders as training writes them, and what a comparison and its page say."""
+
+import functools
+import json
+import re
+import shlex
+from collections.abc import Iterable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from torch.utils.tensorboard import SummaryWriter
+
+from conftest import compose_config
+from poslab.analysis.compare_script import run_comparison
+from poslab.analysis.comparison import Comparison, Group, compare
+from poslab.analysis.evaluation import Evaluation, LengthLoss
+from poslab.analysis.runs import read_runs
+from poslab.arguments import quoted
+from poslab.config import CONFIGS, TrainConfig, parse
+from poslab.script_config import CompareConfig
+
+SMOKE = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed")
+VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
+SUMMARY = {
+    "pos": "absolute",
+    "pos_settings": {},
+    "pos_target": "poslab.positions.absolute.Absolute",
+    "seed": 1,
+    "best_val_loss": 4.0,
+    "best_val_perplexity": 54.6,
+    "best_step": 6,
+    "last_val_loss": 4.25,
+    "last_val_perplexity": 70.1,
+    "epochs": 2,
+    "steps": 6,
+    "tokens": 384,
+    "tokens_per_s": 1500.0,
+    "wall_time_s": 2.5,
+    "peak_memory_mb": 512.0,
+    "params_total": 72000,
+    "params_trunk": 71000,
+    "params_scheme": 1000,
+    "context_length": 32,
+    "data": "the-verdict.txt",
+    "data_sha256": VERDICT,
+    "vocabulary": "observed",
+    "vocabulary_size": 1417,
+    "train_tokens": 4612,
+    "validation_tokens": 534,
+    "device": "cpu (x86_64)",
+    "threads": 2,
+    "precision": "32-true",
+    "attention_backend": "reference",
+    "versions": {"python": "3.11.7", "poslab": "0.1.0", "torch": "2.13.0"},
+    "git_commit": None,
+}
+
+
+# Runs as training leaves them
+
+
+@functools.cache
+def smoke_config(pos: str) -> TrainConfig:
+    return compose_config(*SMOKE, f"pos={pos}")
+
+
+@functools.cache
+def smoke_yaml(pos: str) -> str:
+    """All but the seed."""
+    plain = {"pos_name": pos} | smoke_config(pos).plain
+    return OmegaConf.to_yaml({key: value for key, value in plain.items() if key != "seed"})
+
+
+def write_run(root: Path, pos: str = "absolute", seed: int = 1, loss: float = 4.0, **summary: Any) -> Path:
+    """A run folder with a summary and a configuration, and no more."""
+    folder = root / f"{pos}-seed{seed}"
+    folder.mkdir(parents=True)
+    config = smoke_config(pos)
+    own = {"pos": pos, "pos_settings": config.pos_settings, "pos_target": config.plain["pos"]["_target_"]}
+    content = SUMMARY | own | {"seed": seed, "best_val_loss": loss} | summary
+    (folder / "summary.json").write_text(json.dumps(content))
+    (folder / "config.yaml").write_text(f"{smoke_yaml(pos)}seed: {seed}\n")
+    return folder
+
+
+def change_summary(folder: Path, **values: Any) -> None:
+    file = folder / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def change_config(folder: Path, setting: str, value: Any) -> None:
+    config = OmegaConf.load(folder / "config.yaml")
+    OmegaConf.update(config, setting, value)
+    OmegaConf.save(config, folder / "config.yaml")
+
+
+def set_scheme(folder: Path, **settings: Any) -> None:
+    """In both files, as training writes it."""
+    summary = json.loads((folder / "summary.json").read_text())
+    change_summary(folder, pos_settings=summary["pos_settings"] | settings)
+    for name, value in settings.items():
+        change_config(folder, f"pos.{name}", value)
+
+
+def write_evaluation(folder: Path, token_losses: Iterable[float] = (), lengths: Iterable[LengthLoss] = ()) -> None:
+    evaluation = Evaluation(32, 533, list(lengths), [float(loss) for loss in token_losses])
+    plain = {"text": "the-verdict.txt, validation part", "text_sha256": VERDICT} | evaluation.plain()
+    (folder / "evaluation.json").write_text(json.dumps(plain))
+
+
+def write_curve(folder: Path, validation: dict[int, float]) -> None:
+    with SummaryWriter(str(folder)) as writer:
+        for step, loss in validation.items():
+            writer.add_scalar("train/loss", loss, step)
+            writer.add_scalar("val/loss", loss, step)
+
+
+def write_sweep(root: Path, seeds: int = 5, noise: float = 0.01, **effects: float) -> dict[str, dict[int, float]]:
+    """Runs of schemes that differ from a common course by `effects`; what a seed does to all is ten times the noise."""
+    generator = np.random.default_rng(1)
+    of_seed = generator.normal(4, 10 * noise, seeds)
+    losses = {
+        pos: {seed + 1: float(loss) for seed, loss in enumerate(of_seed + effect + generator.normal(0, noise, seeds))}
+        for pos, effect in effects.items()
+    }
+    for pos, of_group in losses.items():
+        for seed, loss in of_group.items():
+            write_run(root, pos, seed, loss)
+    return losses
+
+
+# What is said of them
+
+
+def compare_folders(*folders: Path, **settings: Any) -> Comparison:
+    runs, left_out = read_runs([str(folder) for folder in folders])
+    return compare(runs, left_out, **settings)
+
+
+def group_of(folder: Path) -> Group:
+    (group,) = compare_folders(folder).groups
+    return group
+
+
+def repeated(command: str, cwd: Path | None = None) -> dict[str, Any]:
+    """The configuration that the command composes, for its first seed."""
+    words = shlex.split(command)
+    assert words[:2] == ["python", "scripts/train.py"]
+    overrides = [re.sub(r"^(seed=\d+),.*", r"\1", word) for word in words[2:] if word != "-m"]
+    overrides = quoted(overrides, "sample.prompt")
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = compose("train", overrides)
+    return parse(config).plain
+
+
+def report_of(folder: Path, **settings: Any) -> Path:
+    return run_comparison(CompareConfig([str(folder)], **settings), "python scripts/compare.py")
+
+
+class Page(HTMLParser):
+    """Texts of lists (the answers are the first) and table cells, and all that a page refers to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.lists: list[list[str]] = []
+        self.rows: list[list[str]] = []
+        self.sources: list[str] = []
+        self._into: list[str] | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.sources += [str(value) for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+        if tag in ("tr", "ul"):
+            (self.rows if tag == "tr" else self.lists).append([])
+        if tag in ("td", "th", "li"):
+            self._into = (self.lists if tag == "li" else self.rows)[-1]
+            self._into.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th", "li"):
+            self._into = None
+
+    def handle_data(self, data: str) -> None:
+        if self._into is not None:
+            self._into[-1] += data
+
+
+def page_in(folder: Path) -> Page:
+    return Page((folder / "report.html").read_text(encoding="utf-8"))
+
+
+def markdown_rows(folder: Path) -> list[list[str]]:
+    lines = (folder / "report.md").read_text(encoding="utf-8").splitlines()
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows]

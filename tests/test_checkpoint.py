@@ -1,0 +1,176 @@
+"""Checkpoints: what they say of themselves, the model back from them, and files that are damaged or malicious."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import compose_config, make_scheme
+from poslab.analysis.evaluation import evaluate
+from poslab.analysis.evaluation_files import evaluate_checkpoint, own_text, read_evaluation
+from poslab.checkpoint import find_checkpoint, load_checkpoint
+from poslab.errors import SettingError
+from poslab.training import train
+from runs_to_evaluate import VERDICT, LargestTensor, Malicious, copied, make_run
+
+pytestmark = pytest.mark.usefixtures("one_thread", "tokenizer_loaded_once")
+
+
+@pytest.fixture(scope="module")
+def t5_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "t5", "pos=t5")
+
+
+@pytest.fixture
+def run(t5_run: Path, tmp_path: Path) -> Path:
+    """A run of T5 that a test may change."""
+    return copied(t5_run, tmp_path / "run")
+
+
+def content_of(run: Path) -> dict[str, Any]:
+    return torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
+
+
+def test_training_leaves_a_checkpoint_that_says_everything(tmp_path: Path) -> None:
+    quick = ("trainer.max_epochs=1", "trainer.max_steps=1", "trainer.limit_val_batches=1", "sample.new_tokens=0")
+    lengths = ("evaluation.lengths=[16,64,1000]", "evaluation.stride=4")
+    settings = ("pos=absolute", "data.vocabulary=observed", "model.dropout=0.1", f"run_dir={tmp_path}/run")
+    train(compose_config("experiment=smoke", "trainer=cpu", *quick, *lengths, *settings))
+    (tmp_path / "run" / "checkpoints" / "best.ckpt").rename(tmp_path / "alone.ckpt")
+    about = torch.load(tmp_path / "alone.ckpt", weights_only=True)["poslab"]
+    assert (about["pos"], about["config"]["data"]["encoding"]) == ("absolute", "gpt2")
+    assert about["data_sha256"] == "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
+    assert (about["observed"].dtype, len(about["observed"])) == (torch.int32, 1417)
+    assert about["config"]["model"]["embed_dim"] == 32
+
+    written = read_evaluation(tmp_path / "run")
+    assert written is not None
+    assert [result.note for result in written.lengths] == ["", "trained to 32", "trained to 32"]
+    assert written.lengths[0].stride == 4
+    checkpoint = load_checkpoint(tmp_path / "alone.ckpt")
+    assert evaluate_checkpoint(checkpoint, own_text(checkpoint), [16, 64, 1000], stride=4) == written
+
+
+@pytest.mark.parametrize("vocabulary", ["full", "observed"])
+def test_a_checkpoint_alone_is_the_model_and_its_vocabulary(vocabulary: str, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(VERDICT.read_text())
+    overrides = ("data=text", f"data.path={tmp_path}/text.txt", f"data.cache_dir={tmp_path}/cache", "pos=shaw")
+    folder = make_run(tmp_path / "run", *overrides, f"data.vocabulary={vocabulary}", "pos.max_distance=5")
+    (tmp_path / "text.txt").unlink()
+    (folder / "config.yaml").unlink()
+    checkpoint = load_checkpoint(folder / "checkpoints" / "best.ckpt")
+    assert (checkpoint.pos_name, checkpoint.model.pos) == ("shaw", make_scheme("shaw", max_distance=5))
+    assert (checkpoint.run_folder, checkpoint.model.training) == (None, False)
+    assert checkpoint.vocabulary.name == vocabulary
+    prompt = "I HAD always thought"
+    assert checkpoint.vocabulary.decode(checkpoint.vocabulary.encode(prompt)) == prompt
+    state = checkpoint.model.state_dict()
+    assert all(torch.equal(state[k.removeprefix("model.")], v) for k, v in content_of(folder)["state_dict"].items())
+
+
+@pytest.mark.parametrize("backend", ["flex", "reference", "sdpa"])
+def test_whatever_it_was_trained_on_memory_stays_linear(backend: str, run: Path) -> None:
+    content = content_of(run)
+    content["poslab"]["config"]["model"] |= {"attention_backend": backend, "compile": True, "dropout": 0.3}
+    torch.save(content, run / "checkpoints" / "best.ckpt")
+    model = load_checkpoint(run / "checkpoints" / "best.ckpt").model
+    with LargestTensor() as seen:
+        evaluate(model, torch.randint(0, 1417, (2049,)), [2048])
+    assert seen.bytes < 2048 * 2048 * 4
+
+
+@pytest.mark.parametrize("hidden_in", ["zip", "old format", "bare pickle", "complete checkpoint"])
+def test_a_malicious_pickle_runs_nothing(hidden_in: str, run: Path, tmp_path: Path) -> None:
+    file, payload = run / "checkpoints" / "best.ckpt", Malicious(tmp_path / "attacked")
+    if hidden_in == "bare pickle":
+        file.write_bytes(pickle.dumps(payload))
+    elif hidden_in == "complete checkpoint":
+        torch.save(content_of(run) | {"callbacks": [payload]}, file)
+    else:
+        torch.save(payload, file, _use_new_zipfile_serialization=hidden_in == "zip")
+    with pytest.raises(SettingError, match="so it isn't loaded: that could run any code"):
+        load_checkpoint(file, allow_code=True)
+    assert not (tmp_path / "attacked").exists()
+    pickle.loads(pickle.dumps(payload))  # what it would have done
+    assert (tmp_path / "attacked").exists()
+
+
+def without(*keys: str) -> Callable[[dict[str, Any]], None]:
+    def remove(content: dict[str, Any]) -> None:
+        *path, last = keys
+        for key in path:
+            content = content[key]
+        del content[last]
+
+    return remove
+
+
+def with_value(value: Any, *keys: str) -> Callable[[dict[str, Any]], None]:
+    def put(content: dict[str, Any]) -> None:
+        *path, last = keys
+        for key in path:
+            content = content[key]
+        content[last] = value
+
+    return put
+
+
+DAMAGE = {
+    "no description": without("poslab"),
+    "no weights": without("state_dict"),
+    "a weight less": without("state_dict", "model.final_norm.bias"),
+    "weights of another shape": with_value(torch.zeros(3), "state_dict", "model.final_norm.bias"),
+    "weights that are none": with_value("big", "state_dict", "model.final_norm.bias"),
+    "a weight too many": with_value(torch.zeros(3), "state_dict", "model.extra"),
+    "weights in a list": with_value([1], "state_dict"),
+    "weights without names": with_value({1: torch.zeros(3)}, "state_dict"),
+    "description in a list": with_value([1], "poslab"),
+    "no scheme": without("poslab", "config", "pos"),
+    "no model": without("poslab", "config", "model"),
+    "half a model": without("poslab", "config", "model", "embed_dim"),
+    "an odd model": with_value("wide", "poslab", "config", "model", "embed_dim"),
+    "another model": with_value(64, "poslab", "config", "model", "embed_dim"),
+    "no data": without("poslab", "config", "data"),
+    "no encoding": without("poslab", "config", "data", "encoding"),
+    "unknown encoding": with_value("gpt9", "poslab", "config", "data", "encoding"),
+    "no fingerprint": without("poslab", "data_sha256"),
+    "no vocabulary": without("poslab", "observed"),
+    "an odd vocabulary": with_value("all", "poslab", "observed"),
+    "a smaller vocabulary": with_value(torch.arange(7), "poslab", "observed"),
+    "no scheme's setting": with_value(3, "poslab", "config", "pos", "depth"),
+    "no scheme of poslab's": with_value("poslab.errors.UserError", "poslab", "config", "pos", "_target_"),
+    "nothing of poslab's": with_value("poslab.nothing.There", "poslab", "config", "pos", "_target_"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_checkpoints_are_refused_in_one_line(damage: str, run: Path) -> None:
+    content, file = content_of(run), run / "checkpoints" / "best.ckpt"
+    DAMAGE[damage](content)
+    torch.save(content, file)
+    with pytest.raises(SettingError) as refusal:
+        load_checkpoint(file)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_files_of_random_bytes_are_refused(seed: int, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    letters = b"abcIl(){}[]'.,\n0123 " if seed % 2 else bytes(range(256))
+    chosen = torch.randint(0, len(letters), (seed * 10,), generator=generator).tolist()
+    (tmp_path / "random.ckpt").write_bytes(bytes(letters[i] for i in chosen))
+    with pytest.raises(SettingError, match=r"isn't loaded|not a checkpoint of poslab's"):
+        load_checkpoint(tmp_path / "random.ckpt")
+
+
+def test_best_before_last_and_a_file_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "last.ckpt").touch()
+    assert find_checkpoint(str(tmp_path / "run")) == folder / "last.ckpt"
+    (folder / "best.ckpt").touch()
+    assert find_checkpoint(str(tmp_path / "run")) == folder / "best.ckpt"
+    assert find_checkpoint(str(folder / "last.ckpt")) == folder / "last.ckpt"

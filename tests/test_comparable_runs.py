@@ -1,0 +1,152 @@
+"""Which runs are of one group, which can't be compared, and what weakens a comparison."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poslab.analysis.comparison import compare
+from poslab.analysis.runs import LeftOut, read_runs
+from poslab.errors import UserError
+from runs_to_compare import change_config, change_summary, compare_folders, set_scheme, write_run, write_sweep
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("data.vocabulary", "full"),
+        ("data.stride", 16),
+        ("data.batch_size", 4),
+        ("model.embed_dim", 64),
+        ("model.dropout", 0.2),
+        ("optim.learning_rate", 0.01),
+        ("trainer.max_epochs", 3),
+        ("trainer.precision", "bf16-mixed"),
+        ("early_stopping_patience", 2),
+    ],
+)
+def test_runs_that_differ_in_more_than_the_scheme(setting: str, value: Any, tmp_path: Path) -> None:
+    write_run(tmp_path, "absolute")
+    change_config(write_run(tmp_path, "t5"), setting, value)
+    with pytest.raises(UserError) as refusal:
+        compare_folders(tmp_path)
+    assert re.search(rf"{setting}: \S+ \(as in absolute-seed1\), {value} \(as in t5-seed1\)", str(refusal.value))
+    assert "allow_differences=true" in str(refusal.value)
+    comparison = compare_folders(tmp_path, allow_differences=True)
+    assert len(comparison.groups) == 2
+    assert any(note.startswith(f"{setting} differs: ") for note in comparison.notes)
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"), [("data_sha256", "0" * 64), ("params_trunk", 5), ("vocabulary_size", 5), ("steps", 7)]
+)
+def test_facts_that_differ(fact: str, value: Any, tmp_path: Path) -> None:
+    write_run(tmp_path, "absolute")
+    write_run(tmp_path, "t5", **{fact: value})
+    with pytest.raises(UserError, match=f"differ in more than the scheme.*{fact}: "):
+        compare_folders(tmp_path)
+
+
+def test_one_scheme_under_several_conditions(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        for dropout in (0.0, 0.3):
+            change_config(write_run(tmp_path / str(dropout), "t5", seed), "model.dropout", dropout)
+    labels = {group.label: len(group.runs) for group in compare_folders(tmp_path, allow_differences=True).groups}
+    assert labels == {"t5 model.dropout=0.0": 2, "t5 model.dropout=0.3": 2}
+
+
+def test_what_does_not_matter_makes_no_groups(tmp_path: Path) -> None:
+    settings = {
+        "run_dir": "elsewhere", "threads": 7, "data.path": "a copy", "data.cache_dir": "cache", "data.num_workers": 1,
+        "model.attention_backend": "reference", "trainer.log_every_n_steps": 3, "sample.new_tokens": 99,
+        "evaluation.lengths": [1, 2],
+    }  # fmt: skip
+    write_run(tmp_path, seed=1)
+    other = write_run(tmp_path, seed=2, attention_backend="sdpa", wall_time_s=99.0)
+    for setting, value in settings.items():
+        change_config(other, setting, value)
+    (group,) = compare_folders(tmp_path).groups
+    assert [run.seed for run in group.runs] == [1, 2]
+
+
+def test_early_stopping_ends_runs_at_different_steps(tmp_path: Path) -> None:
+    for pos, steps in (("absolute", 6), ("t5", 4)):
+        change_config(write_run(tmp_path, pos, steps=steps), "early_stopping_patience", 2)
+    assert len(compare_folders(tmp_path).groups) == 2
+
+
+def test_settings_of_a_scheme_make_groups(tmp_path: Path) -> None:
+    for distance in (2, 16):
+        for seed in (1, 2):
+            set_scheme(write_run(tmp_path / str(distance), "shaw", seed), max_distance=distance)
+    write_run(tmp_path, "absolute")
+    groups = {group.label: len(group.runs) for group in compare_folders(tmp_path).groups}
+    assert groups == {"absolute": 1, "shaw max_distance=2": 2, "shaw max_distance=16": 2}
+    assert compare_folders(tmp_path, baseline="shaw max_distance=2").baseline == "shaw max_distance=2"
+
+
+@pytest.mark.parametrize("values", [(1, 1.0, True), (None, "None"), ([1], [1.0])])
+def test_values_that_python_takes_for_equal(values: tuple, tmp_path: Path) -> None:
+    for number, value in enumerate(values):
+        set_scheme(write_run(tmp_path / str(number), "t5"), scale=value)
+    comparison = compare_folders(tmp_path)
+    assert len({group.label for group in comparison.groups}) == len(comparison.groups) == len(values)
+    assert not comparison.left_out
+
+
+def test_a_setting_that_older_runs_lack(tmp_path: Path) -> None:
+    write_run(tmp_path / "new", "t5")
+    old = write_run(tmp_path / "old", "t5")
+    settings = json.loads((old / "summary.json").read_text())["pos_settings"]
+    change_summary(old, pos_settings={key: value for key, value in settings.items() if key != "scale"})
+    assert {group.label for group in compare_folders(tmp_path).groups} == {"t5", "t5 scale=1.0"}
+
+
+def test_without_a_configuration_the_summary_speaks(tmp_path: Path) -> None:
+    write_sweep(tmp_path, absolute=0.0, t5=-0.5)
+    for folder in tmp_path.glob("*-seed*"):
+        (folder / "config.yaml").unlink()
+    comparison = compare(*read_runs([str(tmp_path)]))
+    assert comparison.sentences[0].startswith("t5 is better than absolute by 0.5")
+    assert sum("has no config.yaml" in note for note in comparison.notes) == 10
+    change_summary(tmp_path / "t5-seed1", data_sha256="0" * 64)
+    with pytest.raises(UserError, match="data_sha256"):
+        compare(*read_runs([str(tmp_path)]))
+
+
+def test_two_schemes_of_one_name_are_not_mixed(tmp_path: Path) -> None:
+    write_run(tmp_path / "own", "t5", 1)
+    change_config(write_run(tmp_path / "other", "t5", 2), "pos._target_", "mine.T5")
+    labels = {group.label for group in compare_folders(tmp_path).groups}
+    assert labels == {"t5 _target_=poslab.positions.t5.T5", "t5 _target_=mine.T5"}
+
+
+def test_repeated_seeds_count_once(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "t5", 1, 4.0)
+    write_run(tmp_path / "b", "t5", 1, 5.0)
+    comparison = compare_folders(tmp_path)
+    assert comparison.groups[0].losses == {1: 4.0}
+    (left,) = comparison.left_out
+    assert left == LeftOut(tmp_path / "b" / "t5-seed1", f"repeats seed 1 of {tmp_path / 'a' / 't5-seed1'}, with the "
+                           "same settings")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"versions": {"poslab": "0.0.9", "torch": "2.13.0"}}, "several versions of poslab: 0.0.9, 0.1.0; "),
+        ({"versions": {}}, "several versions of torch: 2.13.0, None; "),
+        ({"device": "cuda:0"}, "several devices: cpu (x86_64), cuda:0; times can't be compared"),
+        ({"threads": 1}, "several numbers of threads: 1, 2; "),
+    ],
+)
+def test_what_weakens_a_comparison_is_noted(changes: dict, note: str, tmp_path: Path) -> None:
+    write_run(tmp_path, "absolute")
+    write_run(tmp_path, "t5", **changes)
+    comparison = compare_folders(tmp_path)
+    assert len(comparison.groups) == 2
+    assert any(found.startswith(note) for found in comparison.notes)

@@ -1,0 +1,132 @@
+"""What a report writes: the page, the table, the results of every run, and names that are no plain words."""
+
+import csv
+import math
+import os
+import re
+import warnings
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from poslab.analysis.evaluation import LengthLoss
+from poslab.analysis.statistics import differences, estimate
+from runs_to_compare import (
+    VERDICT,
+    change_summary,
+    markdown_rows,
+    page_in,
+    report_of,
+    write_curve,
+    write_evaluation,
+    write_run,
+    write_sweep,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_table_has_a_row_per_scheme(tmp_path: Path) -> None:
+    losses = write_sweep(tmp_path, absolute=0.0, shaw=-0.3, t5=-0.6)
+    folder = report_of(tmp_path)
+    header, *rows = page_in(folder).rows
+    assert [row[0] for row in rows] == ["t5", "shaw", "absolute"]
+    assert [header, *rows] == [row for row in markdown_rows(folder) if set(row) != {"---"}]
+    for row in rows:
+        loss = estimate(losses[row[0]].values())
+        assert row[1:5] == ["5", f"{loss.mean:.4f}", f"{loss.low:.4f} to {loss.high:.4f}", f"{loss.sd:.4f}"]
+        assert row[8:11] == ["1,000", "1,500", "512"]
+    found = differences(losses, "absolute")["t5"]
+    assert rows[0][5:8] == [f"{found.mean:+.4f}", f"{found.low:+.4f} to {found.high:+.4f}", f"{found.p_value:.2g}"]
+    assert rows[2][5:8] == ["baseline", "", ""]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_results_have_a_row_per_run(tmp_path: Path) -> None:
+    losses = write_sweep(tmp_path, seeds=3, absolute=0.0, t5=-0.1)
+    for folder in tmp_path.glob("t5-*"):
+        lengths = [LengthLoss(16, 8, 4.5, 4.25, [4.0] * 16, 3), LengthLoss(64, 32, note="trained to 32")]
+        write_evaluation(folder, lengths=lengths)
+    change_summary(tmp_path / "absolute-seed2", last_val_loss=None, wall_time_s=7.5)
+    folder = report_of(tmp_path)
+    with (folder / "results.csv").open(newline="") as opened:
+        rows = {(row["scheme"], int(row["seed"])): row for row in csv.DictReader(opened)}
+    assert set(rows) == {(scheme, seed) for scheme in losses for seed in (1, 2, 3)}
+    for (scheme, seed), row in rows.items():
+        assert float(row["best_val_loss"]) == losses[scheme][seed]
+        assert row["folder"] == str(tmp_path / f"{scheme}-seed{seed}")
+        assert row["data_sha256"] == VERDICT
+        assert (row["steps"], row["params_scheme"], row["peak_memory_mb"]) == ("6", "1000", "512.0")
+        assert (row["loss_16"], row["sliding_loss_16"]) == (("4.5", "4.25") if scheme == "t5" else ("", ""))
+        assert (row["loss_64"], row["sliding_loss_64"]) == ("", "")
+    odd = rows["absolute", 2]
+    assert (odd["last_val_loss"], odd["wall_time_s"], rows["t5", 2]["last_val_loss"]) == ("", "7.5", "4.25")
+    assert {row[0]: row[-1] for row in page_in(folder).rows[1:]} == {"t5": "trained to 32", "absolute": "n/a"}
+
+
+def test_report_fetches_nothing_and_is_whole(tmp_path: Path) -> None:
+    write_sweep(tmp_path, seeds=2, absolute=0.0, t5=0.0)
+    for number, folder in enumerate(sorted(tmp_path.glob("*-seed*"))):
+        write_curve(folder, {1: 5.0, 2: 4.5, 3: math.inf if number else 4.0})  # as in runs that diverge in the end
+        lengths = [LengthLoss(n, n // 2, 4.0, math.nan, [4.0] * n, 3) for n in (16, 32, 64)]
+        write_evaluation(folder, lengths=lengths)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        folder = report_of(tmp_path)
+    page = page_in(folder)
+    assert all(source.startswith("data:") for source in page.sources)
+    text = (folder / "report.html").read_text()
+    assert not re.search(r"https?://|@import|url\(|<script", re.sub(r"data:image[^\"]+", "", text))
+    shown = [Path(name).stem for name in re.findall(r"\]\((figures/.*)\)", (folder / "report.md").read_text())]
+    assert shown == ["losses", "curves", "by_position", "by_length"]
+    for name in shown:
+        assert ElementTree.parse(folder / "figures" / f"{name}.svg").getroot().tag.endswith("svg")
+    assert len(page.sources) == 1 + len(shown)  # the icon
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_twice_gives_the_same(tmp_path: Path) -> None:
+    write_sweep(tmp_path, seeds=2, absolute=0.0, t5=0.0)
+    folder = report_of(tmp_path)
+    first = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert report_of(tmp_path) == folder
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == first
+    assert {path.name for path in first} >= {"report.html", "report.md", "results.csv"}
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_facts_of_runs_that_differ(tmp_path: Path) -> None:
+    write_run(tmp_path, "absolute", git_commit="aaa", train_tokens=None)
+    write_run(tmp_path, "t5", git_commit="bbb", vocabulary_size="many")
+    text = (report_of(tmp_path, allow_differences=True) / "report.md").read_text()
+    assert "git commit aaa or bbb" in text
+    assert "1,417 or many tokens" in text
+    assert "n/a or 4,612 training tokens" in text
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_names_are_text_not_markup(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_run(tmp_path, "absolute", seed)
+        change_summary(write_run(tmp_path, "t5", seed), pos="<img src=x>|$x^{$")
+    os.rename(tmp_path / "t5-seed2", tmp_path / "<b>&amp;")
+    (tmp_path / "<i>left").mkdir()
+    folder = report_of(tmp_path)
+    page = page_in(folder)
+    assert {row[0] for row in page.rows[1:]} == {"absolute", "<img src=x>|$x^{$"}
+    assert "x" not in page.sources
+    assert any("<i>left: no run in it" in item for item in page.lists[-1])
+    assert {len(row) for row in markdown_rows(folder)} == {len(page.rows[0])}
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_folders_whose_names_are_no_text(tmp_path: Path) -> None:
+    root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    try:
+        write_run(root, "t5")
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    folder = report_of(root, out=str(tmp_path / "out"))
+    assert "t5-seed1" in (folder / "report.html").read_text(encoding="utf-8")
