@@ -56,7 +56,7 @@ def tokenizer_loaded_once() -> Iterator[None]:
 
 
 @pytest.fixture
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out what takes most of the time of a report."""
     monkeypatch.setattr("poslab.analysis.compare_script._draw", lambda *given: None)
 

@@ -8,7 +8,7 @@ from poslab.analysis.attention_maps import attention_maps
 from poslab.errors import UserError
 from runs_to_evaluate import CONTEXT, lively_model, random_text
 
-pytestmark = pytest.mark.usefixtures("one_thread", "tokenizer_loaded_once")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -46,11 +46,11 @@ def script(run_script: RunScript) -> RunScript:
         (["runs={0}/good", "out={0}/file"], "out={0}/file: can't be written"),
         (["runs={0}/good", "out={0}/file/below"], "out={0}/file/below: can't be written"),
         (["runs=[{0}/good,{0}/other]"], "differ in more than the scheme"),
-        (["runs={0}/good", "effect=0"], "effect=0.0: must be above 0"),
+        (["runs={0}/good", "effect=0"], "effect=0: must be above 0"),
         (["run={0}/good"], "run={0}/good: unknown setting; did you mean runs"),
     ],
 )
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_figures")
 def test_refusals(
     arguments: list[str], said: str, tmp_path: Path, script: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +69,7 @@ def test_refusals(
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_figures")
 def test_a_single_run_and_two(tmp_path: Path, script: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (write_run(tmp_path / "runs", pos, loss=loss) for pos, loss in (("absolute", 4.0), ("t5", 3.75)))
     code, out, _ = script(f"runs={first}")
@@ -85,7 +85,7 @@ def test_a_single_run_and_two(tmp_path: Path, script: Callable[..., Any], monkey
     assert all(path.parents[1] == tmp_path / "runs" and path.parent.name.startswith("report-") for path in reports)
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_figures")
 def test_command_on_the_page(tmp_path: Path, script: Callable[..., Any]) -> None:
     write_run(tmp_path / "my runs", "t5")
     argument = f"runs='{tmp_path}/my runs'"

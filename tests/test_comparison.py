@@ -40,7 +40,7 @@ def test_a_known_difference_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "can be shown" not in "".join([*page.lists[0], markdown, screen])
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_figures")
 def test_where_there_is_no_difference_none_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     losses = write_sweep(tmp_path, absolute=0.0, shaw=0.0, t5=0.0)
     folder = report_of(tmp_path)

@@ -18,7 +18,7 @@ from poslab.analysis import evaluation
 from poslab.analysis.evaluation import evaluate, sliding_token_losses
 from runs_to_evaluate import CONTEXT, RELATIVE, VOCAB, LargestTensor, lively_model, mean, random_text
 
-pytestmark = pytest.mark.usefixtures("one_thread", "tokenizer_loaded_once")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from poslab.analysis.evaluation import Evaluation, evaluate
 from poslab.analysis.evaluation_files import Text, read_evaluation, write_evaluation
 from runs_to_evaluate import CONTEXT, lively_model, random_text
 
-pytestmark = pytest.mark.usefixtures("one_thread", "tokenizer_loaded_once")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def written(folder: Path, text: Text, *lengths: int, name: str = "t5", file: str = "evaluation.json") -> Evaluation:

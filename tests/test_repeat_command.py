@@ -87,7 +87,7 @@ def test_command_for_a_scheme_from_outside(tmp_path: Path, monkeypatch: pytest.M
         assert again["pos"] == plain["pos"]
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_figures")
 def test_nothing_repeats_what_no_configuration_describes(tmp_path: Path) -> None:
     (write_run(tmp_path, "absolute", pos_target="a b=c") / "config.yaml").unlink()
     (write_run(tmp_path, "t5", 1) / "config.yaml").unlink()

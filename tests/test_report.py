@@ -27,7 +27,7 @@ from runs_to_compare import (
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_figures")
 def test_table_has_a_row_per_scheme(tmp_path: Path) -> None:
     losses = write_sweep(tmp_path, absolute=0.0, shaw=-0.3, t5=-0.6)
     folder = report_of(tmp_path)
@@ -43,7 +43,7 @@ def test_table_has_a_row_per_scheme(tmp_path: Path) -> None:
     assert rows[2][5:8] == ["baseline", "", ""]
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_figures")
 def test_results_have_a_row_per_run(tmp_path: Path) -> None:
     losses = write_sweep(tmp_path, seeds=3, absolute=0.0, t5=-0.1)
     for folder in tmp_path.glob("t5-*"):
@@ -86,7 +86,7 @@ def test_report_fetches_nothing_and_is_whole(tmp_path: Path) -> None:
     assert len(page.sources) == 1 + len(shown)  # the icon
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_figures")
 def test_twice_gives_the_same(tmp_path: Path) -> None:
     write_sweep(tmp_path, seeds=2, absolute=0.0, t5=0.0)
     folder = report_of(tmp_path)
@@ -96,7 +96,7 @@ def test_twice_gives_the_same(tmp_path: Path) -> None:
     assert {path.name for path in first} >= {"report.html", "report.md", "results.csv"}
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_figures")
 def test_facts_of_runs_that_differ(tmp_path: Path) -> None:
     write_run(tmp_path, "absolute", git_commit="aaa", train_tokens=None)
     write_run(tmp_path, "t5", git_commit="bbb", vocabulary_size="many")
@@ -106,7 +106,7 @@ def test_facts_of_runs_that_differ(tmp_path: Path) -> None:
     assert "n/a or 4,612 training tokens" in text
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_figures")
 def test_names_are_text_not_markup(tmp_path: Path) -> None:
     for seed in (1, 2):
         write_run(tmp_path, "absolute", seed)

@@ -104,7 +104,7 @@ def evaluations_spoilt() -> list[Any]:
     ]
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize("content", [*map(json.dumps, evaluations_spoilt()), "{", "[" * 100_000])
 def test_a_damaged_evaluation(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a checkpoint, so that it can't be measured anew."""
