@@ -65,11 +65,14 @@ BAD = [
     ("seed=-1", "seed=-1: must be at least 0"),
     ("seed=4294967296", "seed=4294967296: must be below 2**32"),
     ("seed=one", "seed=one: must be a whole number"),
-    ("seed=1,2", "seed=1,2"),
+    ("seed=1,2", "seed=1,2: must be one value; -m runs each of several"),
     ("early_stopping_patience=0", "early_stopping_patience=0: must be at least 1"),
     ("sample.temperature=-1", "sample.temperature=-1: must be at least 0"),
     ("model=5", "model=5"),
-    ("seed=${nothing}", "nothing"),
+    ("seed=${nothing}", "seed=${nothing}: Interpolation key 'nothing' not found"),
+    ("data.path=/dev/zero", "data.path=/dev/zero: is neither a file nor a folder"),
+    ("data.path=~nobody/text.txt", "data.path=~nobody/text.txt: no such file"),
+    ("run_dir=\udcff", "run_dir=\N{REPLACEMENT CHARACTER}: must be text in UTF-8"),
 ]
 
 # Runs the script with torch made impossible to import, so that a check that needs it fails.

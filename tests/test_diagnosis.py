@@ -68,9 +68,12 @@ SMALL = ("model.embed_dim=64", "model.num_layers=2", "model.context_length=32", 
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_one_batch_is_learned_by_heart(name: str, tmp_path: Path) -> None:
+def test_one_batch_is_learned_by_heart(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     summary = train(compose_config("debug=overfit", f"pos={name}", *SMALL, f"run_dir={tmp_path / 'run'}"))
     assert 10 < summary["steps"] < 300
+    said = capsys.readouterr().out
+    assert re.search(rf"learned  training loss 0\.00\d+ after {summary['steps']} steps, below 0\.01", said)
+    assert "val loss" not in said
 
 
 def test_a_model_that_does_not_learn_is_told(tmp_path: Path) -> None:

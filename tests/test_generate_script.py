@@ -338,3 +338,18 @@ def test_paths_are_taken_as_they_are_typed(typed: str, path: str) -> None:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         assert compose("evaluate", paths_as_typed([f"ckpt={typed}"])).ckpt == path
     assert paths_as_typed(["-m", "data.path=a.txt,b.txt"]) == ["-m", "data.path=a.txt,b.txt"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "paths"),
+    [
+        ("one", "one"),
+        ("~/one", ["~/one"]),
+        ("one,my two", ["one", "my two"]),
+        ("[~/one, two]", ["~/one", "two"]),
+        ("[one,two]", ["one", "two"]),
+    ],
+)
+def test_several_paths(typed: str, paths: str | list[str]) -> None:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        assert compose("compare", paths_as_typed([f"runs={typed}"])).runs == paths

@@ -12,7 +12,7 @@ import torch
 from pytorch_lightning import Callback
 from tensorboard.summary.writer.event_file_writer import AtomicCounter
 
-from conftest import SCHEMES, compose_config
+from conftest import REPOSITORY, SCHEMES, compose_config
 from poslab.config import CONFIGS
 from poslab.errors import RunStopped, UserError
 from poslab.training import run as run_module
@@ -180,6 +180,22 @@ def run_folder(finished: Path, tmp_path: Path) -> Path:
 
 def tree(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is found where it was, and where it isn't any more, the user learns how to say where."""
+    text, elsewhere = tmp_path / "text.txt", tmp_path / "elsewhere"
+    text.write_bytes((REPOSITORY / "data" / "the-verdict.txt").read_bytes())
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    train(compose_config(*TINY, "data.path=text.txt", "run_dir=run"))
+    monkeypatch.chdir(elsewhere)
+    assert go_on(Path("../run"), "trainer.max_epochs=3")["steps"] == 15
+    text.rename(elsewhere / "moved.txt")
+    problem = rf"^data\.path={text}: no such file, .* \(in \.\./run/config\.yaml; data\.path=\.\.\. names another\)$"
+    with pytest.raises(UserError, match=problem):
+        go_on(Path("../run"), "trainer.max_epochs=4")
+    assert go_on(Path("../run"), "trainer.max_epochs=4", "data.path=moved.txt")["steps"] == 20
 
 
 def test_a_finished_run_is_extended(run_folder: Path) -> None:

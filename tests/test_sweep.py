@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -118,6 +119,13 @@ def test_a_sweep_of_nothing_but_mistakes_is_one_error(tmp_path: Path) -> None:
     result = sweep("pos=t5", "pos.num_buckets=1,0", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (2, "error: pos.num_buckets=1: must be at least 2\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_can_not_be_written(tmp_path: Path) -> None:
+    result = sweep("pos=t5", "seed=1,2", "run_dir=/proc/runs", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert re.fullmatch(r"error: run_dir=/proc/runs: can't be written: .*; name another folder\n", result.stderr)
 
 
 def test_the_experiments() -> None:

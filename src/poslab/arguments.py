@@ -1,5 +1,6 @@
 """The command line before Hydra reads it, where its grammar would stand in the user's way."""
 
+import os
 import re
 from typing import NoReturn
 
@@ -12,6 +13,7 @@ from omegaconf import OmegaConf
 from poslab.errors import UserError
 
 _PATHS = ("run_dir", "resume", "ckpt", "out", "data.path", "data.cache_dir", "data_path")
+_LISTS_OF_PATHS = ("runs",)
 
 
 def flags_first(arguments: list[str]) -> list[str]:
@@ -36,6 +38,16 @@ def without_debug(arguments: list[str]) -> tuple[list[str], bool]:
     return rest, bool(choices and choices[-1])
 
 
+def check_readable(arguments: list[str]) -> None:
+    """Raises UserError for one that is no text in UTF-8, which no file of a run could hold."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            shown = argument.encode(errors="surrogateescape").decode(errors="replace")
+            raise UserError(f"{shown}: must be text in UTF-8") from None
+
+
 def is_sweep(arguments: list[str]) -> bool:
     return bool({"-m", "--multirun"} & set(arguments))
 
@@ -55,19 +67,32 @@ def each_job_its_own(arguments: list[str]) -> list[str]:
 def paths_as_typed(arguments: list[str]) -> list[str]:
     """The arguments with quotes around paths that Hydra's grammar can't read, or would take for several values."""
     sweeping = is_sweep(arguments)
-    return [_quoted_path(argument, sweeping) for argument in arguments]
+    return [_quoted_path(_quoted_list(argument), sweeping) for argument in arguments]
+
+
+def _quoted_list(argument: str) -> str:
+    """Several paths, in brackets or not, as a list that Hydra reads."""
+    key, _, value = argument.partition("=")
+    if key not in _LISTS_OF_PATHS or _is_plain(argument):
+        return argument
+    bare = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+    paths = [bare] if os.path.exists(os.path.expanduser(bare)) else bare.split(",")
+    return f"{key}=[{','.join(_quote(path.strip()) for path in paths)}]"
 
 
 def _quoted_path(argument: str, sweeping: bool) -> str:
     key, separator, value = argument.partition("=")
     if not separator or key not in _PATHS:
         return argument
+    return argument if _is_plain(argument, sweeping) else f"{key}={_quote(value)}"
+
+
+def _is_plain(argument: str, sweeping: bool = False) -> bool:
+    """Whether Hydra reads it, and as one value unless `sweeping`."""
     try:
-        override = OverridesParser.create().parse_override(argument)
-        odd = override.is_sweep_override() and not sweeping
+        return sweeping or not OverridesParser.create().parse_override(argument).is_sweep_override()
     except HydraException:
-        odd = True
-    return f"{key}={_quote(value)}" if odd else argument
+        return False
 
 
 def quoted(arguments: list[str], option: str | None, many: bool = False) -> list[str]:

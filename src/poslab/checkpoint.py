@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import warnings
 from dataclasses import dataclass, fields
@@ -52,7 +53,7 @@ def describe(config: TrainConfig, corpus: Corpus) -> dict[str, Any]:
 
 def find_checkpoint(path: str) -> Path:
     """The file itself, or of a run folder best.ckpt, else last.ckpt. Raises SettingError where there is none."""
-    given = Path(path).expanduser()
+    given = Path(os.path.expanduser(path))
     candidates = [given, *(given / "checkpoints" / name for name in ("best.ckpt", "last.ckpt"))]
     for candidate in candidates:
         if candidate.is_file():

@@ -17,9 +17,18 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError, OmegaConfBaseException
 
-from poslab.arguments import as_typed, each_job_its_own, flags_first, is_sweep, paths_as_typed, quoted, without_debug
+from poslab.arguments import (
+    as_typed,
+    check_readable,
+    each_job_its_own,
+    flags_first,
+    is_sweep,
+    paths_as_typed,
+    quoted,
+    without_debug,
+)
 from poslab.config import CONFIGS
 from poslab.errors import SettingError, UserError, suggestion
 from poslab.faults import report
@@ -60,6 +69,7 @@ def run_script(
             task(config)
 
     with _told_in_one_line(config_name, typed, debug, composing=True):
+        check_readable(typed)
         if is_sweep(typed) and not sweeps:
             raise UserError("-m: only train.py sweeps")
         sys.argv[1:] = quoted(paths_as_typed(each_job_its_own(flags_first(typed))), text, many_texts)
@@ -144,6 +154,13 @@ def explain(error: Exception, arguments: Iterable[str], config_name: str = "trai
         option = match[1]
         valid = suggestion(option, _settings_near(option, given, config_name))
         return f"{option}={given.get(option, '...')}: unknown setting; {valid}"
+    if match := re.match(r"Ambiguous value for argument '([^=]+)=", message):
+        option = match[1]
+        several = "-m runs each of several" if config_name == "train" else "a list is written [1,2]"
+        return f"{option}={given.get(option, '...')}: must be one value; {several}"
+    if isinstance(error, InterpolationResolutionError | InterpolationKeyError):
+        option = next((key for key, value in given.items() if "${" in value), str(error.full_key))
+        return f"{option}={given.get(option, '...')}: {message.splitlines()[0]}; plain text has \\${{ for ${{"
     bad_option = "Config group override" in message or "choices." in message  # such as pos=5, or a list
     for group, options in _groups().items() if bad_option else ():
         if given.get(group, options[0]) not in options:

@@ -220,6 +220,7 @@ class TrainConfig:
         """The same as nested dicts of plain values, in the shape of the yaml files: what makes the run what it is."""
         target = f"{type(self.pos).__module__}.{type(self.pos).__qualname__}"
         groups = {name: dataclasses.asdict(getattr(self, name)) for name in _GROUPS}
+        groups["data"]["path"] = os.path.abspath(os.path.expanduser(self.data.path))  # a run may go on from elsewhere
         settings = {k: v for k, v in dataclasses.asdict(self.settings).items() if k not in _OF_THE_COMMAND}
         return {"pos": {"_target_": target} | self.pos_settings, **groups, **settings}
 

@@ -5,17 +5,17 @@ B batch, T prompt, V vocabulary.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from poslab.cache import KeyValueCache
-from poslab.errors import SettingError, at_least
+from poslab.errors import SettingError, at_least, finite, whole
 from poslab.model import GPT
 
 Prompts = Tensor | Sequence[Sequence[int]]
@@ -36,9 +36,9 @@ class Sampling:
     top_p: float | None = None
 
     def __post_init__(self) -> None:
+        finite(temperature=self.temperature, top_p=self.top_p)
+        whole(top_k=self.top_k)
         at_least(0, temperature=self.temperature)
-        if not math.isfinite(self.temperature):
-            raise SettingError("temperature", self.temperature, "must be a finite number")
         at_least(1, top_k=self.top_k)
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise SettingError("top_p", self.top_p, "must be above 0 and at most 1")
@@ -128,6 +128,7 @@ def stream(
     Raises SettingError for settings that can't be, and ValueError where logits are not finite, as after a training that
     diverged.
     """
+    whole(max_new_tokens=max_new_tokens, window=window)
     at_least(0, max_new_tokens=max_new_tokens)
     at_least(1, window=window)
     tokens, padding = _aligned(prompts, model)
@@ -191,12 +192,7 @@ def _head(model: GPT, rows: int, tokens: int) -> Callable[[Tensor], Tensor]:
 
 def _aligned(prompts: Prompts, model: GPT) -> tuple[Tensor, Tensor]:
     """Token ids (B, T) that end together, on the model's device, and the padding (B,) before each row."""
-    if isinstance(prompts, Tensor):
-        rows = list(prompts.long().cpu())
-    else:
-        rows = [torch.tensor(list(ids), dtype=torch.long) for ids in prompts]
-    if not rows or any(row.dim() != 1 or not len(row) for row in rows):
-        raise SettingError("prompts", "[...]", "needs at least one, and in each at least one token")
+    rows = _rows(prompts)
     size = model.token_embedding.num_embeddings
     for row in rows:
         if row.min() < 0 or row.max() >= size:
@@ -206,6 +202,26 @@ def _aligned(prompts: Prompts, model: GPT) -> tuple[Tensor, Tensor]:
     tokens = torch.stack([F.pad(row, (longest - len(row), 0)) for row in rows])
     device = model.token_embedding.weight.device
     return tokens.to(device), padding.to(device)
+
+
+def _rows(prompts: Any) -> list[Tensor]:
+    """The ids of each prompt, (T,), int64. Raises SettingError for what is none."""
+    one_each = "must be a list of token ids for each prompt, such as [[1, 2], [3]]"
+    if not isinstance(prompts, Iterable):
+        raise SettingError("prompts", "[...]", one_each)
+    if isinstance(prompts, str) or any(isinstance(row, str) for row in prompts):
+        raise SettingError("prompts", "[...]", "must be token ids, as model.tokenizer.encode gives them, not text")
+    try:
+        rows = [torch.as_tensor(row if isinstance(row, Tensor) else list(row)).cpu() for row in prompts]
+    except (TypeError, ValueError, RuntimeError):
+        rows = [torch.empty((), dtype=torch.long)]
+    if any(row.dim() != 1 for row in rows):
+        raise SettingError("prompts", "[...]", one_each)
+    if not rows or not all(map(len, rows)):
+        raise SettingError("prompts", "[...]", "needs at least one, and in each at least one token")
+    if any(row.is_floating_point() or row.is_complex() or row.dtype == torch.bool for row in rows):
+        raise SettingError("prompts", "[...]", "token ids must be whole numbers")
+    return [row.long() for row in rows]
 
 
 def _last(tokens: Tensor, padding: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -225,6 +241,8 @@ def _check_ends_within(longest: int, prompt: int, max_new_tokens: int) -> None:
 
 
 def _generator(seed: int | None, generator: torch.Generator | None) -> torch.Generator | None:
+    whole(seed=seed)
+    at_least(0, seed=seed)
     if seed is None:
         return generator
     if generator is not None:

@@ -53,6 +53,19 @@ class StopRequest:
         self.number = number
 
 
+@contextmanager
+def deaf_to_interrupts() -> Iterator[None]:
+    """What is started within this ignores Ctrl-C for good; this process does so for as long as it takes."""
+    if not _may_handle():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+
+
 def _may_handle() -> bool:
     return threading.current_thread() is threading.main_thread()
 

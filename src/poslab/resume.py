@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,19 @@ def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
     """The configuration of the run in `composed.resume`, changed by what the command line gives, and checked. Raises
     SettingError where there is no run, a setting is impossible or can't change, or the run's scheme is not poslab's and
     neither the command line nor `allow_code` names it."""
-    folder = Path(str(composed.resume)).expanduser()
+    if not str(composed.resume):  # which would be the folder that one is in
+        raise SettingError("resume", "", "must name the folder of a run")
+    folder = Path(os.path.expanduser(str(composed.resume)))
     own, pos_name = _own(folder, composed, overrides)
     try:
         return parse(own, pos_name)
     except SettingError as error:
         if any(override.lstrip("+~").startswith(f"{error.option}=") for override in overrides):
             raise
-        raise SettingError(error.option, error.value, f"{error.problem} (in {folder / CONFIG})") from error
+        where = f"in {folder / CONFIG}"
+        if error.option in MAY_CHANGE:
+            where += f"; {error.option}=... names another"
+        raise SettingError(error.option, error.value, f"{error.problem} ({where})") from error
 
 
 def _own(folder: Path, composed: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, str | None]:
@@ -60,8 +66,8 @@ def _own(folder: Path, composed: DictConfig, overrides: Sequence[str]) -> tuple[
 
 
 def _read(folder: Path) -> DictConfig:
-    if not folder.name and str(folder) in ("", "."):
-        raise SettingError("resume", "", "must name the folder of a run")
+    if folder.is_file():
+        raise SettingError("resume", folder, "is a file; name the folder of a run")
     if not folder.is_dir():
         raise SettingError("resume", folder, "no such folder; name that of a run")
     file = folder / CONFIG

@@ -1,6 +1,7 @@
 """What scripts/compare.py does: read the runs, measure what isn't measured yet, and write the report."""
 
 import contextlib
+import os
 import sys
 import tempfile
 import time
@@ -177,8 +178,8 @@ def _sentence(checkpoint: Checkpoint, sentence: str | None) -> Tensor:
 def _out(config: CompareConfig) -> Path:
     """`out`, or the folder "report" in that of the runs."""
     if config.out is not None:
-        return Path(config.out).expanduser()
-    first = Path(config.runs[0]).expanduser()
+        return Path(os.path.expanduser(config.out))
+    first = Path(os.path.expanduser(config.runs[0]))
     is_run = (first / "summary.json").exists()
     if len(config.runs) == 1 and not is_run:
         return first / "report"

@@ -1,6 +1,7 @@
 """Run folders, read back: those that are finished and whole, and of all others why they are left out."""
 
 import json
+import os
 import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
     folders: dict[Path, None] = {}
     left_out: list[LeftOut] = []
     for path in paths:
-        root = Path(path).expanduser()
+        root = Path(os.path.expanduser(path))
         if not path or not root.is_dir():
             raise SettingError("runs", path, "no such folder; name run folders, or a folder that holds some")
         found = _run_folders(root)

@@ -1,5 +1,6 @@
 """Runs the groups that were asked for, and writes what is known after each."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,7 @@ def run_benchmark(config: BenchmarkConfig, command: str) -> list[Table]:
 
 
 def _new_folder(out: str | None) -> Path:
-    folder = Path(out).expanduser() if out else Path("runs") / f"benchmark-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = Path(os.path.expanduser(out)) if out else Path("runs") / f"benchmark-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):

@@ -14,7 +14,7 @@ def find_files(path: str) -> list[Path]:
     """The file, the *.txt files of a folder at any depth, or what a glob matches, sorted. SettingError if none."""
     if not path:  # which would be the folder that one is in
         raise SettingError("path", "", "must name a file, a folder or a glob")
-    given = Path(path).expanduser()
+    given = Path(os.path.expanduser(path))
     if given.is_file():
         return [given]
     if given.is_dir():
@@ -22,6 +22,8 @@ def find_files(path: str) -> list[Path]:
         if not files:
             raise SettingError("path", path, "no .txt file in this folder")
         return files
+    if given.exists():
+        raise SettingError("path", path, "is neither a file nor a folder")
     files = sorted(Path(p) for p in glob.glob(str(given), recursive=True) if os.path.isfile(p))
     if not files:
         raise SettingError("path", path, "no such file, folder or glob match")

@@ -117,5 +117,6 @@ class TextDataModule(LightningDataModule):
             return
         side = "training" if train < validation else "validation"
         fits = f"up to {longest} would fit" if longest >= 1 else "no context would fit, take a longer text"
-        problem = f"the {side} part of {self.corpus.name} has only {min(train, validation)} tokens; {fits}"
+        tokens = min(train, validation)
+        problem = f"the {side} part of {self.corpus.name} has only {tokens} token{'s' * (tokens != 1)}; {fits}"
         raise SettingError("model.context_length", self.context_length, problem)

@@ -31,7 +31,7 @@ class Vocabulary:
     def size(self) -> int:
         return self.encoding.n_vocab if self.observed is None else len(self.observed)
 
-    def encode(self, text: str, option: str = "prompt") -> list[int]:
+    def encode(self, text: str, option: str = "text") -> list[int]:
         """The ids of a text, in which <|endoftext|> is text like any other.
 
         Raises SettingError, under the name `option`, for a text with tokens that the vocabulary doesn't have.
@@ -43,7 +43,10 @@ class Vocabulary:
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
-        """What the tokens stand for in UTF-8; one by itself may be a part of a character only."""
+        """What the tokens stand for in UTF-8; one by itself may be a part of a character only. Raises SettingError for
+        ids that the vocabulary doesn't have."""
+        if not all(0 <= i < self.size for i in ids):
+            raise SettingError("ids", "[...]", f"must be from 0 to {self.size - 1}")
         tokens = list(ids) if self.observed is None else self.observed[list(ids)].tolist()
         return self.encoding.decode_bytes(tokens)
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from filelock import Timeout
 
 from poslab.config import TrainConfig
 from poslab.errors import SettingError, UserError
-from poslab.interruption import Interrupted, raise_on_signals
+from poslab.interruption import Interrupted, deaf_to_interrupts, raise_on_signals
 from poslab.sweep.status import Status, StatusFile
 
 # By a run, before its summary.
@@ -65,6 +66,9 @@ def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
     multiprocessing.set_start_method(method, force=True)
     context: Any = multiprocessing.get_context(method)
     context.set_forkserver_preload(["poslab.training"])
+    if method == "forkserver":
+        with deaf_to_interrupts():  # it would tell at length of what it was importing
+            forkserver.ensure_running()
     command = [sys.argv[0], *overrides]
     process = context.Process(target=_train, args=(config, command, log))
     process.start()

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ class Job:
 def sweep_folder(config: DictConfig) -> Path:
     """`run_dir`, or runs/<experiment>, or runs."""
     if config.run_dir is not None:
-        return Path(str(config.run_dir)).expanduser()
+        return Path(os.path.expanduser(str(config.run_dir)))
     experiment = config.hydra.runtime.choices.get("experiment")
     return RUNS / experiment if experiment else RUNS
 

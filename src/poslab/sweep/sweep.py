@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -14,7 +15,7 @@ from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig
 
-from poslab.errors import UserError
+from poslab.errors import SettingError, UserError
 from poslab.interruption import Interrupted, raise_on_signals
 from poslab.sweep.plan import Job, plan, sweep_folder
 from poslab.sweep.status import Status, StatusFile, now
@@ -30,6 +31,7 @@ def run_sweep(
     if all(job.problem for job in jobs):
         raise UserError(str(jobs[0].problem))
     folder = sweep_folder(config)
+    _check_writable(folder)
     left = [job for job in jobs if not job.problem and not job.finished]
     name = config.hydra.runtime.choices.get("experiment") or "sweep"
     print(f"{name}: {len(jobs)} jobs, {len(left)} to run; runs in {folder}", flush=True)
@@ -103,6 +105,15 @@ class Progress:
             print(f"\r\033[K{line}", end="\n" if last else "", flush=True)
         elif before != self._done:
             print(line, flush=True)
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise SettingError("run_dir", folder, f"can't be written: {error.strerror}; name another folder") from error
 
 
 def _note_crashes(jobs: list[Job], results: Sequence[JobReturn]) -> None:

@@ -36,7 +36,9 @@ class CheckpointFiles(CheckpointIO):
             reason = _reason(error)
             if reason is None:
                 raise
-            raise RunStopped(f"{path}: can't be written: {reason}; the checkpoint before it is intact") from error
+            kept = "the one before it is intact" if any(path.parent.glob("*.ckpt")) else "there is none before it"
+            problem = f"{path}: can't be written: {reason}; {kept}. resume={path.parent.parent} goes on"
+            raise RunStopped(problem) from error
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
         """Always without running code of the file's, whatever `weights_only` says."""

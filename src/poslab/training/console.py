@@ -13,6 +13,7 @@ from pytorch_lightning.callbacks import TQDMProgressBar
 from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm
 
 from poslab.data.module import TextDataModule
+from poslab.training.limits import TargetLoss
 from poslab.training.module import LanguageModel, perplexity
 from poslab.training.throughput import Throughput
 from poslab.wording import clock
@@ -38,14 +39,19 @@ def introduce(
     print(f"run      {folder}{again}\n")
 
 
-def conclude(summary: dict[str, Any], sample: str, folder: Path) -> None:
+def conclude(summary: dict[str, Any], sample: str, folder: Path, target: TargetLoss | None) -> None:
     """What came out, and where to look next."""
     best, steps = summary["best_val_loss"], summary["steps"]
+    if math.isfinite(best):  # then there are lines above
+        print()
+    if target is not None:
+        verdict = "below" if target.reached else "not below"
+        print(f"learned  training loss {target.loss:.4g} after {steps} steps, {verdict} {target.target:g}")
     if math.isfinite(best):
         at = f"at step {summary['best_step']} of {steps}"
-        print(f"\nbest     validation loss {best:.4f}, perplexity {perplexity(best):,.1f}, {at}")
-    else:
-        print("\nbest     none: nothing was validated")
+        print(f"best     validation loss {best:.4f}, perplexity {perplexity(best):,.1f}, {at}")
+    elif target is None:
+        print("best     none: nothing was validated")
     duration, speed = clock(summary["wall_time_s"]), summary["tokens_per_s"]
     print(f"speed    {summary['tokens']:,} tokens in {duration}, {speed:,.0f} tokens/s")
     if sample:
@@ -72,7 +78,9 @@ class ValidationLines(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._started = time.perf_counter()
-        pl_module.print(_COLUMNS.format("epoch", "step", "train loss", "val loss", "perplexity", "tokens/s", "time"))
+        heading = _COLUMNS.format("epoch", "step", "train loss", "val loss", "perplexity", "tokens/s", "time")
+        if trainer.enable_validation:
+            pl_module.print(heading)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -56,7 +56,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         with new_run_folder(settings.run_dir, config.pos_name, settings.seed) as folder:
             _write_config(config, folder)
             return _train(config, data, *prepared, folder)
-    with old_run_folder(Path(settings.resume).expanduser()) as folder:
+    with old_run_folder(Path(os.path.expanduser(settings.resume))) as folder:
         earlier = ResumedRun.of(folder, config)
         data = TextDataModule(config.data, config.model.context_length, settings.seed)
         earlier.check_text(data.corpus.sha256)
@@ -106,7 +106,7 @@ def _train(
                 _evaluate(config, data, folder)
             write_summary(folder, summary)  # last: what has one is finished
             (folder / CHECKPOINTS / PREVIOUS).unlink(missing_ok=True)
-            conclude(summary, sample.text, folder)
+            conclude(summary, sample.text, folder, _target(trainer))
     _check_target(trainer)
     return summary
 
@@ -133,8 +133,8 @@ def _saying_how_to_go_on(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise Fault(folder, error) from error
-        problem = f"{folder}: {error.strerror}; its checkpoints are intact. Make room and go on with: {command}"
-        raise RunStopped(problem) from error
+        kept = "its checkpoints are intact" if any(folder.glob("checkpoints/*.ckpt")) else "it has no checkpoint yet"
+        raise RunStopped(f"{folder}: {error.strerror}; {kept}. Make room and go on with: {command}") from error
     except UserError:
         raise
     except Exception as error:
@@ -149,12 +149,17 @@ def _report_of_thread(fault: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(fault)
 
 
+def _target(trainer: Trainer) -> TargetLoss | None:
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]
+    return next((callback for callback in callbacks if isinstance(callback, TargetLoss)), None)
+
+
 def _check_target(trainer: Trainer) -> None:
     """Raises RunStopped where a loss was to be reached, and wasn't."""
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if isinstance(callback, TargetLoss) and not callback.reached:
-            problem = f"not reached in {trainer.global_step} steps; the last batch's loss was {callback.loss:.4f}"
-            raise RunStopped(f"target_loss={callback.target:g}: {problem}")
+    target = _target(trainer)
+    if target is not None and not target.reached:
+        problem = f"not reached in {trainer.global_step} steps; the last batch's loss was {target.loss:.4f}"
+        raise RunStopped(f"target_loss={target.target:g}: {problem}")
 
 
 def _evaluate(config: TrainConfig, data: TextDataModule, folder: Path) -> None:

@@ -38,7 +38,7 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Pa
         return
     with ExitStack() as held:
         try:
-            folder = Path(run_dir).expanduser() if run_dir else _new_name(pos_name, seed)
+            folder = Path(os.path.expanduser(run_dir)) if run_dir else _new_name(pos_name, seed)
             folder.mkdir(parents=True, exist_ok=True)
             _check_empty(folder)  # before anything is put there
             held.enter_context(_holding(folder, "run_dir"))
