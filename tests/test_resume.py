@@ -192,7 +192,7 @@ def test_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(elsewhere)
     assert go_on(Path("../run"), "trainer.max_epochs=3")["steps"] == 15
     text.rename(elsewhere / "moved.txt")
-    problem = rf"^data\.path={text}: no such file, .* \(in \.\./run/config\.yaml; data\.path=\.\.\. names another\)$"
+    problem = rf"^data\.path={text}: no such file, .* \(in \.\./run/config\.yaml; data\.path=\.\.\. gives another\)$"
     with pytest.raises(UserError, match=problem):
         go_on(Path("../run"), "trainer.max_epochs=4")
     assert go_on(Path("../run"), "trainer.max_epochs=4", "data.path=moved.txt")["steps"] == 20

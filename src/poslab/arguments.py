@@ -44,8 +44,7 @@ def check_readable(arguments: list[str]) -> None:
         try:
             argument.encode()
         except UnicodeEncodeError:
-            shown = argument.encode(errors="surrogateescape").decode(errors="replace")
-            raise UserError(f"{shown}: must be text in UTF-8") from None
+            raise UserError(f"{argument.encode(errors='replace').decode()}: must be text in UTF-8") from None
 
 
 def is_sweep(arguments: list[str]) -> bool:

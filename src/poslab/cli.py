@@ -17,7 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError, OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
 from poslab.arguments import (
     as_typed,
@@ -158,7 +158,7 @@ def explain(error: Exception, arguments: Iterable[str], config_name: str = "trai
         option = match[1]
         several = "-m runs each of several" if config_name == "train" else "a list is written [1,2]"
         return f"{option}={given.get(option, '...')}: must be one value; {several}"
-    if isinstance(error, InterpolationResolutionError | InterpolationKeyError):
+    if isinstance(error, InterpolationResolutionError):
         option = next((key for key, value in given.items() if "${" in value), str(error.full_key))
         return f"{option}={given.get(option, '...')}: {message.splitlines()[0]}; plain text has \\${{ for ${{"
     bad_option = "Config group override" in message or "choices." in message  # such as pos=5, or a list

@@ -40,7 +40,7 @@ def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
             raise
         where = f"in {folder / CONFIG}"
         if error.option in MAY_CHANGE:
-            where += f"; {error.option}=... names another"
+            where += f"; {error.option}=... gives another"
         raise SettingError(error.option, error.value, f"{error.problem} ({where})") from error
 
 

@@ -31,8 +31,9 @@ def run_sweep(
     if all(job.problem for job in jobs):
         raise UserError(str(jobs[0].problem))
     folder = sweep_folder(config)
-    _check_writable(folder)
     left = [job for job in jobs if not job.problem and not job.finished]
+    if left:
+        _check_writable(folder)
     name = config.hydra.runtime.choices.get("experiment") or "sweep"
     print(f"{name}: {len(jobs)} jobs, {len(left)} to run; runs in {folder}", flush=True)
     progress = Progress(jobs, left)

@@ -45,9 +45,8 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Pa
             _check_empty(folder)
             (folder / CHECKPOINTS).mkdir(exist_ok=True)
         except OSError as error:
-            raise SettingError(
-                "run_dir", run_dir or str(RUNS), f"can't be written: {error.strerror}; name another folder"
-            ) from error
+            problem = f"can't be written: {error.strerror}; name another folder"
+            raise SettingError("run_dir", run_dir or str(RUNS), problem) from error
         os.environ[_HANDED_DOWN] = str(folder)
         yield folder
 
