@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import tiktoken
 import torch
 from hydra import compose, initialize_config_dir
 from pytorch_lightning import Callback
@@ -32,6 +33,11 @@ SCHEMES = sorted(path.stem for path in CONFIGS.glob("pos/*.yaml"))
 @pytest.fixture(scope="session")
 def reference_cases() -> dict:
     return json.loads((Path(__file__).parent / "reference_cases.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def gpt2() -> tiktoken.Encoding:
+    return load_tokenizer("gpt2")
 
 
 @pytest.fixture(autouse=True)

@@ -34,11 +34,6 @@ VERDICT = REPOSITORY / "data" / "the-verdict.txt"
 SHAKESPEARE = REPOSITORY / "data" / "tinyshakespeare.txt"
 
 
-@pytest.fixture(scope="module")
-def gpt2() -> tiktoken.Encoding:
-    return load_tokenizer("gpt2")
-
-
 def test_bundled_files_are_the_originals(reference_cases: dict) -> None:
     for name, sha256 in reference_cases["files_sha256"].items():
         assert hashlib.sha256((REPOSITORY / "data" / name).read_bytes()).hexdigest() == sha256, name

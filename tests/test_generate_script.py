@@ -338,6 +338,7 @@ def test_paths_are_taken_as_they_are_typed(typed: str, path: str) -> None:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         assert compose("evaluate", paths_as_typed([f"ckpt={typed}"])).ckpt == path
     assert paths_as_typed(["-m", "data.path=a.txt,b.txt"]) == ["-m", "data.path=a.txt,b.txt"]
+    assert paths_as_typed(["-m", "data.path=a(b.txt"]) == ["-m", "data.path='a(b.txt'"]
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import math
 from pathlib import Path
 
 import pytest
+import tiktoken
 
 from conftest import compose_config
 from poslab.data.corpus import load_corpus
-from poslab.data.tokenizer import load_tokenizer
 from poslab.errors import UserError
 from poslab.training import train
 from runs_to_resume import TINY
@@ -27,12 +27,12 @@ ODD = {
 
 @pytest.mark.usefixtures("no_pictures_of_training")
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD)
-def test_odd_texts_train(text: str, tmp_path: Path) -> None:
+def test_odd_texts_train(text: str, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
     file = tmp_path / "text.txt"
     file.write_bytes(text.encode())
-    corpus = load_corpus(str(file), load_tokenizer("gpt2"), tmp_path / "cache")
+    corpus = load_corpus(str(file), gpt2, tmp_path / "cache")
     whole = [*corpus.train.tolist(), *corpus.validation.tolist()]
-    assert load_tokenizer("gpt2").decode_bytes(whole) == text.encode()
+    assert gpt2.decode_bytes(whole) == text.encode()
     summary = train(compose_config(*TINY, f"data.path={file}", f"run_dir={tmp_path / 'run'}", "trainer.max_epochs=1"))
     assert math.isfinite(summary["best_val_loss"])
 

@@ -31,11 +31,6 @@ def load_tokenizer_once() -> tiktoken.Encoding:
 
 
 @pytest.fixture(scope="module")
-def gpt2() -> tiktoken.Encoding:
-    return load_tokenizer_once()
-
-
-@pytest.fixture(scope="module")
 def verdict(gpt2: tiktoken.Encoding, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return load_corpus(str(VERDICT), gpt2, tmp_path_factory.mktemp("cache"), observed_only=True)
 

@@ -54,8 +54,8 @@ def is_sweep(arguments: list[str]) -> bool:
 def each_job_its_own(arguments: list[str]) -> list[str]:
     """In a sweep over schemes, a scheme's setting as a choice of one.
 
-    Hydra composes what isn't swept before it knows a job's scheme, and would refuse pos=t5,shaw pos.max_distance=16
-    because the default scheme has no such setting.
+    Hydra composes what isn't swept before it knows a job's scheme, and would refuse pos=one,other pos.setting=16 where
+    the default scheme has no such setting.
     """
     if not is_sweep(arguments):
         return arguments
@@ -89,9 +89,10 @@ def _quoted_path(argument: str, sweeping: bool) -> str:
 def _is_plain(argument: str, sweeping: bool = False) -> bool:
     """Whether Hydra reads it, and as one value unless `sweeping`."""
     try:
-        return sweeping or not OverridesParser.create().parse_override(argument).is_sweep_override()
+        override = OverridesParser.create().parse_override(argument)
     except HydraException:
         return False
+    return sweeping or not override.is_sweep_override()
 
 
 def quoted(arguments: list[str], option: str | None, many: bool = False) -> list[str]:

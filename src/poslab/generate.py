@@ -206,17 +206,19 @@ def _aligned(prompts: Prompts, model: GPT) -> tuple[Tensor, Tensor]:
 
 def _rows(prompts: Any) -> list[Tensor]:
     """The ids of each prompt, (T,), int64. Raises SettingError for what is none."""
-    one_each = "must be a list of token ids for each prompt, such as [[1, 2], [3]]"
+    not_one_each = SettingError(
+        "prompts", "[...]", "must be a list of token ids for each prompt, such as [[1, 2], [3]]"
+    )
     if not isinstance(prompts, Iterable):
-        raise SettingError("prompts", "[...]", one_each)
+        raise not_one_each
     if isinstance(prompts, str) or any(isinstance(row, str) for row in prompts):
         raise SettingError("prompts", "[...]", "must be token ids, as model.tokenizer.encode gives them, not text")
     try:
         rows = [torch.as_tensor(row if isinstance(row, Tensor) else list(row)).cpu() for row in prompts]
     except (TypeError, ValueError, RuntimeError):
-        rows = [torch.empty((), dtype=torch.long)]
+        raise not_one_each from None
     if any(row.dim() != 1 for row in rows):
-        raise SettingError("prompts", "[...]", one_each)
+        raise not_one_each
     if not rows or not all(map(len, rows)):
         raise SettingError("prompts", "[...]", "needs at least one, and in each at least one token")
     if any(row.is_floating_point() or row.is_complex() or row.dtype == torch.bool for row in rows):

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from poslab.attention import attend
 from poslab.benchmark.cases import Run, Shape, case, inputs, scheme_terms
 from poslab.benchmark.report import Table
-from poslab.benchmark.rivals import RIVALS, fits
+from poslab.benchmark.rivals import LEFT_OUT, RIVALS, fits
 from poslab.benchmark.timing import Timing, peak_memory, take_turns
 from poslab.benchmark.workers import start_all
 from poslab.config import CONFIGS, parse_scheme
@@ -107,8 +107,7 @@ def _memory_table(memory: dict[str, dict[Shape, int | None]], shapes: Sequence[S
         notes=[
             "Each entrant runs in a process of its own, and twice in each turn, of which the second run counts. poslab "
             "runs as it trains, with freed memory kept by the process, the others as torch comes. T5Attention runs "
-            "with q = k = v and without its four projections. Textbook Shaw is left out where its (T, T, Dh) tensors "
-            "would take half of the machine's memory. Peak memory is what the system counts for the process, before "
+            f"with q = k = v and without its four projections. {LEFT_OUT} Peak memory is what the system counts for the process, before "
             "any freed memory is kept."
         ],
     )

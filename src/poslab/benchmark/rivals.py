@@ -50,6 +50,7 @@ def _x_transformers(shape: Shape) -> Run:
 
 
 TEXTBOOK = "textbook shaw"
+LEFT_OUT = "Textbook Shaw is left out where its (T, T, Dh) tensors would take half of the machine's memory."
 RIVALS: dict[str, Callable[[Shape], Run]] = {
     "dense t5": _dense,
     "SDPA, dense t5 bias": _sdpa,
