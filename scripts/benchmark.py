@@ -5,8 +5,8 @@ import sys
 
 from omegaconf import DictConfig
 
-from poslab.cli import run_script
-from poslab.script_config import BenchmarkConfig, parse_script
+from poslab.commands.cli import run_script
+from poslab.settings.scripts import BenchmarkConfig, parse_script
 
 
 def main(config: DictConfig) -> None:

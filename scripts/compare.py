@@ -5,8 +5,8 @@ import sys
 
 from omegaconf import DictConfig, OmegaConf
 
-from poslab.cli import run_script
-from poslab.script_config import CompareConfig, parse_script
+from poslab.commands.cli import run_script
+from poslab.settings.scripts import CompareConfig, parse_script
 
 
 def main(config: DictConfig) -> None:
@@ -14,7 +14,7 @@ def main(config: DictConfig) -> None:
         config.runs = [config.runs]
     checked = parse_script(CompareConfig, config)
     print("reading runs ...", flush=True)
-    from poslab.analysis.compare_script import run_comparison  # after the checks, which don't need torch
+    from poslab.commands.compare import run_comparison  # after the checks, which don't need torch
 
     run_comparison(checked, shlex.join(["python", "scripts/compare.py", *sys.argv[1:]]))
 

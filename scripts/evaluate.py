@@ -2,13 +2,13 @@
 
 from omegaconf import DictConfig
 
-from poslab.cli import run_script
-from poslab.script_config import EvaluateConfig, parse_script
+from poslab.commands.cli import run_script
+from poslab.settings.scripts import EvaluateConfig, parse_script
 
 
 def main(config: DictConfig) -> None:
     checked = parse_script(EvaluateConfig, config)
-    from poslab.analysis.evaluate_script import run_evaluation  # after the checks, which don't need torch
+    from poslab.commands.evaluate import run_evaluation  # after the checks, which don't need torch
 
     run_evaluation(checked)
 

@@ -2,13 +2,13 @@
 
 from omegaconf import DictConfig
 
-from poslab.cli import run_script
-from poslab.script_config import GenerateConfig, parse_script
+from poslab.commands.cli import run_script
+from poslab.settings.scripts import GenerateConfig, parse_script
 
 
 def main(config: DictConfig) -> None:
     checked = parse_script(GenerateConfig, config)
-    from poslab.generate_script import run_generation  # after the checks, which don't need torch
+    from poslab.commands.generate import run_generation  # after the checks, which don't need torch
 
     run_generation(checked)
 

@@ -4,9 +4,9 @@ import sys
 
 from omegaconf import DictConfig
 
-from poslab.cli import given_overrides, run_script, scheme_name, swept_overrides
-from poslab.config import parse
-from poslab.resume import resumed
+from poslab.commands.cli import given_overrides, run_script, scheme_name, swept_overrides
+from poslab.runs.resume import resumed
+from poslab.settings.train import parse
 
 TEXT = "sample.prompt"  # taken as it is typed
 
@@ -28,7 +28,7 @@ def main(config: DictConfig) -> None:
 
 if __name__ == "__main__":
     if "--info" in sys.argv[1:]:
-        from poslab.info import print_info  # loads torch
+        from poslab.commands.info import print_info  # loads torch
 
         print_info()
         sys.exit()

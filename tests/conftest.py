@@ -18,9 +18,9 @@ import torch
 from hydra import compose, initialize_config_dir
 from pytorch_lightning import Callback
 
-from poslab.config import CONFIGS, TrainConfig, parse, parse_scheme
 from poslab.data.tokenizer import load_tokenizer
 from poslab.positions import PositionScheme
+from poslab.settings.train import CONFIGS, TrainConfig, parse, parse_scheme
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # The README's Python, in its order.
@@ -57,20 +57,23 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def tokenizer_loaded_once() -> Iterator[None]:
     once = cache(load_tokenizer)
-    with mock.patch("poslab.checkpoint.load_tokenizer", once), mock.patch("poslab.data.module.load_tokenizer", once):
+    with (
+        mock.patch("poslab.runs.checkpoint.load_tokenizer", once),
+        mock.patch("poslab.data.module.load_tokenizer", once),
+    ):
         yield
 
 
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out what takes most of the time of a report."""
-    monkeypatch.setattr("poslab.analysis.compare_script._draw", lambda *given: None)
+    monkeypatch.setattr("poslab.commands.compare._draw", lambda *given: None)
 
 
 @pytest.fixture
 def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report names its pictures, but nothing is drawn in them."""
-    monkeypatch.setattr("poslab.analysis.report.svg", lambda figure: "<svg/>")
+    monkeypatch.setattr("poslab.comparison.report.svg", lambda figure: "<svg/>")
 
 
 @pytest.fixture
@@ -109,7 +112,7 @@ def run_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     """Runs a script in this process, which saves the seconds that a new one takes to start."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    monkeypatch.setattr("poslab.cli.raise_on_signals", lambda: None)  # pytest's own way stays
+    monkeypatch.setattr("poslab.commands.cli.raise_on_signals", lambda: None)  # pytest's own way stays
 
     def run(name: str, *arguments: str) -> tuple[Any, str, str]:
         path = str(REPOSITORY / "scripts" / f"{name}.py")

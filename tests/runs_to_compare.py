@@ -15,13 +15,13 @@ from omegaconf import OmegaConf
 from torch.utils.tensorboard import SummaryWriter
 
 from conftest import compose_config
-from poslab.analysis.compare_script import run_comparison
-from poslab.analysis.comparison import Comparison, Group, compare
-from poslab.analysis.evaluation import Evaluation, LengthLoss
-from poslab.analysis.runs import read_runs
-from poslab.arguments import quoted
-from poslab.config import CONFIGS, TrainConfig, parse
-from poslab.script_config import CompareConfig
+from poslab.commands.arguments import quoted
+from poslab.commands.compare import run_comparison
+from poslab.comparison.groups import Comparison, Group, compare
+from poslab.evaluation.losses import Evaluation, LengthLoss
+from poslab.runs.finished import read_runs
+from poslab.settings.scripts import CompareConfig
+from poslab.settings.train import CONFIGS, TrainConfig, parse
 
 SMOKE = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed")
 VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"

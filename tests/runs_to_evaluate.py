@@ -15,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 from conftest import REPOSITORY, SCHEMES, compose_config, make_scheme
 from poslab import GPT
-from poslab.checkpoint import describe
 from poslab.data.module import TextDataModule
+from poslab.runs.checkpoint import describe
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"
 RELATIVE = [name for name in SCHEMES if name != "absolute"]

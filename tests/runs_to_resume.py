@@ -8,8 +8,8 @@ import torch
 from hydra import compose, initialize_config_dir
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from poslab.config import CONFIGS
-from poslab.resume import resumed
+from poslab.runs.resume import resumed
+from poslab.settings.train import CONFIGS
 from poslab.training import train
 
 TINY = [

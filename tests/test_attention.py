@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oracles import attention_by_loops
-from poslab import config
 from poslab.attention import BACKENDS, attend, choose_backend
 from poslab.errors import SettingError
 from poslab.positions import RelativeTerms
+from poslab.settings import train as config
 
 KINDS = ["none", "bias", "keys", "values", "keys and values", "all", "per head"]
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from conftest import SCHEMES
-from poslab.analysis.attention_maps import attention_maps
 from poslab.errors import UserError
+from poslab.evaluation.attention_maps import attention_maps
 from runs_to_evaluate import CONTEXT, lively_model, random_text
 
 pytestmark = pytest.mark.usefixtures("one_thread")

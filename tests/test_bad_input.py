@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from conftest import SCHEMES, RunScript, compose_config
-from poslab.config import CONFIGS
+from poslab.settings.train import CONFIGS
 from poslab.training import train
 from runs_to_resume import TINY
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from conftest import compose_config, make_scheme
-from poslab.analysis.evaluation import evaluate
-from poslab.analysis.evaluation_files import evaluate_checkpoint, own_text, read_evaluation
-from poslab.checkpoint import find_checkpoint, load_checkpoint
 from poslab.errors import SettingError
+from poslab.evaluation.files import evaluate_checkpoint, own_text, read_evaluation
+from poslab.evaluation.losses import evaluate
+from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.training import train
 from runs_to_evaluate import VERDICT, LargestTensor, Malicious, copied, make_run
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from poslab.analysis.comparison import compare
-from poslab.analysis.runs import LeftOut, read_runs
+from poslab.comparison.groups import compare
 from poslab.errors import UserError
+from poslab.runs.finished import LeftOut, read_runs
 from runs_to_compare import change_config, change_summary, compare_folders, set_scheme, write_run, write_sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")

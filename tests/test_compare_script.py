@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from conftest import REPOSITORY, RunScript, compose_config
-from poslab.analysis.curves import read_curve
-from poslab.analysis.report import command_of
+from poslab.comparison.curves import read_curve
+from poslab.comparison.report import command_of
 from poslab.training import train
 from runs_to_compare import SMOKE, SUMMARY, change_config, group_of, repeated, write_run
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from poslab.analysis.comparison import Comparison, token_sentences
-from poslab.analysis.evaluation import Evaluation
-from poslab.analysis.statistics import differences, seeds_needed
+from poslab.comparison.groups import Comparison, token_sentences
+from poslab.comparison.statistics import differences, seeds_needed
 from poslab.errors import UserError
+from poslab.evaluation.losses import Evaluation
 from runs_to_compare import (
     change_summary,
     compare_folders,

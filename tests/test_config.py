@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from conftest import REPOSITORY, SCHEMES, compose_config
-from poslab.config import CONFIGS, TrainerConfig, parse_scheme, scheme_settings
 from poslab.errors import SettingError, suggestion
 from poslab.positions import PositionScheme
+from poslab.settings.train import CONFIGS, TrainerConfig, parse_scheme, scheme_settings
 
 TRAIN = REPOSITORY / "scripts" / "train.py"
 

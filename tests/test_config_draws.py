@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pytorch_lightning import Callback
 
 from conftest import SCHEMES, compose_config
-from poslab.config import BACKENDS, PRECISIONS
 from poslab.errors import UserError
+from poslab.settings.train import BACKENDS, PRECISIONS
 from poslab.training import train
 
 DRAWS = 500

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from poslab.analysis.curves import Curve, read_curve
+from poslab.comparison.curves import Curve, read_curve
 from runs_to_compare import write_curve
 
 pytestmark = pytest.mark.usefixtures("one_thread")

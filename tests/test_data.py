@@ -14,13 +14,13 @@ from tiktoken_ext import openai_public
 from torch.utils.data import DataLoader
 
 from conftest import REPOSITORY
-from poslab.config import DataConfig
 from poslab.data import SlidingWindowDataset, corpus
 from poslab.data.corpus import load_corpus
 from poslab.data.files import find_files
 from poslab.data.module import Shuffled, TextDataModule
 from poslab.data.tokenizer import load_tokenizer
 from poslab.errors import SettingError
+from poslab.settings.train import DataConfig
 
 
 def tiktoken_patterns() -> list[str]:

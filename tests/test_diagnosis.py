@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conftest import REPOSITORY, SCHEMES, compose_config
-from poslab import info
+from poslab.commands import info
 from poslab.errors import RunStopped
 from poslab.training import train
 
@@ -55,7 +55,7 @@ def test_debug_shows_it(tmp_path: Path) -> None:
 
 
 def test_an_unexpected_fault_before_there_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from poslab import faults
+    from poslab.commands import faults
 
     monkeypatch.setattr(faults.tempfile, "tempdir", str(tmp_path))
     line = faults.report(ValueError("some\nlines"), "compare", debug=False)

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from conftest import ALIBI, REPOSITORY, SCHEMES, RunScript
-from poslab.analysis.evaluation_files import read_evaluation
-from poslab.checkpoint import load_checkpoint
+from poslab.evaluation.files import read_evaluation
+from poslab.runs.checkpoint import load_checkpoint
 from runs_to_evaluate import RELATIVE, VERDICT, Malicious, copied, make_run, mean
 
 SCRIPT = REPOSITORY / "scripts" / "evaluate.py"

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from conftest import SCHEMES, make_scheme
 from poslab import GPT
-from poslab.analysis import evaluation
-from poslab.analysis.evaluation import evaluate, sliding_token_losses
+from poslab.evaluation import losses as evaluation
+from poslab.evaluation.losses import evaluate, sliding_token_losses
 from runs_to_evaluate import CONTEXT, RELATIVE, VOCAB, LargestTensor, lively_model, mean, random_text
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -197,7 +197,7 @@ def test_logits_do_not_grow_with_the_length() -> None:
 MEASURE = """
 import resource, sys, torch
 from poslab import GPT
-from poslab.analysis.evaluation import evaluate
+from poslab.evaluation.losses import evaluate
 from poslab.positions.shaw import Shaw
 length = int(sys.argv[1])
 model = GPT(Shaw(), vocab_size=50257, context_length=64, embed_dim=32, num_layers=1, num_heads=2, dropout=0.0)

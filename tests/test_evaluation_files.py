@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from poslab.analysis.evaluation import Evaluation, evaluate
-from poslab.analysis.evaluation_files import Text, read_evaluation, write_evaluation
+from poslab.evaluation.files import Text, read_evaluation, write_evaluation
+from poslab.evaluation.losses import Evaluation, evaluate
 from runs_to_evaluate import CONTEXT, lively_model, random_text
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -9,9 +9,10 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from poslab.analysis import figures
-from poslab.analysis.curves import Curve
-from poslab.analysis.evaluation import Evaluation, LengthLoss
+from poslab.comparison import figures
+from poslab.comparison.curves import Curve
+from poslab.evaluation.attention_maps import attention_figure
+from poslab.evaluation.losses import Evaluation, LengthLoss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -29,7 +30,7 @@ def test_figures_take_any_word() -> None:
     maps = {word: torch.eye(len(NASTY)).expand(1, 1, -1, -1) for word in ("$x^{$", "a\x07", "漢")}
     styles = figures.Styles(NASTY)
     drawn = [
-        figures.attention_figure(maps, NASTY),
+        attention_figure(maps, NASTY),
         figures.curves_figure({word: [Curve([], [(1, 2.0), (2, 1.0)])] for word in NASTY}, styles),
     ]
     with warnings.catch_warnings():
@@ -45,7 +46,7 @@ def test_figures_take_long_names() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # matplotlib's, of axes that have no room
         figures.svg(figures.curves_figure({name: [curve] for name in names}, styles))
-        figures.svg(figures.attention_figure({name: torch.eye(2).expand(1, 1, 2, 2) for name in names[:4]}, ["a", "b"]))
+        figures.svg(attention_figure({name: torch.eye(2).expand(1, 1, 2, 2) for name in names[:4]}, ["a", "b"]))
 
 
 def test_two_groups_never_look_alike() -> None:

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 
 import poslab
 from conftest import REPOSITORY, SCHEMES, RunScript
-from poslab.arguments import as_typed, paths_as_typed, quoted
-from poslab.checkpoint import load_checkpoint
-from poslab.config import CONFIGS
+from poslab.commands.arguments import as_typed, paths_as_typed, quoted
+from poslab.commands.generate import _Page
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
 from poslab.generate import Sampling
-from poslab.generate_script import _Page
-from poslab.script_config import CompareConfig, GenerateConfig, parse_script
+from poslab.runs.checkpoint import load_checkpoint
+from poslab.settings.scripts import CompareConfig, GenerateConfig, parse_script
+from poslab.settings.train import CONFIGS
 from runs_to_evaluate import make_run
 
 SCRIPT = REPOSITORY / "scripts" / "generate.py"

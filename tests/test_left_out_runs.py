@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from poslab.analysis.comparison import Comparison
-from poslab.analysis.runs import read_runs
+from poslab.comparison.groups import Comparison
 from poslab.errors import SettingError, UserError
+from poslab.runs.finished import read_runs
 from runs_to_compare import SUMMARY, change_config, change_summary, compare_folders, write_run
 
 pytestmark = pytest.mark.usefixtures("one_thread")

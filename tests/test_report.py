@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from poslab.analysis.evaluation import LengthLoss
-from poslab.analysis.statistics import differences, estimate
+from poslab.comparison.statistics import differences, estimate
+from poslab.evaluation.losses import LengthLoss
 from runs_to_compare import (
     VERDICT,
     change_summary,

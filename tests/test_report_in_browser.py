@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from conftest import SCHEMES, compose_config
-from poslab.analysis.compare_script import run_comparison
-from poslab.script_config import CompareConfig
+from poslab.commands.compare import run_comparison
+from poslab.settings.scripts import CompareConfig
 from poslab.training import train
 
 pytestmark = pytest.mark.browser

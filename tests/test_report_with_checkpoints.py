@@ -14,10 +14,9 @@ import torch
 from matplotlib.figure import Figure
 
 from poslab import GPT
-from poslab.analysis import figures
-from poslab.analysis.evaluation import Evaluation, LengthLoss
-from poslab.checkpoint import describe
 from poslab.data.module import TextDataModule
+from poslab.evaluation.losses import Evaluation, LengthLoss
+from poslab.runs.checkpoint import describe
 from runs_to_compare import VERDICT, page_in, report_of, smoke_config, write_evaluation, write_run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -166,10 +165,12 @@ def test_attention_is_drawn_on_the_same_words_only(
 ) -> None:
     """As where the texts differ."""
     drawn = []
-    monkeypatch.setattr(figures, "attention_figure", lambda maps, words: drawn.append([*maps]) or Figure())
+    monkeypatch.setattr(
+        "poslab.commands.compare.attention_figure", lambda maps, words: drawn.append([*maps]) or Figure()
+    )
     words = {"absolute": [1, 2, 3], "t5": [1, 2]}
     monkeypatch.setattr(
-        "poslab.analysis.compare_script._sentence", lambda checkpoint, _: torch.tensor(words[checkpoint.pos_name])
+        "poslab.commands.compare._sentence", lambda checkpoint, _: torch.tensor(words[checkpoint.pos_name])
     )
     report_of(models["t5"].parent)
     assert drawn == [["absolute"]]

@@ -13,8 +13,8 @@ from pytorch_lightning import Callback
 from tensorboard.summary.writer.event_file_writer import AtomicCounter
 
 from conftest import REPOSITORY, SCHEMES, compose_config
-from poslab.config import CONFIGS
 from poslab.errors import RunStopped, UserError
+from poslab.settings.train import CONFIGS
 from poslab.training import run as run_module
 from poslab.training import train
 from runs_to_resume import TINY, assert_same_run, content_of, go_on, logged

@@ -12,9 +12,9 @@ from conftest import SCHEMES, make_scheme
 from oracles import attention_by_loops
 from poslab import GPT
 from poslab.attention import attend
-from poslab.config import CONFIGS
 from poslab.errors import UserError
 from poslab.positions import Curves, Matrix, ModelShape, PositionScheme
+from poslab.settings.train import CONFIGS
 
 SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 3, "num_heads": 2}
 SHAPES = {causal: ModelShape(40, 24, 3, 2, causal) for causal in (True, False)}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from poslab.analysis.statistics import (
+from poslab.comparison.statistics import (
     MOST_SEEDS,
     SMALLEST_BLOCKS,
     Difference,

@@ -19,7 +19,7 @@ from hydra.types import RunMode
 
 from conftest import REPOSITORY, SCHEMES, compose_config
 from hydra_plugins.poslab_sweeper.sweeper import ResumableSweeper
-from poslab.config import CONFIGS
+from poslab.settings.train import CONFIGS
 from poslab.sweep.job import run_job
 from poslab.sweep.plan import Job, identity, plan
 from poslab.sweep.status import StatusFile

@@ -18,10 +18,10 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from conftest import ALIBI, REPOSITORY, SCHEMES, compose_config, make_scheme
 from poslab import GPT
 from poslab.errors import SettingError, UserError
+from poslab.runs.folder import new_run_folder
 from poslab.training import train
 from poslab.training.module import LanguageModel, language_model_loss
 from poslab.training.optim import decay_groups, learning_rate_factor
-from poslab.training.run_folder import new_run_folder
 
 SMOKE = ("experiment=smoke", "trainer=cpu")
 

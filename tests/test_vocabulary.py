@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import REPOSITORY, compose_config
-from poslab.config import DataConfig
 from poslab.data import corpus
 from poslab.data.corpus import Corpus, load_corpus
 from poslab.data.module import TextDataModule
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.errors import SettingError
+from poslab.settings.train import DataConfig
 from poslab.training import train
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"

@@ -7,8 +7,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from poslab.checkpoint import load
     from poslab.model import GPT
+    from poslab.runs.checkpoint import load
 
 __all__ = ["GPT", "__version__", "load"]
 __version__ = "0.1.0"
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
     if name == "GPT":
         return importlib.import_module("poslab.model").GPT
     if name == "load":
-        return importlib.import_module("poslab.checkpoint").load
+        return importlib.import_module("poslab.runs.checkpoint").load
     try:
         return importlib.import_module(f"poslab.{name}")
     except ModuleNotFoundError as error:

@@ -4,6 +4,7 @@ import difflib
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 
@@ -17,6 +18,14 @@ class RunStopped(UserError):
     """What ended a run that had begun well: a full disk, a loss that is no number any more."""
 
     exit_code = 1
+
+
+class Fault(Exception):
+    """Something unexpected (its cause) in a run; what there is to say of it belongs into the run's folder."""
+
+    def __init__(self, folder: Path, cause: Exception) -> None:
+        self.folder = folder
+        super().__init__(f"{type(cause).__name__}: {cause}")
 
 
 class SettingError(UserError):

@@ -17,8 +17,8 @@ from poslab.benchmark.report import Table
 from poslab.benchmark.rivals import LEFT_OUT, RIVALS, fits
 from poslab.benchmark.timing import Timing, peak_memory, take_turns
 from poslab.benchmark.workers import start_all
-from poslab.config import CONFIGS, parse_scheme
-from poslab.memory import keep_freed_memory
+from poslab.settings.train import CONFIGS, parse_scheme
+from poslab.training.memory import keep_freed_memory
 
 SHAPES: tuple[Shape, ...] = ((8, 4, 256, 64), (2, 4, 1024, 64), (1, 4, 2048, 64), (1, 4, 4096, 64))
 LONG: Shape = (1, 4, 16384, 64)  # memory only, and only for what keeps no (T, T) tensor
@@ -107,7 +107,8 @@ def _memory_table(memory: dict[str, dict[Shape, int | None]], shapes: Sequence[S
         notes=[
             "Each entrant runs in a process of its own, and twice in each turn, of which the second run counts. poslab "
             "runs as it trains, with freed memory kept by the process, the others as torch comes. T5Attention runs "
-            f"with q = k = v and without its four projections. {LEFT_OUT} Peak memory is what the system counts for the process, before "
+            f"with q = k = v and without its four projections. {LEFT_OUT} Peak memory is what the system counts for the "
+            "process, before "
             "any freed memory is kept."
         ],
     )

@@ -13,7 +13,7 @@ from typing import Any
 from poslab.benchmark.entrants import our_schemes
 from poslab.benchmark.report import Table
 from poslab.benchmark.timing import Timing, take_turns
-from poslab.config import CONFIGS
+from poslab.settings.train import CONFIGS
 
 TRAIN = str(CONFIGS.parent / "scripts" / "train.py")
 EPOCHS = 4  # of the main job

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from poslab.config import CONFIGS, OptimConfig, parse_scheme
-from poslab.memory import keep_freed_memory
 from poslab.model import GPT
+from poslab.settings.train import CONFIGS, OptimConfig, parse_scheme
+from poslab.training.memory import keep_freed_memory
 from poslab.training.module import language_model_loss
 from poslab.training.optim import make_optimizer
 

@@ -12,7 +12,7 @@ from poslab.benchmark.generation import measure_generation
 from poslab.benchmark.report import Table, write
 from poslab.benchmark.step import measure_step
 from poslab.errors import SettingError
-from poslab.script_config import BenchmarkConfig
+from poslab.settings.scripts import BenchmarkConfig
 
 # How many rounds give a stable median in a reasonable time.
 GROUPS: dict[str, tuple[Callable[[int], tuple[dict[str, Any], list[Table]]], int]] = {

@@ -8,12 +8,12 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Sampler, Subset
 
-from poslab.config import DataConfig
 from poslab.data.corpus import Corpus, load_corpus
 from poslab.data.files import default_cache_dir
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.windows import SlidingWindowDataset
 from poslab.errors import SettingError
+from poslab.settings.train import DataConfig
 
 Batches = DataLoader[tuple[Tensor, Tensor]]
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from filelock import Timeout
 
-from poslab.config import TrainConfig
 from poslab.errors import SettingError, UserError
 from poslab.interruption import Interrupted, deaf_to_interrupts, raise_on_signals
+from poslab.settings.train import TrainConfig
 from poslab.sweep.status import Status, StatusFile
 
 # By a run, before its summary.

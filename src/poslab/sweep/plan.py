@@ -14,10 +14,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from poslab.cli import explain, scheme_name
-from poslab.config import TrainConfig, parse
+from poslab.commands.cli import explain, scheme_name
 from poslab.data.files import fingerprint
 from poslab.errors import SettingError, UserError
+from poslab.settings.train import TrainConfig, parse
 
 RUNS = Path("runs")
 # Settings that decide where or how fast a job runs, not what comes out. The text counts by its contents.

@@ -17,10 +17,10 @@ from omegaconf import DictConfig
 
 from poslab.errors import SettingError, UserError
 from poslab.interruption import Interrupted, raise_on_signals
+from poslab.runs.wording import clock
 from poslab.sweep.plan import Job, plan, sweep_folder
 from poslab.sweep.status import Status, StatusFile, now
 from poslab.sweep.threads import divide_threads
-from poslab.wording import clock
 
 
 def run_sweep(

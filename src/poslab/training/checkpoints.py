@@ -11,9 +11,9 @@ from pytorch_lightning.loggers import TensorBoardLogger
 
 from poslab.data.module import TextDataModule
 from poslab.interruption import Interrupted, StopRequest
-from poslab.training.checkpoint_files import BEST, LAST
+from poslab.runs.checkpoint_files import BEST, LAST
+from poslab.runs.progress import event_sizes, random_states, restore_random_states
 from poslab.training.module import LanguageModel
-from poslab.training.progress import event_sizes, random_states, restore_random_states
 
 # Where Lightning keeps what its loops have counted, in a checkpoint.
 _BATCHES, _VALIDATION = "epoch_loop.batch_progress", "epoch_loop.val_loop.batch_progress"

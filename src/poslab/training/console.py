@@ -13,10 +13,10 @@ from pytorch_lightning.callbacks import TQDMProgressBar
 from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm
 
 from poslab.data.module import TextDataModule
+from poslab.runs.wording import clock
 from poslab.training.limits import TargetLoss
 from poslab.training.module import LanguageModel, perplexity
 from poslab.training.throughput import Throughput
-from poslab.wording import clock
 
 _COLUMNS = "{:>6} {:>8} {:>11} {:>11} {:>11} {:>9} {:>7}"
 

@@ -11,10 +11,10 @@ from torch.nn import LinearCrossEntropyOptions
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
-from poslab.checkpoint import describe
-from poslab.config import TrainConfig
 from poslab.data.corpus import Corpus
 from poslab.model import GPT
+from poslab.runs.checkpoint import describe
+from poslab.settings.train import TrainConfig
 from poslab.training.optim import learning_rate_factor, make_optimizer
 
 Batch = tuple[Tensor, Tensor]

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import nn
 
-from poslab.config import OptimConfig
 from poslab.model import GPT
+from poslab.settings.train import OptimConfig
 
 
 def make_optimizer(model: GPT, config: OptimConfig, fused: bool) -> torch.optim.AdamW:

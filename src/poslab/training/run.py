@@ -17,22 +17,21 @@ import torch
 import yaml
 from pytorch_lightning import Trainer, seed_everything
 
-from poslab.analysis.evaluation_files import Text, evaluate_checkpoint, write_evaluation
-from poslab.checkpoint import find_checkpoint, load_checkpoint
-from poslab.config import TrainConfig
 from poslab.data.module import TextDataModule
-from poslab.errors import RunStopped, SettingError, UserError
-from poslab.faults import Fault
+from poslab.errors import Fault, RunStopped, SettingError, UserError
+from poslab.evaluation.files import Text, evaluate_checkpoint, write_evaluation
 from poslab.interruption import Interrupted, StopRequest
-from poslab.memory import keep_freed_memory
 from poslab.model import GPT
-from poslab.resume import CONFIG
-from poslab.training.checkpoint_files import PREVIOUS
+from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint_files import PREVIOUS
+from poslab.runs.folder import CHECKPOINTS, UNFINISHED, is_first_process, new_run_folder, old_run_folder
+from poslab.runs.resume import CONFIG
+from poslab.runs.resumed_run import ResumedRun
+from poslab.settings.train import TrainConfig
 from poslab.training.console import conclude, introduce
 from poslab.training.limits import TargetLoss
+from poslab.training.memory import keep_freed_memory
 from poslab.training.module import LanguageModel
-from poslab.training.resumed_run import ResumedRun
-from poslab.training.run_folder import CHECKPOINTS, UNFINISHED, is_first_process, new_run_folder, old_run_folder
 from poslab.training.summary import summarise, write_summary
 from poslab.training.tensorboard import SampleText
 from poslab.training.throughput import Throughput

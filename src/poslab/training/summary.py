@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from pytorch_lightning import Trainer
 
-from poslab.config import TrainConfig, scheme_settings
 from poslab.data.module import TextDataModule
+from poslab.settings.train import TrainConfig, scheme_settings
 from poslab.training.checkpoints import Checkpoints
 from poslab.training.module import LanguageModel, perplexity
 from poslab.training.throughput import Throughput

@@ -9,11 +9,10 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard.summary import hparams
 
-from poslab.analysis.attention_maps import attention_maps
-from poslab.analysis.figures import attention_figure
-from poslab.analysis.pictures import draw
-from poslab.config import SampleConfig
 from poslab.data.vocabulary import Vocabulary
+from poslab.evaluation.attention_maps import attention_figure, attention_maps
+from poslab.evaluation.pictures import draw
+from poslab.settings.train import SampleConfig
 from poslab.training.console import one_line
 from poslab.training.module import LanguageModel
 from poslab.training.summary import flat_settings

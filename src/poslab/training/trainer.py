@@ -11,13 +11,13 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping
 
-from poslab.config import TrainConfig, TrainerConfig
-from poslab.device import computes_bfloat16
 from poslab.errors import SettingError, UserError
 from poslab.interruption import StopRequest
-from poslab.training.checkpoint_files import CheckpointFiles
+from poslab.runs.checkpoint_files import CheckpointFiles
+from poslab.settings.train import TrainConfig, TrainerConfig
 from poslab.training.checkpoints import Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
+from poslab.training.device import computes_bfloat16
 from poslab.training.limits import FiniteLoss, StepLimit, TargetLoss
 from poslab.training.tensorboard import Comparison, Logger, Pictures, SampleText
 from poslab.training.throughput import Throughput

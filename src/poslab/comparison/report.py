@@ -19,12 +19,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
-from poslab.analysis.comparison import Comparison, Group
-from poslab.analysis.evaluation import Evaluation
-from poslab.analysis.figures import svg
-from poslab.analysis.runs import Run
-from poslab.config import CONFIGS
+from poslab.comparison.figures import svg
+from poslab.comparison.groups import Comparison, Group
 from poslab.data.files import BUNDLED_DATA, fingerprint
+from poslab.evaluation.losses import Evaluation
+from poslab.runs.finished import Run
+from poslab.settings.train import CONFIGS
 
 _LEFT_TO_CHANCE = {"seed", "run_dir", "pos_name", "threads"}  # not part of what a group repeats
 _BUNDLED = {"verdict": "the-verdict.txt", "shakespeare": "tinyshakespeare.txt"}  # by option of configs/data
@@ -70,7 +70,7 @@ class Report:
         for picture in self.pictures:
             _write(folder / "figures" / f"{picture.name}.svg", picture.svg)
         environment = Environment(
-            loader=PackageLoader("poslab.analysis"),
+            loader=PackageLoader("poslab.comparison"),
             autoescape=select_autoescape(["html.j2", "html"]),
             undefined=StrictUndefined,
             trim_blocks=True,

@@ -19,9 +19,9 @@ from poslab.data.files import BUNDLED_DATA, find_files
 from poslab.data.tokenizer import check_encoding
 from poslab.errors import SettingError, at_least, one_of
 from poslab.positions import ModelShape, PositionScheme
-from poslab.typed import mapping, resolved, typed
+from poslab.settings.typed import mapping, resolved, typed
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 BACKENDS = ("auto", "reference", "sdpa", "blockwise", "flex")  # of poslab.attention.attend
 VOCABULARIES = ("full", "observed")
 PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64")

@@ -9,10 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from poslab.attention.dispatch import choose_backend
-from poslab.config import CONFIGS, parse_scheme
 from poslab.data.files import BUNDLED_DATA, default_cache_dir
-from poslab.device import computes_bfloat16
 from poslab.positions import ModelShape
+from poslab.settings.train import CONFIGS, parse_scheme
+from poslab.training.device import computes_bfloat16
 from poslab.training.summary import PACKAGES, git_commit
 
 _SHAPE = ModelShape(context_length=256, embed_dim=256, num_layers=4, num_heads=4)  # model=mini

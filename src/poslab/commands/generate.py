@@ -6,12 +6,12 @@ import time
 
 import torch
 
-from poslab.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.data.vocabulary import Vocabulary
-from poslab.device import choose_device
 from poslab.errors import SettingError
 from poslab.generate import Sampling, stream
-from poslab.script_config import GenerateConfig
+from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.settings.scripts import GenerateConfig
+from poslab.training.device import choose_device
 
 
 def run_generation(config: GenerateConfig) -> None:

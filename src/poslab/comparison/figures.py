@@ -2,7 +2,6 @@
 
 import io
 import math
-import textwrap
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -13,12 +12,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
-from torch import Tensor
 
-from poslab.analysis.comparison import Comparison
-from poslab.analysis.curves import Curve
-from poslab.analysis.evaluation import Evaluation
-from poslab.analysis.looks import looks
+from poslab.comparison.curves import Curve
+from poslab.comparison.groups import Comparison
+from poslab.evaluation.attention_maps import wrapped
+from poslab.evaluation.looks import looks
+from poslab.evaluation.losses import Evaluation
 
 
 class Styles:
@@ -34,7 +33,7 @@ class Styles:
 def losses_figure(comparison: Comparison, styles: Styles) -> Figure:
     """Each run as a dot, each group's mean with its 95 % interval."""
     groups = comparison.groups[::-1]
-    names = [_wrapped(group.label) for group in groups]
+    names = [wrapped(group.label) for group in groups]
     row_height = 0.28 + 0.17 * _lines(names)
     figure = Figure(figsize=(7, 1.2 + row_height * len(groups)), layout="constrained")
     axes = figure.subplots()
@@ -120,29 +119,6 @@ def by_length_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: St
     return figure
 
 
-def attention_figure(maps: Mapping[str, Tensor], words: Sequence[str]) -> Figure:
-    """The mean over layers and heads of each group's attention weights (L, H, T, T) on the same words."""
-    columns = min(3, len(maps))
-    rows = math.ceil(len(maps) / columns)
-    figure = Figure(figsize=(4.2 * columns, 4.2 * rows), layout="constrained")
-    grid = np.atleast_1d(figure.subplots(rows, columns)).flatten()
-    for axes in grid[len(maps) :]:
-        axes.set_axis_off()
-    # The first word gets most of the weight in most models; a root shows what the others get.
-    means = {label: weights.mean((0, 1)).sqrt() for label, weights in maps.items()}
-    highest = max(float(mean.max()) for mean in means.values())
-    for axes, (label, mean) in zip(grid, means.items(), strict=False):
-        image = axes.imshow(mean.numpy(), cmap="cividis", vmin=0, vmax=highest, interpolation="nearest")
-        ticks = range(len(words))
-        axes.set_xticks(ticks, [_printable(w) for w in words], rotation=90, fontsize=7)
-        axes.set_yticks(ticks, [_printable(w) for w in words], fontsize=7)
-        axes.set(title=_wrapped(label), xlabel="key", ylabel="query")
-    bar = figure.colorbar(image, ax=list(grid), shrink=0.6, label="attention weight (root scale)")
-    bar.set_ticks([tick for tick in bar.get_ticks() if tick <= highest])
-    bar.set_ticklabels([f"{tick**2:.2f}" for tick in bar.get_ticks()])
-    return figure
-
-
 def svg(figure: Figure) -> str:
     """As text; equal figures give equal text."""
     buffer = io.StringIO()
@@ -157,7 +133,7 @@ def _band(axes: Axes, x: np.ndarray, values: np.ndarray, label: str, styles: Sty
     look = styles[label] | ({} if marker else {"marker": None})
     values = np.where(np.isfinite(values), values, np.nan)
     mean = values.mean(0)
-    axes.plot(x, mean, label=_wrapped(label), markersize=4, **look)
+    axes.plot(x, mean, label=wrapped(label), markersize=4, **look)
     if len(values) > 1:
         sd = values.std(0, ddof=1)
         axes.fill_between(x, mean - sd, mean + sd, color=look["color"], alpha=0.15, linewidth=0)
@@ -172,7 +148,7 @@ def _aligned(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray,
 
 def _legend_height(labels: Collection[str], columns: int) -> float:
     """In inches."""
-    return 0.2 + 0.19 * math.ceil(len(labels) / columns) * _lines(map(_wrapped, labels))
+    return 0.2 + 0.19 * math.ceil(len(labels) / columns) * _lines(map(wrapped, labels))
 
 
 def _add_legend(figure: Figure, columns: int) -> None:
@@ -194,16 +170,6 @@ def _plain_ticks(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(ScalarFormatter())
 
 
-def _wrapped(label: str) -> str:
-    return "\n".join(_printable(line) for line in textwrap.wrap(label, 36))
-
-
 def _lines(texts: Iterable[str]) -> int:
     """Of the longest."""
     return max((text.count("\n") + 1 for text in texts), default=1)
-
-
-def _printable(word: str) -> str:
-    """A dollar sign would begin a formula, and an SVG must not hold control characters."""
-    visible = (c if c.isprintable() else "␣" if c.isspace() else "�" for c in word.replace("\n", "↵"))
-    return "".join(visible).strip().replace("$", r"\$") or "␣"

@@ -11,9 +11,9 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from poslab.arguments import escaped
-from poslab.config import TrainConfig, parse
+from poslab.commands.arguments import escaped
 from poslab.errors import SettingError, as_typed
+from poslab.settings.train import TrainConfig, parse
 
 CONFIG = "config.yaml"
 # How long to train, how often to save, where tokens are kept, what is measured at the end. (The text may have moved:

@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from poslab.analysis.looks import looks
+from poslab.evaluation.looks import looks
 from poslab.positions import Curves, Matrix, Picture
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from poslab.errors import SettingError
-from poslab.resume import CONFIG
+from poslab.runs.resume import CONFIG
 
 RUNS = Path("runs")
 CHECKPOINTS, SUMMARY = "checkpoints", "summary.json"

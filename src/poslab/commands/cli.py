@@ -19,7 +19,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
-from poslab.arguments import (
+from poslab.commands.arguments import (
     as_typed,
     check_readable,
     each_job_its_own,
@@ -29,10 +29,10 @@ from poslab.arguments import (
     quoted,
     without_debug,
 )
-from poslab.config import CONFIGS
+from poslab.commands.faults import report
 from poslab.errors import SettingError, UserError, suggestion
-from poslab.faults import report
 from poslab.interruption import Interrupted, raise_on_signals, received_signal
+from poslab.settings.train import CONFIGS
 
 _NOT_SETTINGS = ("defaults", "hydra", "_target_")
 

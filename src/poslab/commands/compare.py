@@ -10,18 +10,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from poslab.analysis import figures
-from poslab.analysis.attention_maps import attention_maps
-from poslab.analysis.comparison import Comparison, Group, compare, token_sentences
-from poslab.analysis.curves import Curve, read_curve
-from poslab.analysis.evaluation import Evaluation
-from poslab.analysis.evaluation_files import FILE, evaluate_checkpoint, own_text, read_evaluation, write_evaluation
-from poslab.analysis.pictures import draw
-from poslab.analysis.report import Report
-from poslab.analysis.runs import Run, read_runs
-from poslab.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.comparison import figures
+from poslab.comparison.curves import Curve, read_curve
+from poslab.comparison.groups import Comparison, Group, compare, token_sentences
+from poslab.comparison.report import Report
 from poslab.errors import SettingError, UserError
-from poslab.script_config import CompareConfig
+from poslab.evaluation.attention_maps import attention_figure, attention_maps
+from poslab.evaluation.files import FILE, evaluate_checkpoint, own_text, read_evaluation, write_evaluation
+from poslab.evaluation.losses import Evaluation
+from poslab.evaluation.pictures import draw
+from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.finished import Run, read_runs
+from poslab.settings.scripts import CompareConfig
 
 _WORDS = 20  # of the sentence whose attention is shown
 
@@ -153,7 +153,7 @@ def _draw_models(report: Report, comparison: Comparison, config: CompareConfig) 
         maps[group.label] = attention_maps(checkpoint.model, tokens)
     if maps:
         caption = "Mean over layers and heads, in the runs of the median loss. Each row is a token looking back."
-        report.add("attention", "Attention on the same words", caption, figures.attention_figure(maps, words))
+        report.add("attention", "Attention on the same words", caption, attention_figure(maps, words))
 
 
 def _curves(group: Group, notes: list[str]) -> list[Curve]:

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poslab.config import TrainConfig
 from poslab.errors import SettingError
-from poslab.resume import check_same, flat
-from poslab.training.checkpoint_files import newest_intact
-from poslab.training.progress import rewind_events
-from poslab.training.run_folder import CHECKPOINTS, SUMMARY
+from poslab.runs.checkpoint_files import newest_intact
+from poslab.runs.folder import CHECKPOINTS, SUMMARY
+from poslab.runs.progress import rewind_events
+from poslab.runs.resume import check_same, flat
+from poslab.settings.train import TrainConfig
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TypeVar
 from omegaconf import DictConfig
 
 from poslab.errors import SettingError, at_least, one_of
-from poslab.typed import resolved, typed
+from poslab.settings.typed import resolved, typed
 
 BENCHMARK_GROUPS = ("attention", "step", "generate", "startup", "end-to-end")
 

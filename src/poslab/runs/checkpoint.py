@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from poslab.config import ModelConfig, TrainConfig, parse_scheme
 from poslab.data.corpus import Corpus
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
 from poslab.model import GPT
 from poslab.positions import PositionScheme
-from poslab.typed import typed
+from poslab.settings.train import ModelConfig, TrainConfig, parse_scheme
+from poslab.settings.typed import typed
 
 
 @dataclass(frozen=True, eq=False)

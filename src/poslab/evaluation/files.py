@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
-from poslab.analysis.evaluation import Evaluation, evaluate
-from poslab.checkpoint import Checkpoint
 from poslab.data.corpus import TRAIN_FRACTION, load_corpus
 from poslab.data.files import default_cache_dir, fingerprint
 from poslab.errors import SettingError
+from poslab.evaluation.losses import Evaluation, evaluate
+from poslab.runs.checkpoint import Checkpoint
 
 FILE = "evaluation.json"
 _EVENTS = ".evaluation"  # ends the name of the event file, so that a new evaluation can replace it

@@ -6,13 +6,7 @@ import traceback
 from datetime import datetime
 from pathlib import Path
 
-
-class Fault(Exception):
-    """Something unexpected (its cause) in a run; what there is to say of it belongs into the run's folder."""
-
-    def __init__(self, folder: Path, cause: Exception) -> None:
-        self.folder = folder
-        super().__init__(f"{type(cause).__name__}: {cause}")
+from poslab.errors import Fault
 
 
 def report(error: Exception, script: str, debug: bool) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from poslab.analysis.evaluation import Evaluation
-from poslab.analysis.runs import LeftOut, Run
-from poslab.analysis.statistics import Difference, Estimate, differences, estimate, sentence, token_difference
+from poslab.comparison.statistics import Difference, Estimate, differences, estimate, sentence, token_difference
 from poslab.errors import UserError, one_of
+from poslab.evaluation.losses import Evaluation
+from poslab.runs.finished import LeftOut, Run
 
 # Settings that decide where or how fast a run is computed, what it writes and what is measured afterwards.
 _NO_MATTER = {

@@ -4,12 +4,12 @@ import math
 import re
 from pathlib import Path
 
-from poslab.analysis.evaluation import Evaluation, LengthLoss
-from poslab.analysis.evaluation_files import FILE, Text, evaluate_checkpoint, other_text, own_text, write_evaluation
-from poslab.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
-from poslab.device import choose_device
 from poslab.errors import SettingError, UserError
-from poslab.script_config import EvaluateConfig
+from poslab.evaluation.files import FILE, Text, evaluate_checkpoint, other_text, own_text, write_evaluation
+from poslab.evaluation.losses import Evaluation, LengthLoss
+from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.settings.scripts import EvaluateConfig
+from poslab.training.device import choose_device
 
 _COLUMNS = "{:>7} {:>9} {:>11} {:>13} {:>11} {:>7} {:>9} {:>9}"
 

@@ -1,0 +1,1 @@
+"""What each script does, and the command line that they share."""

@@ -1,0 +1,1 @@
+"""Runs on disk: their folder, checkpoints and summary, and what reads them back."""
