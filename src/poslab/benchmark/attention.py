@@ -107,9 +107,8 @@ def _memory_table(memory: dict[str, dict[Shape, int | None]], shapes: Sequence[S
         notes=[
             "Each entrant runs in a process of its own, and twice in each turn, of which the second run counts. poslab "
             "runs as it trains, with freed memory kept by the process, the others as torch comes. T5Attention runs "
-            f"with q = k = v and without its four projections. {LEFT_OUT} Peak memory is what the system counts for the "
-            "process, before "
-            "any freed memory is kept."
+            f"with q = k = v and without its four projections. {LEFT_OUT} Peak memory is what the system counts for "
+            "the process, before any freed memory is kept."
         ],
     )
     for name, by_shape in memory.items():

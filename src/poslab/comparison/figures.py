@@ -128,7 +128,7 @@ def svg(figure: Figure) -> str:
     return buffer.getvalue()
 
 
-def _band(axes: Axes, x: np.ndarray, values: np.ndarray, label: str, styles: Styles, marker: bool = True) -> None:
+def _band(axes: Axes, x: Any, values: Any, label: str, styles: Styles, marker: bool = True) -> None:
     """values (seeds, x): the mean, and between mean - sd and mean + sd a band; a gap where a value is not finite."""
     look = styles[label] | ({} if marker else {"marker": None})
     values = np.where(np.isfinite(values), values, np.nan)
@@ -139,7 +139,7 @@ def _band(axes: Axes, x: np.ndarray, values: np.ndarray, label: str, styles: Sty
         axes.fill_between(x, mean - sd, mean + sd, color=look["color"], alpha=0.15, linewidth=0)
 
 
-def _aligned(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:
+def _aligned(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[Any, Any]:
     """(steps that all curves have, values (curves, steps))."""
     by_step = [dict(curve) for curve in curves]
     steps = sorted(set.intersection(*map(set, by_step))) if by_step else []
