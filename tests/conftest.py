@@ -1,16 +1,19 @@
 """What several test files share."""
 
+import os
+
+# One thread per process, those that tests start included: tensors as small as here gain nothing from more.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import json
 import re
 import runpy
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import tiktoken
@@ -40,28 +43,16 @@ def gpt2() -> tiktoken.Encoding:
     return load_tokenizer("gpt2")
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Named files run in this process, which saves the start of others, and where -s and debuggers work."""
+    named = any(".py" in argument for argument in config.args)
+    return 0 if named or config.option.capture == "no" else None  # None: as many as there are processors
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)
-
-
-@pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    """With models and tensors as small as in most tests, a second one does nothing but wait."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def tokenizer_loaded_once() -> Iterator[None]:
-    once = cache(load_tokenizer)
-    with (
-        mock.patch("poslab.runs.checkpoint.load_tokenizer", once),
-        mock.patch("poslab.data.module.load_tokenizer", once),
-    ):
-        yield
+    torch.set_num_threads(1)  # a test before may have trained with more
 
 
 @pytest.fixture

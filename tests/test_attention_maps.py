@@ -8,8 +8,6 @@ from poslab.errors import UserError
 from poslab.evaluation.attention_maps import attention_maps
 from runs_to_evaluate import CONTEXT, lively_model, random_text
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_attention_maps(name: str) -> None:

@@ -16,8 +16,6 @@ from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.training import train
 from runs_to_evaluate import VERDICT, LargestTensor, Malicious, copied, make_run
 
-pytestmark = pytest.mark.usefixtures("one_thread", "tokenizer_loaded_once")
-
 
 @pytest.fixture(scope="module")
 def t5_run(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -12,8 +12,6 @@ from poslab.errors import UserError
 from poslab.runs.finished import LeftOut, read_runs
 from runs_to_compare import change_config, change_summary, compare_folders, set_scheme, write_run, write_sweep
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.mark.parametrize(
     ("setting", "value"),

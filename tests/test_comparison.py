@@ -22,8 +22,6 @@ from runs_to_compare import (
     write_sweep,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_a_known_difference_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     losses = write_sweep(tmp_path, absolute=0.0, shaw=-0.08, t5=0.12)

@@ -8,8 +8,6 @@ import pytest
 from poslab.comparison.curves import Curve, read_curve
 from runs_to_compare import write_curve
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff" * 4000, "folder", "undecodable"])
 def test_events_that_hold_nothing(content: Any, tmp_path: Path) -> None:

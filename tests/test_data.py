@@ -130,7 +130,7 @@ def test_tokenising_in_pieces_changes_nothing(
 @given(text=st.text(st.sampled_from("ab1 \n\r\t.,'é漢_\u00a0\u0301"), min_size=1, max_size=60), piece=st.integers(1, 9))
 @settings(max_examples=300, deadline=None)
 def test_pieces_of_random_text(text: str, piece: int) -> None:
-    gpt2 = load_tokenizer_once()
+    gpt2 = load_tokenizer("gpt2")
     tokens: list[int] = []
 
     class Sink:
@@ -165,12 +165,6 @@ def test_cuts_are_word_boundaries_of_every_encoding(text: str, encoding: str) ->
     for cut in (match.end() for match in corpus._SAFE_CUT.finditer(text)):
         assert cut in starts
         assert [*regex.findall(encoding, text[:cut]), *regex.findall(encoding, text[cut:])] == whole
-
-
-def load_tokenizer_once(cache: list = []) -> tiktoken.Encoding:  # noqa: B006
-    if not cache:
-        cache.append(load_tokenizer("gpt2"))
-    return cache[0]
 
 
 def test_byte_order_mark_is_dropped_and_line_ends_stay(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:

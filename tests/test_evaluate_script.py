@@ -19,8 +19,6 @@ from runs_to_evaluate import RELATIVE, VERDICT, Malicious, copied, make_run, mea
 
 SCRIPT = REPOSITORY / "scripts" / "evaluate.py"
 
-pytestmark = pytest.mark.usefixtures("one_thread", "tokenizer_loaded_once")
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:

@@ -18,8 +18,6 @@ from poslab.evaluation import losses as evaluation
 from poslab.evaluation.losses import evaluate, sliding_token_losses
 from runs_to_evaluate import CONTEXT, RELATIVE, VOCAB, LargestTensor, lively_model, mean, random_text
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @torch.no_grad()
 def by_windows(model: GPT, text: Tensor, length: int, stride: int) -> tuple[list[float], list[float], int]:

@@ -10,8 +10,6 @@ from poslab.evaluation.files import Text, read_evaluation, write_evaluation
 from poslab.evaluation.losses import Evaluation, evaluate
 from runs_to_evaluate import CONTEXT, lively_model, random_text
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def written(folder: Path, text: Text, *lengths: int, name: str = "t5", file: str = "evaluation.json") -> Evaluation:
     return write_evaluation(folder, text, evaluate(lively_model(name), text.tokens, lengths), file)

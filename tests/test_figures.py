@@ -14,8 +14,6 @@ from poslab.comparison.curves import Curve
 from poslab.evaluation.attention_maps import attention_figure
 from poslab.evaluation.losses import Evaluation, LengthLoss
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_figures_repeat() -> None:
     styles = figures.Styles(["a"])

@@ -13,8 +13,6 @@ from poslab.errors import SettingError, UserError
 from poslab.runs.finished import read_runs
 from runs_to_compare import SUMMARY, change_config, change_summary, compare_folders, write_run
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def reasons(comparison: Comparison) -> dict[str, str]:
     return {left.folder.name: left.reason for left in comparison.left_out}

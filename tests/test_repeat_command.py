@@ -13,8 +13,6 @@ from conftest import ALIBI
 from poslab.comparison.report import command_of
 from runs_to_compare import change_config, change_summary, group_of, repeated, report_of, set_scheme, write_run
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.mark.parametrize(
     "settings",

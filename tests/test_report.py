@@ -24,8 +24,6 @@ from runs_to_compare import (
     write_sweep,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.mark.usefixtures("no_figures")
 def test_table_has_a_row_per_scheme(tmp_path: Path) -> None:

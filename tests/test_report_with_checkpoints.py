@@ -19,8 +19,6 @@ from poslab.evaluation.losses import Evaluation, LengthLoss
 from poslab.runs.checkpoint import describe
 from runs_to_compare import VERDICT, page_in, report_of, smoke_config, write_evaluation, write_run
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @functools.cache
 def checkpoint_of(pos: str) -> bytes:

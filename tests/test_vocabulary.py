@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,11 +22,6 @@ from poslab.training import train
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"
 FOREIGN = "Ein Café in 東京 – “naïve” 🙂 и так далее.\n" * 20
-
-
-@cache
-def load_tokenizer_once() -> tiktoken.Encoding:
-    return load_tokenizer("gpt2")
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +103,7 @@ def test_narrowing_by_definition(tokens: list[int], split: int) -> None:
     ids = observed_ids(*(torch.tensor(part, dtype=torch.int32) for part in (tokens[:split], tokens[split:])))
     assert ids.dtype == torch.int32
     assert ids.tolist() == sorted(set(tokens))
-    narrowed = Vocabulary(load_tokenizer_once(), ids).narrow(torch.tensor(tokens, dtype=torch.int32))
+    narrowed = Vocabulary(load_tokenizer("gpt2"), ids).narrow(torch.tensor(tokens, dtype=torch.int32))
     assert narrowed.tolist() == [sorted(set(tokens)).index(token) for token in tokens]
     assert narrowed.dtype == torch.int32
 
@@ -239,7 +233,7 @@ def test_words_outside_are_named(prompt: str, words: str, verdict: Corpus) -> No
 @given(text=st.text(st.sampled_from("I HAD always thought zé漢🙂\n"), max_size=30))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_a_prompt_is_encoded_right_or_refused(text: str) -> None:
-    encoding = load_tokenizer_once()
+    encoding = load_tokenizer("gpt2")
     known = set(encoding.encode_ordinary("I HAD always thought é\n"))
     vocabulary = Vocabulary(encoding, torch.tensor(sorted(known), dtype=torch.int32))
     tokens = encoding.encode_ordinary(text)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import cache
 
 import tiktoken
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
@@ -34,6 +35,7 @@ def check_encoding(encoding: str) -> None:
     one_of(tiktoken.list_encoding_names(), encoding=encoding)
 
 
+@cache
 def _bundled_gpt2() -> tiktoken.Encoding:
     folder = BUNDLED_DATA / "gpt2"
     try:
