@@ -161,6 +161,7 @@ def test_identity_is_settings_and_text(tmp_path: Path) -> None:
     (tmp_path / "copy.txt").write_bytes((REPOSITORY / "data" / "the-verdict.txt").read_bytes())
     (tmp_path / "other.txt").write_bytes((REPOSITORY / "data" / "the-verdict.txt").read_bytes() + b".")
     base = of("pos=t5")
+    assert of("pos=t5", "evaluation.lengths=[8]", "trainer.log_every_n_steps=1", "sample.new_tokens=1") == base
     assert of("pos=t5", f"run_dir={tmp_path}", "threads=1", f"data.path={tmp_path}/copy.txt") == base
     different = [
         of("pos=t5", "seed=2"),
@@ -168,9 +169,10 @@ def test_identity_is_settings_and_text(tmp_path: Path) -> None:
         of("pos=absolute"),
         of("pos=t5", "trainer.max_epochs=5"),
         of("pos=t5", "data.vocabulary=observed"),
+        of("pos=t5", "model.attention_backend=reference"),
         of("pos=t5", f"data.path={tmp_path}/other.txt"),
     ]
-    assert len({base, *different}) == 7
+    assert len({base, *different}) == 8
 
 
 def test_a_job_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:

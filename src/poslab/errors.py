@@ -44,10 +44,10 @@ class SettingError(UserError):
 
 
 def as_typed(value: Any) -> str:
-    """The value as one would type it on the command line."""
+    """A value as one would type it on the command line: null, true, [64,128], plain text."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return str(value)
+    return f"[{','.join(map(as_typed, value))}]" if isinstance(value, list) else str(value)
 
 
 def at_least(lowest: float, **settings: float | None) -> None:

@@ -8,17 +8,11 @@ from typing import Any
 import numpy as np
 
 from poslab.comparison.statistics import Difference, Estimate, differences, estimate, sentence, token_difference
-from poslab.errors import UserError, one_of
+from poslab.errors import UserError, as_typed, one_of
 from poslab.evaluation.losses import Evaluation
 from poslab.runs.finished import LeftOut, Run
-
-# Settings that decide where or how fast a run is computed, what it writes and what is measured afterwards.
-_NO_MATTER = {
-    "run_dir", "pos_name", "seed", "threads", "checkpoint_every_n_steps", "data.path", "data.cache_dir",
-    "data.num_workers", "model.attention_backend", "model.compile", "trainer.accelerator",
-    "trainer.log_every_n_steps", "trainer.profiler", "trainer.detect_anomaly",
-}  # fmt: skip
-_NO_MATTER_GROUPS = {"pos", "sample", "evaluation"}
+from poslab.settings.roles import NOT_COMPARED
+from poslab.settings.train import flat
 
 
 @dataclass(frozen=True)
@@ -170,7 +164,7 @@ def _words(run: Run, beyond: list[str]) -> dict[str, str]:
     and what else is in `beyond`."""
     settings = run.summary["pos_settings"] | {"_target_": run.config["pos"]["_target_"]}
     rest = _rest(run)
-    return {str(key): _plain(value) for key, value in settings.items()} | {key: _plain(rest.get(key)) for key in beyond}
+    return {str(key): _short(value) for key, value in settings.items()} | {key: _short(rest.get(key)) for key in beyond}
 
 
 def _differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
@@ -181,7 +175,7 @@ def _differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
         values: dict[str, str] = {}
         for run, rest in zip(runs, rests, strict=True):
             if key in rest:  # another version may not have known it, and a summary doesn't tell all
-                values.setdefault(_plain(rest[key]), run.name)
+                values.setdefault(_short(rest[key]), run.name)
         if len(values) > 1:
             different[key] = ", ".join(f"{value} (as in {name})" for value, name in values.items())
     return different
@@ -189,18 +183,10 @@ def _differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
 
 def _rest(run: Run) -> dict[str, Any]:
     """Everything that must be the same for two runs to differ in their scheme alone, flat."""
-    flat: dict[str, Any] = {"data.vocabulary": "full"}
-    for group, values in run.config.items():
-        if group in _NO_MATTER_GROUPS:
-            continue
-        if isinstance(values, dict):
-            flat |= {f"{group}.{key}": value for key, value in values.items()}
-        else:
-            flat[group] = values
-    flat = {key: value for key, value in flat.items() if key not in _NO_MATTER}
+    settings = {"data.vocabulary": "full"} | flat(run.config, without=NOT_COMPARED)
     facts = ["data_sha256", "params_trunk", "vocabulary_size"]
-    facts += [] if flat.get("early_stopping_patience") else ["steps"]
-    return flat | {key: run.summary.get(key) for key in facts}
+    facts += [] if settings.get("early_stopping_patience") else ["steps"]
+    return settings | {key: run.summary.get(key) for key in facts}
 
 
 def _notes(runs: Sequence[Run]) -> list[str]:
@@ -219,8 +205,6 @@ def _notes(runs: Sequence[Run]) -> list[str]:
     return unknown + [f"several {what}: {', '.join(values)}; {so}" for what, values, so in found if len(values) > 1]
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    text = str(value)
+def _short(value: Any) -> str:
+    text = as_typed(value)
     return f"{text[:12]}..." if len(text) == 64 else text  # a sha256

@@ -13,16 +13,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.commands.arguments import escaped
 from poslab.errors import SettingError, as_typed
-from poslab.settings.train import TrainConfig, parse
+from poslab.settings.roles import MAY_CHANGE, Role
+from poslab.settings.train import TrainConfig, flat, names, parse, role_of
 
 CONFIG = "config.yaml"
-# How long to train, how often to save, where tokens are kept, what is measured at the end. (The text may have moved:
-# what counts is its contents.) Everything else would make it another run.
-MAY_CHANGE = (
-    "trainer.max_epochs", "trainer.max_steps", "trainer.max_time", "target_loss", "checkpoint_every_n_steps",
-    "threads", "data.path", "data.cache_dir", "data.num_workers", "evaluation.lengths",
-    "evaluation.stride", "allow_code",
-)  # fmt: skip
 
 
 def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
@@ -39,7 +33,7 @@ def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
         if any(override.lstrip("+~").startswith(f"{error.option}=") for override in overrides):
             raise
         where = f"in {folder / CONFIG}"
-        if error.option in MAY_CHANGE:
+        if role_of(error.option) in MAY_CHANGE:
             where += f"; {error.option}=... gives another"
         raise SettingError(error.option, error.value, f"{error.problem} ({where})") from error
 
@@ -55,13 +49,13 @@ def _own(folder: Path, composed: DictConfig, overrides: Sequence[str]) -> tuple[
     # Where this run writes is where it is now, whatever its configuration says.
     own.run_dir, own.resume = None, str(folder)
     own.data.cache_dir = None
-    before = flat(OmegaConf.to_container(own, resolve=True))
+    before = _flat(own)
     for key, _, value in (override.lstrip("+~").partition("=") for override in overrides):
         if key in ("experiment", "debug"):
             raise SettingError(key, value, "can't be given with resume, a run keeps its settings; give single ones")
         if key != "resume":
             _change(own, key, composed)
-    check_same(folder, flat(OmegaConf.to_container(own, resolve=True)), before)
+    check_same(folder, _flat(own), before)
     return own, None if pos_name is None else str(pos_name)
 
 
@@ -101,21 +95,16 @@ def _change(own: DictConfig, key: str, composed: DictConfig) -> None:
     OmegaConf.update(own, key, value, merge=False, force_add=True)
 
 
+def _flat(own: DictConfig) -> dict[str, Any]:
+    """All settings but those of the command."""
+    plain: Any = OmegaConf.to_container(own, resolve=True)
+    return flat(plain, without={Role.COMMAND})
+
+
 def check_same(folder: Path, settings: dict[str, Any], own: dict[str, Any]) -> None:
     """Raises SettingError, naming all of them, where settings differ from the run's own that may not change."""
-    changed = {key: value for key, value in settings.items() if value != own.get(key) and key not in MAY_CHANGE}
+    changed = {k: v for k, v in settings.items() if v != own.get(k) and role_of(k) not in MAY_CHANGE}
     if changed:
         listed = ", ".join(f"{key}={as_typed(v)} (its own: {as_typed(own.get(key))})" for key, v in changed.items())
-        problem = f"the run has other settings, {listed}; what may change is {', '.join(MAY_CHANGE[:-1])}"
+        problem = f"the run has other settings, {listed}; what may change is {', '.join(names(MAY_CHANGE))}"
         raise SettingError("resume", folder, problem)
-
-
-def flat(config: Any) -> dict[str, Any]:
-    """Settings by the names that they have on the command line, but for where a run is."""
-    found: dict[str, Any] = {}
-    for group, values in config.items():
-        if isinstance(values, dict):
-            found |= {f"{group}.{key}": value for key, value in values.items()}
-        elif group not in ("run_dir", "resume", "pos_name"):
-            found[str(group)] = values
-    return found

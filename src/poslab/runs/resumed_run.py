@@ -9,8 +9,9 @@ from poslab.errors import SettingError
 from poslab.runs.checkpoint_files import newest_intact
 from poslab.runs.folder import CHECKPOINTS, SUMMARY
 from poslab.runs.progress import rewind_events
-from poslab.runs.resume import check_same, flat
-from poslab.settings.train import TrainConfig
+from poslab.runs.resume import check_same
+from poslab.settings.roles import Role
+from poslab.settings.train import TrainConfig, flat
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class ResumedRun:
         if checkpoint is None:
             return cls(folder, None, 0, None, None, {}, notes)
         progress = content["progress"]
-        check_same(folder, flat(config.plain), flat(content["poslab"]["config"]))
+        check_same(folder, flat(config), flat(content["poslab"]["config"], without={Role.COMMAND}))
         run = cls(
             folder,
             checkpoint,

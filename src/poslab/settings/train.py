@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from poslab.data.files import BUNDLED_DATA, find_files
 from poslab.data.tokenizer import check_encoding
 from poslab.errors import SettingError, at_least, one_of
 from poslab.positions import ModelShape, PositionScheme
+from poslab.settings.roles import Role, roles, setting
 from poslab.settings.typed import mapping, resolved, typed
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
@@ -39,8 +41,8 @@ class ModelConfig:
     num_layers: int
     num_heads: int
     dropout: float
-    attention_backend: str = "auto"
-    compile: bool = False
+    attention_backend: str = setting("auto", role=Role.ROUNDING)
+    compile: bool = setting(False, role=Role.ROUNDING)
 
     def __post_init__(self) -> None:
         at_least(1, context_length=self.context_length, embed_dim=self.embed_dim)
@@ -59,13 +61,13 @@ class ModelConfig:
 class DataConfig:
     """The text and how it is cut; `stride` null means one context, `cache_dir` null the folder data/.cache."""
 
-    path: str
+    path: str = setting(role=Role.TEXT)
     encoding: str = "gpt2"
     vocabulary: str = "full"
     batch_size: int = 4
     stride: int | None = None
-    num_workers: int = 0
-    cache_dir: str | None = None
+    num_workers: int = setting(0, role=Role.SPEED)
+    cache_dir: str | None = setting(None, role=Role.SPEED)
     same_batch: bool = False
 
     def __post_init__(self) -> None:
@@ -104,25 +106,25 @@ class OptimConfig:
 class TrainerConfig:
     """Settings of pytorch_lightning.Trainer under their own names."""
 
-    accelerator: str = "auto"
+    accelerator: str = setting("auto", role=Role.ROUNDING)
     devices: Any = "auto"
     num_nodes: int = 1
     strategy: str = "auto"
     precision: str = "32-true"
-    max_epochs: int | None = None
-    max_steps: int = -1
-    max_time: str | None = None
+    max_epochs: int | None = setting(None, role=Role.LENGTH)
+    max_steps: int = setting(-1, role=Role.LENGTH)
+    max_time: str | None = setting(None, role=Role.LENGTH)
     limit_train_batches: Any = None
     limit_val_batches: Any = None
     val_check_interval: Any = None
     check_val_every_n_epoch: int | None = 1
     accumulate_grad_batches: int = 1
     gradient_clip_val: float | None = None
-    log_every_n_steps: int = 5
-    deterministic: bool | None = None
-    benchmark: bool | None = None
-    detect_anomaly: bool = False
-    profiler: str | None = None
+    log_every_n_steps: int = setting(5, role=Role.OUTPUT)
+    deterministic: bool | None = setting(None, role=Role.ROUNDING)
+    benchmark: bool | None = setting(None, role=Role.ROUNDING)
+    detect_anomaly: bool = setting(False, role=Role.OUTPUT)
+    profiler: str | None = setting(None, role=Role.OUTPUT)
 
     def __post_init__(self) -> None:
         one_of(PRECISIONS, precision=self.precision)
@@ -152,10 +154,10 @@ class TrainerConfig:
 class SampleConfig:
     """The text that a run writes at every epoch; `prompt` null means how the validation text begins."""
 
-    prompt: str | None = None
-    new_tokens: int = 32
-    temperature: float = 0.8
-    top_k: int | None = 40
+    prompt: str | None = setting(None, role=Role.OUTPUT)
+    new_tokens: int = setting(32, role=Role.OUTPUT)
+    temperature: float = setting(0.8, role=Role.OUTPUT)
+    top_k: int | None = setting(40, role=Role.OUTPUT)
 
     def __post_init__(self) -> None:
         at_least(0, new_tokens=self.new_tokens, temperature=self.temperature)
@@ -166,8 +168,8 @@ class SampleConfig:
 class EvaluationConfig:
     """What is measured of the best weights once a run is over: losses at these lengths; none, nothing."""
 
-    lengths: list[int] = dataclasses.field(default_factory=list)
-    stride: int | None = None
+    lengths: list[int] = setting([], role=Role.OUTPUT)
+    stride: int | None = setting(None, role=Role.OUTPUT)
 
     def __post_init__(self) -> None:
         for length in self.lengths:
@@ -179,14 +181,14 @@ class EvaluationConfig:
 class Settings:
     """What stands at the top level of configs/train.yaml beside the groups."""
 
-    seed: int = 1
-    run_dir: str | None = None
-    resume: str | None = None
+    seed: int = setting(1, role=Role.SEED)
+    run_dir: str | None = setting(None, role=Role.COMMAND)
+    resume: str | None = setting(None, role=Role.COMMAND)
     early_stopping_patience: int | None = None
-    target_loss: float | None = None
-    checkpoint_every_n_steps: int | None = 100
-    threads: int | None = None
-    allow_code: bool = False
+    target_loss: float | None = setting(None, role=Role.LENGTH)
+    checkpoint_every_n_steps: int | None = setting(100, role=Role.SPEED)
+    threads: int | None = setting(None, role=Role.SPEED)
+    allow_code: bool = setting(False, role=Role.COMMAND)
 
     def __post_init__(self) -> None:
         at_least(0, seed=self.seed, target_loss=self.target_loss)
@@ -217,11 +219,11 @@ class TrainConfig:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The same as nested dicts of plain values, in the shape of the yaml files: what makes the run what it is."""
+        """The same as nested dicts of plain values, in the shape of the yaml files, without settings of the command."""
         target = f"{type(self.pos).__module__}.{type(self.pos).__qualname__}"
         groups = {name: dataclasses.asdict(getattr(self, name)) for name in _GROUPS}
         groups["data"]["path"] = os.path.abspath(os.path.expanduser(self.data.path))  # a run may go on from elsewhere
-        settings = {k: v for k, v in dataclasses.asdict(self.settings).items() if k not in _OF_THE_COMMAND}
+        settings = {k: v for k, v in vars(self.settings).items() if role_of(k) is not Role.COMMAND}
         return {"pos": {"_target_": target} | self.pos_settings, **groups, **settings}
 
 
@@ -235,8 +237,34 @@ _GROUPS: dict[str, type] = {
 }
 
 
-# Settings of the command that starts a run or goes on with one, not of the run.
-_OF_THE_COMMAND = ("resume", "allow_code")
+_ROLES: dict[str, Role] = {
+    f"{group}.{name}": role for group, schema in _GROUPS.items() for name, role in roles(schema).items()
+} | roles(Settings)
+
+
+def role_of(setting: str) -> Role:
+    """The role of a setting by its name on the command line."""
+    if setting == "pos_name" or setting.startswith("pos."):
+        return Role.SCHEME
+    return _ROLES.get(setting, Role.RESULT)
+
+
+def names(of: Collection[Role]) -> list[str]:
+    """The settings that have one of these roles; those of schemes are not among them."""
+    return [name for name, role in _ROLES.items() if role in of]
+
+
+def flat(config: TrainConfig | Mapping[Any, Any], without: Collection[Role] = ()) -> dict[str, Any]:
+    """Settings by their names on the command line, {"trainer.max_epochs": 4, ...}, without those of some roles.
+
+    config: as parsed, or as the plain dict of a config.yaml, which may be an older version's or hold unknown settings.
+    """
+    plain = config.plain if isinstance(config, TrainConfig) else config
+    settings: dict[str, Any] = {}
+    for group, values in plain.items():
+        grouped = isinstance(values, Mapping)
+        settings |= {f"{group}.{name}": value for name, value in values.items()} if grouped else {str(group): values}
+    return {name: value for name, value in settings.items() if role_of(name) not in without}
 
 
 def parse(config: DictConfig, pos_name: str | None = None) -> TrainConfig:

@@ -11,17 +11,16 @@ from pathlib import Path
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from poslab.commands.cli import explain, scheme_name
 from poslab.data.files import fingerprint
 from poslab.errors import SettingError, UserError
-from poslab.settings.train import TrainConfig, parse
+from poslab.settings.roles import NOT_IDENTITY
+from poslab.settings.train import TrainConfig, flat, parse
 
 RUNS = Path("runs")
-# Settings that decide where or how fast a job runs, not what comes out. The text counts by its contents.
-_NO_MATTER = ("run_dir", "threads", "checkpoint_every_n_steps", "data.path", "data.cache_dir", "data.num_workers")
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,7 @@ def plan(combinations: Sequence[Sequence[str]], config: DictConfig, loader: Conf
 
 def identity(config: TrainConfig) -> str:
     """A hash of everything that decides what training gives: resolved settings and the text. Reads the text."""
-    settings = OmegaConf.create(config.plain)
-    for key in _NO_MATTER:
-        OmegaConf.update(settings, key, None)
-    content = [config.pos_name, OmegaConf.to_container(settings), _fingerprint(config.data.path)]
+    content = [config.pos_name, flat(config, without=NOT_IDENTITY), _fingerprint(config.data.path)]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -14,16 +14,12 @@ import torch
 from pytorch_lightning import Trainer
 
 from poslab.data.module import TextDataModule
-from poslab.settings.train import TrainConfig, scheme_settings
+from poslab.settings.roles import NOT_SHOWN
+from poslab.settings.train import TrainConfig, flat, scheme_settings
 from poslab.training.checkpoints import Checkpoints
 from poslab.training.module import LanguageModel, perplexity
 from poslab.training.throughput import Throughput
 
-# Settings that change where a run is, not what comes out.
-_NO_MATTER = {
-    "pos._target_", "run_dir", "threads", "checkpoint_every_n_steps", "data.cache_dir", "data.num_workers",
-    "experiment",
-}  # fmt: skip
 PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
 
 
@@ -81,16 +77,11 @@ def flat_settings(config: TrainConfig) -> dict[str, Any]:
     What a scheme from outside configs/pos has of its own stands together under "pos.other".
     """
     known = scheme_settings()
-    flat: dict[str, Any] = {"pos": config.pos_name} | known
-    for group, values in config.plain.items():
-        if isinstance(values, dict):
-            flat |= {f"{group}.{key}": value for key, value in values.items()}
-        else:
-            flat[group] = values
-    other = [key for key in flat if key.startswith("pos.") and key not in known and key != "pos._target_"]
-    flat["pos.other"] = ", ".join(f"{key.removeprefix('pos.')}={flat[key]}" for key in other) or "n/a"
-    flat = {key: value for key, value in flat.items() if key not in {*other, *_NO_MATTER}}
-    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in flat.items()}
+    shown = {"pos": config.pos_name} | known | flat(config, without=NOT_SHOWN)
+    del shown["pos._target_"]
+    other = [key for key in shown if key.startswith("pos.") and key not in known]
+    shown["pos.other"] = ", ".join(f"{key.removeprefix('pos.')}={shown.pop(key)}" for key in other) or "n/a"
+    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in shown.items()}
 
 
 def _device_name(device: torch.device) -> str:

@@ -1,0 +1,48 @@
+"""Roles of settings: for each one, at its field, whether it decides what training gives, and what else depends on that.
+
+    threads: int | None = setting(None, role=Role.SPEED)
+
+A setting without a role, one of an older version and one that nobody knows decide the result: the careful assumption.
+"""
+
+import copy
+import dataclasses
+from enum import Enum, auto
+from typing import Any
+
+
+class Role(Enum):
+    """Why a setting is there; its consequences are in the sets below."""
+
+    RESULT = auto()  # decides what training gives
+    SCHEME = auto()  # of the position scheme, which decides it too, and is what comparisons are about
+    SEED = auto()  # chance: runs that differ in nothing else form a group
+    LENGTH = auto()  # how long to train; a run may be extended
+    TEXT = auto()  # where the text is; what counts is its contents, of which every consumer has the hash
+    ROUNDING = auto()  # how the same sums are computed: other bits, the same up to rounding
+    OUTPUT = auto()  # what a run measures, shows and logs of its training, which is the same to the bit
+    SPEED = auto()  # where and how fast a run computes, how often it saves
+    COMMAND = auto()  # of the command that starts a run or goes on with it; never in a run's configuration
+
+
+# Settings with these roles are no part of ...
+NOT_IDENTITY = frozenset({Role.TEXT, Role.OUTPUT, Role.SPEED, Role.COMMAND})  # ... what makes two jobs the same one
+NOT_COMPARED = NOT_IDENTITY | {Role.SCHEME, Role.SEED, Role.ROUNDING}  # ... what compared runs must have in common
+NOT_SHOWN = frozenset({Role.OUTPUT, Role.SPEED, Role.COMMAND})  # ... what TensorBoard's HPARAMS tab lists
+NOT_REPEATED = frozenset({Role.SPEED, Role.COMMAND})  # ... what repeats a run elsewhere
+# Settings with these roles may change when a run goes on. Those of rounding may not, as a run that goes on ends with
+# the bits of one that nobody interrupted; they are part of a job's identity, so that a sweep can be over backends.
+MAY_CHANGE = frozenset({Role.LENGTH, Role.TEXT, Role.OUTPUT, Role.SPEED})
+
+
+def setting(default: Any = dataclasses.MISSING, *, role: Role) -> Any:
+    """A dataclass field with a role; a list as default is copied for every instance."""
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=lambda: copy.copy(default), metadata={"role": role})
+    return dataclasses.field(default=default, metadata={"role": role})
+
+
+def roles(schema: type) -> dict[str, Role]:
+    """The role of each field of a dataclass."""
+    fields = dataclasses.fields(schema)
+    return {field.name: field.metadata.get("role", Role.RESULT) for field in fields}
