@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,6 +19,7 @@ from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
 from poslab.model import GPT
 from poslab.positions import PositionScheme
+from poslab.runs.code import changed, is_outside
 from poslab.settings.train import ModelConfig, TrainConfig, parse_scheme
 from poslab.settings.typed import typed
 
@@ -80,15 +82,17 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
         raise SettingError("ckpt", path, problem) from error
     except Exception as error:  # whatever the file of another program makes the unpickler raise
         raise SettingError("ckpt", path, "not a checkpoint of poslab's, or a damaged one") from error
-    if not target.startswith("poslab.") and not allow_code:
+    if is_outside(target) and not allow_code:
         problem = f"its scheme is {target}, which is no part of poslab; allow_code=true imports it, if you trust it"
         raise SettingError("ckpt", path, problem)
     scheme = parse_scheme(config["pos"])
+    if is_outside(target) and "scheme_fingerprint" in changed(about, type(scheme)):
+        print(f"warning: {path}: the code of {target} has changed since it was trained", file=sys.stderr)
     vocabulary = Vocabulary(load_tokenizer(encoding), observed)
     sizes |= {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
     typed(ModelConfig, sizes, "model")
     try:
-        if not _fits(weights, scheme if target.startswith("poslab.") else None, vocabulary.size, sizes):
+        if not _fits(weights, None if is_outside(target) else scheme, vocabulary.size, sizes):
             raise SettingError("ckpt", path, "its weights don't fit the model that it describes")
         model = GPT(scheme, vocab_size=vocabulary.size, **sizes)
         model.load_state_dict(weights)

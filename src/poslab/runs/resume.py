@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.commands.arguments import escaped
 from poslab.errors import SettingError, as_typed
+from poslab.runs.code import is_outside
 from poslab.settings.roles import MAY_CHANGE, Role
 from poslab.settings.train import TrainConfig, flat, names, parse, role_of
 
@@ -43,7 +44,7 @@ def _own(folder: Path, composed: DictConfig, overrides: Sequence[str]) -> tuple[
     own = _read(folder)
     pos_name = own.pop("pos_name", None)
     target = str(OmegaConf.select(own, "pos._target_"))
-    if not (target.startswith("poslab.") or composed.allow_code or target == composed.pos.get("_target_")):
+    if is_outside(target) and not (composed.allow_code or target == composed.pos.get("_target_")):
         problem = f"its scheme is {target}, which is no part of poslab; allow_code=true imports it, if you trust it"
         raise SettingError("resume", folder, problem)
     # Where this run writes is where it is now, whatever its configuration says.

@@ -7,6 +7,7 @@ from typing import Any
 
 from poslab.errors import SettingError
 from poslab.runs.checkpoint_files import newest_intact
+from poslab.runs.code import changed, is_outside
 from poslab.runs.folder import CHECKPOINTS, SUMMARY
 from poslab.runs.progress import rewind_events
 from poslab.runs.resume import check_same
@@ -44,6 +45,7 @@ class ResumedRun:
             notes,
         )
         run._check_unfinished(config, content)
+        run._check_code(type(config.pos), content["poslab"])
         return run
 
     def check_text(self, sha256: str) -> None:
@@ -59,6 +61,17 @@ class ResumedRun:
             file = self.folder / name
             if file.exists():
                 os.replace(file, file.with_name(f"{file.stem}-step{self.step}{file.suffix}"))
+
+    def _check_code(self, scheme: type, before: dict[str, Any]) -> None:
+        """Raises SettingError where the scheme is from outside poslab and its source has changed; of a change of
+        poslab's own code a note tells."""
+        differing = changed(before, scheme)
+        target = f"{scheme.__module__}.{scheme.__qualname__}"
+        if "scheme_fingerprint" in differing and is_outside(target):
+            problem = f"the code of {target} has changed since step {self.step}; a new run trains the new code"
+            raise SettingError("resume", self.folder, f"{problem}, the old code goes on with this one")
+        if differing:
+            self.notes.append(f"poslab's code has changed since step {self.step}: a new run may give another result")
 
     def _check_unfinished(self, config: TrainConfig, content: dict[str, Any]) -> None:
         epochs, steps = config.trainer.max_epochs, config.trainer.max_steps

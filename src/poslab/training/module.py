@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from poslab.data.corpus import Corpus
 from poslab.model import GPT
 from poslab.runs.checkpoint import describe
+from poslab.runs.code import continued, fingerprints
 from poslab.settings.train import TrainConfig
 from poslab.training.optim import learning_rate_factor, make_optimizer
 
@@ -36,6 +37,7 @@ class LanguageModel(LightningModule):
         self.model = model
         self.config = config
         self.corpus = corpus
+        self.fingerprints = fingerprints(type(config.pos))
         self.best_val_loss = math.inf
         self.best_step = 0
         self.last_val_loss = math.nan
@@ -92,10 +94,11 @@ class LanguageModel(LightningModule):
         self.log("train/learning_rate", optimizer.param_groups[0]["lr"])
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["poslab"] = describe(self.config, self.corpus)
+        checkpoint["poslab"] = describe(self.config, self.corpus) | self.fingerprints
         checkpoint["figures"] = {name: getattr(self, name) for name in _FIGURES}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.fingerprints = continued(checkpoint["poslab"], type(self.config.pos))
         for name in _FIGURES:
             setattr(self, name, checkpoint["figures"][name])
 

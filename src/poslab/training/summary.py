@@ -60,6 +60,7 @@ def summarise(module: LanguageModel, data: TextDataModule, trainer: Trainer, thr
         "attention_backend": module.model.training_backend(trainer.strategy.root_device),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "git_commit": git_commit(),
+        **module.fingerprints,
     }
 
 

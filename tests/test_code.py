@@ -1,0 +1,135 @@
+"""The fingerprints of code: what changes them, and that no run goes on, or is used, with other code unnoticed."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ALIBI, SCHEMES, compose_config, make_scheme
+from poslab import load
+from poslab.errors import SettingError
+from poslab.runs import code
+from poslab.training import train
+from runs_to_resume import TINY, content_of, go_on
+
+
+def scheme_in(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str = "my_file.ALiBi") -> type:
+    """The class, loaded anew from the files in `folder`, as a new process would."""
+    module, name = target.rsplit(".", 1)
+    for loaded in [m for m in sys.modules if m.split(".")[0] in ("my_file", "pack", "slopes", "tables")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    importlib.invalidate_caches()
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within one second would not be seen
+    found: type = getattr(importlib.import_module(module), name)
+    return found
+
+
+def fingerprint(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str = "my_file.ALiBi") -> str | None:
+    with monkeypatch.context() as patch:
+        return code.scheme_fingerprint(scheme_in(folder, patch, target))
+
+
+def test_only_what_the_code_does_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "my_file.py"
+    file.write_text(ALIBI)
+    before = fingerprint(tmp_path, monkeypatch)
+    assert before is not None
+    file.write_text(ALIBI.replace('"""ALiBi', '"""Another ALiBi').replace("bias = ", "bias  =  ") + "\n# a comment\n")
+    assert fingerprint(tmp_path, monkeypatch) == before
+    file.write_text(ALIBI.replace("bias = -slopes", "bias = slopes"))
+    assert fingerprint(tmp_path, monkeypatch) != before
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "my_file.py").write_text(ALIBI)
+    assert fingerprint(elsewhere, monkeypatch) == before
+
+
+@pytest.mark.parametrize(
+    ("edited", "counts"),
+    [
+        ("slopes.py", True),
+        ("pack/base.py", True),
+        ("pack/tables.py", True),
+        ("pack/__init__.py", True),
+        ("pack/other.py", False),
+        ("unused.py", False),
+    ],
+)
+def test_bases_and_imported_modules_beside_a_scheme_count(
+    edited: str, counts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "my_file.py").write_text("from pack.base import Base\nclass Scheme(Base): pass\n")
+    (tmp_path / "pack" / "base.py").write_text(
+        "import torch\nfrom poslab.positions import PositionScheme\nfrom . import tables\n"
+        "class Base(PositionScheme):\n    def check(self, shape):\n        import slopes\n"
+    )
+    for name in ("slopes.py", "unused.py", "pack/tables.py", "pack/other.py", "pack/__init__.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    before = fingerprint(tmp_path, monkeypatch, "my_file.Scheme")
+    with (tmp_path / edited).open("a") as opened:
+        opened.write("y = 2\n")
+    assert (fingerprint(tmp_path, monkeypatch, "my_file.Scheme") != before) is counts
+
+
+def test_a_class_without_a_file_has_none() -> None:
+    assert code.scheme_fingerprint(type("Typed", (), {"__module__": "nowhere"})) is None
+
+
+def test_schemes_of_poslab_have_fingerprints_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And none counts as the code that all have in common: adding a scheme makes no other run another's."""
+    assert len({code.scheme_fingerprint(type(make_scheme(name))) for name in SCHEMES}) == len(SCHEMES)
+    hashed: set[Path] = set()
+    monkeypatch.setattr(code, "_hash", lambda files: hashed.update(files) or "hash")
+    code.code_fingerprint.__wrapped__()
+    inside = {file.relative_to(code._PACKAGE).as_posix() for file in hashed}
+    assert {"positions/base.py", "model.py", "training/optim.py", "attention/blockwise.py"} <= inside
+    assert not any(f"positions/{name}.py" in inside for name in SCHEMES)
+
+
+def test_a_run_says_which_code_trained_it(tmp_path: Path) -> None:
+    summary = train(compose_config(*TINY, "pos=t5", "sample.new_tokens=0", f"run_dir={tmp_path}/run"))
+    assert summary["code_fingerprint"] == code.code_fingerprint()
+    assert summary["scheme_fingerprint"] == code.scheme_fingerprint(type(make_scheme("t5")))
+    assert content_of(tmp_path / "run")["poslab"]["code_fingerprint"] == code.code_fingerprint()
+
+
+def test_a_run_does_not_go_on_with_an_edited_scheme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, run = tmp_path / "my_file.py", tmp_path / "run"
+    file.write_text(ALIBI)
+    with monkeypatch.context() as patch:
+        scheme_in(tmp_path, patch)
+        train(compose_config(*TINY, "pos._target_=my_file.ALiBi", f"run_dir={run}"))
+        capsys.readouterr()
+        load(run, allow_code=True)
+        assert capsys.readouterr().err == ""
+    file.write_text(ALIBI.replace("bias = -slopes", "bias = slopes"))
+    before = content_of(run)
+    with monkeypatch.context() as patch:
+        scheme_in(tmp_path, patch)
+        message = r"run: the code of my_file\.ALiBi has changed since step \d+; a new run trains the new code"
+        with pytest.raises(SettingError, match=message):
+            go_on(run, "trainer.max_epochs=3", "allow_code=true")
+        assert content_of(run)["progress"]["step"] == before["progress"]["step"]
+        capsys.readouterr()
+        load(run, allow_code=True)
+    assert "warning: " in (warned := capsys.readouterr().err)
+    assert "the code of my_file.ALiBi has changed since it was trained" in warned
+
+
+def test_a_run_that_goes_on_with_other_code_of_poslab_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = train(compose_config(*TINY, "pos=t5", f"run_dir={tmp_path}/run"))["code_fingerprint"]
+    monkeypatch.setattr(code, "code_fingerprint", lambda: "0123456789abcdef")
+    go_on(tmp_path / "run", "trainer.max_epochs=3")
+    assert "warning: poslab's code has changed since step" in capsys.readouterr().err
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["code_fingerprint"] == f"{first}+0123456789abcdef"
+    go_on(tmp_path / "run", "trainer.max_epochs=4")
+    assert "code has changed" not in capsys.readouterr().err
