@@ -4,8 +4,9 @@ import sys
 
 from omegaconf import DictConfig
 
-from poslab.commands.cli import given_overrides, run_script, scheme_name, swept_overrides
+from poslab.commands.cli import given_overrides, run_script, swept_overrides
 from poslab.runs.resume import resumed
+from poslab.settings.composed import scheme_name
 from poslab.settings.train import parse
 
 TEXT = "sample.prompt"  # taken as it is typed

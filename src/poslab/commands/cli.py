@@ -3,21 +3,19 @@
 import errno
 import io
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from pathlib import Path
 from string import Template
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 
 from poslab.commands.arguments import (
     as_typed,
@@ -30,11 +28,10 @@ from poslab.commands.arguments import (
     without_debug,
 )
 from poslab.commands.faults import report
-from poslab.errors import SettingError, UserError, suggestion
+from poslab.errors import SettingError, UserError
 from poslab.interruption import Interrupted, raise_on_signals, received_signal
+from poslab.settings.composed import config_groups, explain, given_settings
 from poslab.settings.train import CONFIGS
-
-_NOT_SETTINGS = ("defaults", "hydra", "_target_")
 
 
 def run_script(
@@ -104,17 +101,6 @@ def _told_in_one_line(config_name: str, arguments: list[str], debug: bool, compo
         _stop(report(error, config_name, debug), exit_code=1)
 
 
-def scheme_name(running: Any = None) -> str | None:
-    """The option chosen for `pos`; None where the command line puts another class in its place.
-
-    running: Hydra's own part of the configuration, by default that of the job at hand.
-    """
-    running = running or HydraConfig.get()
-    if any(override.lstrip("+~").startswith("pos._target_=") for override in running.overrides.task):
-        return None
-    return str(running.runtime.choices["pos"])
-
-
 def given_overrides() -> list[str]:
     """The settings that the command line gives, as they stand there."""
     return list(HydraConfig.get().overrides.task)
@@ -130,73 +116,10 @@ def swept_overrides(text: str | None = None) -> list[str] | None:
 
 def _in_users_words(error: UserError, arguments: list[str]) -> str:
     """Its message, in which a number stands as it was typed: 1e3, not 1000.0."""
-    typed = _given(arguments).get(error.option) if isinstance(error, SettingError) else None
+    typed = given_settings(arguments).get(error.option) if isinstance(error, SettingError) else None
     if isinstance(error, SettingError) and isinstance(error.value, float) and typed is not None:
         return str(SettingError(error.option, typed, error.problem))
     return str(error)
-
-
-def _given(arguments: Iterable[str]) -> dict[str, str]:
-    """Settings of the command line, as text."""
-    return dict(argument.lstrip("+~").split("=", 1) for argument in arguments if "=" in argument)
-
-
-def explain(error: Exception, arguments: Iterable[str], config_name: str = "train") -> str:
-    """One line for an error in which Hydra or OmegaConf refuse the command line: option, value, what is valid."""
-    given = _given(arguments)
-    message = str(error)
-    if isinstance(error, OverrideParseException):
-        return f"{error.override}: not of the form option=value; quote values with special characters"
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
-        group, _, name = error.missing_cfg_file.rpartition("/")
-        return f"{group}={name}: unknown; {suggestion(name, error.options)}"
-    if match := re.match(r"Could not override '([^']+)'", message):
-        option = match[1]
-        valid = suggestion(option, _settings_near(option, given, config_name))
-        return f"{option}={given.get(option, '...')}: unknown setting; {valid}"
-    if match := re.match(r"Ambiguous value for argument '([^=]+)=", message):
-        option = match[1]
-        several = "-m runs each of several" if config_name == "train" else "a list is written [1,2]"
-        return f"{option}={given.get(option, '...')}: must be one value; {several}"
-    if isinstance(error, InterpolationResolutionError):
-        option = next((key for key, value in given.items() if "${" in value), str(error.full_key))
-        return f"{option}={given.get(option, '...')}: {message.splitlines()[0]}; plain text has \\${{ for ${{"
-    bad_option = "Config group override" in message or "choices." in message  # such as pos=5, or a list
-    for group, options in _groups().items() if bad_option else ():
-        if given.get(group, options[0]) not in options:
-            return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
-    return " ".join(line.strip() for line in message.splitlines() if line.strip())
-
-
-def _groups() -> dict[str, list[str]]:
-    """The options of every group in configs/."""
-    folders = sorted(p for p in CONFIGS.iterdir() if p.is_dir())
-    return {folder.name: sorted(option.stem for option in folder.glob("*.yaml")) for folder in folders}
-
-
-def _settings_near(option: str, given: dict[str, str], config_name: str) -> list[str]:
-    """What the command line takes in the place of `option`: the settings of its group, or groups and top level."""
-    top = OmegaConf.load(CONFIGS / f"{config_name}.yaml")
-    defaults = {str(k): v for default in top.defaults if OmegaConf.is_dict(default) for k, v in default.items()}
-    group = option.split(".")[0]
-    if group in defaults and "." in option:
-        yaml = CONFIGS / group / f"{given.get(group)}.yaml"
-        if not yaml.exists():  # a sweep's list of options, or an option from another folder
-            yaml = yaml.with_name(f"{defaults[group]}.yaml")
-        return [f"{group}.{key}" for key in _keys(yaml)]
-    groups = [name for name in _groups() if name in defaults]
-    return [*groups, *(str(key) for key in top if key not in _NOT_SETTINGS)]
-
-
-def _keys(yaml: Path) -> list[str]:
-    """The settings of one option, those of the options that it builds on included."""
-    node = OmegaConf.load(yaml)
-    inherited = [
-        key
-        for parent in OmegaConf.select(node, "defaults", default=[])
-        for key in _keys(yaml.with_name(f"{parent}.yaml"))
-    ]
-    return list(dict.fromkeys([*inherited, *(str(key) for key in node if key not in _NOT_SETTINGS)]))
 
 
 def _print_help(config_name: str) -> None:
@@ -209,7 +132,7 @@ def _print_help(config_name: str) -> None:
         del config.hydra
     print(
         template.substitute(
-            APP_CONFIG_GROUPS="\n".join(f"{name}: {', '.join(options)}" for name, options in _groups().items()),
+            APP_CONFIG_GROUPS="\n".join(f"{name}: {', '.join(options)}" for name, options in config_groups().items()),
             CONFIG=OmegaConf.to_yaml(config).strip(),
         )
     )

@@ -14,9 +14,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from poslab.commands.cli import explain, scheme_name
 from poslab.data.files import fingerprint
 from poslab.errors import SettingError, UserError
+from poslab.settings.composed import explain, scheme_name
 from poslab.settings.roles import NOT_IDENTITY
 from poslab.settings.train import TrainConfig, flat, parse
 
