@@ -1,6 +1,8 @@
 """Bundled files, windows, splitting, tokenising in pieces, the cache, and no network."""
 
 import hashlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -19,7 +21,7 @@ from poslab.data.corpus import load_corpus
 from poslab.data.files import find_files
 from poslab.data.module import Shuffled, TextDataModule
 from poslab.data.tokenizer import load_tokenizer
-from poslab.errors import SettingError
+from poslab.errors import SettingError, UserError
 from poslab.settings.train import DataConfig
 
 
@@ -131,18 +133,8 @@ def test_tokenising_in_pieces_changes_nothing(
 @settings(max_examples=300, deadline=None)
 def test_pieces_of_random_text(text: str, piece: int) -> None:
     gpt2 = load_tokenizer("gpt2")
-    tokens: list[int] = []
-
-    class Sink:
-        def write(self, data: bytes) -> None:
-            tokens.extend(memoryview(data).cast("i"))
-
-    class Progress:
-        def update(self, count: int) -> None:
-            assert count <= piece
-
     pieces = (text[i : i + piece] for i in range(0, len(text), piece))
-    corpus._encode(Sink(), pieces, gpt2, Progress())  # type: ignore[arg-type]
+    tokens = [token for some in corpus._encoded(pieces, gpt2, mock.Mock()) for token in some]
     assert tokens == gpt2.encode_ordinary(text)
 
 
@@ -193,7 +185,7 @@ def test_second_load_reads_the_cache(gpt2: tiktoken.Encoding, tmp_path: Path, mo
     first = load_corpus(str(VERDICT), gpt2, tmp_path)
     files = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert len(files) == 2
-    monkeypatch.setattr(corpus, "_tokenize_split", None)
+    monkeypatch.setattr(corpus, "write_tokens", None)
     again = load_corpus(str(VERDICT), gpt2, tmp_path)
     assert torch.equal(first.train, again.train)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == files
@@ -214,11 +206,124 @@ def test_an_interrupted_tokenisation_leaves_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(corpus, "_encode", interrupted)
+        patch.setattr(corpus, "_encoded", interrupted)
         with pytest.raises(KeyboardInterrupt):
             load_corpus(str(VERDICT), gpt2, tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert len(load_corpus(str(VERDICT), gpt2, tmp_path).train) == 4612
+
+
+def truncate(file: Path) -> None:
+    os.truncate(file, 6000)
+
+
+def flip_a_bit(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[1000] ^= 1
+    file.write_bytes(content)
+
+
+def lengthen(file: Path) -> None:
+    file.write_bytes(file.read_bytes() + bytes(8))
+
+
+def empty(file: Path) -> None:
+    os.truncate(file, 0)
+
+
+def write_half(file: Path) -> None:
+    """As after a power cut: all of its length, but the disk has only the beginning."""
+    size = file.stat().st_size
+    os.truncate(file, size // 2)
+    os.truncate(file, size)
+
+
+def leave_out_the_checksum(file: Path) -> None:
+    """As token files were before they had one."""
+    os.truncate(file, 4 * 4612)
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, lengthen, empty, write_half, leave_out_the_checksum])
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_damaged_cache_is_made_anew(
+    damage: Callable[[Path], None],
+    observed: bool,
+    gpt2: tiktoken.Encoding,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first = load_corpus(str(VERDICT), gpt2, tmp_path, observed)
+    train, validation = first.train.tolist(), first.validation.tolist()
+    del first  # a file that is mapped changes under its reader
+    written = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    (damaged,) = tmp_path.glob("*.observed.train.bin" if observed else "*.train.bin")
+    damage(damaged)
+    assert capsys.readouterr().err == ""
+    again = load_corpus(str(VERDICT), gpt2, tmp_path, observed)
+    assert capsys.readouterr().err == f"warning: {damaged} is damaged; it is made anew from the text\n"
+    assert (again.train.tolist(), again.validation.tolist()) == (train, validation)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == written
+    load_corpus(str(VERDICT), gpt2, tmp_path, observed)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_damaged_cache_that_cannot_be_replaced(
+    gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_corpus(str(VERDICT), gpt2, tmp_path)
+    (damaged,) = tmp_path.glob("*.train.bin")
+    truncate(damaged)
+    monkeypatch.setattr("os.replace", mock.Mock(side_effect=PermissionError))  # as where Windows has it open
+    with pytest.raises(UserError, match=r"^data\.cache_dir=.*\.train\.bin can't be made anew; name another$"):
+        load_corpus(str(VERDICT), gpt2, tmp_path)
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3, 4])  # of each part, the characters are counted, then tokenised
+def test_a_text_that_changes_while_it_is_read_is_not_stored(
+    passes: int, gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the unchanged text would later be taken for what was stored under its hash."""
+    file, cache = tmp_path / "text.txt", tmp_path / "cache"
+    original, other = VERDICT.read_text(), SHAKESPEARE.read_text()
+    expected = load_corpus(str(VERDICT), gpt2, tmp_path / "apart")
+    file.write_text(original)
+    read, times = corpus.find_files, iter(range(10))
+
+    def changing(path: str) -> list[Path]:
+        if next(times) == passes:
+            file.write_text(other)
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "find_files", changing)
+        with pytest.raises(SettingError, match="the text changed while it was read; start again once it is complete"):
+            load_corpus(str(file), gpt2, cache)
+    file.write_text(original)
+    loaded = load_corpus(str(file), gpt2, cache)
+    assert (loaded.sha256, loaded.train.tolist(), loaded.validation.tolist()) == (
+        expected.sha256,
+        expected.train.tolist(),
+        expected.validation.tolist(),
+    )
+
+
+def test_a_text_that_grows_while_it_is_tokenised(
+    gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text("one two three four five six seven\n" * 100)
+    monkeypatch.setattr(corpus, "_PIECE", 1000)
+    last_safe_cut = corpus._last_safe_cut
+
+    def growing(text: str, since: int) -> int:
+        with file.open("a") as opened:
+            opened.write("eight\n")
+        return last_safe_cut(text, since)
+
+    monkeypatch.setattr(corpus, "_last_safe_cut", growing)
+    with pytest.raises(SettingError, match="changed while it was read"):
+        load_corpus(str(file), gpt2, tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 BAD_TEXTS = {

@@ -185,14 +185,41 @@ def test_text_gone_or_changed_since_training(script: RunScript, tmp_path: Path) 
     overrides = ("data=text", f"data.path={text}", f"data.cache_dir={tmp_path}/cache")
     run = make_run(tmp_path / "run", *overrides)
     assert script(f"ckpt={run}", "lengths=[8]")[0] == 0
-    text.write_text(VERDICT.read_text() + "More.")
-    assert_refused(
-        script(f"ckpt={run}"), f"{text} is not the text any more that it was trained on; name one with data_path"
-    )
-    text.write_bytes(b"\xff\xfe\x00")
-    assert_refused(script(f"ckpt={run}"), "it was trained on can't be read")
+    for changed in (VERDICT.read_bytes() + b"More.", b"\xff\xfe\x00"):
+        text.write_bytes(changed)
+        assert_refused(
+            script(f"ckpt={run}"), f"{text} is not the text any more that it was trained on; name one with data_path"
+        )
     text.unlink()
     assert_refused(script(f"ckpt={run}"), "it was trained on can't be read")
+
+
+def test_a_text_that_is_not_the_one_trained_on_is_not_stored(
+    script: RunScript, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint may name any file of its user's."""
+    (tmp_path / "private.txt").write_text("I HAD always thought " * 100)
+    file = run / "checkpoints" / "best.ckpt"
+    content = torch.load(file, weights_only=True)
+    content["poslab"]["config"]["data"]["path"] = str(tmp_path / "private.txt")
+    torch.save(content, file)
+    monkeypatch.setattr("poslab.evaluation.files.default_cache_dir", lambda: tmp_path / "cache")
+    assert_refused(script(f"ckpt={run}"), "private.txt is not the text any more that it was trained on")
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("text", [[], [f"data_path={VERDICT}"]])
+def test_a_cache_that_cannot_be_written(
+    text: list[str], script: RunScript, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [f"ckpt={run}", "lengths=[16]", *text]
+    expected = script(*arguments)
+    monkeypatch.setattr("poslab.evaluation.files.default_cache_dir", lambda: Path("/proc/nothing"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "temporary").mkdir()
+    assert script(*arguments) == expected
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_all_of_the_text_trained_on(script: RunScript, run: Path) -> None:

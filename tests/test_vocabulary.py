@@ -165,7 +165,7 @@ def test_second_load_reads_the_files_of_the_first(
     first = load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True)
     files = cached(tmp_path)
     assert len(files) == 4
-    monkeypatch.setattr(corpus, "_tokenize_split", None)
+    monkeypatch.setattr(corpus, "write_tokens", None)
     monkeypatch.setattr(Vocabulary, "narrow", None)
     again = load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True)
     assert torch.equal(first.train, again.train)

@@ -1,33 +1,31 @@
-"""A text as two arrays of tokens, training and validation, cached on disk and memory-mapped.
+"""A text as two arrays of token ids, training and validation, cached on disk and memory-mapped.
 
 The text is split before it is tokenised, and read in pieces, so that neither its length nor its alphabet decides how
 much memory is needed.
 """
 
+import codecs
 import hashlib
-import os
 import re
 import sys
 from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO
 
 import tiktoken
-import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from poslab.data.files import find_files, fingerprint
+from poslab.data.files import find_files, fingerprint, joined_sha256
+from poslab.data.token_files import read_tokens, write_tokens
 from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.errors import SettingError, UserError
 
 TRAIN_FRACTION = 0.9  # of the characters
-_PIECE = 1 << 20  # characters read at a time
-_TOKEN_BYTES = 4  # int32
-_LAYOUT = "1"  # part of every cache key; another number wherever the same text would give other files
+_PIECE = 1 << 20  # bytes of text, or tokens, at a time
+_LAYOUT = "2"  # part of every cache key; another number wherever the same text would give other files
 
 # Where every tiktoken pattern starts a new word, so that tokenising the text before and after separately gives the same
 # tokens as tokenising it whole: between a letter or digit and a space or line end, and after a single line end (unless
@@ -57,110 +55,107 @@ def load_corpus(
 
     observed_only: renumber the ids that the text contains, training and validation together, and leave out all others.
     train_fraction: of the characters; with 0 all of the text is the validation part, tokenised in one piece.
-    Raises SettingError for a text that is missing, empty or not UTF-8, UserError where the cache can't be written.
+    Raises SettingError for a text that is missing, empty, not UTF-8 or changing, UserError where the cache can't be
+    written.
     """
     files = find_files(path)
     sha256 = fingerprint(path)
     key = hashlib.sha256(f"{_LAYOUT} {train_fraction} {tokenizer.name} {sha256}".encode()).hexdigest()[:32]
-    train, validation = (cache_dir / f"{key}.{part}.bin" for part in ("train", "validation"))
-    if not (train.exists() and validation.exists()):
-        _tokenize_split(files, path, tokenizer, train_fraction, train, validation)
+
+    def cached(name: str, make: Callable[[], Iterator[bytes]]) -> Tensor:
+        file = cache_dir / f"{key}.{name}.bin"
+        tokens = read_tokens(file)
+        if tokens is None:
+            write_tokens(file, make())
+            tokens = read_tokens(file)
+        if tokens is None:
+            raise UserError(f"data.cache_dir={cache_dir}: {file.name} can't be made anew; name another")
+        return tokens
+
+    tokenised = partial(_tokenised, path, sha256, tokenizer)
+    train = cached("train", lambda: tokenised(0, train_fraction))
+    validation = cached("validation", lambda: tokenised(train_fraction, 1))
+    vocabulary = Vocabulary(tokenizer)
+    if observed_only:
+        vocabulary = Vocabulary(tokenizer, observed_ids(train, validation))
+        train = cached("observed.train", partial(_renumbered, train, vocabulary))
+        validation = cached("observed.validation", partial(_renumbered, validation, vocabulary))
     name = files[0].name if len(files) == 1 else f"{len(files)} files of {path}"
-    corpus = Corpus(name, sha256, Vocabulary(tokenizer), _memory_map(train), _memory_map(validation))
-    return _renumber(corpus, cache_dir, key) if observed_only else corpus
+    return Corpus(name, sha256, vocabulary, train, validation)
 
 
-def _renumber(corpus: Corpus, cache_dir: Path, key: str) -> Corpus:
-    """The corpus in a vocabulary of its own, in files beside those of the encoding's ids."""
-    vocabulary = Vocabulary(corpus.vocabulary.encoding, observed_ids(corpus.train, corpus.validation))
-    targets = {part: cache_dir / f"{key}.observed.{part}.bin" for part in ("train", "validation")}
-    for part, target in targets.items():
-        if not target.exists():
-            with _appearing_whole(target) as opened:
-                for piece in getattr(corpus, part).split(_PIECE):
-                    vocabulary.narrow(piece).numpy().tofile(opened)
-    train, validation = (_memory_map(file) for file in targets.values())
-    return replace(corpus, vocabulary=vocabulary, train=train, validation=validation)
+def _renumbered(tokens: Tensor, vocabulary: Vocabulary) -> Iterator[bytes]:
+    return (vocabulary.narrow(piece).numpy().tobytes() for piece in tokens.split(_PIECE))
 
 
-def _tokenize_split(
-    files: list[Path], path: str, tokenizer: tiktoken.Encoding, train_fraction: float, train: Path, validation: Path
-) -> None:
-    total = sum(len(piece) for piece in _pieces(files, path))
+def _tokenised(path: str, sha256: str, tokenizer: tiktoken.Encoding, begin: float, end: float) -> Iterator[bytes]:
+    """The tokens of the text from one share of its characters to another, as int32."""
+    total = sum(len(piece) for piece in _pieces(path, sha256))
     if total == 0:
         raise SettingError("path", path, "the text is empty")
-    split = int(train_fraction * total)
-    if total > 20 * _PIECE and not sys.stderr.isatty():  # where no bar is shown
-        print(f"tokenising {total:,} characters, once for this text and encoding ...", flush=True)
-    with tqdm(total=total, desc="tokenising", unit=" chars", unit_scale=True, leave=False, disable=None) as progress:
-        for target, start, stop in ((train, 0, split), (validation, split, total)):
-            with _appearing_whole(target) as opened:
-                _encode(opened, _between(_pieces(files, path), start, stop), tokenizer, progress)
+    start, stop = int(begin * total), int(end * total)
+    if stop - start > 20 * _PIECE and not sys.stderr.isatty():  # where no bar is shown
+        print(f"tokenising {stop - start:,} characters, once for this text and encoding ...", flush=True)
+    bar = tqdm(total=stop - start, desc="tokenising", unit=" chars", unit_scale=True, leave=False, disable=None)
+    with bar as progress:
+        for tokens in _encoded(_between(_pieces(path, sha256), start, stop), tokenizer, progress):
+            yield array("i", tokens).tobytes()
 
 
-def _pieces(files: list[Path], path: str) -> Iterator[str]:
-    """The text in pieces of up to _PIECE characters; an empty piece stands between two files."""
-    for number, file in enumerate(files):
+def _pieces(path: str, sha256: str) -> Iterator[str]:
+    """The text in pieces of up to _PIECE characters; an empty piece stands between two files.
+
+    Raises SettingError for what is no text; and at the end, where the bytes read are not those with that sha256.
+    """
+    hashes = []
+    for number, file in enumerate(find_files(path)):
         if number:
             yield ""
+        digest = hashlib.sha256()
+        decoder = codecs.getincrementaldecoder("utf-8-sig")()  # drops a BOM
         try:
-            with file.open(encoding="utf-8-sig", newline="") as opened:  # drops a BOM, keeps line ends
-                while piece := opened.read(_PIECE):
-                    if "\0" in piece:
-                        raise SettingError("path", path, f"{file} is not a text, it contains null bytes")
-                    yield piece
+            with file.open("rb") as opened:
+                while block := opened.read(_PIECE):
+                    digest.update(block)
+                    if piece := decoder.decode(block):
+                        if "\0" in piece:
+                            raise SettingError("path", path, f"{file} is not a text, it contains null bytes")
+                        yield piece
+            decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
             problem = f"{file} is not UTF-8 text (byte 0x{error.object[error.start]:02x}); convert it to UTF-8 first"
             raise SettingError("path", path, problem) from error
+        except OSError as error:
+            raise SettingError("path", path, f"{file} can't be read: {error.strerror}") from error
+        hashes.append(digest.hexdigest())
+    if joined_sha256(hashes) != sha256:
+        raise SettingError("path", path, "the text changed while it was read; start again once it is complete")
 
 
 def _between(pieces: Iterator[str], start: int, stop: int) -> Iterator[str]:
-    """The characters start..stop-1 of the pieces, and the empty pieces among them."""
+    """The characters start..stop-1 of the pieces, and the empty pieces among them. All pieces are read, to the end,
+    where the text is verified."""
     position = 0
     for piece in pieces:
-        begin, end = max(start - position, 0), stop - position
-        if end <= 0:
-            return
-        if begin < len(piece) or (not piece and position > start):
-            yield piece[begin:end]
+        inside = piece[max(start - position, 0) : max(stop - position, 0)]
+        if inside or (not piece and start < position < stop):
+            yield inside
         position += len(piece)
 
 
-@contextmanager
-def _appearing_whole(target: Path) -> Iterator[IO[bytes]]:
-    """A file to write tokens to as int32, which appears under its name only once it is complete."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = target.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            with unfinished.open("wb") as opened:
-                yield opened
-            os.replace(unfinished, target)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
-    except PermissionError as error:
-        if not target.exists():  # Windows: another run has just put it there, and reads it
-            raise UserError(f"data.cache_dir={target.parent}: can't be written; name another") from error
-    except OSError as error:
-        raise UserError(f"data.cache_dir={target.parent}: can't be written: {error.strerror}; name another") from error
-
-
-def _encode(opened: IO[bytes], pieces: Iterator[str], tokenizer: tiktoken.Encoding, progress: "tqdm[None]") -> None:
-    def write(tokens: list[int]) -> None:
-        array("i", tokens).tofile(opened)
-
+def _encoded(pieces: Iterator[str], tokenizer: tiktoken.Encoding, progress: "tqdm[None]") -> Iterator[list[int]]:
+    """The tokens of the pieces, the end-of-text token for an empty one."""
     rest = ""
     for piece in pieces:
         progress.update(len(piece))
         rest += piece
         if not piece:  # the end of a file
-            write([*tokenizer.encode_ordinary(rest), tokenizer.eot_token])
+            yield [*tokenizer.encode_ordinary(rest), tokenizer.eot_token]
             rest = ""
         elif cut := _last_safe_cut(rest, since=len(rest) - len(piece)):
-            write(tokenizer.encode_ordinary(rest[:cut]))
+            yield tokenizer.encode_ordinary(rest[:cut])
             rest = rest[cut:]
-    write(tokenizer.encode_ordinary(rest))
+    yield tokenizer.encode_ordinary(rest)
 
 
 def _last_safe_cut(text: str, since: int) -> int:
@@ -170,10 +165,3 @@ def _last_safe_cut(text: str, since: int) -> int:
         if cuts:
             return cuts[-1]
     return 0
-
-
-def _memory_map(file: Path) -> Tensor:
-    count = file.stat().st_size // _TOKEN_BYTES
-    if count == 0:  # an empty file can't be mapped
-        return torch.empty(0, dtype=torch.int32)
-    return torch.from_file(str(file), shared=False, size=count, dtype=torch.int32)

@@ -3,6 +3,7 @@
 import glob
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from poslab.errors import SettingError
@@ -31,7 +32,7 @@ def find_files(path: str) -> list[Path]:
 
 
 def fingerprint(path: str) -> str:
-    """sha256 of the one file at `path`, or of all its files' sha256. SettingError where one can't be read."""
+    """sha256 of the text at `path`, as in `joined_sha256`. SettingError where a file can't be read."""
     hashes = []
     for file in find_files(path):
         try:
@@ -39,6 +40,11 @@ def fingerprint(path: str) -> str:
                 hashes.append(hashlib.file_digest(opened, "sha256").hexdigest())
         except OSError as error:
             raise SettingError("path", path, f"{file} can't be read: {error.strerror}") from error
+    return joined_sha256(hashes)
+
+
+def joined_sha256(hashes: Sequence[str]) -> str:
+    """The sha256 of a text from those of its files: of one file, its own; of several, that of all theirs in hex."""
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 

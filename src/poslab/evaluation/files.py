@@ -5,15 +5,17 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from tiktoken import Encoding
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
-from poslab.data.corpus import TRAIN_FRACTION, load_corpus
+from poslab.data.corpus import TRAIN_FRACTION, Corpus, load_corpus
 from poslab.data.files import default_cache_dir, fingerprint
-from poslab.errors import SettingError
+from poslab.errors import SettingError, UserError
 from poslab.evaluation.losses import Evaluation, evaluate
 from poslab.runs.checkpoint import Checkpoint
 
@@ -37,17 +39,16 @@ def usual_lengths(context_length: int) -> list[int]:
 
 def own_text(checkpoint: Checkpoint) -> Text:
     """The validation part of the text that it was trained on. SettingError where that is gone or has changed."""
-    data = checkpoint.config["data"]
-    observed = checkpoint.vocabulary.observed is not None
+    path, vocabulary = checkpoint.config["data"]["path"], checkpoint.vocabulary
     try:
-        corpus = load_corpus(data["path"], checkpoint.vocabulary.encoding, default_cache_dir(), observed)
+        if fingerprint(path) == checkpoint.data_sha256:  # a checkpoint may name any file: no other is tokenised
+            corpus = _tokenised(path, vocabulary.encoding, observed_only=vocabulary.observed is not None)
+            return Text(f"{corpus.name}, validation part", corpus.sha256, corpus.validation)
     except SettingError as error:
         problem = f"the text it was trained on can't be read ({error}); name one with data_path"
         raise SettingError("ckpt", checkpoint.path, problem) from error
-    if corpus.sha256 != checkpoint.data_sha256:
-        problem = f"{data['path']} is not the text any more that it was trained on; name one with data_path"
-        raise SettingError("ckpt", checkpoint.path, problem)
-    return Text(f"{corpus.name}, validation part", corpus.sha256, corpus.validation)
+    problem = f"{path} is not the text any more that it was trained on; name one with data_path"
+    raise SettingError("ckpt", checkpoint.path, problem)
 
 
 def other_text(checkpoint: Checkpoint, path: str) -> Text:
@@ -56,11 +57,22 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
     try:
         # Cut in two only if training cut it, too: half words are tokens that the vocabulary has then, and only then.
         fraction = TRAIN_FRACTION if fingerprint(path) == checkpoint.data_sha256 else 0.0
-        corpus = load_corpus(path, vocabulary.encoding, default_cache_dir(), train_fraction=fraction)
+        corpus = _tokenised(path, vocabulary.encoding, train_fraction=fraction)
         tokens = torch.cat([corpus.train, corpus.validation])
         return Text(corpus.name, corpus.sha256, vocabulary.narrow(tokens))
     except SettingError as error:
         raise SettingError("data_path", path, error.problem) from error
+
+
+def _tokenised(path: str, encoding: Encoding, **options: Any) -> Corpus:
+    """The text from the cache; where that can't be written, from files that are gone once nobody reads them."""
+    try:
+        return load_corpus(path, encoding, default_cache_dir(), **options)
+    except SettingError:
+        raise
+    except UserError:
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # Windows: they are being read
+            return load_corpus(path, encoding, Path(folder), **options)
 
 
 def evaluate_checkpoint(
