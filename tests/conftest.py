@@ -5,13 +5,16 @@ import os
 # One thread per process, those that tests start included: tensors as small as here gain nothing from more.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import contextlib
+import functools
+import io
 import json
 import re
 import runpy
 import socket
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,12 @@ import pytest
 import tiktoken
 import torch
 from hydra import compose, initialize_config_dir
-from pytorch_lightning import Callback
 
 from poslab.data.tokenizer import load_tokenizer
-from poslab.positions import PositionScheme
+from poslab.positions import ModelShape, PositionScheme
 from poslab.settings.train import CONFIGS, TrainConfig, parse, parse_scheme
+from poslab.training import train
+from processes import without_pictures
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # The README's Python, in its order.
@@ -31,6 +35,8 @@ GENERATION, ALIBI, EXAMPLES = re.findall(
     r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), flags=re.DOTALL
 )
 SCHEMES = sorted(path.stem for path in CONFIGS.glob("pos/*.yaml"))
+# A tiny run of six steps, with the text's own vocabulary: its checkpoints are small.
+SMOKE = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed")
 
 
 @pytest.fixture(scope="session")
@@ -94,6 +100,14 @@ def make_scheme(name: str, **settings: object) -> PositionScheme:
     return parse_scheme(OmegaConf.to_container(OmegaConf.load(CONFIGS / "pos" / f"{name}.yaml")) | settings)
 
 
+# Schemes by what they are, not by their names: a new one finds its place among them by itself.
+_SHAPE = ModelShape(context_length=32, embed_dim=32, num_layers=2, num_heads=2)
+UNBOUNDED = [name for name in SCHEMES if make_scheme(name).max_positions(_SHAPE) is None]
+BOUNDED = [name for name in SCHEMES if name not in UNBOUNDED]
+# The one for tests of whole trainings: it has most tables to initialise, train, save and go on with.
+RICHEST = max(SCHEMES, key=lambda name: len(make_scheme(name).tables(_SHAPE)))
+
+
 # Runs scripts/<name>.py with arguments: exit code, what it says, what it complains of.
 RunScript = Callable[..., tuple[Any, str, str]]
 
@@ -122,10 +136,25 @@ def run_script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     return run
 
 
-@pytest.fixture
-def no_pictures_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take most of a short run's time."""
-    monkeypatch.setattr("poslab.training.trainer.Pictures", lambda *_: Callback())
+@pytest.fixture(autouse=True)
+def no_pictures_of_training(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leaves them out wherever a test trains in this process, unless it is marked `pictures`."""
+    with contextlib.nullcontext() if "pictures" in request.keywords else without_pictures():
+        yield
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Gives the finished run of these settings, trained once in a session: to be read, or copied first."""
+
+    @functools.cache
+    def train_once(*overrides: str) -> Path:
+        folder = tmp_path_factory.mktemp("trained") / "run"
+        with without_pictures(), contextlib.redirect_stdout(io.StringIO()):
+            train(compose_config(*overrides, f"run_dir={folder}"))
+        return folder
+
+    return train_once
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch.utils.tensorboard import SummaryWriter
 
-from conftest import compose_config
+from conftest import SMOKE, compose_config
 from poslab.commands.arguments import quoted
 from poslab.commands.compare import run_comparison
 from poslab.comparison.groups import Comparison, Group, compare
@@ -23,7 +23,6 @@ from poslab.runs.finished import read_runs
 from poslab.settings.scripts import CompareConfig
 from poslab.settings.train import CONFIGS, TrainConfig, parse
 
-SMOKE = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed")
 VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
 SUMMARY = {
     "pos": "absolute",

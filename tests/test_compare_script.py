@@ -4,6 +4,7 @@ import functools
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from conftest import REPOSITORY, RunScript, compose_config
+from conftest import REPOSITORY, SMOKE, RunScript
 from poslab.comparison.curves import read_curve
 from poslab.comparison.report import command_of
-from poslab.training import train
-from runs_to_compare import SMOKE, SUMMARY, change_config, group_of, repeated, write_run
+from runs_to_compare import SUMMARY, change_config, group_of, repeated, write_run
 
 
 @pytest.fixture
@@ -93,36 +93,31 @@ def test_command_on_the_page(tmp_path: Path, script: Callable[..., Any]) -> None
     assert shlex.split(line) == ["python", "scripts/compare.py", argument, "effect=0.05"]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one run as training leaves it."""
-    root = tmp_path_factory.mktemp("trained")
-    train(compose_config(*SMOKE, "pos=t5", f"run_dir={root / 'runs' / 't5'}"))
-    return root
-
-
-def test_the_runs_written_here_are_like_real_ones(trained: Path, tmp_path: Path) -> None:
-    real = json.loads((trained / "runs" / "t5" / "summary.json").read_text())
+def test_the_runs_written_here_are_like_real_ones(trained: Callable[..., Path], tmp_path: Path) -> None:
+    run = trained(*SMOKE, "pos=t5")
+    real = json.loads((run / "summary.json").read_text())
     assert set(real) == set(SUMMARY)
-    ours, theirs = group_of(write_run(tmp_path, "t5", seed=2)), group_of(trained / "runs" / "t5")
+    ours, theirs = group_of(write_run(tmp_path, "t5", seed=2)), group_of(run)
     assert ours.label == theirs.label == "t5"
     assert {"pos_name": "t5"} | repeated(command_of(theirs)) == theirs.runs[0].config
-    real = read_curve(trained / "runs" / "t5")
+    real = read_curve(run)
     assert (len(real.train), len(real.validation)) == (6, 2)
 
 
-def test_from_a_shell(trained: Path) -> None:
+@pytest.mark.slow
+def test_from_a_shell(trained: Callable[..., Path], tmp_path: Path) -> None:
     """All sorts of folders beside a real run: a report, every folder named, and no traceback."""
-    runs = trained / "runs"
+    runs = tmp_path / "runs"
+    shutil.copytree(trained(*SMOKE, "pos=t5"), runs / "t5")
     (write_run(runs / "unfinished") / "summary.json").unlink()
     (runs / "photos").mkdir()
     (write_run(runs / "truncated", "shaw") / "summary.json").write_text('{"pos": "sh')
     command = [sys.executable, str(REPOSITORY / "scripts" / "compare.py")]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=trained, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     for line in ("photos: no run in it", "absolute-seed1: unfinished", "shaw-seed1: summary.json can't be read"):
         assert re.search(rf"^left out  runs/.*{line}", result.stdout, re.MULTILINE)
     assert "only t5 is here (n = 1)" in result.stdout
     assert {path.name for path in (runs / "report").iterdir()} == {"figures", "report.html", "report.md", "results.csv"}
-    assert not set(trained.iterdir()) - {runs}
+    assert not set(tmp_path.iterdir()) - {runs}

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 
 from conftest import REPOSITORY, SCHEMES, compose_config
 from poslab.training import train
+from processes import Script
 from runs_to_resume import TINY, assert_same_run, content_of, go_on
 
 SETTINGS = [*TINY, "trainer.limit_train_batches=12", "model.embed_dim=32"]
@@ -125,52 +126,46 @@ def fill(file: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs tmpfs")
-def test_full_disk(small_disk: Path, tmp_path: Path) -> None:
+def test_full_disk(small_disk: Path, trained: Callable[..., Path], tmp_path: Path) -> None:
     """The run ends with one line; its checkpoint is whole, and with more room it goes on to the same end."""
-    whole, cut = tmp_path / "whole", small_disk / "run"
-    train(compose_config(*TINY, f"run_dir={whole}"))
+    whole, cut = trained(*TINY), small_disk / "run"
     filler = small_disk / "filler"
-    command = [sys.executable, str(REPOSITORY / "scripts" / "train.py"), *TINY, f"run_dir={cut}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
-        while not (cut / "checkpoints" / "last.ckpt").exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-        fill(filler)
-        _, errors = process.communicate(timeout=120)
-    assert process.returncode == 1, errors
-    (line,) = [line for line in errors.splitlines() if line.startswith("error: ")]
+    script = Script("train", *TINY, f"run_dir={cut}", cwd=tmp_path)
+    script.wait_for(cut / "checkpoints" / "last.ckpt")
+    fill(filler)
+    result = script.finish()
+    assert result.returncode == 1, result.stderr
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
     assert "No space left on device" in line
-    assert "Traceback" not in errors
+    assert "Traceback" not in result.stderr
     assert not (cut / "summary.json").exists()
     assert content_of(cut)["progress"]["step"] >= 2
     assert not list(cut.rglob("*.tmp"))
     filler.unlink()
+    time.sleep(1)  # TensorBoard reads event files by the second in their names
     subprocess.run(["mount", "-o", "remount,size=50m", small_disk], check=True)
     go_on(cut)
     assert_same_run(cut, whole)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interruption(number: signal.Signals, tmp_path: Path) -> None:
+def test_interruption(number: signal.Signals, trained: Callable[..., Path], tmp_path: Path) -> None:
     """The step is finished and saved, the screen says how to go on, and that is what happens."""
-    settings = [*TINY, "trainer.limit_train_batches=null"]
-    whole, cut = tmp_path / "whole", tmp_path / "runs" / "cut"
-    command = [sys.executable, "-u", str(REPOSITORY / "scripts" / "train.py"), *settings, "run_dir=runs/cut"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
-        while not (cut / "checkpoints" / "last.ckpt").exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=120)
+    settings = [*TINY, "trainer.limit_train_batches=80"]
+    cut = tmp_path / "runs" / "cut"
+    script = Script("train", *settings, "run_dir=runs/cut", cwd=tmp_path)
+    script.wait_for(cut / "checkpoints" / "last.ckpt")
+    script.send_signal(number)
+    result = script.finish()
+    time.sleep(1)  # TensorBoard reads event files by the second in their names
     step = content_of(cut)["progress"]["step"]
     train_py = REPOSITORY / "scripts" / "train.py"
     said = f"interrupted after step {step}, which is saved; go on with: python {train_py} resume=runs/cut"
-    assert errors.strip().splitlines()[-1] == said
-    assert process.returncode == 128 + number
+    assert result.stderr.strip().splitlines()[-1] == said
+    assert result.returncode == 128 + number
     assert not (cut / "summary.json").exists()
     assert go_on(cut)["steps"] > step
-    train(compose_config(*settings, f"run_dir={whole}"))
-    assert_same_run(cut, whole)
+    assert_same_run(cut, trained(*settings))
     assert json.loads((cut / "summary.json").read_text())["steps"] > 10
 
 
@@ -185,6 +180,7 @@ def read_only_checkout(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs bind mounts")
 def test_read_only_checkout(read_only_checkout: Path, tmp_path: Path) -> None:
     """It trains with run_dir elsewhere; without, one line says what to do."""

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -26,6 +25,7 @@ from poslab.generate import Sampling
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.settings.scripts import CompareConfig, GenerateConfig, parse_script
 from poslab.settings.train import CONFIGS
+from processes import Script
 from runs_to_evaluate import make_run
 
 SCRIPT = REPOSITORY / "scripts" / "generate.py"
@@ -139,10 +139,6 @@ def test_a_diverged_model_is_named(script: RunScript, runs: dict[str, Path], tmp
     assert said.splitlines()[-1] == "error: ckpt=nan.ckpt: the model's logits are not finite: its training diverged"
 
 
-def run_script(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, check=False, **settings)
-
-
 def test_bad_settings_load_no_torch() -> None:
     check = "import runpy, sys\ntry:\n runpy.run_path(sys.argv[0], run_name='__main__')\nexcept SystemExit: pass\n"
     check += "assert 'torch' not in sys.modules"
@@ -155,15 +151,17 @@ def test_bad_settings_load_no_torch() -> None:
     assert done.stderr.startswith("error: top_k=0: must be at least 1")
 
 
-def test_a_reader_that_has_seen_enough(runs: dict[str, Path]) -> None:
-    reading, writing = os.pipe()
-    command = [sys.executable, str(SCRIPT), f"ckpt={runs['t5']}", "prompt=Yes", "max_new_tokens=3000"]
-    with subprocess.Popen(command, stdout=writing, stderr=subprocess.PIPE) as process:
-        os.close(writing)
-        assert os.read(reading, 3) == b"Yes"
-        os.close(reading)
-        _, said = process.communicate(timeout=120)
-    assert (process.returncode, said) == (141, b"")
+@pytest.mark.skipif(os.name != "posix", reason="needs named pipes")
+def test_a_reader_that_has_seen_enough(runs: dict[str, Path], tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    arguments = (f"ckpt={runs['t5']}", "prompt=Yes", "max_new_tokens=3000")
+    script = Script("generate", *arguments, cwd=tmp_path, stdout=pipe)
+    reading = os.open(pipe, os.O_RDONLY)
+    assert os.read(reading, 3) == b"Yes"
+    os.close(reading)
+    result = script.finish()
+    assert (result.returncode, result.stderr) == (141, "")
 
 
 # Characters

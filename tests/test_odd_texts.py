@@ -25,7 +25,6 @@ ODD = {
 }
 
 
-@pytest.mark.usefixtures("no_pictures_of_training")
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD)
 def test_odd_texts_train(text: str, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
     file = tmp_path / "text.txt"

@@ -87,7 +87,6 @@ CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_pictures_of_training")
 @pytest.mark.parametrize("case", CASES)
 def test_cut_off_at_any_hook(case: str, hooks: Callable[..., Counter], tmp_path: Path) -> None:
     settings = [*TINY, "pos=shaw", *CASES[case]]
@@ -106,7 +105,6 @@ def test_cut_off_at_any_hook(case: str, hooks: Callable[..., Counter], tmp_path:
     print(f"{case}: cut off {len(places)} times")
 
 
-@pytest.mark.usefixtures("no_pictures_of_training")
 @pytest.mark.parametrize("name", SCHEMES)
 def test_cut_off_between_checkpoints(name: str, hooks: Callable[..., Counter], tmp_path: Path) -> None:
     """Twice in one run: within its first epoch and within its second."""
@@ -125,7 +123,6 @@ def test_cut_off_between_checkpoints(name: str, hooks: Callable[..., Counter], t
     assert_same_run(cut, whole)
 
 
-@pytest.mark.usefixtures("no_pictures_of_training")
 def test_cut_off_before_the_first_checkpoint(hooks: Callable[..., Counter], tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     hooks()
@@ -139,7 +136,6 @@ def test_cut_off_before_the_first_checkpoint(hooks: Callable[..., Counter], tmp_
     assert_same_run(cut, whole)
 
 
-@pytest.mark.usefixtures("no_pictures_of_training")
 @pytest.mark.parametrize("damage", ["half", "changed", "gone"])
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     damage: str, hooks: Callable[..., Counter], tmp_path: Path, capsys: pytest.CaptureFixture[str]
