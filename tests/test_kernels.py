@@ -203,6 +203,13 @@ def test_share_of_dropped_weights() -> None:
     assert abs(float(out.var()) - 0.1 / 0.9 / 500) < 0.1 * 0.1 / 0.9 / 500
 
 
+def test_blocks_are_dropped_independently() -> None:
+    """With equal weights, two blocks with one mask would have the same outputs."""
+    q = k = torch.zeros(1, 1, 256, 8)
+    out = attend(q, k, torch.randn(1, 1, 256, 8), causal=False, dropout_p=0.1, backend="blockwise")
+    assert not torch.allclose(out[:, :, :128], out[:, :, 128:])
+
+
 def test_no_square_of_the_length_is_kept() -> None:
     """What autograd keeps between forward and backward grows with T and not with T^2."""
     terms, _ = make_terms("all", 1, 8, 0, 5, torch.float32)

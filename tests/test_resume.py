@@ -1,12 +1,14 @@
 """Runs that are cut off anywhere and go on end as those that were not: in weights, figures and logs, to the bit."""
 
 import json
+import random
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pytorch_lightning import Callback
@@ -14,6 +16,7 @@ from tensorboard.summary.writer.event_file_writer import AtomicCounter
 
 from conftest import REPOSITORY, SCHEMES, compose_config
 from poslab.errors import RunStopped, UserError
+from poslab.runs.progress import random_states, restore_random_states
 from poslab.settings.train import CONFIGS
 from poslab.training import run as run_module
 from poslab.training import train
@@ -134,6 +137,32 @@ def test_cut_off_before_the_first_checkpoint(hooks: Callable[..., Counter], tmp_
     hooks()
     go_on(cut)
     assert_same_run(cut, whole)
+
+
+def test_the_best_weights_stay_the_best(hooks: Callable[..., Counter], tmp_path: Path) -> None:
+    """A run that learns nothing is at its best when it is first validated, and no later validation is better, whether
+    the run was cut off between the two or not."""
+    run = tmp_path / "run"
+    hooks(at=18)
+    with pytest.raises(CutOff):
+        train(compose_config(*TINY, "optim.learning_rate=0", f"run_dir={run}"))
+    assert content_of(run)["progress"]["step"] >= 5
+    hooks()
+    assert go_on(run)["best_step"] == 5
+    assert content_of(run, "best.ckpt")["global_step"] == 5
+
+
+def test_every_random_generator_goes_on() -> None:
+    """Also those that no scheme of ours draws from."""
+
+    def draw() -> list[float]:
+        return [float(torch.rand(())), random.random(), float(np.random.rand())]
+
+    states = random_states()
+    drawn = draw()
+    assert draw() != drawn
+    restore_random_states(states)
+    assert draw() == drawn
 
 
 @pytest.mark.parametrize("damage", ["half", "changed", "gone"])

@@ -1,0 +1,537 @@
+"""Bugs, each with the tests that must notice it: proof that a shorter test suite guards what a longer one guarded.
+
+They are planted one by one in a copy of the repository, and the tests named beside each are run there.
+
+    python tests/planted_bugs.py                 all, in about ten minutes
+    python tests/planted_bugs.py fsync top-p     those with one of these words in their name
+    python tests/planted_bugs.py --list          names only
+
+Exit code 1 where a bug survives, where it can't be planted because its line has changed, or where the named tests fail
+without any bug.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+TIME_LIMIT = 600  # seconds for the tests of one bug
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`before` stands exactly once in src/poslab/<file>; `tests` are ids in tests/, with spaces between them."""
+
+    name: str
+    file: str
+    before: str
+    after: str
+    tests: str
+
+    @property
+    def paths(self) -> list[str]:
+        return [f"tests/{test}" for test in self.tests.split()]
+
+
+BUGS = [
+    # Positions
+    Bug(
+        "t5-bucket-off-by-one", "positions/t5.py",
+        "* (side - max_exact)).to(torch.int64)", "* (side - max_exact - 1)).to(torch.int64)",
+        "test_t5.py::test_reference_tables",
+    ),
+    Bug(
+        "t5-sign", "positions/t5.py",
+        "key_minus_query = -torch.arange", "key_minus_query = torch.arange",
+        "test_t5.py::test_bias_shape_and_orientation",
+    ),
+    Bug(
+        "t5-scale-ignored", "positions/t5.py",
+        ".T * self.scale", ".T",
+        "test_t5.py::test_last_query_stands_at_the_last_key",
+    ),
+    Bug(
+        "distance-off-by-one", "positions/base.py",
+        "torch.arange(offset, offset + query_length", "torch.arange(offset + 1, offset + query_length + 1",
+        "test_attention.py::test_equals_loops_in_outputs_and_gradients",
+    ),
+    Bug(
+        "absolute-table-offset", "positions/absolute.py",
+        'embedding(positions, tables["position"])', 'embedding(positions, tables["position"].roll(1, 0))',
+        "test_absolute.py::test_the_model_uses_row_t_at_position_t",
+    ),
+    Bug(
+        "absolute-position-of-a-chunk", "positions/absolute.py",
+        'embedding(positions, tables["position"])', 'embedding(positions - positions[..., :1], tables["position"])',
+        "test_cache.py::test_cached_logits_are_those_of_the_full_pass",
+    ),
+    Bug(
+        "tables-of-layers-above-0-never-used", "positions/shaw.py",
+        "else table[layer] for", "else table[0] for",
+        "test_shaw.py::test_attention_equals_the_paper",
+    ),
+    Bug(
+        "xavier-of-the-stack", "positions/shaw.py",
+        "(6 / (shape[-2] + shape[-1]))", "(6 / (shape[0] + shape[-1]))",
+        "test_shaw.py::test_xavier_for_each_table",
+    ),
+    # Attention
+    Bug(
+        "bias-scaled", "attention/reference.py",
+        "scores = scores + terms.dense_bias(", "scores = scores + scale * terms.dense_bias(",
+        "test_attention.py::test_equals_loops_in_outputs_and_gradients",
+    ),
+    Bug(
+        "causal-mask-off-by-one", "attention/reference.py",
+        ".tril(offset)", ".tril(offset + 1)",
+        "test_schemes.py::test_causal",
+    ),
+    Bug(
+        "window-of-attention-off-by-one", "attention/reference.py",
+        "seen.triu(offset - window + 1)", "seen.triu(offset - window)",
+        "test_cache.py::test_attend_hides_by_window_and_first_key",
+    ),
+    Bug(
+        "scale-of-attention-ignored", "attention/dispatch.py",
+        "mask, dropout_p, is_causal, scale=scale)", "mask, dropout_p, is_causal)",
+        "test_attention.py::test_equals_loops_in_outputs_and_gradients",
+    ),
+    Bug(
+        "causal-mask-of-the-kernel-off-by-one", "attention/blockwise.py",
+        "tile.scores[..., block.position + 1 :]", "tile.scores[..., block.position + 2 :]",
+        "test_kernels.py::test_blockwise_equals_reference",
+    ),
+    Bug(
+        "far-row-missing", "attention/relative.py",
+        "return (near - far).flip(row_axis).to(dtype)", "return near.flip(row_axis).to(dtype)",
+        "test_kernels.py::test_blockwise_equals_reference",
+    ),
+    Bug(
+        "far-row-of-values-forgotten", "attention/relative.py",
+        "return v + terms.values[..., -1:, :].to(v.dtype)", "return v",
+        "test_kernels.py::test_blockwise_equals_reference",
+    ),
+    Bug(
+        "log-sum-exp-of-another-base", "attention/blockwise.py",
+        "torch.add(largest, total.log2(),", "torch.add(largest, total.log(),",
+        "test_kernels.py::test_blockwise_equals_reference",
+    ),
+    Bug(
+        "other-dropout-in-backward", "attention/dropout.py",
+        ".manual_seed(self.seed + block.number)", ".manual_seed(int(torch.randint(2**62, ())))",
+        "test_kernels.py::test_dropout_is_the_same_from_every_thread",
+    ),
+    Bug(
+        "same-dropout-in-every-block", "attention/dropout.py",
+        ".manual_seed(self.seed + block.number)", ".manual_seed(self.seed)",
+        "test_kernels.py::test_blocks_are_dropped_independently",
+    ),
+    Bug(
+        "gradient-of-bias-of-the-last-block-only", "attention/blockwise.py",
+        "grad_bias[:, tile.rows] += by_row.sum(1)", "grad_bias[:, tile.rows] = by_row.sum(1)",
+        "test_kernels.py::test_blockwise_equals_reference",
+    ),
+    Bug(
+        "gradient-of-bias-dropped-in-the-band", "attention/banded.py",
+        "grad_bias += chunk.near_keys(grad_scores).sum((1, 2))", "grad_bias += 0",
+        "test_kernels.py::test_banded_equals_reference",
+    ),
+    Bug(
+        "wrong-beyond-two-blocks-only", "attention/blocks.py",
+        "position = offset + first", "position = offset + first - (number > 1)",
+        "test_kernels.py::test_the_length_from_which_a_band_is_used",
+    ),
+    Bug(
+        "band-off-by-one", "attention/banded.py",
+        "(key >= query + self.near)", "(key > query + self.near)",
+        "test_kernels.py::test_banded_equals_reference",
+    ),
+    Bug(
+        "newest-query-bias-reversed", "attention/single.py",
+        "rows.bias[..., rows.bias.shape[-1] - n :]", "rows.bias[..., :n]",
+        "test_cache.py::test_cached_logits_are_those_of_the_full_pass",
+    ),
+    # Cache and generation
+    Bug(
+        "position-0-for-a-cached-query", "cache.py",
+        "torch.arange(self.length, self.length + count, device=device)", "torch.arange(count, device=device)",
+        "test_cache.py::test_cached_logits_are_those_of_the_full_pass",
+    ),
+    Bug(
+        "window-of-the-cache-off-by-one", "cache.py",
+        "max(0, self.length + 1 - self.window)", "max(0, self.length - self.window)",
+        "test_cache.py::test_a_window_hides_what_is_older",
+    ),
+    Bug(
+        "padding-counted-as-positions", "cache.py",
+        "return (positions - self._padding.to(device)[:, None]).clamp(min=0)",
+        "return positions.expand(len(self._padding), -1)",
+        "test_cache.py::test_rows_of_unequal_length_are_each_their_own_text",
+    ),
+    Bug(
+        "padding-seen-in-a-window", "cache.py",
+        "return (self._padding.to(device) - self.first_seen).clamp(min=0)", "return None",
+        "test_cache.py::test_rows_of_unequal_length_are_each_their_own_text",
+    ),
+    Bug(
+        "top-p-off-by-one", "generate.py",
+        "likelier >= self.top_p", "below >= self.top_p",
+        "test_generate.py::test_frequencies_are_the_probabilities",
+    ),
+    Bug(
+        "seed-of-generation-ignored", "generate.py",
+        "return torch.Generator().manual_seed(seed)\n", "return None\n",
+        "test_generate.py::test_a_row_alone_writes_what_it_writes_in_a_batch",
+    ),
+    Bug(
+        "all-rows-draw-alike", "generate.py",
+        "manual_seed(seed) for seed in seeds]", "manual_seed(seeds[0]) for seed in seeds]",
+        "test_generate.py::test_samples_of_one_prompt_differ",
+    ),
+    # Model
+    Bug(
+        "head-not-tied", "model.py",
+        "return F.linear(self.hidden(tokens, cache), self.token_embedding.weight)",
+        "return F.linear(self.hidden(tokens, cache), self.token_embedding.weight.detach())",
+        "test_schemes.py::test_every_parameter_has_the_right_gradient",
+    ),
+    Bug(
+        "residual-initialisation-unscaled", "model.py",
+        "std = 0.02 / (2 * self.shape.num_layers) ** 0.5 if residual else 0.02", "std = 0.02",
+        "test_model.py::test_initialisation_is_gpt2s",
+    ),
+    Bug(
+        "scheme-initialised-before-the-trunk", "model.py",
+        "        self.token_embedding = nn.Embedding(",
+        "        self.pos.tables(self.shape)\n        self.token_embedding = nn.Embedding(",
+        "test_schemes.py::test_trunk_and_what_is_drawn_next_are_those_of_no_scheme",
+    ),
+    Bug(
+        "scheme-moves-the-generator", "model.py",
+        "fork_rng(devices=[])", "fork_rng(devices=[], enabled=False)",
+        "test_schemes.py::test_trunk_and_what_is_drawn_next_are_those_of_no_scheme",
+    ),
+    Bug(
+        "dropout-of-attention-in-evaluation", "model.py",
+        "self.dropout_p if self.training else 0.0", "self.dropout_p",
+        "test_evaluation.py::test_the_model_is_left_as_it_was",
+    ),
+    # Data
+    Bug(
+        "validation-overlaps-training", "data/corpus.py",
+        "(validation, split, total)", "(validation, split - 100, total)",
+        "test_data.py::test_verdict_and_shakespeare_counts",
+    ),
+    Bug(
+        "target-not-shifted", "data/windows.py",
+        "return window[:-1], window[1:]", "return window[:-1], window[:-1]",
+        "test_data.py::test_windows_by_definition",
+    ),
+    Bug(
+        "last-window-lost", "data/windows.py",
+        "starts = len(self.token_ids) - self.max_length", "starts = len(self.token_ids) - self.max_length - 1",
+        "test_data.py::test_windows_by_definition",
+    ),
+    Bug(
+        "order-not-by-seed", "data/module.py",
+        "torch.Generator().manual_seed(self.seed)", "torch.Generator().manual_seed(1)",
+        "test_data.py::test_order_depends_on_the_seed_alone",
+    ),
+    Bug(
+        "every-epoch-in-the-same-order", "data/module.py",
+        "order = self._order(epoch)", "order = self._order(0)",
+        "test_data.py::test_shuffled_goes_on_anywhere",
+    ),
+    Bug(
+        "token-cache-without-encoding", "data/corpus.py",
+        "{tokenizer.name} {sha256}", "{sha256}",
+        "test_data.py::test_another_encoding_has_tokens_of_its_own",
+    ),
+    Bug(
+        "token-cache-without-contents", "data/corpus.py",
+        "{tokenizer.name} {sha256}", "{tokenizer.name} {path}",
+        "test_data.py::test_changed_content_is_not_taken_from_the_cache",
+    ),
+    Bug(
+        "byte-order-mark-kept", "data/corpus.py",
+        'encoding="utf-8-sig"', 'encoding="utf-8"',
+        "test_data.py::test_byte_order_mark_is_dropped_and_line_ends_stay",
+    ),
+    # Training
+    Bug(
+        "tables-decay", "training/optim.py",
+        "if p.dim() >= 2 and id(p) not in tables]", "if p.dim() >= 2]",
+        "test_training.py::test_only_the_matrices_of_the_trunk_decay",
+    ),
+    Bug(
+        "warm-up-off-by-one", "training/optim.py",
+        "return (step + 1) / warmup", "return step / warmup",
+        "test_training.py::test_learning_rate",
+    ),
+    Bug(
+        "gradient-not-clipped", "training/module.py",
+        "gradient_clip_val or math.inf)", "math.inf)",
+        "test_training.py::test_gradients_are_clipped",
+    ),
+    Bug(
+        "learning-rate-of-a-longer-schedule-not-followed", "training/checkpoints.py",
+        'group["lr"] = base * factor(scheduler.last_epoch)', "pass",
+        "test_resume.py::test_a_finished_run_is_extended",
+    ),
+    Bug(
+        "torch-random-state-lost", "runs/progress.py",
+        'torch.set_rng_state(states["torch"].cpu())', "pass",
+        "test_resume.py::test_cut_off_between_checkpoints",
+    ),
+    Bug(
+        "python-random-state-lost", "runs/progress.py",
+        "random.setstate((version, tuple(internal), gauss))", "pass",
+        "test_resume.py::test_every_random_generator_goes_on",
+    ),
+    Bug(
+        "order-of-an-epoch-not-resumed", "training/checkpoints.py",
+        'self._resumed["batches"] * data.config.batch_size)', "0)",
+        "test_resume.py::test_cut_off_between_checkpoints",
+    ),
+    Bug(
+        "best-loss-not-saved", "training/module.py",
+        '_FIGURES = ("best_val_loss", "best_step", "last_val_loss")', '_FIGURES = ("best_step", "last_val_loss")',
+        "test_resume.py::test_the_best_weights_stay_the_best",
+    ),
+    Bug(
+        "best-weights-are-the-last", "training/checkpoints.py",
+        "if pl_module.best_step == trainer.global_step:", "if True:",
+        "test_resume.py::test_the_best_weights_stay_the_best",
+    ),
+    # Files
+    Bug(
+        "fsync-of-a-checkpoint-dropped", "runs/checkpoint_files.py",
+        "os.fsync(opened.fileno())", "pass",
+        "test_whole_files.py::test_a_checkpoint_is_on_the_disk_before_it_has_its_name",
+    ),
+    Bug(
+        "fsync-of-a-folder-dropped", "runs/checkpoint_files.py",
+        "        os.fsync(opened)\n", "        pass\n",
+        "test_whole_files.py::test_a_checkpoint_is_on_the_disk_before_it_has_its_name",
+    ),
+    Bug(
+        "checkpoint-written-in-place", "runs/checkpoint_files.py",
+        "os.replace(unfinished, path)\n", "path.write_bytes(unfinished.read_bytes()), unfinished.unlink()\n",
+        "test_whole_files.py::test_a_checkpoint_is_on_the_disk_before_it_has_its_name",
+    ),
+    Bug(
+        "checkpoint-before-the-last-not-kept", "runs/checkpoint_files.py",
+        "if path.name == LAST and path.exists():", "if False:",
+        "test_resume.py::test_a_damaged_checkpoint_gives_way_to_the_one_before",
+    ),
+    Bug(
+        "damaged-checkpoint-not-noticed", "runs/checkpoint_files.py",
+        "changed = archive.testzip()", "changed = None",
+        "test_resume.py::test_a_damaged_checkpoint_gives_way_to_the_one_before",
+    ),
+    Bug(
+        "checkpoint-may-run-code", "runs/checkpoint.py",
+        'content = torch.load(path, map_location="cpu", weights_only=True)',
+        'content = torch.load(path, map_location="cpu", weights_only=False)',
+        "test_checkpoint.py::test_a_malicious_pickle_runs_nothing",
+    ),
+    Bug(
+        "two-processes-in-one-folder", "runs/folder.py",
+        "        lock.acquire()\n", "        pass\n",
+        "test_resume.py::test_two_processes_at_one_folder",
+    ),
+    Bug(
+        "summary-written-in-place", "training/summary.py",
+        'unfinished = folder / "summary.json.tmp"', 'unfinished = folder / "summary.json"',
+        "test_whole_files.py::test_every_file_of_a_run_appears_whole",
+    ),
+    # Sweeps
+    Bug(
+        "identity-ignores-the-learning-rate", "sweep/plan.py",
+        '_NO_MATTER = ("run_dir",', '_NO_MATTER = ("run_dir", "optim.learning_rate",',
+        "test_sweep.py",
+    ),
+    Bug(
+        "identity-ignores-the-text", "sweep/plan.py",
+        "_fingerprint(config.data.path)]", "None]",
+        "test_sweep.py::test_identity_is_settings_and_text",
+    ),
+    Bug(
+        "failed-job-counted-as-finished", "sweep/job.py",
+        'Status("failed" if reason else "finished"', 'Status("finished"',
+        "test_sweep.py::test_a_job_does_not_start_over_among_foreign_files",
+    ),
+    Bug(
+        "any-folder-is-a-finished-job", "sweep/plan.py",
+        'return (self.folder / "summary.json").exists()', "return self.folder.exists()",
+        "test_sweep.py::test_only_what_is_not_finished_runs_again",
+    ),
+    # Evaluation
+    Bug(
+        "token-counted-twice", "evaluation/losses.py",
+        "yield _losses(model, last[:, :-1], last[:, 1:]), predicted - done",
+        "yield _losses(model, last[:, :-1], last[:, 1:]), predicted - done + 1",
+        "test_evaluation.py::test_every_token_but_the_first_counts_once",
+    ),
+    Bug(
+        "last-tokens-not-counted", "evaluation/losses.py",
+        "if done < predicted:", "if False:",
+        "test_evaluation.py::test_every_token_but_the_first_counts_once",
+    ),
+    Bug(
+        "dropout-in-evaluation", "evaluation/losses.py",
+        "    model.eval()\n", "    model.train()\n",
+        "test_evaluation.py::test_the_model_is_left_as_it_was",
+    ),
+    # Comparison
+    Bug(
+        "unpaired-test", "comparison/statistics.py",
+        "stats.ttest_rel(a, b)", "stats.ttest_ind(a, b)",
+        "test_statistics.py::test_difference_against_scipy",
+    ),
+    Bug(
+        "one-sided-test", "comparison/statistics.py",
+        "stats.ttest_rel(a, b)", 'stats.ttest_rel(a, b, alternative="less")',
+        "test_statistics.py::test_difference_against_scipy",
+    ),
+    Bug(
+        "seeds-paired-by-order", "comparison/statistics.py",
+        "np.array([of_seeds[seed] for seed in seeds], dtype=float)",
+        "np.array(list(of_seeds.values())[: len(seeds)], dtype=float)",
+        "test_statistics.py::test_pairs_by_seed_not_by_order",
+    ),
+    Bug(
+        "holm-missing", "comparison/statistics.py",
+        "(len(p_values) - rank) * p_values[name]", "p_values[name]",
+        "test_statistics.py::test_holm_worked_by_hand",
+    ),
+    Bug(
+        "interval-of-the-normal-distribution", "comparison/statistics.py",
+        "stats.t.ppf((1 + confidence) / 2, n - 1)", "stats.norm.ppf((1 + confidence) / 2)",
+        "test_statistics.py::test_estimate_worked_by_hand",
+    ),
+    Bug(
+        "runs-of-other-dropout-compared", "comparison/groups.py",
+        '    "run_dir", "pos_name",', '    "run_dir", "pos_name", "model.dropout",',
+        "test_comparable_runs.py::test_runs_that_differ_in_more_than_the_scheme",
+    ),
+    # Command line
+    Bug(
+        "exit-code-0-on-an-error", "commands/cli.py",
+        "    sys.exit(exit_code)\n", "    sys.exit(0)\n",
+        "test_config.py::test_one_line_before_torch",
+    ),
+    Bug(
+        "traceback-for-an-unforeseen-error", "commands/cli.py",
+        "        _stop(report(error, config_name, debug), exit_code=1)\n", "        raise\n",
+        "test_diagnosis.py::test_an_unexpected_fault_in_a_run",
+    ),
+    Bug(
+        "code-from-outside-without-permission", "runs/checkpoint.py",
+        'if not target.startswith("poslab.") and not allow_code:', "if False:",
+        "test_evaluate_script.py::test_schemes_from_outside_are_imported_only_if_allowed",
+    ),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    bug: Bug
+    verdict: str  # caught, SURVIVED, NOT PLANTED or UNCLEAR
+    detail: str
+    seconds: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("words", nargs="*", help="plant only bugs with one of these in their name")
+    parser.add_argument("--list", action="store_true", help="print the names and what must catch each")
+    parser.add_argument("--jobs", type=int, default=1, help="bugs at a time, each with one thread")
+    arguments = parser.parse_args()
+    bugs = [bug for bug in BUGS if not arguments.words or any(word in bug.name for word in arguments.words)]
+    if arguments.list:
+        print("\n".join(f"{bug.name:48} {bug.tests}" for bug in bugs))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="planted-bugs-") as scratch:
+        if not tests_pass_without_bugs(bugs, Path(scratch) / "sound"):
+            return 1
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            results = list(pool.map(lambda bug: try_bug(bug, Path(scratch) / bug.name), bugs))
+    counts = Counter(result.verdict for result in results)
+    print(f"\n{len(results)} bugs: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.items()))
+    for result in results:
+        if result.verdict != "caught":
+            print(f"{result.verdict:12} {result.bug.name}: {result.detail}")
+    return 0 if set(counts) == {"caught"} else 1
+
+
+def tests_pass_without_bugs(bugs: list[Bug], copy: Path) -> bool:
+    """Whether the named tests pass as things are: one that always fails catches nothing."""
+    copy_repository(copy)
+    tests = dict.fromkeys(path for bug in bugs for path in bug.paths)
+    started = time.perf_counter()
+    code, output = run_tests(copy, list(tests), limit=None)
+    print(f"without a bug: exit code {code} in {time.perf_counter() - started:.0f} s, {output.splitlines()[-1]}")
+    if code:
+        print(output)
+    return code == 0
+
+
+def try_bug(bug: Bug, copy: Path) -> Result:
+    """Plants the bug in a copy of its own, so that nothing it leaves behind, such as tokens, meets another."""
+    started = time.perf_counter()
+    copy_repository(copy)
+    verdict, detail = plant_and_test(bug, copy)
+    shutil.rmtree(copy)
+    result = Result(bug, verdict, detail, time.perf_counter() - started)
+    print(f"{verdict:12} {bug.name:48} {result.seconds:4.0f} s  {detail}", flush=True)
+    return result
+
+
+def plant_and_test(bug: Bug, copy: Path) -> tuple[str, str]:
+    """(verdict, what it rests on)."""
+    file = copy / "src" / "poslab" / bug.file
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    if text.count(bug.before) != 1:
+        return "NOT PLANTED", f"{bug.file} has {bug.before!r} {text.count(bug.before)} times"
+    file.write_text(text.replace(bug.before, bug.after), encoding="utf-8")
+    try:
+        code, output = run_tests(copy, bug.paths, TIME_LIMIT)
+    except subprocess.TimeoutExpired:
+        return "UNCLEAR", f"no end in {TIME_LIMIT} s"
+    failed = re.search(r"^(?:FAILED|ERROR) tests/(.+?)(?: - .*)?$", output, re.MULTILINE)
+    if code == 1 and failed:
+        return "caught", f"by {failed[1]}"
+    return ("SURVIVED", bug.tests) if code == 0 else ("UNCLEAR", f"pytest ended with {code}: {output[-500:]}")
+
+
+def copy_repository(copy: Path) -> None:
+    """What git tracks or would track; not the tokens that earlier runs have left."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()
+    for name in listed:
+        if (REPOSITORY / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(REPOSITORY / name, copy / name)
+
+
+def run_tests(copy: Path, tests: list[str], limit: float | None) -> tuple[int, str]:
+    """pytest's exit code and output; the package that is imported is the copy's."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-rfE", "--tb=no"]
+    command += ["-o", "addopts=", "-m", "not slow and not browser", "--hypothesis-seed=0", *tests]
+    environment = os.environ | {"PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=limit)
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

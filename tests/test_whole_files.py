@@ -1,0 +1,42 @@
+"""Files that appear whole or not at all: the system calls that decide what a reader, or a power cut, may find."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import compose_config
+from poslab.runs.checkpoint_files import CheckpointFiles
+from poslab.training import train
+from runs_to_resume import TINY
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls: list[tuple[str, int]] = []  # with the inode of the file that the call is about
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (calls.append(("fsync", os.fstat(file).st_ino)), fsync(file)))
+    monkeypatch.setattr(os, "replace", lambda a, b: (calls.append(("replace", os.stat(a).st_ino)), replace(a, b)))
+    file = tmp_path / "last.ckpt"
+    CheckpointFiles().save_checkpoint({"weight": torch.zeros(3)}, file)
+    content, folder = file.stat().st_ino, tmp_path.stat().st_ino
+    assert calls == [("fsync", content), ("replace", content), ("fsync", folder)]
+
+
+def test_every_file_of_a_run_appears_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """But for TensorBoard's, which grow line by line."""
+    renamed: set[Path] = set()
+    replace = os.replace
+
+    def note(source: Path, target: Path) -> None:
+        if Path(source) != Path(target):
+            renamed.add(Path(target))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", note)
+    run, cache = tmp_path / "run", tmp_path / "cache"
+    train(compose_config(*TINY, f"run_dir={run}", f"data.cache_dir={cache}", "evaluation.lengths=[8]"))
+    written = {path for path in tmp_path.rglob("*") if path.is_file() and "tfevents" not in path.name}
+    assert {run / "config.yaml", run / "summary.json", run / "evaluation.json"} <= written
+    assert list(cache.iterdir())
+    assert written <= renamed
