@@ -5,14 +5,15 @@ import sys
 
 from omegaconf import DictConfig
 
+from benchmarks.settings import BenchmarkConfig
 from poslab.commands.cli import run_script
-from poslab.settings.scripts import BenchmarkConfig, parse_script
+from poslab.settings.scripts import parse_script
 
 
 def main(config: DictConfig) -> None:
     checked = parse_script(BenchmarkConfig, config)
     print("loading torch ...", flush=True)
-    from poslab.benchmark.run import run_benchmark  # after the checks, which don't need it
+    from benchmarks.run import run_benchmark  # after the checks, which don't need it
 
     run_benchmark(checked, shlex.join(["python", "scripts/benchmark.py", *sys.argv[1:]]))
 

@@ -3,96 +3,127 @@
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
+from benchmarks import attention, entrants, generate, step
+from benchmarks.measure import Timing, peak_memory, processes, take_turns
+from benchmarks.report import Table, write
 from conftest import REPOSITORY, SCHEMES
+from poslab import GPT
 from poslab.attention import attend
-from poslab.benchmark import attention, generation, rivals
-from poslab.benchmark.cases import inputs
-from poslab.benchmark.report import Table, write
-from poslab.benchmark.timing import Timing, peak_memory, take_turns
-from poslab.positions import ModelShape
-from poslab.positions.shaw import Shaw
+from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.t5 import T5
 
 SHAPE = (2, 2, 40, 8)
 
 
-def test_textbook_forms_compute_what_ours_does() -> None:
-    q, k, v = torch.randn(3, *SHAPE, dtype=torch.float64)
-    model = ModelShape(40, 16, 1, 2)
-    for scheme, textbook in ((T5(), rivals.dense_t5), (Shaw(), rivals.textbook_shaw)):
-        tables = {name: table.double() for name, table in scheme.tables(model).items()}
-        ours = attend(q, k, v, scheme.relative(tables, model, 0, range(40)))
-        theirs = textbook(q, k, v, *(table.squeeze(0) for table in tables.values()))
-        assert torch.allclose(ours, theirs, atol=1e-12)
-
-
-@pytest.mark.parametrize("library", ["transformers", "x_transformers"])
-def test_the_libraries_compute_what_ours_does(library: str) -> None:
-    """Their bias and ours, at equal tables. transformers runs with q = k = v and scores that aren't scaled."""
+@pytest.mark.parametrize(("library", "scale"), [("transformers", 1.0), ("x_transformers", None)])
+def test_the_libraries_compute_what_ours_does(library: str, scale: float | None) -> None:
+    """Their bias and ours, at equal tables; transformers runs with q = k = v and scores that aren't scaled."""
     pytest.importorskip(library)
-    q, k, v = (x.detach() for x in inputs(SHAPE)[:3])
-    model = ModelShape(40, 16, 1, 2)
+    q, k, v = torch.randn(3, *SHAPE)
     if library == "transformers":
-        run = rivals.transformers_t5(q)
-        table = run.module.relative_attention_bias.weight
-        terms = T5().relative({"bias": table}, model, 0, range(40))
-        assert torch.allclose(run.forward(), attend(q, q, q, terms, scale=1.0), atol=1e-5)
+        k = v = q
+        (table,), theirs = entrants.transformers_t5(q, k, v)
     else:
-        run = rivals.x_transformers_t5(q, k, v)
-        table = run.module.relative_attention_bias.weight * run.module.scale
-        terms = T5().relative({"bias": table}, model, 0, range(40))
-        assert torch.allclose(run.forward(), attend(q, k, v, terms), atol=1e-5)
+        (table,), theirs = entrants.x_transformers_t5(q, k, v)
+        table = table * SHAPE[-1] ** 0.5
+    terms = T5().relative({"bias": table}, ModelShape(40, 16, 1, 2), 0, range(40))
+    assert torch.allclose(theirs(), attend(q, k, v, terms, scale=scale), atol=1e-5)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_generation_writes_the_same_with_a_cache_and_without(scheme: str) -> None:
+@dataclass(frozen=True)
+class Turning(PositionScheme):
+    """Position by rotation alone, which `relative` knows nothing of."""
+
+    def rotate(self, tables, x, positions):
+        return x * (1 + positions[:, None])
+
+
+def test_attention_is_measured_with_the_schemes_rotation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entrants, "_scheme", lambda name: Turning())
+    q, k, v = torch.randn(3, *SHAPE)
+    growing = torch.arange(1.0, 41)[:, None]
+    _, forward = entrants.poslab_attention("turning", "auto", q, k, v)
+    assert torch.allclose(forward(), attend(q * growing, k * growing, v), atol=1e-6)
+
+
+def test_every_scheme_has_its_rows() -> None:
+    ours = {f"poslab {scheme}" for scheme in SCHEMES}
+    assert ours | {f"{name}, dense" for name in ours} <= set(attention.ENTRANTS)
+    assert ours | {f"{name}, no cache" for name in ours} <= set(generate.GENERATORS)
+    assert ours == set(entrants.OURS)
+
+
+@pytest.fixture
+def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("VOCABULARY", 100), ("EMBED", 16), ("LAYERS", 1), ("HEADS", 2)):
+        monkeypatch.setattr(entrants, name, size)
+
+
+@pytest.mark.usefixtures("small_models")
+def test_generation_writes_the_same_with_a_cache_and_without() -> None:
     prompt, texts = torch.arange(5)[None], []
-    for name in (f"poslab {scheme}", f"poslab {scheme}, no cache"):
+    for name in (next(iter(entrants.OURS)), f"{next(iter(entrants.OURS))}, no cache"):
         torch.manual_seed(0)
-        texts.append(generation.OURS[name]()(prompt, 12))
+        texts.append(generate.GENERATORS[name]()(prompt, 12))
     assert texts[0].shape == (1, 17)
     assert torch.equal(*texts)
 
 
-@pytest.mark.parametrize(
-    ("peer", "library"), [("transformers GPT-2", "transformers"), ("llms-from-scratch", "llms_from_scratch")]
-)
-def test_peers_generate(peer: str, library: str) -> None:
-    pytest.importorskip(library)
-    text = generation.PEERS[peer]()(torch.arange(5)[None], 12)
+@pytest.mark.usefixtures("small_models")
+def test_transformers_generates_as_many_tokens_as_are_asked_for() -> None:
+    pytest.importorskip("transformers")
+    text = generate.GENERATORS["transformers GPT-2"]()(torch.arange(5)[None], 12)
     assert text.shape == (1, 17)
     assert text[0, :5].tolist() == list(range(5))
 
 
-def test_generation_table() -> None:
-    timings = {name: Timing(10.0 * (1 + i), 9.0, 11.0) for i, name in enumerate(generation.OURS)}
-    table = generation._table(timings | {"transformers GPT-2": Timing(40.0, 40.0, 40.0)}, ["a line"])
-    assert table.rows[0] == [next(iter(generation.OURS)), "100", "10.0", "9.0 to 11.0", "1.00"]
-    assert table.rows[-1][-1] == "4.00"
-    assert table.notes[-1] == "a line"
+def test_all_models_of_a_training_step_have_one_size() -> None:
+    """Up to the biases that x-transformers has not."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("x_transformers")
+    with torch.device("meta"):
+        models = entrants.poslab_gpt("absolute"), entrants.transformers_gpt2(), entrants.x_transformers_gpt()
+    ours, transformers, x_transformers = (sum(p.numel() for p in model.parameters()) for model in models)
+    assert ours == transformers == pytest.approx(x_transformers, rel=0.002)
+
+
+@pytest.mark.usefixtures("small_models")
+def test_a_step_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step, "VOCABULARY", 100)
+    monkeypatch.setattr(step, "keep_freed_memory", lambda: None)
+    name = next(iter(entrants.OURS))
+    model = step._built(name)[0]
+    assert isinstance(model, GPT)
+    before = model.token_embedding.weight.clone()
+    assert step.step_seconds(name, torch.float32) > 0
+    assert not torch.equal(before, model.token_embedding.weight)
+    step._built.cache_clear()
 
 
 @pytest.mark.slow
-def test_attention_tables_have_every_scheme() -> None:
-    results, tables = attention.measure_attention(2, shapes=(SHAPE, (1, 2, 20, 8)), long=(1, 2, 160, 8))
-    names = {
-        "flash, no positions",
-        "dense t5",
-        "SDPA, dense t5 bias",
-        "textbook shaw",
-        *(f"poslab {s}" for s in SCHEMES),
-    }
+def test_attention_tables_have_every_entrant() -> None:
+    tables = attention.measure_attention(2, shapes=(SHAPE, (1, 2, 20, 8)), long=(1, 2, 160, 8))
     for table in tables:
-        assert names <= {row[0] for row in table.rows}
-        assert all(len(row) == len(table.columns) for row in table.rows)
-    assert [row[3] for row in tables[0].rows if row[0] == "flash, no positions"] == ["1.00"]
-    assert tables[-1].columns[-1] == "T x 8"
-    assert all(t["lower"] <= t["median"] <= t["upper"] for t in results["seconds"][str(SHAPE)].values())
+        assert {name for name in attention.ENTRANTS if not name.startswith(("transf", "x-"))} <= set(table.rows)
+    assert tables[0].rows["torch flash, no positions"]["x flash"] == "1.00"
+    assert [*tables[-1].rows["poslab t5"]] == ["T = 20", "T = 160"]
+    assert all(t.lower <= t.median <= t.upper for t in tables[0].seconds.values())
+
+
+def test_entrants_run_in_processes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    import os
+
+    with processes(["torch", "no-such-library 1"]) as asks:
+        assert list(asks) == ["torch"]
+        assert asks["torch"](os.getpid) != os.getpid()
+        assert asks["torch"](torch.get_num_threads) == torch.get_num_threads()
+    assert "no-such-library 1 is left out: no-such-library isn't installed" in capsys.readouterr().out
 
 
 def test_turns_are_taken_in_order_and_warm_ups_do_not_count() -> None:
@@ -115,15 +146,14 @@ def test_peak_memory_sees_what_was_freed() -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    table = Table("Speed", ["", "ms"], [["ours", "1.0"], ["a longer name", "12.5"]], ["What it means."])
-    write(tmp_path, {"group": {"x": 1}}, [table], "python scripts/benchmark.py")
+    rows = {"ours": {"ms": "1.0", "x": "1"}, "a longer name": {"ms": "12.5", "x": "12.5"}}
+    table = Table("Speed", rows, {"ours": Timing(0.001, 0.001, 0.001)})
+    write(tmp_path, [table], "python scripts/benchmark.py")
     saved = json.loads((tmp_path / "benchmark.json").read_text())
-    assert saved["results"] == {"group": {"x": 1}}
-    assert saved["machine"]["packages"]["torch"] == torch.__version__
-    page = (tmp_path / "benchmark.md").read_text()
-    assert "| ours | 1.0 |" in page
-    assert "What it means." in page
-    assert table.text().splitlines()[-1] == "a longer name  12.5"
+    assert saved["tables"][0]["seconds"]["ours"]["median"] == 0.001
+    assert f"torch {torch.__version__}," in saved["machine"]
+    assert "| ours | 1.0 | 1 |" in (tmp_path / "benchmark.md").read_text()
+    assert table.text().splitlines()[-1] == "a longer name  12.5  12.5"
 
 
 def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -134,8 +164,8 @@ def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("groups=[speed]",), "groups=speed: unknown; valid: attention, step, generate, startup, end-to-end"),
-        (("groups=[]",), "groups=[]: name at least one of attention, step, generate, startup, end-to-end"),
+        (("groups=[speed]",), "groups=speed: unknown; valid: attention, step, generate, startup"),
+        (("groups=[]",), "groups=[]: name at least one of attention, step, generate, startup"),
         (("groups=step",), "groups=step: must be"),
         (("rounds=0",), "rounds=0: must be at least 1"),
         (("round=3",), "round=3: unknown setting; did you mean rounds or groups? valid: groups, rounds, out"),
@@ -152,7 +182,7 @@ def test_bad_input(arguments: tuple[str, ...], error: str) -> None:
 def test_script(tmp_path: Path) -> None:
     done = run_script("groups=[step,startup]", "rounds=1", f"out={tmp_path}/out")
     assert done.returncode == 0, done.stderr
-    saved = json.loads((tmp_path / "out" / "benchmark.json").read_text())
-    assert {f"poslab {scheme}" for scheme in SCHEMES} <= set(saved["results"]["step"]["seconds"]["float32"])
-    assert saved["results"]["startup"]["seconds"]["--help"]["median"] > 0
+    steps, _, startup = json.loads((tmp_path / "out" / "benchmark.json").read_text())["tables"]
+    assert set(entrants.OURS) <= set(steps["seconds"])
+    assert startup["seconds"]["--help"]["median"] > 0
     assert run_script("groups=[startup]", f"out={tmp_path}/out").returncode == 2  # nothing is overwritten

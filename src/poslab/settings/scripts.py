@@ -9,30 +9,12 @@ from omegaconf import DictConfig
 from poslab.errors import SettingError, at_least, one_of
 from poslab.settings.typed import resolved, typed
 
-BENCHMARK_GROUPS = ("attention", "step", "generate", "startup", "end-to-end")
-
 Schema = TypeVar("Schema")
 
 
 def parse_script(schema: type[Schema], config: DictConfig) -> Schema:
     """The composed config as an instance of one of the dataclasses here. Raises SettingError; loads no torch."""
     return typed(schema, {str(key): resolved(config, str(key)) for key in config}, "")
-
-
-@dataclass
-class BenchmarkConfig:
-    """What scripts/benchmark.py measures; `rounds` null means as often as a group needs."""
-
-    groups: list[str]
-    rounds: int | None = None
-    out: str | None = None
-
-    def __post_init__(self) -> None:
-        at_least(1, rounds=self.rounds)
-        for group in self.groups:
-            one_of(BENCHMARK_GROUPS, groups=group)
-        if not self.groups:
-            raise SettingError("groups", "[]", f"name at least one of {', '.join(BENCHMARK_GROUPS)}")
 
 
 @dataclass

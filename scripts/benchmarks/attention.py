@@ -1,0 +1,98 @@
+"""Forward and backward pass of attention alone: every scheme with all of its hooks, and other libraries' T5."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks.entrants import OURS, Attention, poslab_attention, transformers_t5, x_transformers_t5
+from benchmarks.measure import Timing, peak_memory, processes, take_turns
+from benchmarks.report import Table
+from poslab.training.memory import keep_freed_memory
+
+Shape = tuple[int, int, int, int]  # (B, H, T, Dh)
+SHAPES: tuple[Shape, ...] = ((8, 4, 256, 64), (2, 4, 1024, 64), (1, 4, 2048, 64), (1, 4, 4096, 64))
+LONG: Shape = (1, 4, 16384, 64)  # memory only, and only for what keeps no (T, T) tensor
+
+
+def flash(q: Tensor, k: Tensor, v: Tensor) -> Attention:
+    """torch's kernel for causal attention that knows no positions."""
+    return [], partial(F.scaled_dot_product_attention, q, k, v, is_causal=True)
+
+
+FLASH = "torch flash, no positions"
+ENTRANTS: dict[str, Callable[[Tensor, Tensor, Tensor], Attention]] = {
+    FLASH: flash,
+    **{name: partial(poslab_attention, scheme, "auto") for name, scheme in OURS.items()},
+    # As most code computes it: all scores at once, a (T, T) matrix per head.
+    **{f"{name}, dense": partial(poslab_attention, scheme, "reference") for name, scheme in OURS.items()},
+    "transformers T5Attention": transformers_t5,
+    "x-transformers T5 bias": x_transformers_t5,
+}
+
+
+def measure_attention(rounds: int, shapes: Sequence[Shape] = SHAPES, long: Shape = LONG) -> list[Table]:
+    """One table per shape, and one of memory over the shapes that differ in T alone."""
+    tables = []
+    with processes(ENTRANTS) as asks:
+        memory = {name: {shape: ask(peak_bytes, name, shape) for shape in shapes} for name, ask in asks.items()}
+        for name in (FLASH, *OURS):
+            memory[name][long] = asks[name](peak_bytes, name, long)
+        for name in OURS:
+            asks[name](keep_freed_memory)  # as training does
+        for shape in shapes:
+            cases = {name: partial(ask, seconds, name, shape) for name, ask in asks.items()}
+            timings = take_turns(cases, rounds if shape[2] < 4096 else math.ceil(rounds / 2))
+            tables.append(_table(shape, timings))
+    lengths = [shape for shape in (*shapes, long) if shape[0] == 1]
+    rows = {name: {f"T = {s[2]}": _megabytes(peaks.get(s)) for s in lengths} for name, peaks in memory.items()}
+    return [*tables, Table("Peak memory of a forward and backward pass above its inputs, MB", rows)]
+
+
+def peak_bytes(name: str, shape: Shape) -> int | None:
+    """Memory of a forward and backward pass above its inputs; None where the system doesn't tell."""
+    return peak_memory(forward_and_backward(name, shape))
+
+
+def seconds(name: str, shape: Shape) -> float:
+    """Time of a forward and backward pass, the second of two: the caches held what the entrant before has left."""
+    run = forward_and_backward(name, shape)
+    run()
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+@cache
+def forward_and_backward(name: str, shape: Shape) -> Callable[[], None]:
+    """The pass of the entrant of that name, over the same q, k, v and gradient for all."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v, grad = (torch.randn(shape, generator=generator) for _ in range(4))
+    inputs = [q.requires_grad_(), k.requires_grad_(), v.requires_grad_()]
+    learned, forward = ENTRANTS[name](*inputs)
+
+    def run() -> None:
+        # Unused are a scheme's tables for the embedding, and the keys and values of T5Attention.
+        torch.autograd.grad(forward(), [*inputs, *learned], grad, allow_unused=True)
+
+    return run
+
+
+def _table(shape: Shape, timings: dict[str, Timing]) -> Table:
+    rows = {
+        name: {
+            "median ms": f"{timing.median * 1e3:.1f}",
+            "quartiles": f"{timing.lower * 1e3:.1f} to {timing.upper * 1e3:.1f}",
+            "x flash": f"{timing.median / timings[FLASH].median:.2f}",
+        }
+        for name, timing in timings.items()
+    }
+    return Table(f"Attention, forward and backward, float32, (B, H, T, Dh) = {shape}", rows, timings)
+
+
+def _megabytes(size: int | None) -> str:
+    return "n/a" if size is None else f"{size / 1e6:,.0f}"

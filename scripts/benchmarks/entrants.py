@@ -1,0 +1,97 @@
+"""Models and attention that are measured: ours for every scheme of configs/pos, and other libraries'.
+
+A name begins with that of its library.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+
+from poslab.attention import attend
+from poslab.model import GPT
+from poslab.positions import ModelShape, PositionScheme
+from poslab.settings.train import CONFIGS, parse_scheme
+
+VOCABULARY, CONTEXT, EMBED, LAYERS, HEADS = 50257, 256, 256, 4, 4  # model=mini
+
+OURS = {f"poslab {path.stem}": path.stem for path in sorted(CONFIGS.glob("pos/*.yaml"))}
+TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT = "transformers GPT-2", "x-transformers"
+
+# The tensors that attention learns, and its forward pass to the output (B, H, T, Dh).
+Attention = tuple[list[Tensor], Callable[[], Tensor]]
+
+
+def poslab_gpt(scheme: str, context: int = CONTEXT) -> GPT:
+    """A decoder without dropout."""
+    sizes: Any = {"vocab_size": VOCABULARY, "embed_dim": EMBED, "num_layers": LAYERS, "num_heads": HEADS}
+    return GPT(_scheme(scheme), context_length=context, dropout=0.0, **sizes)
+
+
+def poslab_attention(scheme: str, backend: str, q: Tensor, k: Tensor, v: Tensor) -> Attention:
+    """The attention of one layer with all hooks of the scheme, from q, k, v (B, H, T, Dh) before they are rotated."""
+    pos = _scheme(scheme)
+    _, heads, length, head_dim = q.shape
+    shape = ModelShape(length, heads * head_dim, 1, heads)
+    tables = {name: table.requires_grad_() for name, table in pos.tables(shape).items()}
+    positions = torch.arange(length)
+
+    def forward() -> Tensor:
+        terms = pos.relative(tables, shape, 0, shape.distances)
+        return attend(pos.rotate(tables, q, positions), pos.rotate(tables, k, positions), v, terms, backend=backend)
+
+    return list(tables.values()), forward
+
+
+def transformers_gpt2(context: int = CONTEXT) -> Any:
+    """GPT2LMHeadModel without dropout, and without a token that ends the text: untrained, it may choose any."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes: Any = {"vocab_size": VOCABULARY, "n_positions": context, "n_embd": EMBED, "n_layer": LAYERS, "n_head": HEADS}
+    return GPT2LMHeadModel(GPT2Config(**sizes, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, eos_token_id=None))
+
+
+def x_transformers_gpt() -> Any:
+    """A decoder with learned absolute positions and flash attention."""
+    from x_transformers import Decoder, TransformerWrapper
+
+    layers = Decoder(dim=EMBED, depth=LAYERS, heads=HEADS, attn_flash=True)
+    return TransformerWrapper(num_tokens=VOCABULARY, max_seq_len=CONTEXT, tie_embedding=True, attn_layers=layers)
+
+
+def transformers_t5(q: Tensor, k: Tensor, v: Tensor) -> Attention:
+    """T5Attention without its four projections, so that only attention is left: q serves as k and v, unscaled."""
+    from transformers import T5Config
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    _, heads, length, head_dim = q.shape
+    config = T5Config(d_model=heads * head_dim, d_kv=head_dim, num_heads=heads, is_decoder=True, dropout_rate=0.0)
+    config._attn_implementation = "sdpa"  # the default of a T5 model
+    module = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
+    for projection in ("q", "k", "v", "o"):
+        setattr(module, projection, nn.Identity())
+    mask = torch.full((1, 1, length, length), -math.inf).triu(1)
+
+    def forward() -> Tensor:
+        out = module(q.transpose(1, 2).flatten(2), mask=mask)[0]  # (B, T, H Dh)
+        return out.unflatten(2, (heads, head_dim)).transpose(1, 2)
+
+    return [module.relative_attention_bias.weight], forward
+
+
+def x_transformers_t5(q: Tensor, k: Tensor, v: Tensor) -> Attention:
+    """Causal attention with the T5 bias of that library."""
+    from x_transformers.attend import Attend
+    from x_transformers.x_transformers import RelativePositionBias
+
+    _, heads, length, head_dim = q.shape
+    bias = RelativePositionBias(scale=head_dim**0.5, causal=True, heads=heads)
+    attention = Attend(causal=True, heads=heads)
+    return [bias.relative_attention_bias.weight], lambda: attention(q, k, v, attn_bias=bias(length, length))[0]
+
+
+def _scheme(name: str) -> PositionScheme:
+    return parse_scheme(OmegaConf.to_container(OmegaConf.load(CONFIGS / "pos" / f"{name}.yaml")))

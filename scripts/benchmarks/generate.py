@@ -1,0 +1,88 @@
+"""Text token by token: ours with a cache and without, and transformers' with its own."""
+
+import time
+from collections.abc import Callable
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks.entrants import OURS, TRANSFORMERS_GPT2, VOCABULARY, poslab_gpt, transformers_gpt2
+from benchmarks.measure import processes, take_turns
+from benchmarks.report import Table
+
+CONTEXT, PROMPT, NEW, WARM_UP = 1024, 16, 1000, 100
+
+# prompt (1, T), number of new tokens -> (1, T + n), the likeliest token each time
+Generate = Callable[[Tensor, int], Tensor]
+
+
+def measure_generation(rounds: int) -> list[Table]:
+    """One table."""
+    with processes(GENERATORS) as asks:
+        for name, ask in asks.items():
+            ask(generation_seconds, name, WARM_UP)
+        cases = {name: partial(ask, generation_seconds, name, NEW) for name, ask in asks.items()}
+        timings = take_turns(cases, rounds, warmups=0)
+    fastest = min(timing.median for timing in timings.values())
+    rows = {
+        name: {
+            "tokens/s": f"{NEW / timing.median:,.0f}",
+            "ms per token": f"{timing.median / NEW * 1e3:.1f}",
+            "quartiles": f"{timing.lower / NEW * 1e3:.1f} to {timing.upper / NEW * 1e3:.1f}",
+            "x the fastest": f"{timing.median / fastest:.2f}",
+        }
+        for name, timing in timings.items()
+    }
+    title = f"Generation, {NEW:,} new tokens after {PROMPT}, greedy, one text, model=mini with a context of {CONTEXT:,}"
+    return [Table(title, rows, timings)]
+
+
+def generation_seconds(name: str, count: int) -> float:
+    """Time that `count` new tokens took. Raises RuntimeError where the text ended early."""
+    generate = generator(name)
+    prompt = torch.randint(VOCABULARY, (1, PROMPT), generator=torch.Generator().manual_seed(0))
+    started = time.perf_counter()
+    text = generate(prompt, count)
+    if text.shape != (1, PROMPT + count):
+        raise RuntimeError(f"{name} wrote {text.shape[1] - PROMPT} tokens instead of {count}")
+    return time.perf_counter() - started
+
+
+@cache
+def generator(name: str) -> Generate:
+    return GENERATORS[name]()
+
+
+def _cached(scheme: str) -> Generate:
+    model = poslab_gpt(scheme, CONTEXT).eval()
+    return lambda prompt, count: model.generate(prompt, count, temperature=0)
+
+
+def _recomputing(scheme: str) -> Generate:
+    """All tokens so far through the model each time, the head for the last of them only."""
+    model = poslab_gpt(scheme, CONTEXT).eval()
+
+    @torch.inference_mode()
+    def generate(prompt: Tensor, count: int) -> Tensor:
+        tokens = prompt
+        for _ in range(count):
+            logits = F.linear(model.hidden(tokens)[:, -1], model.token_embedding.weight)  # (1, V)
+            tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], dim=1)
+        return tokens
+
+    return generate
+
+
+def _transformers() -> Generate:
+    model = transformers_gpt2(CONTEXT).eval()
+    greedy = partial(model.generate, do_sample=False, use_cache=True, pad_token_id=0)
+    return lambda prompt, count: greedy(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=count)
+
+
+GENERATORS: dict[str, Callable[[], Generate]] = {
+    **{name: partial(_cached, scheme) for name, scheme in OURS.items()},
+    **{f"{name}, no cache": partial(_recomputing, scheme) for name, scheme in OURS.items()},
+    TRANSFORMERS_GPT2: _transformers,
+}

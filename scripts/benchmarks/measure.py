@@ -1,0 +1,86 @@
+"""Fair timing: entrants in processes of their own, measured in turns, so that a noisy minute meets all of them."""
+
+import ctypes
+import gc
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+# ask(function, *arguments): the function's result, from the process of one entrant.
+Ask = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds: the median of several runs, and the quartiles around it."""
+
+    median: float
+    lower: float
+    upper: float
+
+    @classmethod
+    def of(cls, seconds: list[float]) -> "Timing":
+        if len(seconds) == 1:
+            return cls(seconds[0], seconds[0], seconds[0])
+        lower, median, upper = statistics.quantiles(seconds, n=4, method="inclusive")
+        return cls(median, lower, upper)
+
+
+def take_turns(cases: Mapping[str, Callable[[], float | None]], rounds: int, warmups: int = 1) -> dict[str, Timing]:
+    """Runs every case once per round. A case may return the seconds that count; else all of it counts."""
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    for number in range(warmups + rounds):
+        for name, run in cases.items():
+            started = time.perf_counter()
+            counted = run()
+            elapsed = time.perf_counter() - started if counted is None else counted
+            if number >= warmups:
+                seconds[name].append(elapsed)
+    return {name: Timing.of(values) for name, values in seconds.items()}
+
+
+@contextmanager
+def processes(names: Iterable[str]) -> Iterator[dict[str, Ask]]:
+    """Gives each entrant a new process, so that no library's imports, threads or memory settings touch another's.
+
+    A name begins with that of its library; where that isn't installed, a line says that the entrant is left out.
+    """
+    with ExitStack() as stack:
+        asks: dict[str, Ask] = {}
+        for name in names:
+            library = name.split()[0]
+            if find_spec(library.replace("-", "_")) is None:
+                print(f"{name} is left out: {library} isn't installed; python -m pip install -e '.[bench]'", flush=True)
+                continue
+            spawn = multiprocessing.get_context("spawn")
+            pool = ProcessPoolExecutor(1, spawn, torch.set_num_threads, (torch.get_num_threads(),))
+            stack.enter_context(pool)
+            asks[name] = lambda function, *arguments, pool=pool: pool.submit(function, *arguments).result()
+        yield asks
+
+
+def peak_memory(run: Callable[[], object]) -> int | None:
+    """Bytes by which the process grew at most while `run` ran; None where the system doesn't tell (not Linux)."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    except (OSError, AttributeError):
+        return None
+    before = _process_memory("VmRSS")
+    run()
+    return _process_memory("VmHWM") - before
+
+
+def _process_memory(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1]) * 1024

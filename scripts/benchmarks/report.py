@@ -1,0 +1,63 @@
+"""Tables of results: on the screen, in Markdown, and as JSON."""
+
+import json
+import os
+import platform
+import time
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from benchmarks.measure import Timing
+
+_PACKAGES = ("poslab", "torch", "transformers", "x-transformers", "pytorch-lightning")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Named cells for each entrant; `seconds` are the timings behind them, for benchmark.json."""
+
+    title: str
+    rows: dict[str, dict[str, str]]
+    seconds: dict[str, Timing] = field(default_factory=dict)
+
+    def lines(self) -> list[list[str]]:
+        """The columns' names, then a line of cells for each entrant."""
+        columns = list(next(iter(self.rows.values())))
+        return [["", *columns], *([name, *cells.values()] for name, cells in self.rows.items())]
+
+    def markdown(self) -> str:
+        header, *rows = self.lines()
+        lines = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
+        return "\n".join([f"### {self.title}", "", *lines, ""])
+
+    def text(self) -> str:
+        first, *others = [max(map(len, column)) for column in zip(*self.lines(), strict=True)]
+        lines = [
+            "  ".join([name.ljust(first), *(cell.rjust(width) for cell, width in zip(cells, others, strict=True))])
+            for name, *cells in self.lines()
+        ]
+        return "\n".join([f"\n{self.title}", *lines])
+
+
+def write(folder: Path, tables: list[Table], command: str) -> None:
+    """benchmark.json and benchmark.md, complete after every group."""
+    packages = " ".join(f"{name} {number}," for name in _PACKAGES if (number := _version(name)))
+    processor = torch.cpu.get_capabilities().get("cpu_name") or platform.processor()
+    machine = (
+        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {processor}, {torch.get_num_threads()} threads, "
+        f"{packages} Python {platform.python_version()}"
+    )
+    raw = {"command": command, "machine": machine, "tables": [asdict(table) for table in tables]}
+    (folder / "benchmark.json").write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
+    pages = "\n".join([f"`{command}`, {machine}", "", *(table.markdown() for table in tables)])
+    (folder / "benchmark.md").write_text(pages, encoding="utf-8")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,40 @@
+"""Whole commands, from the start of the process to its exit."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from benchmarks.measure import take_turns
+from benchmarks.report import Table
+
+TRAIN = Path(__file__).parents[1] / "train.py"
+
+
+def measure_startup(rounds: int) -> list[Table]:
+    """Help, an error in a setting, and a run of one training step."""
+    cases: dict[str, Callable[[], None]] = {
+        "--help": partial(_train, 0, "--help"),
+        "a wrong setting": partial(_train, 2, "model.num_heads=0"),
+        "a run of one training step": _train_one_step,
+    }
+    timings = take_turns(cases, rounds)
+    rows = {
+        name: {"median s": f"{timing.median:.2f}", "quartiles": f"{timing.lower:.2f} to {timing.upper:.2f}"}
+        for name, timing in timings.items()
+    }
+    return [Table("Start-up, process start to exit", rows, timings)]
+
+
+def _train(exit_code: int, *arguments: str) -> None:
+    done = subprocess.run([sys.executable, str(TRAIN), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != exit_code:
+        raise RuntimeError(f"train.py {' '.join(arguments)} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+
+
+def _train_one_step() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        settings = ("trainer.max_steps=1", "trainer.limit_val_batches=0", "sample.new_tokens=0")
+        _train(0, *settings, f"run_dir={Path(folder) / 'run'}")

@@ -1,0 +1,81 @@
+"""Full training steps at equal size: tokens per second, ours and other libraries'."""
+
+import time
+from collections.abc import Callable
+from functools import cache, partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks.entrants import (
+    CONTEXT,
+    OURS,
+    TRANSFORMERS_GPT2,
+    VOCABULARY,
+    X_TRANSFORMERS_GPT,
+    poslab_gpt,
+    transformers_gpt2,
+    x_transformers_gpt,
+)
+from benchmarks.measure import processes, take_turns
+from benchmarks.report import Table
+from poslab.settings.train import OptimConfig
+from poslab.training.memory import keep_freed_memory
+from poslab.training.module import language_model_loss
+from poslab.training.optim import make_optimizer
+
+BATCH = 4
+PRECISIONS = {"float32": torch.float32, "bfloat16 autocast": torch.bfloat16}
+
+
+def measure_step(rounds: int) -> list[Table]:
+    """One table per precision."""
+    tables, tokens = [], BATCH * CONTEXT
+    with processes([*OURS, TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT]) as asks:
+        for precision, dtype in PRECISIONS.items():
+            cases = {name: partial(ask, step_seconds, name, dtype) for name, ask in asks.items()}
+            timings = take_turns(cases, rounds, warmups=2)
+            fastest = min(timing.median for timing in timings.values())
+            rows = {
+                name: {
+                    "tokens/s": f"{tokens / timing.median:,.0f}",
+                    "quartiles": f"{tokens / timing.upper:,.0f} to {tokens / timing.lower:,.0f}",
+                    "x the fastest's time": f"{timing.median / fastest:.2f}",
+                }
+                for name, timing in timings.items()
+            }
+            title = f"Training step, {precision}, model=mini, batch {BATCH} x {CONTEXT}, no dropout"
+            tables.append(Table(title, rows, timings))
+    return tables
+
+
+def step_seconds(name: str, dtype: torch.dtype) -> float:
+    """Time of one training step in that precision."""
+    model, loss_of, optimizer = _built(name)
+    tokens, targets = torch.randint(VOCABULARY, (2, BATCH, CONTEXT)).unbind()
+    started = time.perf_counter()
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        loss = loss_of(tokens, targets)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    return time.perf_counter() - started
+
+
+@cache
+def _built(name: str) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], torch.optim.Optimizer]:
+    """Model, loss and optimiser: ours as training has them, other libraries' with torch's own."""
+    if name in OURS:
+        keep_freed_memory()
+        gpt = poslab_gpt(OURS[name])
+        config = OptimConfig(1e-3, weight_decay=0.1, beta1=0.9, beta2=0.99, warmup_share=0.1, final_share=0.1)
+        return gpt, partial(language_model_loss, gpt), make_optimizer(gpt, config, fused=True)
+    model = transformers_gpt2() if name == TRANSFORMERS_GPT2 else x_transformers_gpt()
+
+    def loss(tokens: Tensor, targets: Tensor) -> Tensor:
+        logits = model(tokens, use_cache=False).logits if name == TRANSFORMERS_GPT2 else model(tokens)  # (B, T, V)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    return model, loss, torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
