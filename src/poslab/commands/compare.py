@@ -15,10 +15,10 @@ from poslab.comparison.curves import Curve, read_curve
 from poslab.comparison.groups import Comparison, Group, compare, token_sentences
 from poslab.comparison.report import Report
 from poslab.errors import SettingError, UserError
-from poslab.evaluation.attention_maps import attention_figure, attention_maps
+from poslab.evaluation.attention_maps import attention_maps
 from poslab.evaluation.files import FILE, evaluate_checkpoint, own_text, read_evaluation, write_evaluation
 from poslab.evaluation.losses import Evaluation
-from poslab.evaluation.pictures import draw
+from poslab.evaluation.pictures import attention_figure, draw
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.finished import Run, read_runs
 from poslab.settings.scripts import CompareConfig

@@ -15,9 +15,8 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from poslab.comparison.curves import Curve
 from poslab.comparison.groups import Comparison
-from poslab.evaluation.attention_maps import wrapped
-from poslab.evaluation.looks import looks
 from poslab.evaluation.losses import Evaluation
+from poslab.evaluation.pictures import looks, wrapped
 
 
 class Styles:

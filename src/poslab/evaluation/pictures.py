@@ -1,27 +1,82 @@
-"""Draws the pictures that schemes describe."""
+"""Pictures of one model: what its scheme learned, and where its attention looks.
 
+Figures are made without pyplot, whose global state would keep them.
+"""
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
-from poslab.evaluation.looks import looks
 from poslab.positions import Curves, Matrix, Picture
+
+# Okabe and Ito 2008, "Color Universal Design": for the colour-blind; without the yellow, too pale on white.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_DASHES = ("-", "--", "-.", ":")
+
+
+def looks() -> Iterator[dict[str, Any]]:
+    """Looks of lines, for matplotlib's plot: colour, marker and dash change at once, so that print and the colour-blind
+    lose nothing. They repeat only after hundreds."""
+    for colour, marker, dash in zip(cycle(_COLOURS), cycle(_MARKERS), cycle(_DASHES), strict=False):
+        yield {"color": colour, "marker": marker, "linestyle": dash}
 
 
 def draw(picture: Picture) -> Figure:
-    """A matplotlib figure, free of pyplot's global state."""
+    """Draws the picture that a scheme describes."""
     figure = Figure(figsize=(6, 4), dpi=100, layout="constrained")
     axes = figure.subplots()
     axes.set(title=picture.title, xlabel=picture.x_label, ylabel=picture.y_label)
     if isinstance(picture, Matrix):
-        image = axes.imshow(
-            picture.values.detach().cpu().numpy(), cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest"
-        )
-        figure.colorbar(image, ax=axes)
+        values = picture.values.detach().cpu().numpy()
+        figure.colorbar(axes.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest"), ax=axes)
     else:
         _draw_curves(axes, picture)
     return figure
 
 
-def _draw_curves(axes, picture: Curves) -> None:  # type: ignore[no-untyped-def]
+def attention_figure(maps: Mapping[str, Tensor], words: Sequence[str]) -> Figure:
+    """Draws the attention weights (L, H, T, T) of several models on the same words, as means over layers and heads."""
+    columns = min(3, len(maps))
+    rows = math.ceil(len(maps) / columns)
+    figure = Figure(figsize=(4.2 * columns, 4.2 * rows), layout="constrained")
+    grid = np.atleast_1d(figure.subplots(rows, columns)).flatten()
+    for axes in grid[len(maps) :]:
+        axes.set_axis_off()
+    # The first word gets most of the weight in most models; a root shows what the others get.
+    means = {label: weights.mean((0, 1)).sqrt() for label, weights in maps.items()}
+    highest = max(float(mean.max()) for mean in means.values())
+    ticks, names = range(len(words)), [printable(word) for word in words]
+    for axes, (label, mean) in zip(grid, means.items(), strict=False):
+        image = axes.imshow(mean.numpy(), cmap="cividis", vmin=0, vmax=highest, interpolation="nearest")
+        axes.set_xticks(ticks, names, rotation=90, fontsize=7)
+        axes.set_yticks(ticks, names, fontsize=7)
+        axes.set(title=wrapped(label), xlabel="key", ylabel="query")
+    bar = figure.colorbar(image, ax=list(grid), shrink=0.6, label="attention weight (root scale)")
+    bar.set_ticks([tick for tick in bar.get_ticks() if tick <= highest])
+    bar.set_ticklabels([f"{tick**2:.2f}" for tick in bar.get_ticks()])
+    return figure
+
+
+def wrapped(label: str) -> str:
+    """Breaks a label into lines of at most 36 characters that a figure can show."""
+    return "\n".join(printable(line) for line in textwrap.wrap(label, 36))
+
+
+def printable(word: str) -> str:
+    """Replaces what no figure shows: a dollar sign would begin a formula, and an SVG holds no control characters."""
+    visible = (c if c.isprintable() else "␣" if c.isspace() else "�" for c in word.replace("\n", "↵"))
+    return "".join(visible).strip().replace("$", r"\$") or "␣"
+
+
+def _draw_curves(axes: Axes, picture: Curves) -> None:
     every = max(1, len(picture.x) // 20)  # markers, which would hide a line of hundreds of points
     for (name, line), look in zip(picture.lines.items(), looks(), strict=False):
         axes.plot(picture.x, line.detach().cpu().numpy(), label=name, markersize=4, markevery=every, **look)

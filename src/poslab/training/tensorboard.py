@@ -10,8 +10,8 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard.summary import hparams
 
 from poslab.data.vocabulary import Vocabulary
-from poslab.evaluation.attention_maps import attention_figure, attention_maps
-from poslab.evaluation.pictures import draw
+from poslab.evaluation.attention_maps import attention_maps
+from poslab.evaluation.pictures import attention_figure, draw
 from poslab.settings.train import SampleConfig
 from poslab.training.console import one_line
 from poslab.training.module import LanguageModel
@@ -28,7 +28,7 @@ class Logger(TensorBoardLogger):
         self.experiment.flush()
 
 
-class Comparison(Callback):
+class HyperParameters(Callback):
     """Fills the HPARAMS tab, from the first step on."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -19,7 +19,7 @@ from poslab.training.checkpoints import Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
 from poslab.training.device import computes_bfloat16
 from poslab.training.limits import FiniteLoss, StepLimit, TargetLoss
-from poslab.training.tensorboard import Comparison, Logger, Pictures, SampleText
+from poslab.training.tensorboard import HyperParameters, Logger, Pictures, SampleText
 from poslab.training.throughput import Throughput
 
 
@@ -33,7 +33,7 @@ def make_trainer(
         FiniteLoss(throughput.every),  # before those that would show or save what is not finite
         ValidationLines(throughput),
         sample,
-        Comparison(),
+        HyperParameters(),
         Pictures(sample.vocabulary, sample.prompt),
     ]
     on_terminal = sys.stdout.isatty()
