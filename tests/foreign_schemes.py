@@ -1,0 +1,110 @@
+"""Schemes as strangers may write them: what no scheme of poslab's own is, so that no test takes it for granted.
+
+tests/test_foreign_schemes.py runs the whole suite with the first three among the schemes of configs/pos.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poslab.lazy import torch
+from poslab.positions.base import Curves, ModelShape, Picture, PositionScheme, RelativeTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+
+
+@dataclass(frozen=True)
+class PerLayerBias(PositionScheme):
+    """A learned bias per layer, head and distance up to `reach`: tables and pictures of every layer."""
+
+    reach: int = 20
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        rows = self.reach + 1 if shape.causal else 2 * self.reach + 1
+        return {"bias": torch.randn(shape.num_layers, shape.num_heads, rows)}
+
+    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
+        return RelativeTerms(0 if shape.causal else -self.reach, self.reach, bias=tables["bias"][layer])
+
+    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
+        distances = list(range(0 if shape.causal else -self.reach, self.reach + 1))
+        pictures: dict[str, Picture] = {}
+        for number, bias in enumerate(tables["bias"].float()):
+            lines = {f"head {head}": row for head, row in enumerate(bias)}
+            pictures[f"layer_{number}"] = Curves(f"Bias of layer {number}", "distance", "bias", distances, lines)
+        return pictures
+
+
+@dataclass(frozen=True)
+class BoundedKeys(PositionScheme):
+    """A learned key for every distance of the context, and none beyond it: relative, but it ends."""
+
+    std: float = 0.5
+
+    def max_positions(self, shape: ModelShape) -> int:
+        return shape.context_length
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        return {"keys": torch.randn(shape.num_layers, shape.num_heads, len(shape.distances), shape.head_dim) * self.std}
+
+    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
+        return RelativeTerms(shape.distances[0], shape.distances[-1], keys=tables["keys"][layer])
+
+    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
+        lines = {f"layer {i}": norms for i, norms in enumerate(tables["keys"].float().norm(dim=-1).mean(1))}
+        return {"norm": Curves("Norm of the keys", "distance", "L2 norm", list(shape.distances), lines)}
+
+
+@dataclass(frozen=True)
+class FastDecay(PositionScheme):
+    """A bias that falls so fast that nothing but the nearest tokens is seen; nothing is learned or pictured."""
+
+    slope: float = 4.0
+    share_layers = True
+
+    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
+        bias = -self.slope * torch.arange(distances.start, distances.stop).abs().float()
+        return RelativeTerms(distances[0], distances[-1], bias=bias.expand(shape.num_heads, -1))
+
+
+@dataclass(frozen=True)
+class Rotary(PositionScheme):
+    """RoPE (Su et al. 2021): queries and keys turned by their position."""
+
+    base: float = 100.0
+
+    def rotate(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
+        frequency = self.base ** -torch.linspace(0, 1, x.shape[-1] // 2, device=x.device)
+        angle = positions[:, None] * frequency  # (T, Dh / 2), float32 whatever x is
+        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        a, b = x.chunk(2, dim=-1)  # each (B, H, T, Dh / 2)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+
+@dataclass(frozen=True)
+class Sinusoid(PositionScheme):
+    """Sines added to the embeddings (Vaswani et al. 2017), known at any position."""
+
+    shift_invariant = False
+
+    def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
+        frequency = 50.0 ** -torch.linspace(0, 1, x.shape[-1] // 2, device=x.device)
+        angle = positions[:, None] * frequency
+        return x + torch.cat([angle.sin(), angle.cos()], dim=-1).to(x.dtype)
+
+
+@dataclass(frozen=True)
+class Mixed(PositionScheme):
+    """Whatever terms can do: tables per head, distances that begin above 0."""
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        heads, head_dim = shape.num_heads, shape.head_dim
+        tables = {name: torch.randn(heads, 8, head_dim) for name in ("keys", "values")}
+        return {"bias": torch.randn(heads, 8)} | tables
+
+    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
+        return RelativeTerms(2, 9, **tables)
