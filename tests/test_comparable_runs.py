@@ -49,6 +49,15 @@ def test_facts_that_differ(fact: str, value: Any, tmp_path: Path) -> None:
         compare_folders(tmp_path)
 
 
+def test_validation_losses_of_two_definitions(tmp_path: Path) -> None:
+    """Summaries say how many tokens they are a mean over, since all but the first are counted."""
+    write_run(tmp_path, "absolute")
+    write_run(tmp_path, "t5", val_loss_tokens=533)
+    words = r"val_loss_tokens: without the text's last ones \(as in absolute-seed1\), 533 \(as in t5-seed1\)"
+    with pytest.raises(UserError, match=words):
+        compare_folders(tmp_path)
+
+
 def test_one_scheme_under_several_conditions(tmp_path: Path) -> None:
     for seed in (1, 2):
         for dropout in (0.0, 0.3):

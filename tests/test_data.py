@@ -21,6 +21,7 @@ from poslab.data.corpus import load_corpus
 from poslab.data.files import find_files
 from poslab.data.module import Shuffled, TextDataModule
 from poslab.data.tokenizer import load_tokenizer
+from poslab.data.windows import ConsecutiveWindows
 from poslab.errors import SettingError, UserError
 from poslab.settings.train import DataConfig
 
@@ -83,6 +84,23 @@ def test_windows_by_definition(length: int, max_length: int, stride: int) -> Non
     assert [(x.tolist(), y.tolist()) for x, y in dataset] == expected
     if expected:
         assert dataset[-1][0].tolist() == expected[-1][0]
+
+
+@given(count=st.integers(2, 40), length=st.integers(1, 45))
+@settings(max_examples=100, deadline=None)
+def test_consecutive_windows_predict_every_token_but_the_first_once(count: int, length: int) -> None:
+    text = torch.arange(100, 100 + count, dtype=torch.int32)
+    windows = [ConsecutiveWindows(text, length)[i] for i in range(len(ConsecutiveWindows(text, length)))]
+    predicted: list[int] = []
+    for number, (index, inputs, targets) in enumerate(windows):
+        assert index == number
+        assert inputs.dtype == targets.dtype == torch.int64
+        assert inputs.shape == targets.shape == (length,)
+        counted = targets != ConsecutiveWindows.IGNORED
+        assert torch.equal(targets[counted], inputs[counted] + 1)
+        assert number == len(windows) - 1 or counted.all()
+        predicted += targets[counted].tolist()
+    assert predicted == text[1:].tolist()
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
@@ -369,9 +387,9 @@ def module_of(path: Path, cache: Path, context_length: int = 256, seed: int = 1,
 def test_split_comes_before_windows(tmp_path: Path) -> None:
     data = module_of(VERDICT, tmp_path, stride=64)
     assert len(data.train_windows) == len(range(0, 4612 - 256, 64))
-    assert len(data.validation_windows) == 2  # side by side: 534 tokens, starts 0 and 256
-    first, second = (data.validation_windows[i][0] for i in (0, 1))
-    assert torch.equal(data.corpus.validation[:512].long(), torch.cat([first, second]))
+    windows = list(data.validation_windows)
+    assert len(windows) == 3  # side by side: 534 tokens, starts 0, 256 and 512
+    assert torch.equal(data.corpus.validation[:-1].long(), torch.cat([inputs for _, inputs, _ in windows])[:533])
 
 
 def test_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
@@ -427,6 +445,7 @@ def test_text_too_short_for_a_window(context_length: int, tmp_path: Path) -> Non
         module_of(VERDICT, tmp_path, context_length)
     assert refusal.value.option == "model.context_length"
     assert len(module_of(VERDICT, tmp_path, 533).validation_windows) == 1
+    assert len(module_of(VERDICT, tmp_path, 532).validation_windows) == 2
 
 
 def test_one_token_text(tmp_path: Path) -> None:

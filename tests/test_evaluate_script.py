@@ -119,7 +119,7 @@ BAD_ARGUMENTS = [
     ("lengths=abc", "lengths=abc: must be "),
     ("lengths=64", "lengths=64: must be "),
     ("lengths=[1.5]", "lengths=[1.5]: must be "),
-    ("lengths=[null]", "lengths=[None]: must be "),
+    ("lengths=[null]", "lengths=[null]: must be "),
     ("lengths=[[4]]", "lengths=[[4]]: must be "),
     ("length=[64]", "length=[64]: unknown setting; did you mean lengths?"),
     ("stride=0", "stride=0: must be at least 1"),

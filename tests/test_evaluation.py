@@ -11,11 +11,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, DistributedSampler
 
 from conftest import SCHEMES, make_scheme
 from poslab import GPT
+from poslab.data.windows import ConsecutiveWindows
 from poslab.evaluation import losses as evaluation
-from poslab.evaluation.losses import evaluate, sliding_token_losses
+from poslab.evaluation.losses import evaluate, mean_loss, sliding_token_losses, window_losses
 from runs_to_evaluate import CONTEXT, RELATIVE, VOCAB, LargestTensor, lively_model, mean, random_text
 
 
@@ -133,7 +135,7 @@ def test_no_windows_overlap_by_the_whole_length() -> None:
     """A stride beyond the length would leave tokens out."""
     (result,) = evaluate(lively_model("t5"), random_text(30), [4], stride=9).lengths
     assert result.stride == 4
-    assert result.sliding_loss == result.loss
+    assert result.sliding_loss == pytest.approx(result.loss, rel=1e-6)
 
 
 def test_the_model_is_left_as_it_was() -> None:
@@ -166,6 +168,23 @@ def test_a_model_that_diverged_has_no_perplexity_to_overflow() -> None:
     assert result.loss is not None
     assert result.loss > 1000
     assert result.perplexity == math.exp(700)
+
+
+# In training
+
+
+def test_a_window_that_came_to_two_devices_counts_once() -> None:
+    """The sampler that deals out 17 windows to two devices gives one of them to both."""
+    model, text = lively_model("shaw"), random_text(17 * CONTEXT - 3)
+    windows, losses = ConsecutiveWindows(text, CONTEXT), {}
+    dealt = [DistributedSampler(windows, 2, rank, shuffle=False) for rank in (1, 0)]
+    assert sum(map(len, dealt)) == 18
+    with torch.no_grad():
+        for batch in (batch for sampler in dealt for batch in DataLoader(windows, 4, sampler=sampler)):
+            losses |= window_losses(model, *batch)
+    (result,) = evaluate(model, text, [CONTEXT]).lengths
+    assert mean_loss(losses) == pytest.approx(result.loss, rel=1e-7)
+    assert sum(count for _, count in losses.values()) == len(text) - 1
 
 
 # Memory

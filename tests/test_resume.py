@@ -336,6 +336,18 @@ def test_nothing_is_written_where_a_checkpoint_or_a_configuration_says(run_folde
     assert {path.name for path in tmp_path.iterdir()} == {"run", "precious"}
 
 
+def test_a_run_of_the_older_validation_loss_goes_on_and_says_so(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = content_of(run_folder)
+    del content["figures"]["val_loss_tokens"]
+    content["figures"]["best_val_loss"] = 0.5
+    torch.save(content, run_folder / "checkpoints" / "last.ckpt")
+    summary = go_on(run_folder, "trainer.max_epochs=3")
+    assert (summary["best_val_loss"], summary["val_loss_tokens"]) == (0.5, None)
+    assert ", validation losses left out the last tokens of the text\n" in capsys.readouterr().err
+
+
 def test_two_processes_at_one_folder(run_folder: Path) -> None:
     from filelock import FileLock
 

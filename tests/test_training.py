@@ -19,6 +19,8 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from conftest import ALIBI, REPOSITORY, RICHEST, SCHEMES, SMOKE, compose_config, make_scheme
 from poslab import GPT
 from poslab.errors import SettingError, UserError
+from poslab.evaluation.files import evaluate_checkpoint, own_text
+from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.folder import new_run_folder
 from poslab.training import train
 from poslab.training.module import LanguageModel, language_model_loss
@@ -194,6 +196,26 @@ def test_loss_is_the_cross_entropy_of_the_logits() -> None:
         assert torch.allclose(a, b, atol=1e-6)
 
 
+def evaluated_loss(folder: Path) -> float | None:
+    """The best weights' loss at the training length, as scripts/evaluate.py measures it."""
+    checkpoint = load_checkpoint(find_checkpoint(str(folder)))
+    length = checkpoint.model.shape.context_length
+    (result,) = evaluate_checkpoint(checkpoint, own_text(checkpoint), [length]).lengths
+    return result.loss
+
+
+def test_a_model_has_one_validation_loss(tmp_path: Path) -> None:
+    """533 tokens are predicted, of which the last window of 32 has 21."""
+    summary = run(tmp_path / "run", "trainer.limit_val_batches=null", "trainer.max_epochs=1")
+    assert summary["best_val_loss"] == pytest.approx(evaluated_loss(tmp_path / "run"), rel=1e-7)
+    assert summary["val_loss_tokens"] == summary["validation_tokens"] - 1 == 533
+
+
+def test_validation_of_some_batches(tmp_path: Path) -> None:
+    summary = run(tmp_path / "run", "trainer.limit_val_batches=3", "trainer.max_epochs=1")
+    assert summary["val_loss_tokens"] == 3 * 2 * 32
+
+
 def test_learning_rate() -> None:
     factors = [learning_rate_factor(step, 100, warmup_share=0.1, final_share=0.2) for step in range(101)]
     assert factors[0] == pytest.approx(0.1)
@@ -303,7 +325,7 @@ def test_settings_that_lightning_refuses(override: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
-        ("trainer.limit_val_batches=0.1", "trainer.limit_val_batches=0.1: leaves none of 8 batches"),
+        ("trainer.limit_val_batches=0.1", "trainer.limit_val_batches=0.1: leaves none of 9 batches"),
         ("trainer.limit_train_batches=0.01", "trainer.limit_train_batches=0.01: leaves none of"),
         ("trainer.val_check_interval=4", "trainer.val_check_interval=4: an epoch has 3 batches"),
         ("trainer.max_time=soon", "trainer.max_time=soon: "),
@@ -390,7 +412,7 @@ def test_from_a_shell(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_processes(tmp_path: Path) -> None:
     """Lightning's distributed training, through the kernel, writes one run."""
-    sizes = ("model.context_length=160", "model.dropout=0.1")
+    sizes = ("model.context_length=200", "model.dropout=0.1")
     command = [sys.executable, str(REPOSITORY / "scripts" / "train.py"), *SMOKE, "pos=shaw", *sizes]
     command += ["trainer.devices=2", "trainer.strategy=ddp"]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
@@ -398,7 +420,9 @@ def test_two_processes(tmp_path: Path) -> None:
     (folder,) = (tmp_path / "runs").iterdir()
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["attention_backend"] == "blockwise"
-    assert summary["tokens"] == summary["steps"] * 2 * 2 * 160
+    assert summary["tokens"] == summary["steps"] * 2 * 2 * 200
+    assert summary["val_loss_tokens"] == 533  # of three windows, one of which both processes validate
+    assert summary["best_val_loss"] == pytest.approx(evaluated_loss(folder), rel=1e-7)
     command = [sys.executable, str(REPOSITORY / "scripts" / "train.py"), f"resume={folder}", "trainer.max_epochs=3"]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert result.returncode == 0, result.stderr

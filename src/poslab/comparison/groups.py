@@ -186,7 +186,9 @@ def _rest(run: Run) -> dict[str, Any]:
     settings = {"data.vocabulary": "full"} | flat(run.config, without=NOT_COMPARED)
     facts = ["data_sha256", "params_trunk", "vocabulary_size"]
     facts += [] if settings.get("early_stopping_patience") else ["steps"]
-    return settings | {key: run.summary.get(key) for key in facts}
+    # Validation once left out the tokens of a last, shorter window, and the summary then says nothing of this.
+    measured = run.summary.get("val_loss_tokens") or "without the text's last ones"
+    return settings | {key: run.summary.get(key) for key in facts} | {"val_loss_tokens": measured}
 
 
 def _notes(runs: Sequence[Run]) -> list[str]:

@@ -11,7 +11,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Sampler, Subset
 from poslab.data.corpus import Corpus, load_corpus
 from poslab.data.files import default_cache_dir
 from poslab.data.tokenizer import load_tokenizer
-from poslab.data.windows import SlidingWindowDataset
+from poslab.data.windows import ConsecutiveWindows, SlidingWindowDataset
 from poslab.errors import SettingError
 from poslab.settings.train import DataConfig
 
@@ -91,7 +91,7 @@ class TextDataModule(LightningDataModule):
         self.train_windows = SlidingWindowDataset(
             self.corpus.train, context_length, config.stride if config.stride is not None else context_length
         )
-        self.validation_windows = SlidingWindowDataset(self.corpus.validation, context_length, context_length)
+        self.validation_windows = ConsecutiveWindows(self.corpus.validation, context_length)
         self.order = Shuffled(len(self.train_windows), seed)
 
     def train_dataloader(self) -> Batches:
@@ -107,7 +107,7 @@ class TextDataModule(LightningDataModule):
             num_workers=self.config.num_workers,
         )
 
-    def val_dataloader(self) -> Batches:
+    def val_dataloader(self) -> DataLoader[tuple[int, Tensor, Tensor]]:
         return DataLoader(self.validation_windows, self.config.batch_size)
 
     def _check_length(self) -> None:

@@ -1,10 +1,11 @@
-"""Sliding windows over one array of tokens."""
+"""Windows over one array of tokens: sliding ones to train on, and consecutive ones that measure a loss."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from poslab.errors import at_least
@@ -34,3 +35,29 @@ class SlidingWindowDataset(Dataset[tuple[Tensor, Tensor]]):
         start = index % len(self) * self.stride
         window = self.token_ids[start : start + self.max_length + 1].to(torch.int64)
         return window[:-1], window[1:]
+
+
+class ConsecutiveWindows(Dataset[tuple[int, Tensor, Tensor]]):
+    """Windows side by side, in which every token but the first is predicted once, (N - 1) / length of them, rounded up.
+
+    Items are (number of the window, input, target), the tensors int64 of (length,), the target one token later. Where
+    the text ends before the last window does, that is filled up with targets of IGNORED, which no loss counts.
+    """
+
+    IGNORED = -100  # torch's own
+
+    def __init__(self, tokens: Tensor, length: int) -> None:
+        at_least(1, length=length)
+        self.tokens = tokens
+        self.length = length
+
+    def __len__(self) -> int:
+        return max(0, -(-(len(self.tokens) - 1) // self.length))
+
+    def __getitem__(self, index: int) -> tuple[int, Tensor, Tensor]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"window {index} of {len(self)}")
+        start = index * self.length
+        window = self.tokens[start : start + self.length + 1].to(torch.int64)
+        missing = self.length + 1 - len(window)
+        return index, F.pad(window[:-1], (0, missing)), F.pad(window[1:], (0, missing), value=self.IGNORED)

@@ -1,9 +1,10 @@
 """How a model's loss depends on how much it sees: by the length of its window, and by the place within it.
 
 A text of N tokens has N - 1 to predict, and at every length all of them count, once. What differs is what stands before
-them. Non-overlapping windows follow each other, so a token has between nothing and a full window before it: the loss
-of short windows is dominated by their starts. Sliding windows advance by a stride; of each but the first only the last
-`stride` tokens count, and all of those have at least length - stride tokens before them.
+them. Consecutive windows stand side by side, so a token has between nothing and a full window before it: the loss of
+short windows is dominated by their starts. At the training length, that is the validation loss. Sliding windows advance
+by a stride; of each but the first only the last `stride` tokens count, and all of those have at least length - stride
+tokens before them.
 """
 
 import hashlib
@@ -15,11 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 
+from poslab.data.windows import ConsecutiveWindows
 from poslab.model import GPT
 
 _BATCH_TOKENS = 4096  # per forward pass, or one window
 _LOGIT_ROWS = 512  # logits that exist at a time
+
+# By the number of a window: the sum of its tokens' losses, and how many they are. One that came twice counts once.
+WindowLosses = dict[int, tuple[float, int]]
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class LengthLoss:
 
     length: int
     stride: int
-    loss: float | None = None  # of non-overlapping windows
+    loss: float | None = None  # of consecutive windows
     sliding_loss: float | None = None
     by_position: list[float] | None = None  # mean loss at each place of a full window, over all sliding windows
     windows: int = 0  # that by_position is a mean over
@@ -91,7 +97,6 @@ def _at_length(model: GPT, tokens: Tensor, length: int, stride: int) -> LengthLo
         return LengthLoss(length, stride, note=f"trained to {longest}")
     if length > len(tokens) - 1:
         return LengthLoss(length, stride, note=f"the text has {len(tokens):,} tokens")
-    separate = sliding_token_losses(model, tokens, length, length)
     counted, total, full = [], torch.zeros(length, dtype=torch.float64), 0
     for losses, new in _windows(model, tokens, length, stride):
         counted.append(losses[:, -new:].flatten())
@@ -101,11 +106,37 @@ def _at_length(model: GPT, tokens: Tensor, length: int, stride: int) -> LengthLo
     return LengthLoss(
         length,
         stride,
-        loss=float(separate.mean(dtype=torch.float64)),
+        loss=_consecutive_loss(model, tokens, length),
         sliding_loss=float(torch.cat(counted).mean(dtype=torch.float64)),
         by_position=[round(loss, 5) for loss in (total / full).tolist()],
         windows=full,
     )
+
+
+@torch.no_grad()
+def _consecutive_loss(model: GPT, tokens: Tensor, length: int) -> float:
+    device = model.token_embedding.weight.device
+    batches: DataLoader[Any] = DataLoader(
+        ConsecutiveWindows(tokens, length),
+        max(1, _BATCH_TOKENS // length),
+        generator=torch.Generator(),  # or it would draw from the global one
+    )
+    losses: WindowLosses = {}
+    for numbers, inputs, targets in batches:
+        losses |= window_losses(model, numbers, inputs.to(device), targets.to(device))
+    return mean_loss(losses)
+
+
+def window_losses(model: GPT, numbers: Tensor, inputs: Tensor, targets: Tensor) -> WindowLosses:
+    """The losses of a batch of `ConsecutiveWindows`: numbers (B,), inputs and targets (B, T)."""
+    sums = _losses(model, inputs, targets).sum(1, dtype=torch.float64)
+    counts = (targets != ConsecutiveWindows.IGNORED).sum(1)
+    return dict(zip(numbers.tolist(), zip(sums.tolist(), counts.tolist(), strict=True), strict=True))
+
+
+def mean_loss(losses: WindowLosses) -> float:
+    """The mean over all tokens of the windows, in nats per token, whatever order they came in."""
+    return math.fsum(total for total, _ in losses.values()) / sum(count for _, count in losses.values())
 
 
 def sliding_token_losses(model: GPT, tokens: Tensor, length: int, stride: int) -> Tensor:
@@ -145,7 +176,8 @@ def _windows(model: GPT, tokens: Tensor, length: int, stride: int) -> Iterator[t
 
 
 def _losses(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
-    """inputs and targets (B, T) -> (B, T) on the CPU; the logits (B T, V) never exist all at once."""
+    """inputs and targets (B, T) -> (B, T) on the CPU, 0 for targets that are ignored; the logits (B T, V) never exist
+    all at once."""
     hidden = model.hidden(inputs).flatten(0, 1)  # (B T, D)
     losses = [
         F.cross_entropy(F.linear(rows, model.token_embedding.weight).float(), wanted, reduction="none")

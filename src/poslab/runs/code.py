@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = Path(__file__).parents[1]
-_ROOMS = ("attention", "data", "training", "model.py")  # and what all schemes build on
+_ROOMS = ("attention", "data", "training", "model.py", "evaluation/losses.py")  # and what all schemes build on
 _SCHEMES = "poslab.positions."
 
 

@@ -1,5 +1,6 @@
 """What a run folder tells of a run that goes on."""
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,8 @@ class ResumedRun:
         )
         run._check_unfinished(config, content)
         run._check_code(type(config.pos), content["poslab"])
+        if content["figures"].get("val_loss_tokens") is None and math.isfinite(content["figures"]["best_val_loss"]):
+            notes.append(f"up to step {run.step}, validation losses left out the last tokens of the text")
         return run
 
     def check_text(self, sha256: str) -> None:

@@ -13,6 +13,7 @@ from poslab.data.module import TextDataModule
 from poslab.interruption import Interrupted, StopRequest
 from poslab.runs.checkpoint_files import BEST, LAST
 from poslab.runs.progress import event_sizes, random_states, restore_random_states
+from poslab.training.device import of_all_devices
 from poslab.training.module import LanguageModel
 
 # Where Lightning keeps what its loops have counted, in a checkpoint.
@@ -101,7 +102,7 @@ class Checkpoints(Checkpoint):
             "batches": 0 if self._place == "end of epoch" else loops.epoch_loop.batch_progress.current.completed,
             "seconds": self.seconds,
             "threads": torch.get_num_threads(),
-            "random": _of_all_ranks(trainer, self._random or random_states()),
+            "random": of_all_devices(self._random or random_states()),
             "events": event_sizes(self.folder.parent),
         }
         saved = checkpoint["loops"]["fit_loop"]
@@ -122,14 +123,6 @@ class Checkpoints(Checkpoint):
 
 
 _COUNTS = ("ready", "started", "processed", "completed")
-
-
-def _of_all_ranks(trainer: Trainer, states: dict[str, Any]) -> list[dict[str, Any]]:
-    if trainer.world_size == 1:
-        return [states]
-    gathered: list[Any] = [None] * trainer.world_size
-    torch.distributed.all_gather_object(gathered, states)
-    return gathered
 
 
 def _follow_the_schedule(trainer: Trainer) -> None:

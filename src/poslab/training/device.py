@@ -1,6 +1,9 @@
 """Where to compute, and in what."""
 
+from typing import Any
+
 import torch
+from torch import distributed
 
 from poslab.errors import SettingError
 
@@ -16,3 +19,12 @@ def computes_bfloat16() -> bool:
     """Whether this processor has instructions for it; in software it is slower than float32."""
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def of_all_devices(value: Any) -> list[Any]:
+    """The value that each training process has, the same list in all of them; [value] where there is only one."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [value]
+    values: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(values, value)
+    return values

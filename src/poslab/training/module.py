@@ -12,16 +12,18 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
 from poslab.data.corpus import Corpus
+from poslab.evaluation.losses import WindowLosses, mean_loss, window_losses
 from poslab.model import GPT
 from poslab.runs.checkpoint import describe
 from poslab.runs.code import continued, fingerprints
 from poslab.settings.train import TrainConfig
+from poslab.training.device import of_all_devices
 from poslab.training.optim import learning_rate_factor, make_optimizer
 
 Batch = tuple[Tensor, Tensor]
 
 # Of a LanguageModel, kept in checkpoints.
-_FIGURES = ("best_val_loss", "best_step", "last_val_loss")
+_FIGURES = ("best_val_loss", "best_step", "last_val_loss", "val_loss_tokens")
 
 # Head and loss in one, 512 rows of the batch at a time, so that the logits (B T, V), by far the largest tensor of a
 # step, don't grow with the batch. On two cores, pieces of 256 to 1024 rows were equally fast, "compact" no slower than
@@ -41,6 +43,8 @@ class LanguageModel(LightningModule):
         self.best_val_loss = math.inf
         self.best_step = 0
         self.last_val_loss = math.nan
+        self.val_loss_tokens: int | None = None  # that the best loss is a mean over
+        self._window_losses: WindowLosses = {}  # of the validation that is going on
         self.gradient_norm: Tensor | None = None  # of the last step, before clipping
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
@@ -48,15 +52,22 @@ class LanguageModel(LightningModule):
         self.log("train/loss", loss)
         return loss
 
-    def validation_step(self, batch: Batch, batch_index: int) -> None:
-        # Lightning weighs by batch_size: the mean over all tokens, as all windows are equally long.
-        self.log("val/loss", language_model_loss(self.model, *batch), batch_size=len(batch[0]), sync_dist=True)
+    def on_validation_epoch_start(self) -> None:
+        self._window_losses = {}
+
+    def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_index: int) -> None:
+        self._window_losses |= window_losses(self.model, *batch)
 
     def on_validation_epoch_end(self) -> None:
-        self.last_val_loss = float(self.trainer.callback_metrics["val/loss"])
+        losses: WindowLosses = {}
+        for device_losses in of_all_devices(self._window_losses):
+            losses |= device_losses
+        self.last_val_loss = mean_loss(losses)
         if self.last_val_loss < self.best_val_loss:
             self.best_val_loss, self.best_step = self.last_val_loss, self.global_step
+            self.val_loss_tokens = sum(count for _, count in losses.values())
         # The same on all devices; said only to be spared Lightning's advice.
+        self.log("val/loss", self.last_val_loss, sync_dist=True)
         self.log("val/perplexity", perplexity(self.last_val_loss), sync_dist=True)
         self.log("val/best_loss", self.best_val_loss, sync_dist=True)
 
@@ -100,7 +111,7 @@ class LanguageModel(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.fingerprints = continued(checkpoint["poslab"], type(self.config.pos))
         for name in _FIGURES:
-            setattr(self, name, checkpoint["figures"][name])
+            setattr(self, name, checkpoint["figures"].get(name))  # older ones have no val_loss_tokens
 
 
 def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor) -> Tensor:

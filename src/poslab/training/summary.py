@@ -36,6 +36,7 @@ def summarise(module: LanguageModel, data: TextDataModule, trainer: Trainer, thr
         "best_val_loss": module.best_val_loss,
         "best_val_perplexity": perplexity(module.best_val_loss),
         "best_step": module.best_step,
+        "val_loss_tokens": module.val_loss_tokens,
         "last_val_loss": module.last_val_loss,
         "last_val_perplexity": perplexity(module.last_val_loss),
         "epochs": math.ceil(trainer.fit_loop.epoch_loop.batch_progress.total.completed / trainer.num_training_batches),
