@@ -64,7 +64,7 @@ def seeded() -> None:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out what takes most of the time of a report."""
-    monkeypatch.setattr("poslab.commands.compare._draw", lambda *given: None)
+    monkeypatch.setattr("poslab.commands.compare._panels", lambda *given: ([], []))
 
 
 @pytest.fixture

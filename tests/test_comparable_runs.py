@@ -36,7 +36,7 @@ def test_runs_that_differ_in_more_than_the_scheme(setting: str, value: Any, tmp_
     assert "allow_differences=true" in str(refusal.value)
     comparison = compare_folders(tmp_path, allow_differences=True)
     assert len(comparison.groups) == 2
-    assert any(note.startswith(f"{setting} differs: ") for note in comparison.notes)
+    assert any(caveat.startswith(f"{setting} differs: ") for caveat in comparison.caveats)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_without_a_configuration_the_summary_speaks(tmp_path: Path) -> None:
         (folder / "config.yaml").unlink()
     comparison = compare(*read_runs([str(tmp_path)]))
     assert comparison.sentences[0].startswith("t5 is better than absolute by 0.5")
-    assert sum("has no config.yaml" in note for note in comparison.notes) == 10
+    assert sum("has no config.yaml" in caveat for caveat in comparison.caveats) == 10
     change_summary(tmp_path / "t5-seed1", data_sha256="0" * 64)
     with pytest.raises(UserError, match="data_sha256"):
         compare(*read_runs([str(tmp_path)]))
@@ -143,7 +143,7 @@ def test_repeated_seeds_count_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "note"),
+    ("changes", "caveat"),
     [
         ({"versions": {"poslab": "0.0.9", "torch": "2.13.0"}}, "several versions of poslab: 0.0.9, 0.1.0; "),
         ({"versions": {}}, "several versions of torch: 2.13.0, None; "),
@@ -151,9 +151,9 @@ def test_repeated_seeds_count_once(tmp_path: Path) -> None:
         ({"threads": 1}, "several numbers of threads: 1, 2; "),
     ],
 )
-def test_what_weakens_a_comparison_is_noted(changes: dict, note: str, tmp_path: Path) -> None:
+def test_what_weakens_a_comparison_is_a_caveat(changes: dict, caveat: str, tmp_path: Path) -> None:
     write_run(tmp_path, "absolute")
     write_run(tmp_path, "t5", **changes)
     comparison = compare_folders(tmp_path)
     assert len(comparison.groups) == 2
-    assert any(found.startswith(note) for found in comparison.notes)
+    assert any(found.startswith(caveat) for found in comparison.caveats)

@@ -107,8 +107,8 @@ def one_run_each(root: Path, difference: float, spread: float) -> list[str]:
     return token_sentences(comparison, evaluations_of(comparison))
 
 
-def evaluations_of(comparison: Comparison) -> dict[str, Evaluation]:
-    files = {str(run.folder): json.loads((run.folder / "evaluation.json").read_text()) for run in comparison.runs}
+def evaluations_of(comparison: Comparison) -> dict[Path, Evaluation]:
+    files = {run.folder: json.loads((run.folder / "evaluation.json").read_text()) for run in comparison.runs}
     return {folder: Evaluation.of_plain(plain) for folder, plain in files.items()}
 
 
@@ -117,7 +117,7 @@ def test_one_run_each_says_something_of_the_tokens(tmp_path: Path) -> None:
     numbers = r"by 0\.1\d* nats \[0\.0\d+, 0\.1\d+\]"
     assert re.fullmatch(
         rf"on the 640 validation tokens, the checkpoints of t5 and absolute differ: t5's is better {numbers}; "
-        "another seed may turn this round",
+        "another seed may reverse this",
         said,
     )
 
@@ -155,3 +155,26 @@ def test_one_scheme_alone(tmp_path: Path) -> None:
     write_run(tmp_path)
     only = "only absolute is here (n = 1), so there is nothing to compare it with"
     assert compare_folders(tmp_path).sentences == [only]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_caveats_stand_with_the_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_sweep(tmp_path, absolute=0.0, t5=-0.5)
+    change_summary(tmp_path / "t5-seed2", device="cuda:0")
+    folder = report_of(tmp_path)
+    caveat = "several devices: cpu (x86_64), cuda:0; times can't be compared, and losses differ by rounding"
+    screen = capsys.readouterr().out.splitlines()
+    answer = next(number for number, line in enumerate(screen) if line.startswith("- t5 is better"))
+    assert screen[answer + 1] == f"  caveat: {caveat}"
+    assert page_in(folder).lists[1] == [caveat]
+    for name in ("report.md", "report.html"):
+        before_explanation = (folder / name).read_text().split("Losses are the best")[0]
+        assert "several devices: cpu (x86_64), cuda:0" in before_explanation
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_without_caveats_none_are_announced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_sweep(tmp_path, absolute=0.0, t5=-0.5)
+    folder = report_of(tmp_path)
+    assert "weakened" not in (folder / "report.md").read_text() + (folder / "report.html").read_text()
+    assert "caveat: " not in capsys.readouterr().out

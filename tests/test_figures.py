@@ -16,7 +16,7 @@ from poslab.evaluation.pictures import attention_figure
 
 
 def test_figures_repeat() -> None:
-    styles = figures.Styles(["a"])
+    styles = figures.styles_of(["a"])
     curves = {"a": [Curve([(1, 2.0), (2, 1.0)], [(2, 1.5)])]}
     assert len({figures.svg(figures.curves_figure(curves, styles)) for _ in range(2)}) == 1
 
@@ -26,7 +26,7 @@ NASTY = ["\x0c", "a\x07b", "$x^{$", "--", "<&>", "\ud800", "\n", " ", "漢", "_"
 
 def test_figures_take_any_word() -> None:
     maps = {word: torch.eye(len(NASTY)).expand(1, 1, -1, -1) for word in ("$x^{$", "a\x07", "漢")}
-    styles = figures.Styles(NASTY)
+    styles = figures.styles_of(NASTY)
     drawn = [
         attention_figure(maps, NASTY),
         figures.curves_figure({word: [Curve([], [(1, 2.0), (2, 1.0)])] for word in NASTY}, styles),
@@ -39,7 +39,7 @@ def test_figures_take_any_word() -> None:
 
 def test_figures_take_long_names() -> None:
     names = [f"scheme_with a_setting={'0123456789' * 12} number={number}" for number in range(24)]
-    styles = figures.Styles(names)
+    styles = figures.styles_of(names)
     curve = Curve([(1, 3.0), (2, 2.0)], [(1, 2.0), (2, 1.0)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # matplotlib's, of axes that have no room
@@ -49,9 +49,9 @@ def test_figures_take_long_names() -> None:
 
 def test_two_groups_never_look_alike() -> None:
     labels = [f"scheme {number}" for number in range(30)]
-    styles = figures.Styles(labels)
+    styles = figures.styles_of(labels)
     assert len({tuple(sorted(styles[label].items())) for label in labels}) == 30
-    assert figures.Styles(labels[::-1])["scheme 7"] == styles["scheme 7"]
+    assert figures.styles_of(labels[::-1])["scheme 7"] == styles["scheme 7"]
 
 
 def lines_of(figure: Figure, axes: int = 0) -> dict[str, np.ndarray]:
@@ -60,7 +60,7 @@ def lines_of(figure: Figure, axes: int = 0) -> dict[str, np.ndarray]:
 
 def test_curves_are_means_over_seeds() -> None:
     seeds = [Curve([], [(2, 4.0), (4, 3.0), (6, 2.0)]), Curve([], [(2, 5.0), (4, 5.0)])]
-    lines = lines_of(figures.curves_figure({"a": seeds, "b": []}, figures.Styles(["a", "b"])))
+    lines = lines_of(figures.curves_figure({"a": seeds, "b": []}, figures.styles_of(["a", "b"])))
     assert lines["a"].tolist() == [[2, 4.5], [4, 4.0]]  # the steps that both have
     assert set(lines) == {"a"}
 
@@ -70,7 +70,7 @@ def test_loss_by_length_needs_all_seeds() -> None:
         return Evaluation(32, 533, [LengthLoss(int(n[1:]), 1, loss, loss) for n, loss in losses.items()], [])
 
     evaluations = {"a": [measured(n16=4.0, n32=3.0), measured(n16=5.0)]}
-    lines = lines_of(figures.by_length_figure(evaluations, figures.Styles(["a"])), axes=1)
+    lines = lines_of(figures.by_length_figure(evaluations, figures.styles_of(["a"])), axes=1)
     assert lines["a"].tolist() == [[16, 4.5]]
     assert lines["trained to 32"][:, 0].tolist() == [32, 32]
 
@@ -78,7 +78,7 @@ def test_loss_by_length_needs_all_seeds() -> None:
 def test_loss_by_position_counts_every_place_once() -> None:
     losses = np.random.default_rng(3).normal(4, 1, 100)
     evaluation = Evaluation(100, 533, [LengthLoss(100, 50, 4.0, 4.0, losses.tolist(), 9)], [])
-    line = lines_of(figures.by_position_figure({"a": [evaluation]}, figures.Styles(["a"])))["a"]
+    line = lines_of(figures.by_position_figure({"a": [evaluation]}, figures.styles_of(["a"])))["a"]
     assert line[0].tolist() == [1, pytest.approx(losses[0])]
     # The places in each bin, from its middle: as many as the bin is wide.
     ends = np.cumsum([2 * (middle - start) for middle, start in bins_of(line[:, 0])])

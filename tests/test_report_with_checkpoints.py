@@ -164,12 +164,12 @@ def test_attention_is_drawn_on_the_same_words_only(
     """As where the texts differ."""
     drawn = []
     monkeypatch.setattr(
-        "poslab.commands.compare.attention_figure", lambda maps, words: drawn.append([*maps]) or Figure()
+        "poslab.comparison.panels.attention_figure", lambda maps, words: drawn.append([*maps]) or Figure()
     )
     words = {"absolute": [1, 2, 3], "t5": [1, 2]}
     monkeypatch.setattr(
-        "poslab.commands.compare._sentence", lambda checkpoint, _: torch.tensor(words[checkpoint.pos_name])
+        "poslab.comparison.panels._tokens", lambda checkpoint, _: torch.tensor(words[checkpoint.pos_name])
     )
     report_of(models["t5"].parent)
     assert drawn == [["absolute"]]
-    assert "t5 has no picture of its attention: it would be on other words" in capsys.readouterr().err
+    assert "t5 has no picture of its attention: its text has other words" in capsys.readouterr().err

@@ -1,13 +1,22 @@
-"""Runs in groups that differ in their position scheme alone, and what can be said of them."""
+"""Runs in groups that differ in their position scheme alone, and the answers that their losses give."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from poslab.comparison.statistics import Difference, Estimate, differences, estimate, sentence, token_difference
+from poslab.comparison.statistics import (
+    Difference,
+    Estimate,
+    differences,
+    estimate,
+    sentence,
+    token_difference,
+    token_sentence,
+)
 from poslab.errors import UserError, as_typed, one_of
 from poslab.evaluation.losses import Evaluation
 from poslab.runs.finished import LeftOut, Run
@@ -24,6 +33,7 @@ class Group:
 
     @property
     def losses(self) -> dict[int, float]:
+        """The best validation loss of each seed."""
         return {run.seed: run.loss for run in self.runs}
 
     @property
@@ -32,24 +42,27 @@ class Group:
 
     @property
     def median_run(self) -> Run:
-        """The run whose pictures stand for its group: that of the median loss."""
+        """The run of the median loss, whose pictures stand for its group."""
         return sorted(self.runs, key=lambda run: run.loss)[(len(self.runs) - 1) // 2]
 
     def mean(self, key: str) -> float | None:
-        """Of a number in the summaries; None where a run lacks it."""
+        """The mean of a number in the summaries; None where a run lacks it."""
         values = [run.summary.get(key) for run in self.runs]
         return None if any(not isinstance(v, int | float) for v in values) else float(np.mean(values))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Groups in order of their loss, against one of them."""
+    """Groups in order of their mean loss, and how each differs from the baseline.
+
+    sentences: the answers in words. caveats: differences between the runs, other than the scheme, that weaken them.
+    """
 
     groups: list[Group]
     baseline: str
     differences: dict[str, Difference]
     sentences: list[str]
-    notes: list[str]
+    caveats: list[str]
     left_out: list[LeftOut]
 
     @property
@@ -65,124 +78,112 @@ def compare(
     effect: float = 0.02,
     allow_differences: bool = False,
 ) -> Comparison:
-    """Groups the runs and judges each group against the baseline (absolute, or else the first by name).
+    """Groups the runs and compares each group with the baseline (absolute, or else the first by name).
 
     Raises UserError without runs, and for runs that differ in more than the scheme, unless `allow_differences`.
     """
     if not runs:
         raise UserError("no finished run to compare")
-    different = _differences_beyond_the_scheme(runs)
-    if different and not allow_differences:
-        listed = "; ".join(f"{key}: {values}" for key, values in different.items())
-        raise UserError(f"the runs differ in more than the scheme, so none of it could be told apart: {listed}; "
-                        "compare fewer, or say allow_differences=true")  # fmt: skip
-    groups, repeated = _group(runs, list(different))
+    other_differences = _differences_beyond_the_scheme(runs)
+    if other_differences and not allow_differences:
+        listed = "; ".join(f"{key}: {values}" for key, values in other_differences.items())
+        raise UserError(
+            "the runs differ in more than the scheme, so the scheme can't be said to cause a difference in loss: "
+            f"{listed}; compare fewer runs, or set allow_differences=true"
+        )
+    groups, repeated = _group(runs, list(other_differences))
     labels = [group.label for group in groups]
     if baseline is None:
         baseline = "absolute" if "absolute" in labels else min(labels)
     one_of(labels, baseline=baseline)
     groups.sort(key=lambda group: group.loss.mean)
-    found = differences({group.label: group.losses for group in groups}, baseline)
-    sentences = _answer(groups, baseline, found, effect)
-    notes = [f"{key} differs: {values}" for key, values in different.items()] + _notes(runs)
-    return Comparison(groups, baseline, found, sentences, notes, [*left_out, *repeated])
+    by_label = differences({group.label: group.losses for group in groups}, baseline)
+    caveats = [f"{key} differs: {values}" for key, values in other_differences.items()] + _caveats(runs)
+    sentences = _sentences(groups, baseline, by_label, effect)
+    return Comparison(groups, baseline, by_label, sentences, caveats, [*left_out, *repeated])
 
 
-def token_sentences(comparison: Comparison, evaluations: dict[str, Evaluation]) -> list[str]:
-    """For pairs of single runs: what their losses on the same tokens say of these two checkpoints.
+def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluation]) -> list[str]:
+    """Compares single runs by their losses on the same validation tokens; evaluations are by the folder of the run.
 
-    evaluations: by folder of the run.
+    Groups of several seeds need no such sentence: `differences` says more.
     """
-    singles = {group.label: group.runs[0] for group in comparison.groups if len(group.runs) == 1}
-    base_run = singles.get(comparison.baseline)
-    base = evaluations.get(str(base_run.folder)) if base_run else None
+    single_runs = {group.label: group.runs[0] for group in comparison.groups if len(group.runs) == 1}
+    baseline_run = single_runs.pop(comparison.baseline, None)
     sentences = []
-    for label, run in singles.items():
-        own = evaluations.get(str(run.folder))
-        if base_run is None or base is None or own is None or run is base_run:
+    for label, run in single_runs.items():
+        if baseline_run is None or not {run.folder, baseline_run.folder} <= evaluations.keys():
             continue
-        if _text(run) != _text(base_run) or not _comparable(own.token_losses, base.token_losses):
-            continue
-        found = token_difference(own.token_losses, base.token_losses)
-        if found.low is None or found.high is None:
-            continue
-        word = "better" if found.mean < 0 else "worse"
-        low, high = sorted((abs(found.low), abs(found.high)))
-        if found.low <= 0 <= found.high:
-            said = f"can't be told apart: {found.mean:+.3f} nats [{found.low:+.3f}, {found.high:+.3f}]"
-        else:
-            said = f"differ: {label}'s is {word} by {abs(found.mean):.3f} nats [{low:.3f}, {high:.3f}]"
-        sentences.append(
-            f"on the {found.n:,} validation tokens, the checkpoints of {label} and {comparison.baseline} {said}; "
-            "another seed may turn this round"
-        )
-    return sentences
+        losses = [evaluations[folder].token_losses for folder in (run.folder, baseline_run.folder)]
+        if _same_tokens(run, baseline_run) and 0 < len(losses[0]) == len(losses[1]) and np.isfinite(losses).all():
+            sentences.append(token_sentence(label, comparison.baseline, token_difference(*losses)))
+    return [text for text in sentences if text is not None]
 
 
-def _text(run: Run) -> tuple[Any, Any]:
-    """Runs that are alike in this have the same validation tokens."""
-    return run.summary["data_sha256"], run.summary.get("vocabulary_size")
+def _same_tokens(first: Run, second: Run) -> bool:
+    """Whether the two have the same validation tokens."""
+    return all(first.summary.get(key) == second.summary.get(key) for key in ("data_sha256", "vocabulary_size"))
 
 
-def _comparable(first: list[float], second: list[float]) -> bool:
-    return 0 < len(first) == len(second) and bool(np.isfinite([first, second]).all())
-
-
-def _answer(groups: list[Group], baseline: str, found: dict[str, Difference], effect: float) -> list[str]:
+def _sentences(groups: list[Group], baseline: str, by_label: Mapping[str, Difference], effect: float) -> list[str]:
     if len(groups) == 1:
         only = groups[0]
         return [f"only {only.label} is here (n = {len(only.runs)}), so there is nothing to compare it with"]
-    said = [sentence(group.label, baseline, found[group.label], effect) for group in groups if group.label != baseline]
-    return [text[0].upper() + text[1:] if text.startswith("no ") else text for text in said]
+    others = [group.label for group in groups if group.label != baseline]
+    texts = [sentence(label, baseline, by_label[label], effect) for label in others]
+    return [text[0].upper() + text[1:] if text.startswith("no ") else text for text in texts]
 
 
-def _group(runs: Sequence[Run], beyond: list[str]) -> tuple[list[Group], list[LeftOut]]:
+def _group(runs: Sequence[Run], conditions: list[str]) -> tuple[list[Group], list[LeftOut]]:
     """Groups by all settings but the seed; of runs that repeat a seed, all but the first are left out."""
     keyed: dict[tuple[Any, ...], dict[int, Run]] = defaultdict(dict)
     repeated = []
     for run in runs:
-        key = (run.pos, frozenset(_words(run, beyond).items()))
-        if run.seed in keyed[key]:
-            first = keyed[key][run.seed].folder
-            repeated.append(LeftOut(run.folder, f"repeats seed {run.seed} of {first}, with the same settings"))
+        of_seeds = keyed[(run.pos, frozenset(_distinctions(run, conditions).items()))]
+        if run.seed in of_seeds:
+            reason = f"repeats seed {run.seed} of {of_seeds[run.seed].folder}, with the same settings"
+            repeated.append(LeftOut(run.folder, reason))
         else:
-            keyed[key][run.seed] = run
-    members = [[found[seed] for seed in sorted(found)] for found in keyed.values()]
-    return [Group(_label(own, members, beyond), own) for own in members], repeated
+            of_seeds[run.seed] = run
+    groups = [[of_seeds[seed] for seed in sorted(of_seeds)] for of_seeds in keyed.values()]
+    first_runs = [members[0] for members in groups]
+    return [Group(_label(members[0], first_runs, conditions), members) for members in groups], repeated
 
 
-def _label(own: list[Run], members: list[list[Run]], beyond: list[str]) -> str:
-    """The scheme, and of its settings those that tell it from the other groups of that scheme."""
-    words = _words(own[0], beyond)
-    alike = [_words(other[0], beyond) for other in members if other[0].pos == own[0].pos]
-    parts = [f"{key}={value}" for key, value in words.items() if any(other.get(key) != value for other in alike)]
-    return " ".join([own[0].pos, *parts])
+def _label(run: Run, first_runs: list[Run], conditions: list[str]) -> str:
+    """The scheme of the run's group, and of its settings those that tell it from other groups of that scheme."""
+    namesakes = [_distinctions(other, conditions) for other in first_runs if other.pos == run.pos]
+    settings = _distinctions(run, conditions).items()
+    parts = [f"{key}={value}" for key, value in settings if any(other.get(key) != value for other in namesakes)]
+    return " ".join([run.pos, *parts])
 
 
-def _words(run: Run, beyond: list[str]) -> dict[str, str]:
-    """What tells groups apart, beside the scheme's name: its settings, its class (two schemes may have the same name),
-    and what else is in `beyond`."""
+def _distinctions(run: Run, conditions: list[str]) -> dict[str, str]:
+    """Values that tell groups of one scheme name apart: the scheme's settings, its class (two schemes may share a
+    name), and the settings and facts named in `conditions`."""
     settings = run.summary["pos_settings"] | {"_target_": run.config["pos"]["_target_"]}
-    rest = _rest(run)
-    return {str(key): _short(value) for key, value in settings.items()} | {key: _short(rest.get(key)) for key in beyond}
+    shared = _shared_by_comparable_runs(run)
+    return {str(key): _short(value) for key, value in settings.items()} | {
+        key: _short(shared.get(key)) for key in conditions
+    }
 
 
 def _differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
     """Settings and facts, other than the scheme's, of which the runs have several values: name -> values in words."""
-    rests = [_rest(run) for run in runs]
     different = {}
-    for key in dict.fromkeys(key for rest in rests for key in rest):
+    all_shared = [_shared_by_comparable_runs(run) for run in runs]
+    for key in dict.fromkeys(key for shared in all_shared for key in shared):
         values: dict[str, str] = {}
-        for run, rest in zip(runs, rests, strict=True):
-            if key in rest:  # another version may not have known it, and a summary doesn't tell all
-                values.setdefault(_short(rest[key]), run.name)
+        for run, shared in zip(runs, all_shared, strict=True):
+            if key in shared:  # another version may not have known it, and a summary doesn't tell all
+                values.setdefault(_short(shared[key]), run.name)
         if len(values) > 1:
             different[key] = ", ".join(f"{value} (as in {name})" for value, name in values.items())
     return different
 
 
-def _rest(run: Run) -> dict[str, Any]:
-    """Everything that must be the same for two runs to differ in their scheme alone, flat."""
+def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
+    """Settings and facts that must be equal for two runs to differ in their scheme alone, flat."""
     settings = {"data.vocabulary": "full"} | flat(run.config, without=NOT_COMPARED)
     facts = ["data_sha256", "params_trunk", "vocabulary_size"]
     facts += [] if settings.get("early_stopping_patience") else ["steps"]
@@ -191,8 +192,8 @@ def _rest(run: Run) -> dict[str, Any]:
     return settings | {key: run.summary.get(key) for key in facts} | {"val_loss_tokens": measured}
 
 
-def _notes(runs: Sequence[Run]) -> list[str]:
-    """What differs without being a setting, and how it weakens the comparison."""
+def _caveats(runs: Sequence[Run]) -> list[str]:
+    """Facts, not settings, of which the runs have several values, and how that weakens the answers."""
     rounding = "times can't be compared, and losses differ by rounding"
     facts: list[tuple[str, Callable[[Run], Any], str]] = [
         ("versions of poslab", lambda run: run.summary["versions"].get("poslab"), "they may compute different things"),
@@ -200,11 +201,13 @@ def _notes(runs: Sequence[Run]) -> list[str]:
         ("devices", lambda run: run.summary.get("device"), rounding),
         ("numbers of threads", lambda run: run.summary.get("threads"), rounding),
     ]
-    unknown = [
-        f"{run.folder} has no config.yaml; only what its summary says is compared" for run in runs if not run.has_config
-    ]
-    found = [(what, sorted({str(value(run)) for run in runs}), so) for what, value, so in facts]
-    return unknown + [f"several {what}: {', '.join(values)}; {so}" for what, values, so in found if len(values) > 1]
+    without_config = [run for run in runs if not run.has_config]
+    caveats = [f"{run.folder} has no config.yaml; only its summary is compared" for run in without_config]
+    for fact, value_of, consequence in facts:
+        values = sorted({str(value_of(run)) for run in runs})
+        if len(values) > 1:
+            caveats.append(f"several {fact}: {', '.join(values)}; {consequence}")
+    return caveats
 
 
 def _short(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""One page for a comparison: report.html, report.md and results.csv."""
+"""The report of a comparison: report.html, report.md, results.csv and figures."""
 
 import base64
 import csv
@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
@@ -16,11 +16,11 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.types import Quote, QuotedString
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from poslab.comparison.figures import svg
 from poslab.comparison.groups import Comparison, Group
+from poslab.comparison.panels import Panel
 from poslab.data.files import BUNDLED_DATA, fingerprint
 from poslab.evaluation.losses import Evaluation
 from poslab.runs.finished import Run
@@ -31,44 +31,26 @@ _BUNDLED = {"verdict": "the-verdict.txt", "shakespeare": "tinyshakespeare.txt"} 
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A figure with what it shows; `name` is that of its file, `width` in pixels."""
-
-    name: str
-    title: str
-    caption: str
-    svg: str
-    width: int
-
-    @property
-    def source(self) -> str:
-        """As a data URI: nothing is fetched, and the ids within two pictures can't get mixed up."""
-        return "data:image/svg+xml;base64," + base64.b64encode(self.svg.encode()).decode()
-
-
-@dataclass
 class Report:
-    """Everything that a report says."""
+    """The content of a report.
+
+    evaluations: by label, of groups that are evaluated whole. notes: what is missing in the report, and why.
+    command: what was typed to get it.
+    """
 
     comparison: Comparison
-    evaluations: Mapping[str, list[Evaluation]]  # by label
+    evaluations: Mapping[str, list[Evaluation]]
     answers: list[str]
     notes: list[str]
+    panels: list[Panel]
     command: str
-    pictures: list[Picture] = field(default_factory=list)
-
-    def add(self, name: str, title: str, caption: str, figure: Figure) -> None:
-        safe = re.sub(r"[^A-Za-z0-9_]", "_", name)[:80]
-        while any(picture.name == safe for picture in self.pictures):
-            safe += "_"
-        width = round(96 * figure.get_figwidth())
-        self.pictures.append(Picture(safe, title, caption, svg(figure), width))
 
     def write(self, folder: Path) -> None:
-        """Into `folder`, over an earlier report there."""
+        """Writes report.html, report.md, results.csv and figures/ into `folder`, over an earlier report there."""
+        pictures = {name: svg(panel.figure) for name, panel in self._by_file_name().items()}
         (folder / "figures").mkdir(parents=True, exist_ok=True)
-        for picture in self.pictures:
-            _write(folder / "figures" / f"{picture.name}.svg", picture.svg)
+        for name, picture in pictures.items():
+            _write(folder / "figures" / f"{name}.svg", picture)
         environment = Environment(
             loader=PackageLoader("poslab.comparison"),
             autoescape=select_autoescape(["html.j2", "html"]),
@@ -76,21 +58,32 @@ class Report:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        content = self._content()
+        content = self._content() | {"data_uris": {name: _data_uri(picture) for name, picture in pictures.items()}}
         for name in ("report.html", "report.md"):
             _write(folder / name, environment.get_template(f"{name}.j2").render(content))
         _write_results(folder / "results.csv", self.comparison, self.evaluations)
+
+    def _by_file_name(self) -> dict[str, Panel]:
+        """The panels by names that any file system takes, each different."""
+        panels: dict[str, Panel] = {}
+        for panel in self.panels:
+            name = re.sub(r"[^A-Za-z0-9_]", "_", panel.name)[:80]
+            while name in panels:
+                name += "_"
+            panels[name] = panel
+        return panels
 
     def _content(self) -> dict[str, Any]:
         groups = self.comparison.groups
         return {
             "answers": self.answers,
+            "caveats": self.comparison.caveats,
             "notes": self.notes,
             "left_out": self.comparison.left_out,
             "baseline": self.comparison.baseline,
             "columns": _COLUMNS,
             "rows": [self._row(group) for group in groups],
-            "pictures": self.pictures,
+            "panels": self._by_file_name(),
             "command": self.command,
             "repeats": [(group.label, command_of(group), _yaml(_described(group))) for group in groups],
             "facts": _facts(self.comparison.runs),
@@ -217,8 +210,13 @@ def _facts(runs: Sequence[Run]) -> dict[str, str]:
     }
 
 
+def _data_uri(picture: str) -> str:
+    """A picture within the page: nothing is fetched, and the ids within two pictures can't get mixed up."""
+    return "data:image/svg+xml;base64," + base64.b64encode(picture.encode()).decode()
+
+
 def _write(file: Path, text: str) -> None:
-    """A folder's name may hold bytes that are no text."""
+    """Writes text in which the name of a folder may hold bytes that are no text."""
     file.write_text(text, encoding="utf-8", errors="replace")
 
 

@@ -161,7 +161,7 @@ def token_difference(
 
 
 def sentence(name: str, baseline: str, difference: Difference, effect: float = 0.02) -> str:
-    """What the difference says, in words that claim no more than the corrected p-value; `effect` in nats.
+    """Words for a difference that claim no more than the corrected p-value; `effect` in nats.
 
     A claimed difference is given as a size, with the interval turned likewise; one that is not is name - baseline.
     """
@@ -175,22 +175,37 @@ def sentence(name: str, baseline: str, difference: Difference, effect: float = 0
     if d.significant:
         low, high = sorted((abs(d.low), abs(d.high)))
         return f"{name} is {word} than {baseline} by {_numbers(size, low, high)}, n = {d.n}"
-    said = f"no difference between {name} and {baseline} can be shown with n = {d.n}"
-    said += f" ({_numbers(d.mean, d.low, d.high)})"
+    text = f"no difference between {name} and {baseline} can be shown with n = {d.n}"
+    text += f" ({_numbers(d.mean, d.low, d.high)})"
     if d.low > 0 or d.high < 0:
-        said += f"; the interval excludes 0, but p = {d.p_value:.2g} after Holm's correction"
-    return f"{said}; {_outlook(d.low, d.high, seeds_needed(d.sd, effect, d.alpha / d.comparisons), d.n, effect)}"
+        text += f"; the interval excludes 0, but p = {d.p_value:.2g} after Holm's correction"
+    return f"{text}; {_outlook(d.low, d.high, seeds_needed(d.sd, effect, d.alpha / d.comparisons), d.n, effect)}"
+
+
+def token_sentence(name: str, baseline: str, difference: Estimate) -> str | None:
+    """Words for a `token_difference` of two checkpoints; None where there are too few tokens for an interval."""
+    mean, low, high = difference.mean, difference.low, difference.high
+    if low is None or high is None:
+        return None
+    if low <= 0 <= high:
+        verdict = f"can't be told apart: {mean:+.3f} nats [{low:+.3f}, {high:+.3f}]"
+    else:
+        word = "better" if mean < 0 else "worse"
+        smaller, larger = sorted((abs(low), abs(high)))
+        verdict = f"differ: {name}'s is {word} by {abs(mean):.3f} nats [{smaller:.3f}, {larger:.3f}]"
+    checkpoints = f"on the {difference.n:,} validation tokens, the checkpoints of {name} and {baseline}"
+    return f"{checkpoints} {verdict}; another seed may reverse this"
 
 
 def _outlook(low: float, high: float, needed: int, n: int, effect: float) -> str:
-    """What a comparison that shows nothing says about a difference of `effect`."""
+    """Says what a comparison that shows no difference implies about one of `effect`."""
     if needed >= MOST_SEEDS:
         return f"{MOST_SEEDS:,} seeds or more would be needed to see {effect:g}"
     if needed > n:
         return f"about {needed:,} seeds would be needed to see {effect:g}"
     if -effect < low and high < effect:
         return f"a difference of {effect:g} would probably have been seen"
-    # The power is high before the experiment; the interval is what came of it.
+    # The power was high before the experiment, but the interval that came out is wide.
     return f"{n} seeds usually show a difference of {effect:g}, yet the interval does not exclude it"
 
 

@@ -1,0 +1,128 @@
+"""Panels of a report: figures with captions that say how to read them, and notes on what could not be drawn."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from poslab.comparison import figures
+from poslab.comparison.curves import read_curve
+from poslab.comparison.groups import Comparison, Group
+from poslab.errors import SettingError, UserError
+from poslab.evaluation.attention_maps import attention_maps
+from poslab.evaluation.files import own_text
+from poslab.evaluation.losses import Evaluation
+from poslab.evaluation.pictures import attention_figure, draw
+from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+
+_WORDS = 20  # of the sentence whose attention is shown
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure of the report; its file gets the name."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+def loss_panels(comparison: Comparison, evaluations: Mapping[str, list[Evaluation]]) -> tuple[list[Panel], list[str]]:
+    """(panels of losses by run, step, position and length, notes); evaluations are by the label of the group."""
+    styles = figures.styles_of(group.label for group in comparison.groups)
+    curves = {group.label: [read_curve(run.folder) for run in group.runs] for group in comparison.groups}
+    empty = [
+        run.name
+        for group in comparison.groups
+        for run, curve in zip(group.runs, curves[group.label], strict=True)
+        if not curve.validation
+    ]
+    curves = {label: [curve for curve in of_seeds if curve.validation] for label, of_seeds in curves.items()}
+    panels = [
+        Panel(
+            "losses",
+            "Validation loss",
+            "Each dot is a run; below them the mean over seeds and its 95 % interval.",
+            figures.losses_figure(comparison, styles),
+        ),
+        Panel(
+            "curves",
+            "Loss curves",
+            "Mean over seeds; bands are one standard deviation.",
+            figures.curves_figure(curves, styles),
+        ),
+    ]
+    if evaluations:
+        panels += [
+            Panel(
+                "by_position",
+                "Loss by position",
+                "How much seeing more helps: mean loss at each place of a window of the training length. A short text "
+                "has few such windows; what all schemes have in common is then the text's.",
+                figures.by_position_figure(evaluations, styles),
+            ),
+            Panel(
+                "by_length",
+                "Loss by length",
+                "The same tokens at every length. Left, windows follow each other, so short ones suffer from their "
+                "starts; right, windows slide by half their length and only what is new counts. Bands are one standard "
+                "deviation. A scheme that ends at the training length knows no positions beyond.",
+                figures.by_length_figure(evaluations, styles),
+            ),
+        ]
+    return panels, [f"no loss curve in {', '.join(empty)}"] if empty else []
+
+
+def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool) -> tuple[list[Panel], list[str]]:
+    """(panels of what each group's median run has learned and where it looks, notes).
+
+    sentence: the text whose attention is drawn; None: the beginning of the validation text.
+    """
+    panels, notes = [], []
+    maps: dict[str, Tensor] = {}
+    words: list[str] = []
+    for group in comparison.groups:
+        folder = group.median_run.folder
+        try:
+            checkpoint = load_checkpoint(find_checkpoint(str(folder)), allow_code=allow_code)
+        except UserError as error:
+            notes.append(f"{group.label} has no pictures of what it learned: {error}")
+            continue
+        panels += _learned(group, checkpoint)
+        try:
+            tokens = _tokens(checkpoint, sentence)
+            group_words = [checkpoint.vocabulary.decode([token]) for token in tokens.tolist()]
+            words = words or group_words
+            if group_words != words:
+                raise UserError("its text has other words than that of the groups before")
+            maps[group.label] = attention_maps(checkpoint.model, tokens)
+        except UserError as error:
+            notes.append(f"{group.label} has no picture of its attention: {error}")
+    if maps:
+        caption = "Mean over layers and heads, in the runs of the median loss. Each row is a token looking back."
+        panels.append(Panel("attention", "Attention on the same words", caption, attention_figure(maps, words)))
+    return panels, notes
+
+
+def _learned(group: Group, checkpoint: Checkpoint) -> list[Panel]:
+    caption = f"What {group.label} learned, in the run of the median loss (seed {group.median_run.seed})."
+    with torch.no_grad():
+        pictures = checkpoint.model.pictures()
+    return [
+        Panel(f"learned_{group.label}_{name}", f"{picture.title}: {group.label}", caption, draw(picture))
+        for name, picture in pictures.items()
+    ]
+
+
+def _tokens(checkpoint: Checkpoint, sentence: str | None) -> Tensor:
+    """(T,) token ids of the sentence, or of the beginning of the validation text."""
+    longest = min(_WORDS, checkpoint.model.shape.context_length)
+    if sentence is None:
+        return own_text(checkpoint).tokens[:longest].to(torch.int64)
+    ids = checkpoint.vocabulary.encode(sentence, "sentence")
+    if not ids:
+        raise SettingError("sentence", sentence, "has no tokens")
+    return torch.tensor(ids[:longest])
