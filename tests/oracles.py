@@ -17,16 +17,20 @@ def attention_by_loops(
         for h in range(q.shape[1]):
             for i in range(q.shape[2]):
                 seen = [j for j in range(k.shape[2]) if not causal or j <= i + offset]
+                # A bias of -inf hides a key as well.
+                seen = [j for j in seen if _pair(terms, h, i + offset - j)[0] != -math.inf]
                 if not seen:
                     continue
                 pairs = [_pair(terms, h, i + offset - j) for j in seen]
+                # A constant off all scores changes no weight; 1e9 added to all would leave them no digits.
+                largest = max(torch.as_tensor(bias).item() for bias, _, _ in pairs)
                 scores = torch.stack(
                     [
-                        scale * torch.dot(q[b, h, i], k[b, h, j] + key) + bias
+                        scale * torch.dot(q[b, h, i], k[b, h, j] + key) + (bias - largest)
                         for j, (bias, key, _) in zip(seen, pairs, strict=True)
                     ]
                 )
-                weights = scores.exp() / scores.exp().sum()
+                weights = (scores - scores.max()).exp() / (scores - scores.max()).exp().sum()
                 out[b, h, i] = sum(
                     w * (v[b, h, j] + value) for w, j, (_, _, value) in zip(weights, seen, pairs, strict=True)
                 )

@@ -1,7 +1,9 @@
 """The memory-linear kernels against the dense reference: outputs, gradients, dropout, memory."""
 
+import math
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from oracles import attention_by_loops
 from poslab.attention import attend, banded
 from poslab.attention.banded import banded_attention
 from poslab.attention.blockwise import blockwise_attention
@@ -131,6 +134,98 @@ def test_the_length_from_which_a_band_is_used(kind: str) -> None:
     terms, tables = make_terms(kind, 2, 8, 0, 20, torch.float32)
     fast, slow = (lambda b=b: attend(q, k, v, terms, backend=b) for b in ("blockwise", "reference"))
     assert_equal(fast, slow, [q, k, v, *tables])
+
+
+ROWS = {
+    "far": slice(-1, None),
+    "near": slice(None, -1),
+    "first": slice(0, 1),
+    "half": slice(9, None),
+    "all": slice(None),
+}
+EXTREMES = [-math.inf, -1e9, 1e9, -1e4, 1e4, torch.finfo(torch.float32).min]
+
+
+def extreme_bias(rows: str, extreme: float, dtype: torch.dtype, count: int = 18) -> Tensor:
+    """(2, count): as large as scores are, but with `extreme` added in some rows, and in the place of some."""
+    bias = torch.randn(2, count, dtype=dtype)
+    bias[0, ROWS[rows]] = extreme
+    bias[1, ROWS[rows]] += extreme
+    return bias
+
+
+def causal_kernels(length: int) -> dict[str, Callable[..., Tensor]]:
+    setting = {"causal": True, "offset": 0, "scale": 0.4, "dropout_p": 0.0}
+    return {
+        "reference": lambda *given: reference_attention(*given, **setting),
+        "blockwise": lambda *given: blockwise_attention(*given, **setting),
+        "banded": lambda *given: banded_attention(*given, scale=0.4),
+        "last query": lambda q, k, v, terms: attend(q[:, :, -1:], k, v, terms, offset=length - 1, scale=0.4),
+    }
+
+
+def results(kernel: Callable[..., Tensor], inputs: list[Tensor], bias: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    """With a bias for distances from 0 on: the output, and the gradients of inputs and bias, given in float64."""
+    q, k, v, bias = (x.detach().to(dtype).requires_grad_() for x in (*inputs, bias))
+    out = kernel(q, k, v, RelativeTerms(0, bias.shape[-1] - 1, bias=bias))
+    weights = torch.randn(inputs[0].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    loss = (out * weights[:, :, -out.shape[2] :].to(dtype)).sum() + 0 * v.sum()
+    return [x.double() for x in (out.detach(), *torch.autograd.grad(loss, [q, k, v, bias], materialize_grads=True))]
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("extreme", EXTREMES)
+def test_reference_equals_loops_for_any_bias(rows: str, extreme: float) -> None:
+    """A key whose bias is -inf isn't seen, and a query that sees none gets zeros."""
+    inputs, bias = make_inputs(1, 2, 25, 25, 4, torch.float64), extreme_bias(rows, extreme, torch.float64)
+    loops = partial(attention_by_loops, causal=True, offset=0, scale=0.4)
+    expected = results(loops, inputs, bias, torch.float64)
+    for found, want in zip(
+        results(causal_kernels(25)["reference"], inputs, bias, torch.float64), expected, strict=True
+    ):
+        assert torch.allclose(found, want, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("extreme", EXTREMES)
+@pytest.mark.parametrize("length", [18, 150])
+def test_kernels_equal_the_reference_for_any_bias(length: int, extreme: float, rows: str, dtype: torch.dtype) -> None:
+    """Whether keys lie beyond the last row (150) or none does (18)."""
+    inputs, bias = make_inputs(1, 2, length, length, 8, torch.float32), extreme_bias(rows, extreme, torch.float32)
+    reference, *_ = kernels = causal_kernels(length)
+    for name, kernel in kernels.items():
+        if length == 18 and name == "banded":
+            continue  # which is for longer texts
+        full = kernels[reference] if name != "last query" else lambda *given: kernels[reference](*given)[:, :, -1:]
+        expected = results(full, inputs, bias, torch.float64)
+        for found, want in zip(results(kernel, inputs, bias, dtype), expected, strict=True):
+            assert (found - want).abs().max() <= (1e-11 if dtype == torch.float64 else 1e-5) * max(1, want.abs().max())
+
+
+def test_single_precision_at_length_4096() -> None:
+    """Biases up to 1e4: in one head all about as large, in the other falling with distance."""
+    length, rows = 4096, 40
+    inputs = make_inputs(1, 2, length, length, 8, torch.float32)
+    short = torch.stack([1e4 + torch.randn(rows), torch.linspace(0, -1e4, rows)])
+    long = short[:, torch.arange(length).clamp(max=rows - 1)]  # the same, but no row is the far one
+    kernels = causal_kernels(length)
+    *expected, grad_bias = results(kernels["reference"], inputs, short, torch.float64)
+    for name, bias in (("banded", short), ("blockwise", short), ("blockwise", long)):
+        *found, grad = results(kernels[name], inputs, bias, torch.float32)
+        grad = torch.cat([grad[:, : rows - 1], grad[:, rows - 1 :].sum(-1, keepdim=True)], dim=-1)
+        for x, want in zip([*found, grad], [*expected, grad_bias], strict=True):
+            assert (x - want).abs().max() <= 1e-5 * want.abs().max(), name
+
+
+def test_what_is_not_a_number_stays_so() -> None:
+    """A training that diverged must not look like one that sees nothing."""
+    q, k, v = (x.detach() for x in make_inputs(1, 2, 150, 150, 8, torch.float32))
+    q[0, 0, 140] = math.nan
+    for name, kernel in causal_kernels(150).items():
+        if name != "last query":
+            out = kernel(q, k, v, RelativeTerms(0, 17, bias=torch.randn(2, 18)))
+            assert out[0, 0, 140].isnan().all(), name
 
 
 @pytest.mark.parametrize("kind", TERMS)

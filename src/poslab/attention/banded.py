@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from poslab.attention.relative import LOG2_E, band, near_tables, with_far_values
+from poslab.attention.relative import LOG2_E, NearTables, band, near_tables, no_infinity, with_far_values
 from poslab.positions import RelativeTerms
 
 # What scaled_dot_product_attention runs on a CPU. Only here is the log-sum-exp to be had.
@@ -38,98 +38,102 @@ def banded_attention(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms, *, s
     """
     shape, dtype = q.shape[:2], torch.promote_types(q.dtype, torch.float32)
     with torch.autocast(q.device.type, enabled=False):
-        near = near_tables(terms, *shape, causal=True, dtype=dtype)
+        near = near_tables(terms, q, k.shape[-2], causal=True, offset=0, dtype=dtype)
         wide = (q.to(dtype), k.to(dtype), with_far_values(v.to(dtype), terms))
         flat = (x.flatten(0, 1) for x in wide)  # each (N, T, Dh)
-        # (N, T, Dh)
-        out = _Banded.apply(*flat, near.bias, near.keys, near.values, near.count, scale)  # type: ignore[no-untyped-call]
+        out = _Banded.apply(*flat, scale, near.lowest, near.highest, *near.tables)  # type: ignore[no-untyped-call]
     return out.unflatten(0, shape).to(v.dtype)
 
 
 class _Banded(torch.autograd.Function):
-    """Attention of q over k and v, each (N, T, Dh), with near tables of `near_count` rows."""
+    """Attention of q over k and v, each (N, T, Dh); the tables are those of `NearTables`."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        bias: Tensor | None,
-        keys: Tensor | None,
-        values: Tensor | None,
-        near_count: int,
-        scale: float,
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, lowest: int, highest: int, *tables: Tensor | None
     ) -> Tensor:
+        near = NearTables(lowest, highest, *tables)
         out, log_sum = torch.empty_like(q), q.new_empty(*q.shape[:2], 1)
-        for chunk in _chunks(q, near_count):
-            weights = chunk.scores(chunk.queries(q, scale), chunk.windows(k), bias, keys)  # (N, g, m, W)
-            largest = weights.amax(-1, keepdim=True)
+        for chunk in _chunks(q, near.count):
+            weights = chunk.scores(chunk.queries(q, scale), chunk.windows(k), near)  # (N, g, m, W)
+            largest = no_infinity(weights.amax(-1, keepdim=True))
             weights.sub_(largest).exp2_()
-            total = weights.sum(-1, keepdim=True)
+            total = weights.sum(-1, keepdim=True)  # at least 1, or 0 where all scores are -inf
             result = weights @ chunk.windows(v)  # (N, g, m, Dh)
-            if values is not None:
-                result += chunk.in_windows(chunk.near_keys(weights).flatten(1, 2) @ values)
-            chunk.put(result.div_(total), out)
+            if near.values is not None:
+                result += chunk.in_windows(chunk.near_keys(weights).flatten(1, 2) @ near.values)
+            chunk.put(result.div_(total.clamp(min=1)), out)
             chunk.put(largest.add_(total.log2_()), log_sum)
 
-        far_out, far_log_sum = _flash(*_far(near_count, q, k, v), is_causal=True, scale=scale)
-        far_log_sum = far_log_sum[0, ..., None] * LOG2_E  # (N, T - K, 1)
-        near_out, near_log_sum = out[:, near_count:], log_sum[:, near_count:]
-        whole = torch.logaddexp2(near_log_sum, far_log_sum)
+        far_out, far_log_sum = _flash(*_far(near.count, q, k, v), is_causal=True, scale=scale)
+        far_log_sum = (far_log_sum[0, ..., None] + _far_bias(near)) * LOG2_E  # (N, T - K, 1)
+        near_out, near_log_sum = out[:, near.count :], log_sum[:, near.count :]
+        whole = no_infinity(torch.logaddexp2(near_log_sum, far_log_sum))
         near_out.mul_((near_log_sum - whole).exp2_()).addcmul_(far_out[0], (far_log_sum - whole).exp2_())
         near_log_sum.copy_(whole)
 
-        ctx.save_for_backward(q, k, v, bias, keys, values, out, log_sum)
-        ctx.near_count, ctx.scale = near_count, scale
+        ctx.save_for_backward(q, k, v, out, no_infinity(log_sum), *tables)
+        ctx.scale, ctx.lowest, ctx.highest = scale, lowest, highest
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, bias, keys, values, out, log_sum = ctx.saved_tensors
-        near_count: int = ctx.near_count
+        q, k, v, out, log_sum, *tables = ctx.saved_tensors
+        near = NearTables(ctx.lowest, ctx.highest, *tables)
         grad_out = grad_out.contiguous()
-        far_log_sum = (log_sum[None, :, near_count:, 0] / LOG2_E).contiguous()
+        far_log_sum = log_sum[:, near.count :] / LOG2_E - _far_bias(near)  # (N, T - K, 1)
         far_grads = _flash_backward(
-            grad_out[None, :, near_count:],
-            *_far(near_count, q, k, v),
-            out[None, :, near_count:],
-            far_log_sum,
+            grad_out[None, :, near.count :],
+            *_far(near.count, q, k, v),
+            out[None, :, near.count :],
+            far_log_sum[None, ..., 0].contiguous(),
             0.0,
             True,
             scale=ctx.scale,
         )
         far_grad_q, far_grad_k, far_grad_v = (grad[0] for grad in far_grads)  # each (N, T - K, Dh)
-        grad_q = F.pad(far_grad_q, (0, 0, near_count, 0))
+        grad_q = F.pad(far_grad_q, (0, 0, near.count, 0))
         # With room for the keys of the first windows before, and for those of the last window after them.
-        room = near_count - 1, near_count + _window(near_count)
+        room = near.count - 1, near.count + _window(near.count)
         grad_k, grad_v = F.pad(far_grad_k, (0, 0, *room)), F.pad(far_grad_v, (0, 0, *room))
-        table_grads: list[Any] = [None if x is None else x.new_zeros(x.shape) for x in (bias, keys, values)]
-        grad_bias, grad_keys, grad_values = table_grads
+        table_grads: list[Any] = [None if table is None else table.new_zeros(table.shape) for table in tables]
+        grad_bias, grad_far_bias, _, grad_keys, grad_values = table_grads
 
-        for chunk in _chunks(q, near_count):
+        for chunk in _chunks(q, near.count):
             queries, k_windows = chunk.queries(q, ctx.scale), chunk.windows(k)
             grad = chunk.queries(grad_out)  # (N, g m, Dh)
-            weights = chunk.scores(queries, k_windows, bias, keys, start=-chunk.queries(log_sum)).exp2_()
+            weights = chunk.scores(queries, k_windows, near, chunk.queries(log_sum)).exp2_()
             minus_mean = -(chunk.queries(out) * grad).sum(-1, keepdim=True)  # (N, g m, 1)
             grad_scores = chunk.products(grad, chunk.windows(v), minus_mean)  # (N, g, m, W)
-            if values is not None:
-                chunk.near_keys(grad_scores).add_(chunk.in_windows(grad @ values.transpose(1, 2)))
+            if near.values is not None:
+                chunk.near_keys(grad_scores).add_(chunk.in_windows(grad @ near.values.transpose(1, 2)))
                 grad_values.baddbmm_(chunk.near_keys(weights).flatten(1, 2).transpose(1, 2), grad)
             grad_scores.mul_(weights)
             result = grad_scores @ k_windows  # (N, g, m, Dh)
-            if bias is not None:
-                grad_bias += chunk.near_keys(grad_scores).sum((1, 2))
-            if keys is not None:
-                by_distance = chunk.near_keys(grad_scores).flatten(1, 2)  # (N, g m, K)
+            by_distance = chunk.near_keys(grad_scores)  # (N, g, m, K)
+            if near.bias is not None:
+                grad_bias += by_distance.sum((1, 2))
+                # A query's gradients of all scores sum to 0; the first that has far keys is number K.
+                by_query = by_distance.sum(-1).flatten(1)  # (N, g m)
+                grad_far_bias -= by_query[:, max(0, near.count - chunk.first) :].sum(-1, keepdim=True)
+            if near.keys is not None:
+                by_distance = by_distance.flatten(1, 2)  # (N, g m, K)
                 grad_keys.baddbmm_(by_distance.transpose(1, 2), queries)
-                result += chunk.in_windows(by_distance @ keys)
+                result += chunk.in_windows(by_distance @ near.keys)
             chunk.put(result.mul_(ctx.scale), grad_q, add=True)
             chunk.add_windows(grad_scores.transpose(2, 3) @ chunk.in_windows(queries), grad_k)
             chunk.add_windows(weights.transpose(2, 3) @ chunk.in_windows(grad), grad_v)
-        there = slice(near_count - 1, near_count - 1 + q.shape[1])
-        return grad_q, grad_k[:, there], grad_v[:, there], grad_bias, grad_keys, grad_values, None, None
+        there = slice(near.count - 1, near.count - 1 + q.shape[1])
+        grad_k, grad_v = grad_k[:, there], grad_v[:, there]
+        return grad_q, grad_k, grad_v, None, None, None, grad_bias, grad_far_bias, None, grad_keys, grad_values
+
+
+def _far_bias(near: NearTables) -> Tensor | float:
+    """(N, T - K, 1): the bias of the far keys, less the largest of each query that has any."""
+    if near.far_bias is None or near.largest_bias is None:
+        return 0.0
+    return near.far_bias[:, None] - near.largest_bias[:, near.count :]
 
 
 def _far(near_count: int, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -213,25 +217,26 @@ class _Chunk:
         return band(windows.flatten(0, 1), 0, self.near).unflatten(0, windows.shape[:2])
 
     def products(self, queries: Tensor, windows: Tensor, start: Tensor, factor: float = 1.0) -> Tensor:
-        """start (N, g m, 1) + factor * queries (N, g m, Dh) times windows (N, g, W, Dh) -> (N, g, m, W)."""
+        """start (N, g m, 1 or W) + factor * queries (N, g m, Dh) times windows (N, g, W, Dh) -> (N, g, m, W)."""
         start, queries = self.in_windows(start).flatten(0, 1), self.in_windows(queries).flatten(0, 1)
         products = torch.baddbmm(start, queries, windows.flatten(0, 1).transpose(1, 2), alpha=factor)
         return products.unflatten(0, windows.shape[:2])
 
-    def scores(
-        self, queries: Tensor, k_windows: Tensor, bias: Tensor | None, keys: Tensor | None, start: Tensor | None = None
-    ) -> Tensor:
-        """start + (N, g, m, W), scores in powers of two; -inf for keys that are not near."""
-        start = queries.new_zeros(1).expand(*queries.shape[:2], 1) if start is None else start
+    def scores(self, queries: Tensor, k_windows: Tensor, near: NearTables, log_sum: Tensor | None = None) -> Tensor:
+        """(N, g, m, W): in powers of two, less log_sum (N, g m, 1); -inf for keys that are not near."""
+        start = queries.new_zeros(1).expand(*queries.shape[:2], 1) if log_sum is None else -log_sum
         scores = self.products(queries, k_windows, start, LOG2_E)
         near_scores = self.near_keys(scores)
-        if keys is not None:
-            near_scores.add_(self.in_windows(queries @ keys.transpose(1, 2)), alpha=LOG2_E)
-        if bias is not None:
-            near_scores.add_(bias[:, None, None], alpha=LOG2_E)
+        if near.keys is not None:
+            near_scores.add_(self.in_windows(queries @ near.keys.transpose(1, 2)), alpha=LOG2_E)
+        if near.bias is not None and near.largest_bias is not None:
+            largest = self.in_windows(self.queries(near.largest_bias))
+            near_scores.add_(near.bias[:, None, None] - largest, alpha=LOG2_E)
         query, key = torch.arange(scores.shape[2])[:, None], torch.arange(scores.shape[3])
         far = (key < query) | (key >= query + self.near)  # (m, W)
         scores.add_(torch.zeros(far.shape, dtype=scores.dtype).masked_fill_(far, -math.inf))
+        missing = self.count * self.window - self.length
+        scores[:, -1, self.window - missing :] = -math.inf
         # The first windows reach back before the first key.
         before_first = self.near - 1 - self.first
         for window in range(min(self.count, math.ceil(before_first / self.window))):

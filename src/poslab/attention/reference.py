@@ -3,11 +3,14 @@
 B batch, H heads, Tq / Tk queries / keys, Dh head dimension, R rows of the relative tables.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
 from poslab.attention.blocks import query_blocks
 from poslab.attention.dropout import WeightDropout
+from poslab.attention.relative import no_infinity
 from poslab.positions import RelativeTerms
 
 
@@ -48,12 +51,19 @@ def attention_weights(
         by_row = q @ terms.keys.to(q.dtype).transpose(-2, -1)  # (B, H, Tq, R): q_i . keys[r]
         scores = scores + by_row.gather(-1, rows)
     scores = scores * scale
+    hidden = None
+    if causal:
+        hidden = ~visible(query_length, key_length, offset, q.device, window=window, first_key=first_key)
     if terms is not None and terms.bias is not None:
-        scores = scores + terms.dense_bias(query_length, key_length, offset).to(q.dtype)
-    if not causal:
-        return scores.softmax(-1)
-    hidden = ~visible(query_length, key_length, offset, q.device, window=window, first_key=first_key)
-    return scores.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(hidden, 0.0)
+        bias = terms.dense_bias(query_length, key_length, offset)  # (1, H, Tq, Tk)
+        # The softmax doesn't see what is taken off all scores of a query, but beside 1e4 they would lose their digits.
+        seen_bias = bias.detach() if hidden is None else bias.detach().masked_fill(hidden, -math.inf)
+        scores = scores + (bias - no_infinity(seen_bias.amax(-1, keepdim=True))).to(q.dtype)
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -math.inf)
+    # Not -inf, of which the softmax of a row that has nothing else would be NaN.
+    no_weight = scores == -math.inf
+    return scores.masked_fill(no_weight, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(no_weight, 0.0)
 
 
 def reference_attention(

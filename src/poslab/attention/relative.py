@@ -1,15 +1,19 @@
 """How relative terms meet the scores: as a band of diagonals.
 
-All distances from `highest` on share one row of a table, the far row. What is far needs no terms at all once this row
-is taken off the others: a constant added to all scores of a query leaves its softmax as it is, and the far row of the
-values is added to the values themselves. What remains are the K rows of the distances lowest .. highest - 1, the near
-rows, and they touch only the diagonals of the score matrix that have these distances.
+All distances from `highest` on share one row of a table, the far row. What is far needs no keys and values once this
+row is taken off the others: a constant added to all scores of a query leaves its softmax as it is, and the far row of
+the values is added to the values themselves. What remains are the K rows of the distances lowest .. highest - 1, the
+near rows, and they touch only the diagonals of the score matrix that have these distances.
+
+A bias may be of any size, -inf included, so a near row less the far row may keep no digit of what it was. Taken off
+instead is the largest bias that the query sees: then the pairs that matter have a bias near 0, and whatever is lost
+by rounding belongs to pairs of next to no weight. The far keys' bias is one number for each query.
 
 In a matrix of scores these diagonals are a strided view (m, K) whose rows each begin one number further right, so that
 a column holds one distance. Tables are added to it, and their gradients read from it, without a tensor of looked-up
 rows. Near rows are stored in the order of the view's columns, from far to near.
 
-N = B H batch and heads, m queries, K near rows.
+N = B H batch and heads, Tq / Tk queries / keys, m queries, K near rows.
 """
 
 import math
@@ -27,42 +31,74 @@ LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True, eq=False)
 class NearTables:
-    """The near rows less the far row, from distance highest - 1 down to lowest."""
+    """The near rows, from distance highest - 1 down to lowest: of keys and values less the far row."""
 
     lowest: int
     highest: int
     bias: Tensor | None = None  # (N, K)
+    far_bias: Tensor | None = None  # (N, 1)
+    largest_bias: Tensor | None = None  # (N, Tq, 1), a constant for the gradients
     keys: Tensor | None = None  # (N, K, Dh)
     values: Tensor | None = None  # (N, K, Dh)
 
     @property
+    def tables(self) -> tuple[Tensor | None, ...]:
+        return self.bias, self.far_bias, self.largest_bias, self.keys, self.values
+
+    @property
     def count(self) -> int:
         """K, or 0 if there are no tables."""
-        return 0 if self.bias is None and self.keys is None and self.values is None else self.highest - self.lowest
+        return 0 if all(table is None for table in self.tables) else self.highest - self.lowest
 
 
-def near_tables(terms: RelativeTerms | None, batch: int, heads: int, *, causal: bool, dtype: torch.dtype) -> NearTables:
-    """The near rows of the distances that can occur, differentiable in the tables."""
+def near_tables(
+    terms: RelativeTerms | None,
+    q: Tensor,
+    key_length: int,
+    *,
+    causal: bool,
+    offset: int,
+    dtype: torch.dtype,
+) -> NearTables:
+    """The tables for q (B, H, Tq, Dh) over `key_length` keys, in `dtype`, differentiable in those of `terms`."""
     if terms is None:
         return NearTables(0, 0)
+    batch, heads, query_length, _ = q.shape
     # A causal query sees no distance below 0.
     lowest = max(terms.lowest, min(0, terms.highest)) if causal else terms.lowest
-    first = lowest - terms.lowest
+    near = slice(lowest - terms.lowest, terms.highest - terms.lowest)
 
-    def less_far(table: Tensor, row_axis: int) -> Tensor:
-        far = table.narrow(row_axis, -1, 1)
-        near = table.narrow(row_axis, first, terms.highest - lowest)
-        return (near - far).flip(row_axis).to(dtype)
-
-    def for_each_head(table: Tensor | None) -> Tensor | None:
+    def less_far(table: Tensor | None) -> Tensor | None:
         if table is None:
             return None
-        near = less_far(table, -2)  # ([H], K, Dh)
+        rows = (table[..., near, :] - table[..., -1:, :]).flip(-2).to(dtype)  # ([H], K, Dh)
         # A table that heads share stays one in memory.
-        return near.expand(batch * heads, -1, -1) if near.dim() == 2 else near.repeat(batch, 1, 1)  # (N, K, Dh)
+        return rows.expand(batch * heads, -1, -1) if rows.dim() == 2 else rows.repeat(batch, 1, 1)  # (N, K, Dh)
 
-    bias = None if terms.bias is None else less_far(terms.bias, -1).repeat(batch, 1)  # (H, K) -> (N, K)
-    return NearTables(lowest, terms.highest, bias, for_each_head(terms.keys), for_each_head(terms.values))
+    keys, values = less_far(terms.keys), less_far(terms.values)
+    if terms.bias is None:
+        return NearTables(lowest, terms.highest, keys=keys, values=values)
+    bias = terms.bias.to(dtype).repeat(batch, 1)  # (H, R) -> (N, R)
+    largest = largest_bias(terms, query_length, key_length, causal=causal, offset=offset).to(dtype).repeat(batch, 1)
+    return NearTables(lowest, terms.highest, bias[:, near].flip(-1), bias[:, -1:], largest[..., None], keys, values)
+
+
+@torch.no_grad()
+def largest_bias(terms: RelativeTerms, query_length: int, key_length: int, *, causal: bool, offset: int) -> Tensor:
+    """(H, Tq): the largest bias among the keys that a query sees, 0 where that is -inf or it sees none."""
+    assert terms.bias is not None
+    last = offset + query_length - 1
+    distance = torch.arange(last, last - query_length - key_length + 1, -1, device=terms.bias.device)
+    by_distance = terms.bias[:, distance.clamp(terms.lowest, terms.highest) - terms.lowest]
+    if causal:
+        by_distance = by_distance.masked_fill(distance < 0, -math.inf)
+    largest = by_distance.unfold(-1, key_length, 1).amax(-1).flip(-1)  # one window of distances per query
+    return no_infinity(largest)
+
+
+def no_infinity(largest: Tensor) -> Tensor:
+    """Zeros in place of -inf, so that -inf less the largest of a row is -inf and never NaN."""
+    return largest.masked_fill(largest == -math.inf, 0.0)
 
 
 def with_far_values(v: Tensor, terms: RelativeTerms | None) -> Tensor:

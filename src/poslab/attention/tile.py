@@ -1,9 +1,10 @@
 """The scores of one block of queries, and where near rows meet them."""
 
+import torch
 from torch import Tensor
 
 from poslab.attention.blocks import Block
-from poslab.attention.relative import NearTables, band
+from poslab.attention.relative import LOG2_E, NearTables, band
 
 
 def storage_size(block: Block) -> int:
@@ -39,6 +40,23 @@ class Tile:
             self._diagonal = min(0, first_below)
             start, stop = min(start, near.count - 1), near.count
         self.rows = slice(start, stop)
+
+    def put_bias(self, near: NearTables, block: Block, log_sum: Tensor | None) -> None:
+        """Makes each score its pair's bias less the query's largest, and less log_sum (N, m, 1) in powers of two."""
+        assert near.bias is not None
+        assert near.far_bias is not None
+        assert near.largest_bias is not None
+        by_row = near.bias[:, None, self.rows]  # (N, 1, R)
+        largest = near.largest_bias[:, block.rows]  # (N, m, 1)
+        rest = torch.zeros_like(largest) if log_sum is None else log_sum / LOG2_E
+        # No more than 0 where there are far keys; hidden keys, which get it too, must not become inf.
+        self.scores.copy_((near.far_bias[:, None] - largest).clamp_(max=0) - rest)
+        torch.sub(by_row[..., : self._band.shape[-1]], largest, out=self._band)
+        if log_sum is not None:
+            self._band.sub_(rest)
+        if self._below is not None:
+            below = torch.ones(self._below.shape[1:], dtype=torch.bool, device=largest.device).triu(self._diagonal)
+            self._below.copy_(torch.where(below, by_row[..., -1:] - largest - rest, self._below))
 
     def add(self, by_row: Tensor) -> None:
         """Adds by_row (N, m or 1, R) to the scores of the pairs at each row's distance."""
