@@ -3,20 +3,16 @@
 import shlex
 import sys
 
-from omegaconf import DictConfig
-
 from benchmarks.settings import BenchmarkConfig
 from poslab.commands.cli import run_script
-from poslab.settings.scripts import parse_script
 
 
-def main(config: DictConfig) -> None:
-    checked = parse_script(BenchmarkConfig, config)
+def main(config: BenchmarkConfig) -> None:
     print("loading torch ...", flush=True)
     from benchmarks.run import run_benchmark  # after the checks, which don't need it
 
-    run_benchmark(checked, shlex.join(["python", "scripts/benchmark.py", *sys.argv[1:]]))
+    run_benchmark(config, shlex.join(["python", "scripts/benchmark.py", *sys.argv[1:]]))
 
 
 if __name__ == "__main__":
-    run_script(main, "benchmark")
+    run_script(main, BenchmarkConfig, "benchmark")

@@ -3,21 +3,16 @@
 import shlex
 import sys
 
-from omegaconf import DictConfig, OmegaConf
-
 from poslab.commands.cli import run_script
-from poslab.settings.scripts import CompareConfig, parse_script
+from poslab.settings.scripts import CompareConfig
 
 
-def main(config: DictConfig) -> None:
-    if config.runs is not None and not OmegaConf.is_list(config.runs):
-        config.runs = [config.runs]
-    checked = parse_script(CompareConfig, config)
+def main(config: CompareConfig) -> None:
     print("reading runs ...", flush=True)
     from poslab.commands.compare import run_comparison  # after the checks, which don't need torch
 
-    run_comparison(checked, shlex.join(["python", "scripts/compare.py", *sys.argv[1:]]))
+    run_comparison(config, shlex.join(["python", "scripts/compare.py", *sys.argv[1:]]))
 
 
 if __name__ == "__main__":
-    run_script(main, "compare", text="sentence")
+    run_script(main, CompareConfig, "compare")

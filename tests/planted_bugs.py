@@ -450,7 +450,7 @@ BUGS = [
     ),
     Bug(
         "traceback-for-an-unforeseen-error", "commands/cli.py",
-        "        _stop(report(error, config_name, debug), exit_code=1)\n", "        raise\n",
+        "        _stop(report(error, script, debug), exit_code=1)\n", "        raise\n",
         "test_diagnosis.py::test_an_unexpected_fault_in_a_run",
     ),
     Bug(

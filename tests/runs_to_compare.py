@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 from torch.utils.tensorboard import SummaryWriter
 
 from conftest import SMOKE, compose_config
-from poslab.commands.arguments import quoted
 from poslab.commands.compare import run_comparison
+from poslab.commands.overrides import for_hydra
 from poslab.comparison.groups import Comparison, Group, compare
 from poslab.evaluation.losses import Evaluation, LengthLoss
 from poslab.runs.finished import read_runs
@@ -152,7 +152,7 @@ def repeated(command: str, cwd: Path | None = None) -> dict[str, Any]:
     words = shlex.split(command)
     assert words[:2] == ["python", "scripts/train.py"]
     overrides = [re.sub(r"^(seed=\d+),.*", r"\1", word) for word in words[2:] if word != "-m"]
-    overrides = quoted(overrides, "sample.prompt")
+    overrides = for_hydra(overrides)
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         config = compose("train", overrides)
     return parse(config).plain

@@ -1,5 +1,6 @@
 """Bad configuration: one line that names option, value and what is valid, exit code 2, torch not loaded, no files."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -75,46 +76,63 @@ BAD = [
     ("run_dir=\udcff", "run_dir=?: must be text in UTF-8"),
 ]
 
-# Runs the script with torch made impossible to import, so that a check that needs it fails.
-WITHOUT_TORCH = f"""
-import runpy, sys
+OF_SCRIPTS = [
+    ("generate", "ckpt=x prompt=x top_k=0", "top_k=0: must be at least 1"),
+    ("evaluate", "ckpt=x stride=0", "stride=0: must be at least 1"),
+    ("compare", "effect=0", "effect=0: must be above 0"),
+    ("compare", "rnus=x", "rnus=x: unknown setting; did you mean runs?"),
+    ("evaluate", "", "ckpt=: must be given (text)"),
+    ("generate", "-m", "-m: unknown flag"),
+]
+LINES = [("train", typed, expected) for typed, expected in BAD] + OF_SCRIPTS
+
+# Runs all command lines in one interpreter, in which torch can't be imported.
+WITHOUT_TORCH = """
+import contextlib, io, json, runpy, sys
 sys.modules["torch"] = None
-sys.argv = [{str(TRAIN)!r}, *sys.argv[1:]]
-runpy.run_path(sys.argv[0], run_name="__main__")
+folder, ends = sys.argv[1], []
+for name, *arguments in json.load(sys.stdin):
+    sys.argv = [f"{folder}/{name}.py", *arguments]
+    streams, code = (io.StringIO(), io.StringIO()), 0
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+        try:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        except SystemExit as end:
+            code = end.code or 0
+    ends.append((code, *(stream.getvalue() for stream in streams)))
+print(json.dumps(ends))
 """
 
 
-def run_without_torch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", WITHOUT_TORCH, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+def run_without_torch(folder: Path, *lines: tuple[str, ...]) -> list[tuple[int, str, str]]:
+    """(exit code, stdout, stderr) of scripts with arguments, run in `folder`."""
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(REPOSITORY / "scripts")]
+    done = subprocess.run(command, input=json.dumps(lines), capture_output=True, text=True, cwd=folder, check=True)
+    return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(("typed", "expected"), BAD, ids=[typed for typed, _ in BAD])
-def test_one_line_before_torch(typed: str, expected: str, tmp_path: Path) -> None:
-    result = run_without_torch(*typed.split(), cwd=tmp_path)
-    assert result.returncode == 2, result.stderr
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert result.stderr.startswith("error: ")
-    assert expected in result.stderr
+def test_one_line_before_torch(tmp_path: Path) -> None:
+    ends = run_without_torch(tmp_path, *((name, *typed.split()) for name, typed, _ in LINES))
+    for (_, typed, expected), (code, output, complaint) in zip(LINES, ends, strict=True):
+        assert (code, output, complaint.count("\n")) == (2, "", 1), (typed, complaint)
+        assert complaint.startswith("error: ")
+        assert expected in complaint
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_shows_groups_options_and_examples_before_torch(tmp_path: Path) -> None:
-    result = run_without_torch("--help", cwd=tmp_path)
-    assert result.returncode == 0
-    assert result.stderr == ""
-    assert f"pos: {', '.join(SCHEMES)}" in result.stdout
+def test_help_before_torch(tmp_path: Path) -> None:
+    plain, chosen = run_without_torch(
+        tmp_path, ("train", "--help"), ("train", "pos=t5", "pos.num_buckets=16", "--help")
+    )
+    assert (plain[0], plain[2]) == (0, "")
+    assert f"pos: {', '.join(SCHEMES)}" in plain[1]
     for group in CONFIGS.iterdir():
         if group.is_dir():
-            assert f"{group.name}: " in result.stdout
+            assert f"{group.name}: " in plain[1]
     for text in ("context_length: 256", "learning_rate: ", "python scripts/train.py pos=t5"):
-        assert text in result.stdout
+        assert text in plain[1]
+    assert "num_buckets: 16" in chosen[1]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_help_shows_the_options_that_were_chosen(tmp_path: Path) -> None:
-    assert "num_buckets: 16" in run_without_torch("pos=t5", "pos.num_buckets=16", "--help", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize("name", SCHEMES)

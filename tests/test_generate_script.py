@@ -1,30 +1,23 @@
-"""scripts/generate.py: its output and what it refuses; options whose value is plain text; poslab.load."""
+"""scripts/generate.py: its output and what it refuses; poslab.load."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 import poslab
 from conftest import REPOSITORY, SCHEMES, RunScript
-from poslab.commands.arguments import as_typed, paths_as_typed, quoted
 from poslab.commands.generate import _Page
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
 from poslab.generate import Sampling
 from poslab.runs.checkpoint import load_checkpoint
-from poslab.settings.scripts import CompareConfig, GenerateConfig, parse_script
-from poslab.settings.train import CONFIGS
+from poslab.settings.scripts import GenerateConfig
 from processes import Script
 from runs_to_evaluate import make_run
 
@@ -139,18 +132,6 @@ def test_a_diverged_model_is_named(script: RunScript, runs: dict[str, Path], tmp
     assert said.splitlines()[-1] == "error: ckpt=nan.ckpt: the model's logits are not finite: its training diverged"
 
 
-def test_bad_settings_load_no_torch() -> None:
-    check = "import runpy, sys\ntry:\n runpy.run_path(sys.argv[0], run_name='__main__')\nexcept SystemExit: pass\n"
-    check += "assert 'torch' not in sys.modules"
-    command = [
-        sys.executable,
-        "-c",
-        f"import sys; sys.argv = {[str(SCRIPT), 'ckpt=x', 'prompt=x', 'top_k=0']!r}\n{check}",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stderr.startswith("error: top_k=0: must be at least 1")
-
-
 @pytest.mark.skipif(os.name != "posix", reason="needs named pipes")
 def test_a_reader_that_has_seen_enough(runs: dict[str, Path], tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
@@ -210,49 +191,6 @@ def test_end_of_text_ends_a_page_and_is_plain_text_in_a_prompt(capsys: pytest.Ca
     page.end()
     assert capsys.readouterr().out == "<|endoftext|> one\n"
     assert page.written == 2  # the end counts
-
-
-# Options whose value is plain text
-
-# What a command line can hold: no NUL. ??? alone is Hydra's word for "none".
-texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
-pieces = st.lists(
-    st.sampled_from(["\\", "'", '"', "${", "$", "}", "{", "a", " ", "\n", ",", "=", "[", "]", "😀"]), max_size=8
-)
-
-
-@given(text=texts | pieces.map("".join))
-@example(text=ODD)
-@example(text="'in quotes'")
-@example(text="null")
-@example(text="\\${a}")
-@example(text="1e3")
-@example(text=" padded\n")
-@settings(max_examples=60, deadline=None, derandomize=True)
-def test_any_text_arrives_as_it_was_typed(text: str) -> None:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        if text:
-            arguments = quoted(["ckpt=x", f"prompt={text}", "seed=2", "prompt=and"], "prompt", many=True)
-            config = parse_script(GenerateConfig, compose("generate", arguments))
-            assert (config.prompt, config.seed) == ([text, "and"], 2)
-        if text != "???":
-            (argument,) = quoted([f"sentence={text}"], "sentence")
-            assert parse_script(CompareConfig, compose("compare", [argument])).sentence == text
-            assert as_typed(argument, "sentence") == f"sentence={text}"
-
-
-def test_only_the_named_option_is_plain_text() -> None:
-    arguments = ["a=b,c", "prompts=b,c", "+prompt=b,c", "--cfg", "x.prompt=b,c", "~prompt"]
-    assert quoted(arguments, "prompt") == [
-        "a=b,c",
-        "prompts=b,c",
-        "+prompt='b,c'",
-        "--cfg",
-        "x.prompt=b,c",
-        "~prompt",
-    ]
-    assert quoted(arguments, None) == arguments
-    assert quoted(["seed=1"], "prompt", many=True) == ["seed=1"]
 
 
 # poslab.load
@@ -320,35 +258,3 @@ def test_sampling_settings_are_the_script_s() -> None:
                 make()
             said.append(str(refusal.value))
         assert said[0] == said[1]
-
-
-@pytest.mark.parametrize(
-    ("typed", "path"),
-    [
-        ("plain/path.txt", "plain/path.txt"),
-        ("my, run", "my, run"),
-        ("ü", "ü"),
-        ("it's 50 % (new) [x] {y} #1 a=b \\ ${z}", "it's 50 % (new) [x] {y} #1 a=b \\ ${z}"),
-        ("'in Hydra quotes, as ever'", "in Hydra quotes, as ever"),
-    ],
-)
-def test_paths_are_taken_as_they_are_typed(typed: str, path: str) -> None:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        assert compose("evaluate", paths_as_typed([f"ckpt={typed}"])).ckpt == path
-    assert paths_as_typed(["-m", "data.path=a.txt,b.txt"]) == ["-m", "data.path=a.txt,b.txt"]
-    assert paths_as_typed(["-m", "data.path=a(b.txt"]) == ["-m", "data.path='a(b.txt'"]
-
-
-@pytest.mark.parametrize(
-    ("typed", "paths"),
-    [
-        ("one", "one"),
-        ("~/one", ["~/one"]),
-        ("one,my two", ["one", "my two"]),
-        ("[~/one, two]", ["~/one", "two"]),
-        ("[one,two]", ["one", "two"]),
-    ],
-)
-def test_several_paths(typed: str, paths: str | list[str]) -> None:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        assert compose("compare", paths_as_typed([f"runs={typed}"])).runs == paths

@@ -11,11 +11,11 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from poslab.commands.arguments import escaped
 from poslab.errors import SettingError, as_typed
 from poslab.runs.code import is_outside
 from poslab.settings.roles import MAY_CHANGE, Role
 from poslab.settings.train import TrainConfig, flat, names, parse, role_of
+from poslab.settings.typed import escaped
 
 CONFIG = "config.yaml"
 

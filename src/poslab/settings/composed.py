@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
 from poslab.errors import suggestion
+from poslab.settings.command_line import given_settings
 from poslab.settings.train import CONFIGS
 
 _NOT_SETTINGS = ("defaults", "hydra", "_target_")
@@ -27,7 +28,7 @@ def scheme_name(running: Any = None) -> str | None:
     return str(running.runtime.choices["pos"])
 
 
-def explain(error: Exception, arguments: Iterable[str], config_name: str = "train") -> str:
+def explain(error: Exception, arguments: Iterable[str]) -> str:
     """One line for an error in which Hydra or OmegaConf refuse the command line: option, value, what is valid."""
     given = given_settings(arguments)
     message = str(error)
@@ -38,12 +39,11 @@ def explain(error: Exception, arguments: Iterable[str], config_name: str = "trai
         return f"{group}={name}: unknown; {suggestion(name, error.options)}"
     if match := re.match(r"Could not override '([^']+)'", message):
         option = match[1]
-        valid = suggestion(option, _settings_near(option, given, config_name))
+        valid = suggestion(option, _settings_near(option, given))
         return f"{option}={given.get(option, '...')}: unknown setting; {valid}"
     if match := re.match(r"Ambiguous value for argument '([^=]+)=", message):
         option = match[1]
-        several = "-m runs each of several" if config_name == "train" else "a list is written [1,2]"
-        return f"{option}={given.get(option, '...')}: must be one value; {several}"
+        return f"{option}={given.get(option, '...')}: must be one value; -m runs each of several"
     if isinstance(error, InterpolationResolutionError):
         option = next((key for key, value in given.items() if "${" in value), str(error.full_key))
         return f"{option}={given.get(option, '...')}: {message.splitlines()[0]}; plain text has \\${{ for ${{"
@@ -54,20 +54,15 @@ def explain(error: Exception, arguments: Iterable[str], config_name: str = "trai
     return " ".join(line.strip() for line in message.splitlines() if line.strip())
 
 
-def given_settings(arguments: Iterable[str]) -> dict[str, str]:
-    """Settings of the command line, as text."""
-    return dict(argument.lstrip("+~").split("=", 1) for argument in arguments if "=" in argument)
-
-
 def config_groups() -> dict[str, list[str]]:
     """The options of every group in configs/."""
     folders = sorted(p for p in CONFIGS.iterdir() if p.is_dir())
     return {folder.name: sorted(option.stem for option in folder.glob("*.yaml")) for folder in folders}
 
 
-def _settings_near(option: str, given: dict[str, str], config_name: str) -> list[str]:
+def _settings_near(option: str, given: dict[str, str]) -> list[str]:
     """What the command line takes in the place of `option`: the settings of its group, or groups and top level."""
-    top = OmegaConf.load(CONFIGS / f"{config_name}.yaml")
+    top = OmegaConf.load(CONFIGS / "train.yaml")
     defaults = {str(k): v for default in top.defaults if OmegaConf.is_dict(default) for k, v in default.items()}
     group = option.split(".")[0]
     if group in defaults and "." in option:

@@ -35,11 +35,15 @@ NOT_REPEATED = frozenset({Role.SPEED, Role.COMMAND})  # ... what repeats a run e
 MAY_CHANGE = frozenset({Role.LENGTH, Role.TEXT, Role.OUTPUT, Role.SPEED})
 
 
-def setting(default: Any = dataclasses.MISSING, *, role: Role) -> Any:
-    """A dataclass field with a role; a list as default is copied for every instance."""
+def setting(default: Any = dataclasses.MISSING, *, role: Role = Role.RESULT, help: str = "", text: bool = False) -> Any:
+    """A dataclass field that says more of a setting than its type; a list as default is copied for every instance.
+
+    help: what --help says of it. text: whether the command line's value is plain text, whatever it is.
+    """
+    metadata = {"role": role, "help": help, "text": text}
     if isinstance(default, list):
-        return dataclasses.field(default_factory=lambda: copy.copy(default), metadata={"role": role})
-    return dataclasses.field(default=default, metadata={"role": role})
+        return dataclasses.field(default_factory=lambda: copy.copy(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def roles(schema: type) -> dict[str, Role]:

@@ -1,32 +1,35 @@
-"""Settings of the scripts other than train.py: types and limits, checked before torch is loaded."""
+"""Settings of the scripts other than train.py: types, defaults, limits and the words of --help."""
 
-import dataclasses
 from dataclasses import dataclass
-from typing import TypeVar
-
-from omegaconf import DictConfig
 
 from poslab.errors import SettingError, at_least, one_of
-from poslab.settings.typed import resolved, typed
+from poslab.settings.roles import setting
 
-Schema = TypeVar("Schema")
-
-
-def parse_script(schema: type[Schema], config: DictConfig) -> Schema:
-    """The composed config as an instance of one of the dataclasses here. Raises SettingError; loads no torch."""
-    return typed(schema, {str(key): resolved(config, str(key)) for key in config}, "")
+_CKPT = "a checkpoint, or a run folder: its checkpoints/best.ckpt"
+_DEVICE = "auto, cpu or cuda"
+_DEVICES = ("auto", "cpu", "cuda")
 
 
 @dataclass
 class EvaluateConfig:
-    """What scripts/evaluate.py measures; see configs/evaluate.yaml."""
+    """Evaluate a trained model at several lengths, also beyond the one that it was trained to.
 
-    ckpt: str
-    lengths: list[int] | None = None
-    stride: int | None = None
-    data_path: str | None = None
-    device: str = "auto"
-    allow_code: bool = False
+    Examples
+      python scripts/evaluate.py ckpt=runs/t5-seed1-20261121-060812
+      python scripts/evaluate.py ckpt=RUN_FOLDER lengths=[64,128,256,512,1024]
+      python scripts/evaluate.py ckpt=FILE.ckpt data_path=other.txt stride=16
+    """
+
+    ckpt: str = setting(help=_CKPT)
+    lengths: list[int] | None = setting(
+        None, help="of windows, such as [64,128,256]; null: a quarter of the training length to four times it"
+    )
+    stride: int | None = setting(None, help="of sliding windows; null: half of each length")
+    data_path: str | None = setting(
+        None, help="another text: all of it is used; null: the validation part of the text trained on"
+    )
+    device: str = setting("auto", help=_DEVICE)
+    allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
 
     def __post_init__(self) -> None:
         for length in self.lengths or []:
@@ -34,20 +37,30 @@ class EvaluateConfig:
         if self.lengths is not None and not self.lengths:
             raise SettingError("lengths", "[]", "name at least one, or null for the usual ones")
         at_least(1, stride=self.stride)
-        one_of(("auto", "cpu", "cuda"), device=self.device)
+        one_of(_DEVICES, device=self.device)
 
 
 @dataclass
 class CompareConfig:
-    """What scripts/compare.py compares, and how; see configs/compare.yaml."""
+    """Compare runs: a page that says which scheme is better, by how much and how sure, and shows what was learned.
 
-    runs: list[str] = dataclasses.field(default_factory=lambda: ["runs"])
-    baseline: str | None = None
-    out: str | None = None
-    effect: float = 0.02
-    sentence: str | None = None
-    allow_differences: bool = False
-    allow_code: bool = False
+    Examples
+      python scripts/compare.py runs=runs/ablation
+      python scripts/compare.py runs=runs/t5-seed1-20261121-060812,runs/shaw-seed1-20261121-060945
+      python scripts/compare.py runs=runs/shaw_clip baseline="shaw max_distance=16"
+    """
+
+    runs: list[str] = setting(["runs"], help="a folder with runs at any depth, or several: FOLDER,FOLDER")
+    baseline: str | None = setting(None, help="what the others are compared with; null: absolute, or the first by name")
+    effect: float = setting(
+        0.02, help="nats that would matter: where no difference can be shown, how many seeds would show this one"
+    )
+    sentence: str | None = setting(
+        None, text=True, help="whose attention is drawn; by default how the validation text begins"
+    )
+    out: str | None = setting(None, help='folder of the report; null: "report" in the folder of the runs')
+    allow_differences: bool = setting(False, help="compare runs that differ in more than the scheme")
+    allow_code: bool = setting(False, help="import schemes from outside poslab that checkpoints name")
 
     def __post_init__(self) -> None:
         if self.effect <= 0:
@@ -58,21 +71,31 @@ class CompareConfig:
 
 @dataclass
 class GenerateConfig:
-    """What scripts/generate.py writes; see configs/generate.yaml."""
+    """Continue a prompt with a trained model. The text goes to stdout as it comes, everything else to stderr.
 
-    ckpt: str
-    prompt: list[str] = dataclasses.field(default_factory=list)
+    Examples
+      python scripts/generate.py ckpt=RUN_FOLDER prompt="I had always thought"
+      python scripts/generate.py ckpt=RUN_FOLDER prompt="Yes, but" prompt="No" samples=3 seed=2 top_p=0.9
+      python scripts/generate.py ckpt=FILE.ckpt prompt="He said:" temperature=0 max_new_tokens=1000 > text.txt
+    """
+
+    ckpt: str = setting(help=_CKPT)
+    prompt: list[str] = setting(
+        [], text=True, help="must be given; taken as it is typed; given several times, all are continued in one batch"
+    )
     max_new_tokens: int = 200
-    temperature: float = 0.8
-    top_k: int | None = 40
-    top_p: float | None = None
+    temperature: float = setting(0.8, help="0: always the likeliest token")
+    top_k: int | None = setting(40, help="only so many of the likeliest tokens; null: all")
+    top_p: float | None = setting(None, help="of those, only the likeliest that together have this probability")
     seed: int = 1
-    samples: int = 1
-    stop: bool = True
-    window: int | None = None
-    strict: bool = False
-    device: str = "auto"
-    allow_code: bool = False
+    samples: int = setting(1, help="texts per prompt")
+    stop: bool = setting(True, help="a text ends at <|endoftext|>; in a prompt, <|endoftext|> is text like any other")
+    window: int | None = setting(None, help="how many tokens each token sees at most; null: the model's context_length")
+    strict: bool = setting(
+        False, help="where the positions of the model's scheme end: refuse, rather than compute every token anew"
+    )
+    device: str = setting("auto", help=_DEVICE)
+    allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
 
     def __post_init__(self) -> None:
         at_least(0, max_new_tokens=self.max_new_tokens, temperature=self.temperature, seed=self.seed)
@@ -85,4 +108,4 @@ class GenerateConfig:
             raise SettingError("seed", self.seed, "must be below 2**32")
         if not all(self.prompt) or not self.prompt:
             raise SettingError("prompt", "", "must be given (any text but an empty one)")
-        one_of(("auto", "cpu", "cuda"), device=self.device)
+        one_of(_DEVICES, device=self.device)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -11,6 +12,7 @@ from omegaconf.errors import ConfigTypeError, OmegaConfBaseException, Validation
 from poslab.errors import SettingError, suggestion
 
 Schema = TypeVar("Schema")
+_FLAGS = ("true", "false", "yes", "no", "on", "off", "1", "0")
 
 
 def typed(schema: type[Schema], values: Any, group: str) -> Schema:
@@ -28,8 +30,8 @@ def typed(schema: type[Schema], values: Any, group: str) -> Schema:
         if _is_text(value, hints[name]):
             texts[name], value = value, type(value)()  # kept from OmegaConf, which would look for ${name} in it
         try:
-            if hints[name] is bool and isinstance(value, int) and value not in (0, 1):
-                raise ValidationError  # OmegaConf takes every other number for true
+            if bool in _kinds(hints[name]) and value is not None and str(value).lower() not in _FLAGS:
+                raise ValidationError  # OmegaConf takes every number but 0 for true
             if isinstance(value, str) and "${" in value:
                 raise ValidationError  # it would look for the value of that name
             node[name] = value
@@ -58,6 +60,12 @@ def resolved(config: DictConfig, key: str) -> Any:
         raise SettingError(key, "...", str(error).splitlines()[0]) from None
 
 
+def escaped(text: str) -> str:
+    """The text as OmegaConf gives it back unchanged: it would look for the value of ${name}. A backslash prevents that,
+    and is itself one of two before it."""
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+
+
 def mapping(values: Any, group: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise SettingError(group, values, f"must be a group of settings, not a single value; see configs/{group}")
@@ -66,15 +74,18 @@ def mapping(values: Any, group: str) -> dict[str, Any]:
 
 def _is_text(value: Any, hint: Any) -> bool:
     """Whether it is text, or a list of texts, where the field takes just that."""
-    takes = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if isinstance(value, list):
-        return list[str] in takes and all(isinstance(one, str) for one in value)
-    return isinstance(value, str) and str in takes
+        return list[str] in _kinds(hint) and all(isinstance(item, str) for item in value)
+    return isinstance(value, str) and str in _kinds(hint)
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """int | None -> (int, NoneType)."""
+    return get_args(hint) if isinstance(hint, UnionType) else (hint,)
 
 
 def _in_words(hint: Any) -> str:
     """int | None -> "a whole number or null"."""
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
     words |= {list[int]: "a list of whole numbers such as [64,128]", list[str]: "a list such as [one,two]"}
-    parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    return " or ".join(words.get(part, str(part)) for part in parts)
+    return " or ".join(words.get(kind, str(kind)) for kind in _kinds(hint))

@@ -1,0 +1,66 @@
+"""Overrides of train.py: quoted where Hydra's grammar would stand in the user's way, and again as they were typed."""
+
+import re
+from typing import NoReturn
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from poslab.errors import UserError
+from poslab.settings.typed import escaped
+
+_TEXT = "sample.prompt"  # always plain text
+_PATHS = ("run_dir", "resume", "data.path", "data.cache_dir")  # plain text wherever Hydra can't read them
+
+
+def is_sweep(arguments: list[str]) -> bool:
+    return bool({"-m", "--multirun"} & set(arguments))
+
+
+def for_hydra(arguments: list[str]) -> list[str]:
+    """Flags and then settings, since Hydra takes these in one piece only, with the quotes that its grammar needs.
+
+    Raises UserError for a flag that there isn't.
+    """
+    settings = [argument for argument in arguments if "=" in argument and not argument.startswith("-")]
+    flags = [argument for argument in arguments if argument not in settings]
+    parser = get_args_parser()
+    parser.error = _refuse  # type: ignore[method-assign]
+    parser.parse_args([*flags, *settings])
+    return [*flags, *(_quoted(setting, is_sweep(arguments)) for setting in settings)]
+
+
+def as_typed(override: str) -> str:
+    """What is typed for an override that Hydra was given, the text without its quotes."""
+    name = override.partition("=")[0]
+    if name.lstrip("+") != _TEXT:
+        return override
+    text = OverridesParser.create().parse_override(override).value()
+    plain = OmegaConf.to_container(OmegaConf.create({"value": text}), resolve=True)
+    return f"{name}={plain['value']}"  # type: ignore[index,call-overload]
+
+
+def _refuse(message: str) -> NoReturn:
+    raise UserError(f"{message}; --help shows what there is")
+
+
+def _quoted(setting: str, sweeping: bool) -> str:
+    name, _, value = setting.partition("=")
+    if name.lstrip("+") == _TEXT or (name in _PATHS and not _is_plain(setting, sweeping)):
+        return f"{name}={QuotedString(escaped(value), Quote.single).with_quotes()}"
+    # Hydra composes what isn't swept before it knows a job's scheme, and would refuse pos=one,other pos.setting=16
+    # where the default scheme has no such setting. A choice of one is swept.
+    one = re.fullmatch(r"(\+{0,2}pos\.[^=]+)=([^,(]+)", setting) if sweeping else None
+    return f"{one[1]}=choice({one[2]})" if one else setting
+
+
+def _is_plain(setting: str, sweeping: bool) -> bool:
+    """Whether Hydra reads it, and as one value unless `sweeping`."""
+    try:
+        override = OverridesParser.create().parse_override(setting)
+    except HydraException:
+        return False
+    return sweeping or not override.is_sweep_override()

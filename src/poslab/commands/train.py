@@ -1,0 +1,76 @@
+"""What scripts/train.py does: Hydra composes the settings; then one run, one that goes on, or a sweep's job."""
+
+import os
+import sys
+from string import Template
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from poslab.commands.cli import start, told_in_one_line
+from poslab.commands.overrides import as_typed, for_hydra
+from poslab.runs.resume import resumed
+from poslab.settings.composed import config_groups, explain, scheme_name
+from poslab.settings.train import CONFIGS, parse
+
+
+def run_train() -> None:
+    """Reads the command line and trains, sweeps, or prints --help or --info; exits 2 on a user's error."""
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra would print errors itself, with advice on tracebacks
+    typed, debug = start()
+
+    def in_users_words(error: Exception, composing: bool = False) -> str | None:
+        """composing: a ValueError is Hydra's, of the command line."""
+        known = (HydraException, OmegaConfBaseException, *([ValueError] if composing else []))
+        return explain(error, typed) if isinstance(error, known) else None
+
+    def job(config: DictConfig) -> None:
+        sys.argv[1:] = typed  # Lightning starts the script again with these, for every further device
+        if HydraConfig.get().mode == RunMode.MULTIRUN:  # how a job ended is the sweep's to tell
+            _run_job(config)
+            return
+        with told_in_one_line("train", typed, debug, in_users_words):  # here, too: Hydra would add lines of its own
+            _run_alone(config)
+
+    with told_in_one_line("train", typed, debug, lambda error: in_users_words(error, composing=True)):
+        if "--info" in typed:
+            from poslab.commands.info import print_info  # loads torch
+
+            print_info()
+            return
+        sys.argv[1:] = for_hydra(typed)
+        if {"-h", "--help"} & set(typed):
+            print(_help(sys.argv[1:]))
+        else:
+            hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name="train")(job)()
+
+
+def _run_alone(config: DictConfig) -> None:
+    overrides = list(HydraConfig.get().overrides.task)
+    checked = parse(config, scheme_name()) if config.resume is None else resumed(config, overrides)
+    print("loading torch and Lightning ...", flush=True)
+    from poslab.training import train  # after the checks, which need neither
+
+    train(checked)
+
+
+def _run_job(config: DictConfig) -> None:
+    from poslab.sweep import run_job
+
+    run_job(parse(config, scheme_name()), [as_typed(override) for override in HydraConfig.get().overrides.task])
+
+
+def _help(arguments: list[str]) -> str:
+    """The template of the config, filled in. (Hydra's own --help lists its groups twice over and takes a second.)"""
+    overrides = [argument for argument in arguments if "=" in argument and not argument.startswith("-")]
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = hydra.compose("train", overrides, return_hydra_config=True)
+    template = Template(config.hydra.help.template)
+    with open_dict(config):
+        del config.hydra
+    groups = "\n".join(f"{name}: {', '.join(options)}" for name, options in config_groups().items())
+    return template.substitute(APP_CONFIG_GROUPS=groups, CONFIG=OmegaConf.to_yaml(config).strip())

@@ -1,0 +1,83 @@
+"""Command lines of scripts without groups: `name=value`, typed by the fields of a dataclass, with nothing to quote.
+
+A text, a path included, is what stands after the first `=`; `null` means "not set" where a field takes that. Lists are
+written `a,b` or `[a,b]`. A field with `text=True` takes everything, `null` too, as plain text; if it is a list, each
+`name=value` adds one.
+"""
+
+import dataclasses
+import inspect
+import os
+import re
+from collections.abc import Iterable, Sequence
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from poslab.errors import UserError, as_typed
+from poslab.settings.typed import typed
+
+Schema = TypeVar("Schema")
+
+
+def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
+    """The dataclass with the values of the command line. Raises UserError for the first that can't be."""
+    values: dict[str, Any] = {}
+    fields = {field.name: field for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
+    hints = get_type_hints(schema)
+    for argument in arguments:
+        name, separator, value = argument.partition("=")
+        if argument.startswith("-"):
+            raise UserError(f"{argument}: unknown flag; --help shows what there is")
+        if not separator:
+            raise UserError(f"{argument}: not of the form option=value")
+        if name not in fields:
+            values[name] = value  # refused, with a suggestion, by `typed`
+        elif not fields[name].metadata.get("text"):
+            values[name] = _value(value, hints[name])
+        elif hints[name] == list[str]:
+            values.setdefault(name, []).append(value)
+        else:
+            values[name] = value
+    return typed(schema, values, "")
+
+
+def given_settings(arguments: Iterable[str]) -> dict[str, str]:
+    """The settings of a command line, Hydra's `+name=value` included, as text."""
+    return dict(argument.lstrip("+~").split("=", 1) for argument in arguments if "=" in argument)
+
+
+def help_text(schema: type) -> str:
+    """The dataclass's docstring, and every setting with its default and what it is for."""
+    lines = {f"{field.name}: {_default(field)}": field.metadata.get("help", "") for field in dataclasses.fields(schema)}
+    width = max(map(len, lines))
+    settings = "\n".join(f"{line:<{width}}  {words}".rstrip() for line, words in lines.items())
+    return f"{inspect.getdoc(schema)}\n\nSettings (name=value) and their defaults\n{settings}"
+
+
+def _value(text: str, hint: Any) -> Any:
+    """Null and lists as such; other values as text, which `typed` converts to what the field takes."""
+    kinds = get_args(hint) if NoneType in get_args(hint) else (hint,)
+    if text == "null" and NoneType in kinds:
+        return None
+    if not {list[int], list[str]} & set(kinds):
+        return _unquoted(text)
+    if _exists(text):  # a path with a comma or in brackets is one
+        return [text]
+    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    return [_unquoted(part.strip()) for part in re.findall(r"""\s*'[^']*'|\s*"[^"]*"|[^,]+""", bare)]
+
+
+def _unquoted(text: str) -> str:
+    """Without the quotes around it that command lines needed once, and still may have."""
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    return text[1:-1] if quoted and not _exists(text) else text
+
+
+def _exists(path: str) -> bool:
+    return os.path.exists(os.path.expanduser(path))
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        return as_typed(field.default_factory())
+    return "???" if field.default is dataclasses.MISSING else as_typed(field.default)
