@@ -249,7 +249,7 @@ BUGS = [
     ),
     Bug(
         "order-not-by-seed", "data/module.py",
-        "torch.Generator().manual_seed(self.seed)", "torch.Generator().manual_seed(1)",
+        "torch.Generator().manual_seed(seed)", "torch.Generator().manual_seed(1)",
         "test_data.py::test_order_depends_on_the_seed_alone",
     ),
     Bug(

@@ -19,19 +19,20 @@ Batches = DataLoader[tuple[Tensor, Tensor]]
 
 
 class Shuffled(Sampler[int]):
-    """All indices, in an order that depends on the seed and the epoch alone, so that a run can go on anywhere.
+    """All indices below `count`, in an order that is a function of the seed, the epoch and the count alone, so that a
+    run can go on anywhere.
 
-    The orders are those that DataLoader(shuffle=True) draws, epoch after epoch, from one generator of that seed; but
-    without a list of all indices: with millions of windows it would be larger than the text. `start` indices of the
-    epoch are left out, because a run that goes on has seen them.
+    It is the order that DataLoader(shuffle=True) draws in that epoch from one generator of that seed. `start` indices
+    of the epoch are left out, because a run that goes on has seen them.
     """
 
     def __init__(self, count: int, seed: int) -> None:
         self.count = count
+        self.seed = seed
         self.epoch = 0
         self.start = 0
-        self.seed = seed
-        self._states: dict[int, Tensor] = {}  # of the generator, after it has drawn the order of an epoch
+        self._generator = torch.Generator().manual_seed(seed)
+        self._drawn = 0  # epochs that the generator has drawn
 
     def __len__(self) -> int:
         return self.count
@@ -39,32 +40,30 @@ class Shuffled(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         epoch = self.epoch
         order = self._order(epoch)
-        for start in range(self.start, self.count, 1 << 16):
+        for start in range(self.start, self.count, 1 << 16):  # a list of millions would be larger than the text
             yield from order[start : start + (1 << 16)].tolist()
         self.set_epoch(epoch + 1)
 
     def set_epoch(self, epoch: int) -> None:
-        """What comes next is all of this epoch, unless it is the one that is going on. Lightning calls it, too."""
+        """Makes all of this epoch come next, unless it is under way. Lightning calls it, too."""
         if epoch != self.epoch:
             self.epoch, self.start = epoch, 0
 
     def go_on(self, epoch: int, start: int) -> None:
-        """What comes next is this epoch without its first `start` indices; all of it where none would be left."""
+        """Makes this epoch come next without its first `start` indices; all of it where none would be left."""
         self.epoch, self.start = epoch, start if start < self.count else 0
 
     def _order(self, epoch: int) -> Tensor:
         """(count,) int64."""
-        generator = torch.Generator().manual_seed(self.seed)
-        known = max((number for number in self._states if number < epoch), default=-1)
-        if known >= 0:
-            generator.set_state(self._states[known])
-        for number in range(known + 1, epoch + 1):
+        if epoch < self._drawn:
+            self._generator.manual_seed(self.seed)
+            self._drawn = 0
+        for number in range(self._drawn, epoch + 1):
             if number > 0:
-                torch.randperm(self.count, generator=generator)  # RandomSampler ends with a draw that it doesn't use
-            torch.empty((), dtype=torch.int64).random_(generator=generator)  # DataLoader's seed for its workers
-            order = torch.randperm(self.count, generator=generator)
-            self._states[number] = generator.get_state()
-        self._states = {number: state for number, state in self._states.items() if number >= epoch - 1}
+                torch.randperm(self.count, generator=self._generator)  # RandomSampler ends with a draw for nothing
+            torch.empty((), dtype=torch.int64).random_(generator=self._generator)  # DataLoader's seed for its workers
+            order = torch.randperm(self.count, generator=self._generator)
+        self._drawn = epoch + 1
         return order
 
 
