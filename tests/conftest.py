@@ -100,13 +100,19 @@ def make_scheme(name: str, **settings: object) -> PositionScheme:
     return parse_scheme(OmegaConf.to_container(OmegaConf.load(CONFIGS / "pos" / f"{name}.yaml")) | settings)
 
 
-# Schemes by what they are, not by their names: a new one finds its place among them by itself.
 _SHAPE = ModelShape(context_length=32, embed_dim=32, num_layers=2, num_heads=2)
+
+
+def _richest(names: list[str]) -> str:
+    """The scheme with most tables to initialise, train, save and go on with."""
+    return max(names, key=lambda name: len(make_scheme(name).tables(_SHAPE)))
+
+
+# Schemes by what they are, not by their names: a new one finds its place among them by itself. What concerns a whole
+# training or a script is tested with one of each kind; what concerns the scheme itself, with all (see test_schemes.py).
 UNBOUNDED = [name for name in SCHEMES if make_scheme(name).max_positions(_SHAPE) is None]
 BOUNDED = [name for name in SCHEMES if name not in UNBOUNDED]
-# The one for tests of whole trainings: it has most tables to initialise, train, save and go on with.
-RICHEST = max(SCHEMES, key=lambda name: len(make_scheme(name).tables(_SHAPE)))
-
+RICHEST, ENDLESS, ENDING = _richest(SCHEMES), _richest(UNBOUNDED), _richest(BOUNDED)
 
 # Runs scripts/<name>.py with arguments: exit code, what it says, what it complains of.
 RunScript = Callable[..., tuple[Any, str, str]]

@@ -13,13 +13,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from conftest import REPOSITORY, SCHEMES, compose_config, make_scheme
+from conftest import REPOSITORY, compose_config, make_scheme
 from poslab import GPT
 from poslab.data.module import TextDataModule
 from poslab.runs.checkpoint import describe
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"
-RELATIVE = [name for name in SCHEMES if name != "absolute"]
 VOCAB, CONTEXT = 23, 12
 
 

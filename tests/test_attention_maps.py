@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from conftest import SCHEMES
+from conftest import ENDING, SCHEMES
 from poslab.errors import UserError
 from poslab.evaluation.attention_maps import attention_maps
 from runs_to_evaluate import CONTEXT, lively_model, random_text
@@ -23,7 +23,7 @@ def test_attention_maps(name: str) -> None:
 
 
 def test_attention_maps_leave_no_hooks_where_they_fail() -> None:
-    model = lively_model("absolute")
+    model = lively_model(ENDING)
     with pytest.raises(UserError, match="knows 12 positions"):
         attention_maps(model.train(), random_text(CONTEXT + 1).long())
     assert model.training

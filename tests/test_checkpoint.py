@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import compose_config, make_scheme
+from conftest import ENDING, ENDLESS, compose_config, make_scheme
 from poslab.errors import SettingError
 from poslab.evaluation.files import evaluate_checkpoint, own_text, read_evaluation
 from poslab.evaluation.losses import evaluate
@@ -18,14 +18,14 @@ from runs_to_evaluate import VERDICT, LargestTensor, Malicious, copied, make_run
 
 
 @pytest.fixture(scope="module")
-def t5_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("runs") / "t5", "pos=t5")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "run", f"pos={ENDLESS}")
 
 
 @pytest.fixture
-def run(t5_run: Path, tmp_path: Path) -> Path:
-    """A run of T5 that a test may change."""
-    return copied(t5_run, tmp_path / "run")
+def run(made_once: Path, tmp_path: Path) -> Path:
+    """A run that a test may change."""
+    return copied(made_once, tmp_path / "run")
 
 
 def content_of(run: Path) -> dict[str, Any]:
@@ -35,11 +35,11 @@ def content_of(run: Path) -> dict[str, Any]:
 def test_training_leaves_a_checkpoint_that_says_everything(tmp_path: Path) -> None:
     quick = ("trainer.max_epochs=1", "trainer.max_steps=1", "trainer.limit_val_batches=1", "sample.new_tokens=0")
     lengths = ("evaluation.lengths=[16,64,1000]", "evaluation.stride=4")
-    settings = ("pos=absolute", "data.vocabulary=observed", "model.dropout=0.1", f"run_dir={tmp_path}/run")
+    settings = (f"pos={ENDING}", "data.vocabulary=observed", "model.dropout=0.1", f"run_dir={tmp_path}/run")
     train(compose_config("experiment=smoke", "trainer=cpu", *quick, *lengths, *settings))
     (tmp_path / "run" / "checkpoints" / "best.ckpt").rename(tmp_path / "alone.ckpt")
     about = torch.load(tmp_path / "alone.ckpt", weights_only=True)["poslab"]
-    assert (about["pos"], about["config"]["data"]["encoding"]) == ("absolute", "gpt2")
+    assert (about["pos"], about["config"]["data"]["encoding"]) == (ENDING, "gpt2")
     assert about["data_sha256"] == "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
     assert (about["observed"].dtype, len(about["observed"])) == (torch.int32, 1417)
     assert about["config"]["model"]["embed_dim"] == 32

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import ALIBI, REPOSITORY, SCHEMES, RunScript
+from conftest import ALIBI, ENDING, ENDLESS, REPOSITORY, RunScript
 from poslab.evaluation.files import read_evaluation
 from poslab.runs.checkpoint import load_checkpoint
-from runs_to_evaluate import RELATIVE, VERDICT, Malicious, copied, make_run, mean
+from runs_to_evaluate import VERDICT, Malicious, copied, make_run, mean
 
 SCRIPT = REPOSITORY / "scripts" / "evaluate.py"
 
@@ -23,13 +23,13 @@ SCRIPT = REPOSITORY / "scripts" / "evaluate.py"
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("runs")
-    return {name: make_run(root / name, f"pos={name}") for name in SCHEMES}
+    return {name: make_run(root / name, f"pos={name}") for name in (ENDLESS, ENDING)}
 
 
 @pytest.fixture
 def run(runs: dict[str, Path], tmp_path: Path) -> Path:
-    """A run of T5 that a test may change."""
-    return copied(runs["t5"], tmp_path / "run")
+    """A run that a test may change."""
+    return copied(runs[ENDLESS], tmp_path / "run")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def script(monkeypatch: pytest.MonkeyPatch, run_script: RunScript, tmp_path: Pat
     return partial(run_script, "evaluate")
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", [ENDLESS, ENDING])
 def test_table(name: str, script: RunScript, runs: dict[str, Path], tmp_path: Path) -> None:
     folder = copied(runs[name], tmp_path / "run")
     code, output, errors = script("ckpt=run", "lengths=[16,32,128,1024]", "stride=8", "device=cpu")
@@ -60,7 +60,7 @@ def test_table(name: str, script: RunScript, runs: dict[str, Path], tmp_path: Pa
         ]
         assert rows[str(result.length)][5:] == [f"{loss:.4f}" for loss in ends]
         assert rows[str(result.length)][1] == f"{math.exp(result.loss or 0):,.1f}"
-    if name in RELATIVE:
+    if name == ENDLESS:
         assert rows["128"][0] == f"{found.lengths[2].loss:.4f}"
         assert rows["1024"] == ["the", "text", "has", "534", "tokens"]
     else:
@@ -148,8 +148,8 @@ def test_bad_arguments(argument: str, message: str, script: RunScript, runs: dic
     (tmp_path / "two_texts").mkdir()
     for name in "ab":
         (tmp_path / "two_texts" / f"{name}.txt").write_text("I HAD")
-    assert_refused(script(f"ckpt={runs['t5']}", argument), message)
-    assert not list(runs["t5"].glob("evaluation*"))
+    assert_refused(script(f"ckpt={runs[ENDLESS]}", argument), message)
+    assert not list(runs[ENDLESS].glob("evaluation*"))
 
 
 def assert_refused(result: tuple[int, str, str], message: str) -> None:
@@ -250,7 +250,9 @@ def test_schemes_from_outside_are_imported_only_if_allowed(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_cuda_without_a_gpu(script: RunScript, runs: dict[str, Path]) -> None:
-    assert_refused(script(f"ckpt={runs['t5']}", "device=cuda"), "device=cuda: torch sees no GPU; valid here: auto, cpu")
+    assert_refused(
+        script(f"ckpt={runs[ENDLESS]}", "device=cuda"), "device=cuda: torch sees no GPU; valid here: auto, cpu"
+    )
 
 
 def test_a_folder_that_cannot_be_written(script: RunScript, run: Path) -> None:
@@ -269,7 +271,7 @@ def test_a_read_only_folder(script: RunScript, run: Path) -> None:
 
 @pytest.mark.slow
 def test_the_script_itself(runs: dict[str, Path], tmp_path: Path) -> None:
-    copied(runs["shaw"], tmp_path / "run")
+    copied(runs[ENDLESS], tmp_path / "run")
     command = [sys.executable, str(SCRIPT), "ckpt=run", "lengths=[16,64]"]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (result.returncode, result.stderr) == (0, "")

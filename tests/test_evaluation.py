@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, DistributedSampler
 
-from conftest import SCHEMES, make_scheme
+from conftest import ENDLESS, SCHEMES, UNBOUNDED, make_scheme
 from poslab import GPT
 from poslab.data.windows import ConsecutiveWindows
 from poslab.evaluation import losses as evaluation
 from poslab.evaluation.losses import evaluate, mean_loss, sliding_token_losses, window_losses
-from runs_to_evaluate import CONTEXT, RELATIVE, VOCAB, LargestTensor, lively_model, mean, random_text
+from runs_to_evaluate import CONTEXT, VOCAB, LargestTensor, lively_model, mean, random_text
 
 
 @torch.no_grad()
@@ -45,19 +45,19 @@ def by_windows(model: GPT, text: Tensor, length: int, stride: int) -> tuple[list
 
 
 @given(
-    name=st.sampled_from(RELATIVE),
+    name=st.sampled_from(UNBOUNDED),
     count=st.integers(2, 34),
     length=st.integers(1, 36),
     stride=st.integers(1, 36),
     batch=st.integers(1, 80),
     rows=st.integers(1, 40),
 )
-@example(name="t5", count=2, length=1, stride=1, batch=1, rows=1)
-@example(name="t5", count=2, length=2, stride=1, batch=1, rows=1)
-@example(name="shaw", count=30, length=29, stride=29, batch=4096, rows=512)  # one window, all of the text
-@example(name="shaw", count=30, length=30, stride=5, batch=4096, rows=512)  # longer than the text
-@example(name="t5", count=30, length=8, stride=1, batch=20, rows=7)  # two windows in a batch
-@example(name="shaw", count=31, length=6, stride=6, batch=24, rows=10)
+@example(name=ENDLESS, count=2, length=1, stride=1, batch=1, rows=1)
+@example(name=ENDLESS, count=2, length=2, stride=1, batch=1, rows=1)
+@example(name=ENDLESS, count=30, length=29, stride=29, batch=4096, rows=512)  # one window, all of the text
+@example(name=ENDLESS, count=30, length=30, stride=5, batch=4096, rows=512)  # longer than the text
+@example(name=ENDLESS, count=30, length=8, stride=1, batch=20, rows=7)  # two windows in a batch
+@example(name=ENDLESS, count=31, length=6, stride=6, batch=24, rows=10)
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_losses_by_definition(name: str, count: int, length: int, stride: int, batch: int, rows: int) -> None:
     model, text = lively_model(name), random_text(count)
@@ -83,7 +83,7 @@ def test_losses_by_definition(name: str, count: int, length: int, stride: int, b
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_every_token_but_the_first_counts_once(count: int, length: int, stride: int, batch: int) -> None:
     """Token by token, so that a swap or a shift shows."""
-    model, text, stride = lively_model("shaw"), random_text(count), min(stride, length)
+    model, text, stride = lively_model(ENDLESS), random_text(count), min(stride, length)
     with mock.patch.object(evaluation, "_BATCH_TOKENS", batch):
         found = sliding_token_losses(model, text, length, stride).tolist()
     assert found == pytest.approx(by_windows(model, text, length, stride)[0], abs=1e-4)
@@ -107,7 +107,7 @@ def test_losses_of_many_blocks(name: str) -> None:
 
 @pytest.mark.parametrize("count", [2, 7, CONTEXT, CONTEXT + 1, 40])
 def test_token_losses_are_those_of_the_training_length(count: int) -> None:
-    model, text = lively_model("t5"), random_text(count)
+    model, text = lively_model(ENDLESS), random_text(count)
     own = min(CONTEXT, count - 1)
     expected, _, _ = by_windows(model, text, own, max(1, own // 2))
     assert evaluate(model, text, []).token_losses == pytest.approx(expected, abs=1e-4)
@@ -118,7 +118,7 @@ def test_beyond_the_training_length(name: str) -> None:
     at, beyond = evaluate(lively_model(name), random_text(100), [CONTEXT, 4 * CONTEXT]).lengths
     assert at.loss is not None
     assert at.note == ""
-    if name in RELATIVE:
+    if name in UNBOUNDED:
         assert beyond.loss is not None
         assert beyond.loss != at.loss
     else:
@@ -127,19 +127,19 @@ def test_beyond_the_training_length(name: str) -> None:
 
 
 def test_a_length_given_twice_is_measured_once() -> None:
-    found = evaluate(lively_model("t5"), random_text(20), [8, 4, 8])
+    found = evaluate(lively_model(ENDLESS), random_text(20), [8, 4, 8])
     assert [result.length for result in found.lengths] == [4, 8]
 
 
 def test_no_windows_overlap_by_the_whole_length() -> None:
     """A stride beyond the length would leave tokens out."""
-    (result,) = evaluate(lively_model("t5"), random_text(30), [4], stride=9).lengths
+    (result,) = evaluate(lively_model(ENDLESS), random_text(30), [4], stride=9).lengths
     assert result.stride == 4
     assert result.sliding_loss == pytest.approx(result.loss, rel=1e-6)
 
 
 def test_the_model_is_left_as_it_was() -> None:
-    model, text = lively_model("shaw", dropout=0.5), random_text(60)
+    model, text = lively_model(ENDLESS, dropout=0.5), random_text(60)
     expected = evaluate(model, text, [8])
     model.train()
     torch.manual_seed(5)
@@ -157,7 +157,7 @@ def test_the_model_is_left_as_it_was() -> None:
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
 def test_tokens_of_any_type(dtype: torch.dtype) -> None:
     text = random_text(40)
-    assert evaluate(lively_model("t5"), text.to(dtype), [8]) == evaluate(lively_model("t5"), text, [8])
+    assert evaluate(lively_model(ENDLESS), text.to(dtype), [8]) == evaluate(lively_model(ENDLESS), text, [8])
 
 
 def test_a_model_that_diverged_has_no_perplexity_to_overflow() -> None:
@@ -175,7 +175,7 @@ def test_a_model_that_diverged_has_no_perplexity_to_overflow() -> None:
 
 def test_a_window_that_came_to_two_devices_counts_once() -> None:
     """The sampler that deals out 17 windows to two devices gives one of them to both."""
-    model, text = lively_model("shaw"), random_text(17 * CONTEXT - 3)
+    model, text = lively_model(ENDLESS), random_text(17 * CONTEXT - 3)
     windows, losses = ConsecutiveWindows(text, CONTEXT), {}
     dealt = [DistributedSampler(windows, 2, rank, shuffle=False) for rank in (1, 0)]
     assert sum(map(len, dealt)) == 18
@@ -207,7 +207,7 @@ def test_no_tensor_is_quadratic_in_the_length(name: str) -> None:
 
 
 def test_logits_do_not_grow_with_the_length() -> None:
-    short, long = (largest_tensor("t5", length, vocab_size=5000) for length in (512, 1024))
+    short, long = (largest_tensor(ENDLESS, length, vocab_size=5000) for length in (512, 1024))
     assert short == long == 512 * 5000 * 4
 
 

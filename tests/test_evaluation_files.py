@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from conftest import ENDING, ENDLESS
 from poslab.evaluation.files import Text, read_evaluation, write_evaluation
 from poslab.evaluation.losses import Evaluation, evaluate
 from runs_to_evaluate import CONTEXT, lively_model, random_text
 
 
-def written(folder: Path, text: Text, *lengths: int, name: str = "t5", file: str = "evaluation.json") -> Evaluation:
+def written(folder: Path, text: Text, *lengths: int, name: str = ENDLESS, file: str = "evaluation.json") -> Evaluation:
     return write_evaluation(folder, text, evaluate(lively_model(name), text.tokens, lengths), file)
 
 
@@ -32,7 +33,7 @@ def test_earlier_lengths_are_kept(tmp_path: Path) -> None:
 
 def test_other_texts_and_other_weights_are_not_mixed_in(tmp_path: Path) -> None:
     text, other = Text("a text", "abc", random_text(60)), Text("a text", "def", random_text(50))
-    for second in ((other, "t5"), (text, "shaw")):
+    for second in ((other, ENDLESS), (text, ENDING)):
         written(tmp_path, text, 16)
         assert [result.length for result in written(tmp_path, second[0], 8, name=second[1]).lengths] == [8]
 
@@ -40,7 +41,7 @@ def test_other_texts_and_other_weights_are_not_mixed_in(tmp_path: Path) -> None:
 def test_the_same_length_is_measured_anew(tmp_path: Path) -> None:
     text = Text("a text", "abc", random_text(60))
     for stride in (1, 4):
-        found = write_evaluation(tmp_path, text, evaluate(lively_model("t5"), text.tokens, [8], stride))
+        found = write_evaluation(tmp_path, text, evaluate(lively_model(ENDLESS), text.tokens, [8], stride))
         assert [result.stride for result in found.lengths] == [stride]
 
 

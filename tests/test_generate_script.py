@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import poslab
-from conftest import REPOSITORY, SCHEMES, RunScript
+from conftest import ENDING, ENDLESS, REPOSITORY, RunScript
 from poslab.commands.generate import _Page
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import Vocabulary
@@ -28,7 +28,7 @@ ODD = 'Hello, "world"! (it\'s ${odd}) [x] a=b {c: d} \\ $HOME #1 ~ é 漢字 �
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("runs")
-    return {name: make_run(root / name, f"pos={name}", "data.vocabulary=full") for name in SCHEMES}
+    return {name: make_run(root / name, f"pos={name}", "data.vocabulary=full") for name in (ENDLESS, ENDING)}
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def script(monkeypatch: pytest.MonkeyPatch, run_script: RunScript, tmp_path: Pat
     return partial(run_script, "generate")
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", [ENDLESS, ENDING])
 def test_the_text_alone_stands_on_stdout(name: str, script: RunScript, runs: dict[str, Path]) -> None:
     code, text, said = script(f"ckpt={runs[name]}", f"prompt={ODD}", "max_new_tokens=20", "seed=3", "device=cpu")
     assert code == 0
@@ -52,14 +52,14 @@ def test_the_text_alone_stands_on_stdout(name: str, script: RunScript, runs: dic
 
 def test_several_prompts_and_samples(script: RunScript, runs: dict[str, Path]) -> None:
     arguments = ("prompt=He said, yes", "prompt=No", "samples=2", "max_new_tokens=7", "temperature=1.0", "top_k=null")
-    code, text, said = script(f"ckpt={runs['t5']}", *arguments)
+    code, text, said = script(f"ckpt={runs[ENDLESS]}", *arguments)
     assert code == 0
     pages = {}
     for page in text.removeprefix("== ").split("\n== "):
         heading, _, content = page.partition("\n")
         pages[heading] = content
     assert list(pages) == [f"prompt {p}, sample {s}" for p in (1, 2) for s in (1, 2)]
-    model = poslab.load(runs["t5"])
+    model = poslab.load(runs[ENDLESS])
     prompts = [model.tokenizer.encode(prompt) for prompt in ("He said, yes", "No") for _ in range(2)]
     expected = [model.tokenizer.decode(ids) for ids in model.generate(prompts, 7, seed=1)]
     assert [content.rstrip("\n") for content in pages.values()] == [content.rstrip("\n") for content in expected]
@@ -109,14 +109,14 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "error"), BAD)
 def test_refusals_in_one_line(arguments: tuple[str, ...], error: str, script: RunScript, runs: dict[str, Path]) -> None:
-    code, text, said = script(f"ckpt={runs['shaw']}", *arguments)
+    code, text, said = script(f"ckpt={runs[ENDLESS]}", *arguments)
     assert (code, text) == (2, "")
     assert said.startswith(f"error: {error}")
     assert len(said.splitlines()) == 1
 
 
 def test_words_that_the_model_does_not_know(script: RunScript, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", "pos=t5")  # with the text's own vocabulary
+    run = make_run(tmp_path / "run", f"pos={ENDLESS}")  # with the text's own vocabulary
     code, text, said = script(f"ckpt={run}", "prompt=I had", "prompt=Some zebras")
     assert (code, text) == (2, "")
     assert said.startswith("error: prompt=Some zebras: the model knows only the 1,417 tokens of the text")
@@ -124,7 +124,7 @@ def test_words_that_the_model_does_not_know(script: RunScript, tmp_path: Path) -
 
 
 def test_a_diverged_model_is_named(script: RunScript, runs: dict[str, Path], tmp_path: Path) -> None:
-    content = torch.load(runs["t5"] / "checkpoints" / "best.ckpt", weights_only=True)
+    content = torch.load(runs[ENDLESS] / "checkpoints" / "best.ckpt", weights_only=True)
     content["state_dict"]["model.final_norm.bias"].fill_(float("nan"))
     torch.save(content, tmp_path / "nan.ckpt")
     code, _, said = script("ckpt=nan.ckpt", "prompt=x")
@@ -136,7 +136,7 @@ def test_a_diverged_model_is_named(script: RunScript, runs: dict[str, Path], tmp
 def test_a_reader_that_has_seen_enough(runs: dict[str, Path], tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    arguments = (f"ckpt={runs['t5']}", "prompt=Yes", "max_new_tokens=3000")
+    arguments = (f"ckpt={runs[ENDLESS]}", "prompt=Yes", "max_new_tokens=3000")
     script = Script("generate", *arguments, cwd=tmp_path, stdout=pipe)
     reading = os.open(pipe, os.O_RDONLY)
     assert os.read(reading, 3) == b"Yes"
@@ -196,7 +196,7 @@ def test_end_of_text_ends_a_page_and_is_plain_text_in_a_prompt(capsys: pytest.Ca
 # poslab.load
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", [ENDLESS, ENDING])
 def test_load(name: str, runs: dict[str, Path], tmp_path: Path) -> None:
     """A copied file alone is enough; the model writes what the one that was saved would."""
     (tmp_path / "alone.ckpt").write_bytes((runs[name] / "checkpoints" / "best.ckpt").read_bytes())
@@ -223,8 +223,7 @@ def test_a_size_that_the_weights_do_not_have_takes_no_memory(
     case: str, runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group, key, value = HOSTILE[case]
-    name = next(n for n in SCHEMES if poslab.load(runs[n]).pos.max_positions(poslab.load(runs[n]).shape) is not None)
-    content = torch.load(runs[name] / "checkpoints" / "best.ckpt", weights_only=True)
+    content = torch.load(runs[ENDING] / "checkpoints" / "best.ckpt", weights_only=True)
     content["poslab"]["config"][group][key] = value
     torch.save(content, tmp_path / "big.ckpt")
     with pytest.raises(SettingError, match="its weights don't fit the model that it describes"):
@@ -232,7 +231,7 @@ def test_a_size_that_the_weights_do_not_have_takes_no_memory(
 
 
 def test_a_weight_that_only_claims_its_size(runs: dict[str, Path], tmp_path: Path) -> None:
-    content = torch.load(runs["t5"] / "checkpoints" / "best.ckpt", weights_only=True)
+    content = torch.load(runs[ENDLESS] / "checkpoints" / "best.ckpt", weights_only=True)
     weight = content["state_dict"]["model.token_embedding.weight"]
     content["state_dict"]["model.token_embedding.weight"] = torch.zeros(1, 1).expand(weight.shape)
     torch.save(content, tmp_path / "claims.ckpt")
@@ -246,7 +245,7 @@ def test_no_memory_is_said(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(poslab.GPT, "to", refuse)
     with pytest.raises(SettingError, match="there is not enough memory for it"):
-        poslab.load(runs["t5"])
+        poslab.load(runs[ENDLESS])
 
 
 def test_sampling_settings_are_the_script_s() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import ALIBI, EXAMPLES, GENERATION, REPOSITORY
+from conftest import ALIBI, ENDLESS, EXAMPLES, GENERATION, REPOSITORY
 from poslab.positions import ModelShape
 from runs_to_evaluate import make_run
 
@@ -23,7 +23,7 @@ def test_python_examples() -> None:
 
 def test_generation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (named,) = re.findall(r'poslab.load\("(.*?)"\)', GENERATION)
-    run = make_run(tmp_path / "run", "pos=t5", "data.vocabulary=observed")
+    run = make_run(tmp_path / "run", f"pos={ENDLESS}", "data.vocabulary=observed")
     exec(GENERATION.replace(named, str(run)), {})
     text = capsys.readouterr().out
     assert text.startswith("I had always thought")
