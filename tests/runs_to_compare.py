@@ -56,6 +56,7 @@ SUMMARY = {
     "attention_backend": "reference",
     "versions": {"python": "3.11.7", "poslab": "0.1.0", "torch": "2.13.0"},
     "git_commit": None,
+    "git_clean": None,
     "code_fingerprint": "0123456789abcdef",
     "scheme_fingerprint": "fedcba9876543210",
 }

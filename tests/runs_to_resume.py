@@ -8,6 +8,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.resume import resumed
 from poslab.settings.train import CONFIGS
 from poslab.training import train
@@ -26,11 +27,11 @@ def go_on(folder: Path, *overrides: str) -> dict[str, Any]:
     given = [f"resume={folder}", *overrides]
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         composed = compose("train", given)
-    return train(resumed(composed, given))
+    return vars(train(resumed(composed, given)))
 
 
 def content_of(folder: Path, name: str = "last.ckpt") -> dict[str, Any]:
-    return torch.load(folder / "checkpoints" / name, weights_only=True)
+    return read_checkpoint(folder / "checkpoints" / name)
 
 
 def logged(folder: Path) -> dict[str, list[tuple[int, Any]]]:
@@ -58,7 +59,7 @@ def assert_equal(ours: Any, theirs: Any, where: str = "") -> None:
 
 
 def assert_same_run(folder: Path, whole: Path) -> None:
-    for name in ("last.ckpt", "best.ckpt"):
+    for name in ("last.ckpt", "best.safetensors"):
         if (whole / "checkpoints" / name).exists():
             ours, theirs = content_of(folder, name), content_of(whole, name)
             for key in ("state_dict", "optimizer_states", "lr_schedulers", "figures", "loops"):

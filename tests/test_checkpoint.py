@@ -1,18 +1,22 @@
 """Checkpoints: what they say of themselves, the model back from them, and files that are damaged or malicious."""
 
 import pickle
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
+import poslab
 from conftest import ENDING, ENDLESS, compose_config, make_scheme
 from poslab.errors import SettingError
 from poslab.evaluation.files import evaluate_checkpoint, own_text, read_evaluation
 from poslab.evaluation.losses import evaluate
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 from poslab.training import train
 from runs_to_evaluate import VERDICT, LargestTensor, Malicious, copied, make_run
 
@@ -37,8 +41,8 @@ def test_training_leaves_a_checkpoint_that_says_everything(tmp_path: Path) -> No
     lengths = ("evaluation.lengths=[16,64,1000]", "evaluation.stride=4")
     settings = (f"pos={ENDING}", "data.vocabulary=observed", "model.dropout=0.1", f"run_dir={tmp_path}/run")
     train(compose_config("experiment=smoke", "trainer=cpu", *quick, *lengths, *settings))
-    (tmp_path / "run" / "checkpoints" / "best.ckpt").rename(tmp_path / "alone.ckpt")
-    about = torch.load(tmp_path / "alone.ckpt", weights_only=True)["poslab"]
+    (tmp_path / "run" / "checkpoints" / "best.safetensors").rename(tmp_path / "alone.safetensors")
+    about = read_checkpoint(tmp_path / "alone.safetensors")["poslab"]
     assert (about["pos"], about["config"]["data"]["encoding"]) == (ENDING, "gpt2")
     assert about["data_sha256"] == "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
     assert (about["observed"].dtype, len(about["observed"])) == (torch.int32, 1417)
@@ -48,7 +52,7 @@ def test_training_leaves_a_checkpoint_that_says_everything(tmp_path: Path) -> No
     assert written is not None
     assert [result.note for result in written.lengths] == ["", "trained to 32", "trained to 32"]
     assert written.lengths[0].stride == 4
-    checkpoint = load_checkpoint(tmp_path / "alone.ckpt")
+    checkpoint = load_checkpoint(tmp_path / "alone.safetensors")
     assert evaluate_checkpoint(checkpoint, own_text(checkpoint), [16, 64, 1000], stride=4) == written
 
 
@@ -61,7 +65,7 @@ def test_a_checkpoint_alone_is_the_model_and_its_vocabulary(vocabulary: str, tmp
     (folder / "config.yaml").unlink()
     checkpoint = load_checkpoint(folder / "checkpoints" / "best.ckpt")
     assert (checkpoint.pos_name, checkpoint.model.pos) == ("shaw", make_scheme("shaw", max_distance=5))
-    assert (checkpoint.run_folder, checkpoint.model.training) == (None, False)
+    assert (checkpoint.run, checkpoint.model.training) == (None, False)
     assert checkpoint.vocabulary.name == vocabulary
     prompt = "I HAD always thought"
     assert checkpoint.vocabulary.decode(checkpoint.vocabulary.encode(prompt)) == prompt
@@ -80,7 +84,7 @@ def test_whatever_it_was_trained_on_memory_stays_linear(backend: str, run: Path)
     assert seen.bytes < 2048 * 2048 * 4
 
 
-@pytest.mark.parametrize("hidden_in", ["zip", "old format", "bare pickle", "complete checkpoint"])
+@pytest.mark.parametrize("hidden_in", ["zip", "old format", "bare pickle", "complete checkpoint", "safetensors"])
 def test_a_malicious_pickle_runs_nothing(hidden_in: str, run: Path, tmp_path: Path) -> None:
     file, payload = run / "checkpoints" / "best.ckpt", Malicious(tmp_path / "attacked")
     if hidden_in == "bare pickle":
@@ -89,7 +93,12 @@ def test_a_malicious_pickle_runs_nothing(hidden_in: str, run: Path, tmp_path: Pa
         torch.save(content_of(run) | {"callbacks": [payload]}, file)
     else:
         torch.save(payload, file, _use_new_zipfile_serialization=hidden_in == "zip")
-    with pytest.raises(SettingError, match="so it isn't loaded: that could run any code"):
+    if hidden_in == "safetensors":
+        file = file.rename(file.with_name("best.safetensors"))
+    foreign = "not a checkpoint of poslab's, or a damaged one"
+    with pytest.raises(
+        SettingError, match="could run any code" if hidden_in in ("zip", "complete checkpoint") else foreign
+    ):
         load_checkpoint(file, allow_code=True)
     assert not (tmp_path / "attacked").exists()
     pickle.loads(pickle.dumps(payload))  # what it would have done
@@ -114,6 +123,65 @@ def with_value(value: Any, *keys: str) -> Callable[[dict[str, Any]], None]:
         content[last] = value
 
     return put
+
+
+def as_safetensors(run: Path) -> Path:
+    """The run's best weights, in the format of newer runs."""
+    content, file = content_of(run), run / "checkpoints" / "best.safetensors"
+    save_weights(file, content["state_dict"], content["poslab"])
+    return file
+
+
+def test_both_formats_hold_the_same(run: Path, tmp_path: Path) -> None:
+    """Also far from the run: the file says everything, its name doesn't matter, and other programs read it."""
+    new = as_safetensors(run).rename(tmp_path / "a.safetensors")
+    both = load_checkpoint(run / "checkpoints" / "best.ckpt"), load_checkpoint(new)
+    (state, vocabulary), others = ((c.model.state_dict(), c.vocabulary.observed) for c in both)
+    assert all(torch.equal(weight, others[0][name]) for name, weight in state.items())
+    assert torch.equal(vocabulary, others[1])
+    for name in ("pos_name", "data_path", "data_sha256"):
+        assert getattr(both[0], name) == getattr(both[1], name)
+    assert both[0].model.pos == both[1].model.pos
+    plain = load_file(new)
+    assert all(torch.equal(weight, plain[name]) for name, weight in state.items())
+
+
+def flip(file: Path, place: int, bit: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1 << bit
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["best.ckpt", "best.safetensors"])
+def test_one_flipped_exponent_bit_is_named(name: str, run: Path) -> None:
+    weight = content_of(run)["state_dict"]["model.final_norm.weight"]
+    file = as_safetensors(run).with_name(name)
+    place = file.read_bytes().index(weight.numpy().tobytes())
+    flip(file, place + 3, 6)  # the highest exponent bit of a float32
+    with pytest.raises(SettingError, match=f"{name}: damaged: its contents are not those that were written"):
+        load_checkpoint(file)
+    with pytest.raises(SettingError, match=f"{name}: damaged"):
+        poslab.load(file)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_flipped_bit_is_named_or_changes_nothing(seed: int, run: Path) -> None:
+    """A third of them in the header of the safetensors file, a third among the weights, a third in the old format."""
+    file = as_safetensors(run)
+    if seed % 3 == 2:
+        file = file.with_name("best.ckpt")
+    before = load_checkpoint(file)
+    header = int.from_bytes(file.read_bytes()[:8], "little") + 8
+    draw = random.Random(seed)
+    flip(file, draw.randrange(header if seed % 3 == 0 else file.stat().st_size), draw.randrange(8))
+    try:
+        after = load_checkpoint(file)
+    except SettingError:
+        return
+    state = after.model.state_dict()
+    assert all(torch.equal(weight, state[name]) for name, weight in before.model.state_dict().items())
+    assert after.model.pos == before.model.pos
+    assert (after.pos_name, after.data_sha256) == (before.pos_name, before.data_sha256)
 
 
 DAMAGE = {
@@ -169,6 +237,7 @@ def test_best_before_last_and_a_file_as_it_is(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "last.ckpt").touch()
     assert find_checkpoint(str(tmp_path / "run")) == folder / "last.ckpt"
-    (folder / "best.ckpt").touch()
-    assert find_checkpoint(str(tmp_path / "run")) == folder / "best.ckpt"
+    for best in ("best.ckpt", "best.safetensors"):  # the first of an older run
+        (folder / best).touch()
+        assert find_checkpoint(str(tmp_path / "run")) == folder / best
     assert find_checkpoint(str(folder / "last.ckpt")) == folder / "last.ckpt"

@@ -91,7 +91,7 @@ def test_schemes_of_poslab_have_fingerprints_of_their_own(monkeypatch: pytest.Mo
 
 
 def test_a_run_says_which_code_trained_it(tmp_path: Path) -> None:
-    summary = train(compose_config(*TINY, "pos=t5", "sample.new_tokens=0", f"run_dir={tmp_path}/run"))
+    summary = vars(train(compose_config(*TINY, "pos=t5", "sample.new_tokens=0", f"run_dir={tmp_path}/run")))
     assert summary["code_fingerprint"] == code.code_fingerprint()
     assert summary["scheme_fingerprint"] == code.scheme_fingerprint(type(make_scheme("t5")))
     assert content_of(tmp_path / "run")["poslab"]["code_fingerprint"] == code.code_fingerprint()
@@ -125,7 +125,7 @@ def test_a_run_does_not_go_on_with_an_edited_scheme(
 def test_a_run_that_goes_on_with_other_code_of_poslab_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = train(compose_config(*TINY, "pos=t5", f"run_dir={tmp_path}/run"))["code_fingerprint"]
+    first = train(compose_config(*TINY, "pos=t5", f"run_dir={tmp_path}/run")).code_fingerprint
     monkeypatch.setattr(code, "code_fingerprint", lambda: "0123456789abcdef")
     go_on(tmp_path / "run", "trainer.max_epochs=3")
     assert "warning: poslab's code has changed since step" in capsys.readouterr().err

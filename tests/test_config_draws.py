@@ -110,7 +110,7 @@ def test_every_draw_trains_or_is_refused(monkeypatch: pytest.MonkeyPatch, capsys
         refusal = ""
         losses.clear()
         try:
-            summary = train(compose_config(*tiny, *drawn, f"run_dir={folder}"))
+            summary = vars(train(compose_config(*tiny, *drawn, f"run_dir={folder}")))
         except UserError as error:
             refusal = str(error)
         finally:

@@ -66,7 +66,7 @@ SMALL = ("model.embed_dim=64", "model.num_layers=2", "model.context_length=32", 
 
 
 def test_one_batch_is_learned_by_heart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    summary = train(compose_config("debug=overfit", f"pos={RICHEST}", *SMALL, f"run_dir={tmp_path / 'run'}"))
+    summary = vars(train(compose_config("debug=overfit", f"pos={RICHEST}", *SMALL, f"run_dir={tmp_path / 'run'}")))
     assert 10 < summary["steps"] < 300
     said = capsys.readouterr().out
     assert re.search(rf"learned  training loss 0\.00\d+ after {summary['steps']} steps, below 0\.01", said)

@@ -48,12 +48,12 @@ def _work(settings: list[str], folder: Path, goes_on: bool) -> None:
 def kill_while_writing(process: Any, folder: Path, after: float) -> bool:
     """Whether a checkpoint was half written when the process was killed, the first time so after that many seconds."""
     started = time.perf_counter()
-    unfinished = folder / "checkpoints" / "last.ckpt.tmp"
+    checkpoints = folder / "checkpoints"
     while process.is_alive():
-        if unfinished.exists() and time.perf_counter() - started > after:
+        if any(checkpoints.glob("last.ckpt.*.tmp")) and time.perf_counter() - started > after:
             process.kill()
             process.join()
-            return unfinished.exists()
+            return any(checkpoints.glob("last.ckpt.*.tmp"))
     return False
 
 

@@ -60,7 +60,7 @@ SPOILT: list[tuple[str, Callable[[Path], None], str]] = [
     ("folder", lambda folder: into_folder(folder, "summary.json"), "summary.json can't be read"),
     ("list", summary_is("[1, 2]"), "summary.json is not a run's"),
     ("text", summary_is('"best_val_loss"'), "summary.json is not a run's"),
-    ("foreign", summary_is('{"accuracy": 1}'), "says nothing of best_val_loss, last_val_loss, steps"),
+    ("foreign", summary_is('{"accuracy": 1}'), "says nothing of pos, pos_settings, seed"),
     ("older", summary_without("pos_settings"), "says nothing of pos_settings: not a run's, or another version's"),
     ("seed of text", summary_has(seed="x"), "seed='x', which is no whole number"),
     ("half a seed", summary_has(seed=1.5), "seed=1.5, which is no whole number"),
@@ -71,7 +71,7 @@ SPOILT: list[tuple[str, Callable[[Path], None], str]] = [
     ("list of losses", summary_has(best_val_loss=[4.0] * 99), "best_val_loss=[4.0, 4.0, 4.0, 4.0, 4.0, 4.0, ...]"),
     ("huge loss", summary_has(best_val_loss=10**400), "best_val_loss=1000"),
     ("huge steps", summary_has(steps=10**400), "steps=1000"),
-    ("no steps", summary_has(steps=None), "steps=None, which is no number"),
+    ("no steps", summary_has(steps=None), "steps=None, which is no whole number"),
     ("null", summary_has(best_val_loss=None), "its validation loss was never a finite number"),
     ("nan", summary_has(best_val_loss=math.nan), "its validation loss was never a finite number"),
     ("nearly infinite", summary_has(best_val_loss=1e308), "its validation loss was never a finite number"),
@@ -84,6 +84,8 @@ SPOILT: list[tuple[str, Callable[[Path], None], str]] = [
     ("list of texts", summary_has(data=["a"]), "data=['a'], which is no name"),
     ("settings in a list", summary_has(pos_settings=[]), "pos_settings=[], which is no group of values"),
     ("version of text", summary_has(versions="0.1.0"), "versions='0.1.0', which is no group of values"),
+    ("device of numbers", summary_has(device=3), "device=3, which is no name"),
+    ("clean by word", summary_has(git_clean="yes"), "git_clean='yes', which is neither true nor false"),
     ("broken config", config_is("a: [1"), "config.yaml can't be read"),
     (
         "binary config",
@@ -112,6 +114,19 @@ def test_a_spoilt_run_is_named_and_left_out(spoil: Callable[[Path], None], reaso
     assert reason in reasons(comparison)["t5-seed2"]
     assert len(reasons(comparison)["t5-seed2"]) < 300
     assert "\n" not in reasons(comparison)["t5-seed2"]
+
+
+@pytest.mark.parametrize(
+    "key", ["pos_target", "vocabulary", "best_step", "params_trunk", "threads", "git_commit", "git_clean"]
+)
+def test_an_older_summary_lacks_what_no_comparison_needs(key: str, tmp_path: Path) -> None:
+    summary_without(key)(write_run(tmp_path))
+    assert len(compare_folders(tmp_path).runs) == 1
+
+
+def test_a_later_summary_may_say_more(tmp_path: Path) -> None:
+    change_summary(write_run(tmp_path), energy_kwh=3)
+    assert len(compare_folders(tmp_path).runs) == 1
 
 
 def test_a_last_loss_may_be_missing(tmp_path: Path) -> None:

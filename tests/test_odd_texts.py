@@ -32,7 +32,8 @@ def test_odd_texts_train(text: str, gpt2: tiktoken.Encoding, tmp_path: Path) -> 
     corpus = load_corpus(str(file), gpt2, tmp_path / "cache")
     whole = [*corpus.train.tolist(), *corpus.validation.tolist()]
     assert gpt2.decode_bytes(whole) == text.encode()
-    summary = train(compose_config(*TINY, f"data.path={file}", f"run_dir={tmp_path / 'run'}", "trainer.max_epochs=1"))
+    settings = (*TINY, f"data.path={file}", f"run_dir={tmp_path / 'run'}", "trainer.max_epochs=1")
+    summary = vars(train(compose_config(*settings)))
     assert math.isfinite(summary["best_val_loss"])
 
 

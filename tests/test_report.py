@@ -97,10 +97,10 @@ def test_twice_gives_the_same(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_figures")
 def test_facts_of_runs_that_differ(tmp_path: Path) -> None:
     write_run(tmp_path, "absolute", git_commit="aaa", train_tokens=None)
-    write_run(tmp_path, "t5", git_commit="bbb", vocabulary_size="many")
+    write_run(tmp_path, "t5", git_commit="bbb", vocabulary_size=9)
     text = (report_of(tmp_path, allow_differences=True) / "report.md").read_text()
     assert "git commit aaa or bbb" in text
-    assert "1,417 or many tokens" in text
+    assert "1,417 or 9 tokens" in text
     assert "n/a or 4,612 training tokens" in text
 
 

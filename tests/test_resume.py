@@ -269,7 +269,7 @@ def test_what_a_run_can_not_go_on_with(overrides: list[str], problem: str, run_f
         ),
         (lambda run: edit(run, "seed: 1", "seed: 2"), "seed=2 (its own: 1)"),
         (lambda run: edit(run, "seed: 1", "seed: ${oc.env:HOME}"), "seed=${oc.env:HOME}: must be a whole number"),
-        (lambda run: torch.save({}, run / "checkpoints" / "last.ckpt"), "says nothing of a run's progress"),
+        (lambda run: torch.save({}, run / "checkpoints" / "last.ckpt"), "last.ckpt: damaged, and no intact one"),
     ],
 )
 def test_folders_that_no_run_can_go_on_in(spoil: Callable[[Path], Any], problem: str, run_folder: Path) -> None:

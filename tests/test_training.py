@@ -21,6 +21,7 @@ from poslab import GPT
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_checkpoint, own_text
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.folder import new_run_folder
 from poslab.training import train
 from poslab.training.module import LanguageModel, language_model_loss
@@ -29,7 +30,7 @@ from processes import run_process
 
 
 def run(folder: Path, *overrides: str) -> dict:
-    return train(compose_config(*SMOKE, f"run_dir={folder}", *overrides))
+    return vars(train(compose_config(*SMOKE, f"run_dir={folder}", *overrides)))
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
 def test_run_folder(finished: Path) -> None:
     files = {str(p.relative_to(finished)) for p in finished.rglob("*") if p.is_file()}
     events = {path for path in files if path.startswith("events.out.tfevents")}
-    assert files - events == {"config.yaml", "summary.json", "checkpoints/best.ckpt", "checkpoints/last.ckpt"}
+    assert files - events == {"config.yaml", "summary.json", "checkpoints/best.safetensors", "checkpoints/last.ckpt"}
     assert len(events) == 1
     assert not any(character in path for path in files for character in '<>:"|?*=')
 
@@ -65,7 +66,7 @@ def test_summary(finished: Path) -> None:
     assert summary["data_sha256"] == "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
     assert summary["versions"]["torch"] == torch.__version__
     assert summary["attention_backend"] == "reference"  # a context of 32 fills no block
-    assert set(summary) >= {"pos_settings", "last_val_perplexity", "git_commit", "device"}
+    assert set(summary) >= {"pos_settings", "last_val_perplexity", "git_commit", "git_clean", "device"}
 
 
 def test_schemes_differ_in_nothing_but_the_scheme(trained: Callable[..., Path]) -> None:
@@ -77,9 +78,9 @@ def test_schemes_differ_in_nothing_but_the_scheme(trained: Callable[..., Path]) 
     assert len({tuple(s) for s in summaries}) == 1  # the same keys
 
 
-@pytest.mark.parametrize("file", ["best", "last"])
+@pytest.mark.parametrize("file", ["best.safetensors", "last.ckpt"])
 def test_checkpoints_are_plain_and_fit_the_model(file: str, finished: Path) -> None:
-    checkpoint = torch.load(finished / "checkpoints" / f"{file}.ckpt", weights_only=True)
+    checkpoint = read_checkpoint(finished / "checkpoints" / file)
     assert checkpoint["poslab"]["pos"] == RICHEST
     model = GPT(make_scheme(RICHEST), **checkpoint["poslab"]["config"]["model"], vocab_size=1417)
     model.load_state_dict({key.removeprefix("model."): v for key, v in checkpoint["state_dict"].items()})
@@ -90,7 +91,7 @@ def test_compiled_training_loads_without(tmp_path: Path) -> None:
     """At a length that takes the kernel, which is no code for the compiler."""
     overrides = ("model.compile=true", "model.context_length=160", "data.batch_size=2")
     config = compose_config(*SMOKE, f"pos={RICHEST}", *overrides, f"run_dir={tmp_path}/run")
-    summary = train(config)
+    summary = vars(train(config))
     assert summary["attention_backend"] != "reference"
     assert 7 < summary["best_val_loss"] < 8
     state = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
@@ -106,7 +107,7 @@ def test_the_kernel_trains_like_the_reference(tmp_path: Path) -> None:
         config = compose_config(
             *SMOKE, f"pos={RICHEST}", *overrides, f"model.attention_backend={backend}", f"run_dir={tmp_path}/{backend}"
         )
-        summary = train(config)
+        summary = vars(train(config))
         losses.append((summary["best_val_loss"], summary["last_val_loss"]))
     assert summary["attention_backend"] == "reference"
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
@@ -297,7 +298,7 @@ def test_names_never_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(time, "strftime", lambda pattern: "20260102-030405")
     with ExitStack() as running:
         folders = [running.enter_context(new_run_folder(None, "my:scheme/α", 3)) for _ in range(3)]
-    assert [folder.name for folder in folders] == [
+    assert [folder.path.name for folder in folders] == [
         "my_scheme__-seed3-20260102-030405",
         "my_scheme__-seed3-20260102-030405-2",
         "my_scheme__-seed3-20260102-030405-3",

@@ -255,7 +255,7 @@ def test_unknown_setting() -> None:
 
 def smoke(folder: Path, *overrides: str) -> dict:
     quick = ("trainer.max_epochs=1", "trainer.max_steps=1", "trainer.limit_val_batches=1", "sample.new_tokens=1")
-    return train(compose_config("experiment=smoke", "trainer=cpu", *quick, f"run_dir={folder}", *overrides))
+    return vars(train(compose_config("experiment=smoke", "trainer=cpu", *quick, f"run_dir={folder}", *overrides)))
 
 
 def test_a_run_with_the_observed_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

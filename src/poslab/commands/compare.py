@@ -12,10 +12,11 @@ from poslab.comparison.groups import Comparison, compare, token_sentences
 from poslab.comparison.panels import Panel, loss_panels, model_panels
 from poslab.comparison.report import Report
 from poslab.errors import SettingError, UserError
-from poslab.evaluation.files import FILE, evaluate_checkpoint, own_text, read_evaluation, write_evaluation
+from poslab.evaluation.files import evaluate_checkpoint, own_text, read_evaluation, write_evaluation
 from poslab.evaluation.losses import Evaluation
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.finished import Run, read_runs
+from poslab.runs.folder import RunFolder
 from poslab.settings.scripts import CompareConfig
 
 
@@ -58,32 +59,10 @@ def _evaluations(comparison: Comparison, allow_code: bool) -> tuple[dict[Path, E
     evaluations, notes = {}, []
     for run in comparison.runs:
         try:
-            evaluations[run.folder] = _read_evaluation(run) or _evaluate(run, allow_code)
+            evaluations[run.folder] = read_evaluation(run.folder, run.summary.data_sha256) or _evaluate(run, allow_code)
         except UserError as error:
             notes.append(f"{run.folder} is not evaluated by length and position: {error}")
     return evaluations, notes
-
-
-def _read_evaluation(run: Run) -> Evaluation | None:
-    """The evaluation that the run's folder holds of its own text, if any. Raises UserError for a damaged one."""
-    evaluation = read_evaluation(run.folder, run.summary["data_sha256"])
-    if evaluation is not None and not _is_whole(evaluation):
-        raise UserError(f"{FILE} is damaged; delete it to have it measured anew")
-    return evaluation
-
-
-def _is_whole(evaluation: Evaluation) -> bool:
-    """Whether everything that is drawn or printed is a number, or text where text belongs."""
-    counts = [evaluation.context_length]
-    losses = [evaluation.token_losses]
-    for result in evaluation.lengths:
-        counts.append(result.length)
-        losses += [result.by_position or [], [n for n in (result.loss, result.sliding_loss) if n is not None]]
-    return (
-        all(type(count) is int and 0 < count < 2**31 for count in counts)
-        and all(isinstance(result.note, str) for result in evaluation.lengths)
-        and all(isinstance(row, list) and all(isinstance(loss, float) for loss in row) for row in losses)
-    )
 
 
 def _evaluate(run: Run, allow_code: bool) -> Evaluation:
@@ -109,7 +88,7 @@ def _report_folder(config: CompareConfig) -> Path:
     if config.out is not None:
         return Path(os.path.expanduser(config.out))
     first = Path(os.path.expanduser(config.runs[0]))
-    is_run = (first / "summary.json").exists()
+    is_run = RunFolder(first).finished
     if len(config.runs) == 1 and not is_run:
         return first / "report"
     if is_run:

@@ -2,12 +2,14 @@
 
 import math
 import re
+import sys
 from pathlib import Path
 
-from poslab.errors import SettingError, UserError
-from poslab.evaluation.files import FILE, Text, evaluate_checkpoint, other_text, own_text, write_evaluation
+from poslab.errors import SettingError
+from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
 from poslab.evaluation.losses import Evaluation, LengthLoss
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.folder import EVALUATION
 from poslab.settings.scripts import EvaluateConfig
 from poslab.training.device import choose_device
 
@@ -24,7 +26,7 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
     if any(result.loss is not None and not math.isfinite(result.loss) for result in evaluation.lengths):
         raise SettingError("ckpt", checkpoint.path, "its losses are not finite: its training diverged")
     _print(evaluation)
-    print(f"\nwritten     {_write(checkpoint, text, evaluation, own=config.data_path is None)}")
+    _write(checkpoint, text, evaluation, own=config.data_path is None)
     return evaluation
 
 
@@ -57,15 +59,16 @@ def _ends(result: LengthLoss) -> tuple[float, float]:
     return sum(losses[:eighth]) / eighth, sum(losses[-eighth:]) / eighth
 
 
-def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool) -> Path:
-    """Into the run's folder, or beside a checkpoint that is in none. Other texts and checkpoints get other names."""
-    folder = checkpoint.run_folder
-    parts = [] if folder is not None and checkpoint.path.name == "best.ckpt" else [checkpoint.path.stem]
+def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool) -> None:
+    """Writes into the run's folder, or beside a checkpoint that is in none; other texts and checkpoints get other
+    names. Where nothing can be written, a note says so: the figures are on the screen."""
+    run, path = checkpoint.run, checkpoint.path
+    parts = [] if run is not None and path in (run.best, run.old_best) else [path.stem]
     parts += [] if own else [re.sub(r"[^A-Za-z0-9_.-]+", "_", text.name)]
-    file = "-".join(["evaluation", *parts]) + ".json" if parts else FILE
-    folder = folder or checkpoint.path.parent
+    name = "-".join([Path(EVALUATION).stem, *parts]) + Path(EVALUATION).suffix
+    file = (run.path if run else path.parent) / name
     try:
-        write_evaluation(folder, text, evaluation, file)
+        write_evaluation(file.parent, text, evaluation, file.name)
+        print(f"\nwritten     {file}")
     except OSError as error:
-        raise UserError(f"{folder / file}: can't be written: {error.strerror}") from error
-    return folder / file
+        print(f"note: {file} can't be written: {error.strerror}", file=sys.stderr)

@@ -7,10 +7,11 @@ from datetime import datetime
 from pathlib import Path
 
 from poslab.errors import Fault
+from poslab.runs.folder import RunFolder
 
 
 def report(error: Exception, script: str, debug: bool) -> str:
-    """Writes the traceback to error.log in the run's folder, or to a temporary file where there is no run; returns the
+    """Writes the traceback to the log in the run's folder, or to a temporary file where there is no run; returns the
     line for the user, with the traceback before it if `debug`."""
     cause = error.__cause__ if isinstance(error, Fault) and error.__cause__ is not None else error
     story = "".join(traceback.format_exception(cause))
@@ -30,7 +31,7 @@ def _write(story: str, script: str, folder: Path | None) -> Path:
         os.close(number)
         log = Path(name)
     else:
-        log = folder / "error.log"
+        log = RunFolder(folder).error_log
     with log.open("a", encoding="utf-8") as opened:
         opened.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {script}\n{story}\n")
     return log

@@ -13,7 +13,7 @@ from poslab.data.files import BUNDLED_DATA, default_cache_dir
 from poslab.positions import ModelShape
 from poslab.settings.train import CONFIGS, parse_scheme
 from poslab.training.device import computes_bfloat16
-from poslab.training.summary import PACKAGES, git_commit
+from poslab.training.summary import PACKAGES, git_state
 
 _SHAPE = ModelShape(context_length=256, embed_dim=256, num_layers=4, num_heads=4)  # model=mini
 
@@ -38,7 +38,8 @@ def _versions() -> dict[str, str]:
             found[name] = version(name)
         except PackageNotFoundError:
             found[name] = "not installed"
-    return found | {"git commit": git_commit() or "no git checkout"}
+    commit, clean = git_state()
+    return found | {"git commit": f"{commit}{'' if clean else ', changed since'}" if commit else "no git checkout"}
 
 
 def _machine() -> dict[str, str]:

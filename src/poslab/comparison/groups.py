@@ -47,8 +47,8 @@ class Group:
 
     def mean(self, key: str) -> float | None:
         """The mean of a number in the summaries; None where a run lacks it."""
-        values = [run.summary.get(key) for run in self.runs]
-        return None if any(not isinstance(v, int | float) for v in values) else float(np.mean(values))  # type: ignore[arg-type]
+        values = [getattr(run.summary, key) for run in self.runs]
+        return None if any(not isinstance(v, int | float) for v in values) else float(np.mean(values))
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluatio
 
 def _same_tokens(first: Run, second: Run) -> bool:
     """Whether the two have the same validation tokens."""
-    return all(first.summary.get(key) == second.summary.get(key) for key in ("data_sha256", "vocabulary_size"))
+    return all(getattr(first.summary, key) == getattr(second.summary, key) for key in ("data_sha256", "vocabulary_size"))
 
 
 def _sentences(groups: list[Group], baseline: str, by_label: Mapping[str, Difference], effect: float) -> list[str]:
@@ -161,7 +161,7 @@ def _label(run: Run, first_runs: list[Run], conditions: list[str]) -> str:
 def _distinctions(run: Run, conditions: list[str]) -> dict[str, str]:
     """Values that tell groups of one scheme name apart: the scheme's settings, its class (two schemes may share a
     name), and the settings and facts named in `conditions`."""
-    settings = run.summary["pos_settings"] | {"_target_": run.config["pos"]["_target_"]}
+    settings = run.summary.pos_settings | {"_target_": run.config["pos"]["_target_"]}
     shared = _shared_by_comparable_runs(run)
     return {str(key): _short(value) for key, value in settings.items()} | {
         key: _short(shared.get(key)) for key in conditions
@@ -188,18 +188,18 @@ def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
     facts = ["data_sha256", "params_trunk", "vocabulary_size"]
     facts += [] if settings.get("early_stopping_patience") else ["steps"]
     # Validation once left out the tokens of a last, shorter window, and the summary then says nothing of this.
-    measured = run.summary.get("val_loss_tokens") or "without the text's last ones"
-    return settings | {key: run.summary.get(key) for key in facts} | {"val_loss_tokens": measured}
+    measured = run.summary.val_loss_tokens or "without the text's last ones"
+    return settings | {key: getattr(run.summary, key) for key in facts} | {"val_loss_tokens": measured}
 
 
 def _caveats(runs: Sequence[Run]) -> list[str]:
     """Facts, not settings, of which the runs have several values, and how that weakens the answers."""
     rounding = "times can't be compared, and losses differ by rounding"
     facts: list[tuple[str, Callable[[Run], Any], str]] = [
-        ("versions of poslab", lambda run: run.summary["versions"].get("poslab"), "they may compute different things"),
-        ("versions of torch", lambda run: run.summary["versions"].get("torch"), rounding),
-        ("devices", lambda run: run.summary.get("device"), rounding),
-        ("numbers of threads", lambda run: run.summary.get("threads"), rounding),
+        ("versions of poslab", lambda run: run.summary.versions.get("poslab"), "they may compute different things"),
+        ("versions of torch", lambda run: run.summary.versions.get("torch"), rounding),
+        ("devices", lambda run: run.summary.device, rounding),
+        ("numbers of threads", lambda run: run.summary.threads, rounding),
     ]
     without_config = [run for run in runs if not run.has_config]
     caveats = [f"{run.folder} has no config.yaml; only its summary is compared" for run in without_config]

@@ -158,7 +158,7 @@ def _data_option(run: Run) -> str:
     """The option of configs/data whose text it was; a bundled one by its contents, as names repeat."""
     for option, name in _BUNDLED.items():
         file = BUNDLED_DATA / name
-        if name == run.summary["data"] and file.is_file() and fingerprint(str(file)) == run.summary["data_sha256"]:
+        if name == run.summary.data and file.is_file() and fingerprint(str(file)) == run.summary.data_sha256:
             return option
     return "text"
 
@@ -192,11 +192,11 @@ def _facts(runs: Sequence[Run]) -> dict[str, str]:
     """What all runs have in common, or the values that they have."""
 
     def all_of(key: str, missing: str = "n/a") -> str:
-        values = [run.summary.get(key) for run in runs]
+        values = [getattr(run.summary, key) for run in runs]
         return " or ".join(dict.fromkeys(f"{v:,}" if isinstance(v, int) else str(v or missing) for v in values))
 
-    packages = dict.fromkeys(name for run in runs for name in run.summary["versions"])
-    versions = {name: dict.fromkeys(str(run.summary["versions"].get(name)) for run in runs) for name in packages}
+    packages = dict.fromkeys(name for run in runs for name in run.summary.versions)
+    versions = {name: dict.fromkeys(str(run.summary.versions.get(name)) for run in runs) for name in packages}
     return {
         "text": f"{all_of('data')}, {all_of('train_tokens')} training tokens and "
         f"{all_of('validation_tokens')} validation tokens",
@@ -232,8 +232,8 @@ def _write_results(file: Path, comparison: Comparison, evaluations: Mapping[str,
         for group in comparison.groups:
             for run, evaluation in zip_longest(group.runs, evaluations.get(group.label, [])):
                 measured = {r.length: r for r in evaluation.lengths} if evaluation else {}
-                row = [group.label, run.seed, *(run.summary[key] for key in keys)]
-                row += [run.summary.get("peak_memory_mb"), run.summary["data_sha256"], run.folder]
+                row = [group.label, run.seed, *(getattr(run.summary, key) for key in keys)]
+                row += [run.summary.peak_memory_mb, run.summary.data_sha256, run.folder]
                 for length in lengths:
                     result = measured.get(length)
                     row += [result.loss, result.sliding_loss] if result else [None, None]

@@ -1,14 +1,16 @@
-"""Where texts are and where their tokens are kept."""
+"""Where texts are and where their tokens are kept; and files that appear whole or not at all."""
 
 import glob
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from poslab.errors import SettingError
 
 BUNDLED_DATA = Path(__file__).resolve().parents[3] / "data"
+UNFINISHED = ".tmp"  # ends the name of a file that is being written
 
 
 def find_files(path: str) -> list[Path]:
@@ -53,3 +55,39 @@ def default_cache_dir() -> Path:
     if os.access(BUNDLED_DATA, os.W_OK):
         return BUNDLED_DATA / ".cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poslab"
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes the file, text as UTF-8; it appears whole. Raises OSError, and what was there stays."""
+    with appearing_whole(path) as unfinished:
+        unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def appearing_whole(path: Path, durable: bool = False, previous: Path | None = None) -> Iterator[Path]:
+    """Gives a temporary name beside `path`. The file written there is renamed to `path` at the end, or removed where an
+    error or a signal comes first.
+
+    durable: the contents, and then the name, are on the disk when this ends (fsync): a power cut leaves no half file.
+    previous: the name that the file which `path` was before gets.
+    """
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
+    try:
+        yield unfinished
+        if durable:
+            _sync(unfinished)
+        if previous is not None and path.exists():
+            os.replace(path, previous)
+        os.replace(unfinished, path)
+        if durable and os.name == "posix":  # elsewhere a folder can't be opened
+            _sync(path.parent)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -10,6 +10,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
+from poslab.data.files import appearing_whole
 from poslab.errors import UserError
 
 _TOKEN_BYTES = 4
@@ -42,19 +43,13 @@ def write_tokens(file: Path, pieces: Iterable[bytes]) -> None:
     Raises UserError where the folder can't be written, and whatever `pieces` raises.
     """
     size = checksum = 0
-    unfinished = file.with_suffix(f".{os.getpid()}.tmp")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with unfinished.open("wb") as opened:
-                for piece in pieces:
-                    opened.write(piece)
-                    size, checksum = size + len(piece), crc32(piece, checksum)
-                opened.write(_TRAILER.pack(size // _TOKEN_BYTES, checksum))
-            os.replace(unfinished, file)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
+        with appearing_whole(file) as unfinished, unfinished.open("wb") as opened:
+            for piece in pieces:
+                opened.write(piece)
+                size, checksum = size + len(piece), crc32(piece, checksum)
+            opened.write(_TRAILER.pack(size // _TOKEN_BYTES, checksum))
     except OSError as error:
         if not (isinstance(error, PermissionError) and file.exists()):  # Windows: another run reads its own copy of it
             problem = f"data.cache_dir={file.parent}: can't be written: {error.strerror}; name another"

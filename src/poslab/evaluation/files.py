@@ -1,7 +1,6 @@
 """Evaluations of checkpoints: of which text, and where their figures go."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,12 +13,12 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from poslab.data.corpus import TRAIN_FRACTION, Corpus, load_corpus
-from poslab.data.files import default_cache_dir, fingerprint
+from poslab.data.files import default_cache_dir, fingerprint, write_whole
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.losses import Evaluation, evaluate
 from poslab.runs.checkpoint import Checkpoint
+from poslab.runs.folder import EVALUATION, RunFolder
 
-FILE = "evaluation.json"
 _EVENTS = ".evaluation"  # ends the name of the event file, so that a new evaluation can replace it
 
 
@@ -39,7 +38,7 @@ def usual_lengths(context_length: int) -> list[int]:
 
 def own_text(checkpoint: Checkpoint) -> Text:
     """The validation part of the text that it was trained on. SettingError where that is gone or has changed."""
-    path, vocabulary = checkpoint.config["data"]["path"], checkpoint.vocabulary
+    path, vocabulary = checkpoint.data_path, checkpoint.vocabulary
     try:
         if fingerprint(path) == checkpoint.data_sha256:  # a checkpoint may name any file: no other is tokenised
             corpus = _tokenised(path, vocabulary.encoding, observed_only=vocabulary.observed is not None)
@@ -86,7 +85,7 @@ def evaluate_checkpoint(
     )
 
 
-def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str = FILE) -> Evaluation:
+def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str = EVALUATION) -> Evaluation:
     """Adds it to what the folder's file says of the same weights and text, and to TensorBoard; returns all of it."""
     earlier = read_evaluation(folder, text.sha256, file)
     if earlier is not None and earlier.weights_sha256 == evaluation.weights_sha256:
@@ -95,19 +94,14 @@ def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str
         lengths = sorted([*kept, *evaluation.lengths], key=lambda result: result.length)
         evaluation = replace(evaluation, lengths=lengths)
     plain: dict[str, Any] = {"text": text.name, "text_sha256": text.sha256, **evaluation.plain()}
-    unfinished = folder / f"{file}.{os.getpid()}.tmp"
-    try:
-        unfinished.write_text(json.dumps(plain) + "\n", encoding="utf-8")
-        os.replace(unfinished, folder / file)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    if file == FILE:
+    write_whole(folder / file, json.dumps(plain) + "\n")
+    if file == EVALUATION:
         _write_events(folder, evaluation)
     return evaluation
 
 
-def read_evaluation(folder: Path, sha256: str | None = None, file: str = FILE) -> Evaluation | None:
-    """What the folder's file says, of the text with that hash; None where there is no such file, or a foreign one."""
+def read_evaluation(folder: Path, sha256: str | None = None, file: str = EVALUATION) -> Evaluation | None:
+    """Reads the folder's evaluation of the text with that hash, or of any; None where there is no whole one."""
     try:
         plain = json.loads((folder / file).read_text(encoding="utf-8"))
         same = sha256 is None or plain["text_sha256"] == sha256
@@ -118,8 +112,9 @@ def read_evaluation(folder: Path, sha256: str | None = None, file: str = FILE) -
 
 def _write_events(folder: Path, evaluation: Evaluation) -> None:
     """Losses as scalars over length, and over the place in a window of the training length."""
-    for path in folder.glob(f"events.out.tfevents.*{_EVENTS}"):
-        path.unlink()
+    for path in RunFolder(folder).events:
+        if path.name.endswith(_EVENTS):
+            path.unlink()
     with SummaryWriter(str(folder), filename_suffix=_EVENTS) as writer:
         for result in evaluation.lengths:
             if result.loss is None or result.sliding_loss is None:

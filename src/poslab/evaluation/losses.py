@@ -65,10 +65,27 @@ class Evaluation:
 
     @staticmethod
     def of_plain(plain: dict[str, Any]) -> "Evaluation":
-        """Raises KeyError or TypeError for anything else than what `plain` gave."""
+        """The inverse of `plain`. Raises KeyError, TypeError or ValueError for anything else than what that gave."""
         lengths = [LengthLoss(**values) for values in plain["lengths"]]
         weights = plain.get("weights_sha256", "")
-        return Evaluation(plain["context_length"], plain["tokens"], lengths, plain["token_losses"], weights)
+        evaluation = Evaluation(plain["context_length"], plain["tokens"], lengths, plain["token_losses"], weights)
+        if not evaluation._is_whole():
+            raise ValueError("an evaluation with values of the wrong type")
+        return evaluation
+
+    def _is_whole(self) -> bool:
+        counts = [
+            self.context_length,
+            self.tokens,
+            *(n for result in self.lengths for n in (result.length, result.stride)),
+        ]
+        means = [n for result in self.lengths for n in (result.loss, result.sliding_loss) if n is not None]
+        rows = [self.token_losses, means, *(result.by_position or [] for result in self.lengths)]
+        return (
+            all(type(count) is int and 0 < count < 2**31 for count in counts)
+            and all(isinstance(row, list) and all(isinstance(loss, float) for loss in row) for row in rows)
+            and all(isinstance(text, str) for text in (self.weights_sha256, *(result.note for result in self.lengths)))
+        )
 
 
 def evaluate(model: GPT, tokens: Tensor, lengths: Sequence[int], stride: int | None = None) -> Evaluation:

@@ -1,11 +1,9 @@
-"""What a checkpoint says of itself beside its weights, and the model back from it."""
+"""A checkpoint's description of itself, and the model back from it."""
 
 from __future__ import annotations
 
 import os
-import pickle
 import sys
-import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,13 @@ from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
 from poslab.model import GPT
 from poslab.positions import PositionScheme
+from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import changed, is_outside
+from poslab.runs.folder import RunFolder
 from poslab.settings.train import ModelConfig, TrainConfig, parse_scheme
 from poslab.settings.typed import typed
+
+_LONGEST = 2**20  # tokens of context; a file that claims more is damaged, and would take any amount of memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,18 +34,17 @@ class Checkpoint:
     model: GPT
     vocabulary: Vocabulary
     pos_name: str
-    config: dict[str, Any]  # as in config.yaml
+    data_path: str
     data_sha256: str
 
     @property
-    def run_folder(self) -> Path | None:
-        """The folder of the run that wrote it; None for a file somewhere else."""
-        folder = self.path.parent.parent
-        return folder if self.path.parent.name == "checkpoints" and (folder / "config.yaml").exists() else None
+    def run(self) -> RunFolder | None:
+        """The run that wrote it; None for a file somewhere else."""
+        return RunFolder.of_checkpoint(self.path)
 
 
 def describe(config: TrainConfig, corpus: Corpus) -> dict[str, Any]:
-    """Everything needed to use the weights, in plain containers: torch.load(weights_only=True) takes the file."""
+    """Everything needed to use the weights, in plain containers and one tensor, `observed`."""
     observed = corpus.vocabulary.observed
     return {
         "config": config.plain,
@@ -54,65 +55,97 @@ def describe(config: TrainConfig, corpus: Corpus) -> dict[str, Any]:
 
 
 def find_checkpoint(path: str) -> Path:
-    """The file itself, or of a run folder best.ckpt, else last.ckpt. Raises SettingError where there is none."""
+    """Finds the file itself, or the best weights of a run folder, else its last. SettingError where there is none."""
     given = Path(os.path.expanduser(path))
-    candidates = [given, *(given / "checkpoints" / name for name in ("best.ckpt", "last.ckpt"))]
-    for candidate in candidates:
+    run = RunFolder(given)
+    for candidate in (given, run.best, run.old_best, run.last):
         if candidate.is_file():
             return candidate
-    raise SettingError("ckpt", path, "no such file, nor a run folder with checkpoints/best.ckpt")
+    raise SettingError("ckpt", path, "no such file, nor a run folder with a checkpoint")
 
 
 def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -> Checkpoint:
-    """The model that `path` holds. Loading runs no code of the file's; a scheme is imported from outside poslab only
-    where `allow_code` says so. Raises SettingError for a file that is no complete checkpoint of poslab's.
+    """Makes the model that `path` holds, of weights as they were written. Loading runs no code of the file's; a scheme
+    is imported from outside poslab only where `allow_code` says so. Raises SettingError for a file that is no complete
+    checkpoint of poslab's.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's, of files of other programs
-            content = torch.load(path, map_location="cpu", weights_only=True)
-            about, state = content["poslab"], content["state_dict"]
-        weights = {name.removeprefix("model."): weight for name, weight in state.items()}
-        config, observed = about["config"], _observed(about["observed"])
-        target, encoding = str(config["pos"]["_target_"]), str(config["data"]["encoding"])
-        sizes: dict[str, Any] = {field.name: config["model"].get(field.name) for field in fields(ModelConfig)}
-        pos_name, sha256 = str(about["pos"]), str(about["data_sha256"])
-    except pickle.UnpicklingError as error:
-        problem = "holds something else than tensors and plain values, so it isn't loaded: that could run any code"
-        raise SettingError("ckpt", path, problem) from error
-    except Exception as error:  # whatever the file of another program makes the unpickler raise
-        raise SettingError("ckpt", path, "not a checkpoint of poslab's, or a damaged one") from error
-    if is_outside(target) and not allow_code:
-        problem = f"its scheme is {target}, which is no part of poslab; allow_code=true imports it, if you trust it"
-        raise SettingError("ckpt", path, problem)
-    scheme = parse_scheme(config["pos"])
-    if is_outside(target) and "scheme_fingerprint" in changed(about, type(scheme)):
-        print(f"warning: {path}: the code of {target} has changed since it was trained", file=sys.stderr)
-    vocabulary = Vocabulary(load_tokenizer(encoding), observed)
-    sizes |= {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
-    typed(ModelConfig, sizes, "model")
-    try:
-        if not _fits(weights, None if is_outside(target) else scheme, vocabulary.size, sizes):
-            raise SettingError("ckpt", path, "its weights don't fit the model that it describes")
-        model = GPT(scheme, vocab_size=vocabulary.size, **sizes)
-        model.load_state_dict(weights)
-        model.to(device)
-    except (RuntimeError, MemoryError) as error:
-        no_room = isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
-        problem = (
-            "there is not enough memory for it" if no_room else "its weights don't fit the model that it describes"
-        )
+        content = read_checkpoint(path)
+        about = _checked(content["poslab"])
+        target = about["config"]["pos"]["_target_"]
+        if is_outside(target) and not allow_code:
+            raise ValueError(
+                f"its scheme is {target}, which is no part of poslab; allow_code=true imports it, if you trust it"
+            )
+        scheme = parse_scheme(about["config"]["pos"])
+        if is_outside(target) and "scheme_fingerprint" in changed(about, type(scheme)):
+            print(f"warning: {path}: the code of {target} has changed since it was trained", file=sys.stderr)
+        vocabulary = Vocabulary(load_tokenizer(about["config"]["data"]["encoding"]), about["observed"])
+        model = _model(scheme, vocabulary.size, about["config"]["model"], content["state_dict"]).to(device)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise SettingError("ckpt", path, "there is not enough memory for it") from error
+    except ValueError as error:
+        raise SettingError("ckpt", path, str(error)) from error
+    except Exception as error:  # of values that no check foresees
+        problem = f"no model can be made of what it says of itself ({type(error).__name__}: {error})"
         raise SettingError("ckpt", path, problem) from error
     model.tokenizer = vocabulary
-    return Checkpoint(path, model.eval(), vocabulary, pos_name, config, sha256)
+    data_path, sha256 = about["config"]["data"]["path"], about["data_sha256"]
+    return Checkpoint(path, model.eval(), vocabulary, about["pos"], data_path, sha256)
 
 
 def load(path: str | Path, device: str = "cpu", allow_code: bool = False) -> GPT:
-    """The model of a checkpoint file or a run folder, in eval mode, its vocabulary as `model.tokenizer`.
+    """Loads the model of a checkpoint file or a run folder, in eval mode, its vocabulary as `model.tokenizer`.
 
     The rest is as in `load_checkpoint`. Raises SettingError for what can't be loaded.
     """
     return load_checkpoint(find_checkpoint(str(path)), device, allow_code).model
+
+
+def _checked(about: Any) -> dict[str, Any]:
+    """The description, every part that is used of the type that it has in `describe`. Raises ValueError."""
+    config = _group(_group({"about": about}, "about"), "config")
+    pos, _, data = (_group(config, name) for name in ("pos", "model", "data"))
+    texts = {name: about.get(name) for name in ("pos", "data_sha256")}
+    texts |= {"pos._target_": pos.get("_target_"), "data.path": data.get("path"), "data.encoding": data.get("encoding")}
+    for name, text in texts.items():
+        if not (isinstance(text, str) and text and text.isprintable()):
+            raise ValueError(f"its description is damaged: {name} is no text")
+    observed = about.get("observed")
+    if observed is not None:
+        if not isinstance(observed, Tensor) or observed.dtype != torch.int32 or observed.dim() != 1:
+            raise ValueError("its description is damaged: observed is no list of tokens")
+        if not (observed.is_contiguous() and len(observed) and observed[0] >= 0 and (observed.diff() > 0).all()):
+            raise ValueError("its description is damaged: observed is no ascending list of tokens")
+    return dict(about)
+
+
+def _group(values: dict[str, Any], name: str) -> dict[str, Any]:
+    group = values.get(name)
+    if not isinstance(group, dict) or not all(isinstance(key, str) for key in group):
+        raise ValueError("its description is damaged, or another program's")
+    return group
+
+
+def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], state: dict[str, Any]) -> GPT:
+    """Raises ValueError where the weights are not those of the model described."""
+    sizes: dict[str, Any] = {field.name: settings.get(field.name) for field in fields(ModelConfig)}
+    sizes |= {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
+    shape = typed(ModelConfig, sizes, "model").shape
+    scheme.check(shape)
+    weights = {str(name).removeprefix("model."): weight for name, weight in state.items()}
+    known = None if is_outside(f"{type(scheme).__module__}.{type(scheme).__qualname__}") else scheme
+    try:
+        if _fits(weights, known, vocab_size, sizes):
+            if shape.context_length > _LONGEST:
+                raise ValueError(f"its description is damaged: model.context_length={shape.context_length}")
+            model = GPT(scheme, vocab_size=vocab_size, **sizes)
+            model.load_state_dict(weights)
+            return model
+    except RuntimeError as error:
+        if "allocate memory" in str(error):
+            raise MemoryError from error
+    raise ValueError("its weights don't fit the model that it describes")
 
 
 def _fits(weights: dict[str, Any], scheme: PositionScheme | None, vocab_size: int, sizes: dict[str, Any]) -> bool:
@@ -130,9 +163,3 @@ def _fits(weights: dict[str, Any], scheme: PositionScheme | None, vocab_size: in
         isinstance(weights.get(name), Tensor) and weights[name].shape == tensor.shape and weights[name].is_contiguous()
         for name, tensor in expected.items()
     )
-
-
-def _observed(ids: Any) -> Tensor | None:
-    if ids is None:
-        return None
-    return ids.view(ids.numel()).to(torch.int32)  # which refuses a view that claims more than the file holds

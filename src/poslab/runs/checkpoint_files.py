@@ -1,43 +1,58 @@
-"""Checkpoint files: they appear whole or not at all, the one before the last is kept, and reading them is verified."""
+"""Checkpoint files: they appear whole or not at all, the one before the last is kept, and reading verifies them.
 
-import os
+The last checkpoint is in torch's format, a zip archive with a checksum of each part. The best weights are in
+safetensors, which can hold no code: tensors, and in the header a description and the sha256 of both.
+"""
+
+import hashlib
+import json
 import pickle
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
 
+from poslab.data.files import appearing_whole
 from poslab.errors import RunStopped, SettingError
+from poslab.runs.folder import RunFolder
 
-BEST, LAST, PREVIOUS = "best.ckpt", "last.ckpt", "previous.ckpt"
-_UNFINISHED = ".tmp"
+_SAFETENSORS = ".safetensors"
+_PREFIX = "model."  # of the weights' names in a Lightning module
+_OBSERVED = "observed_tokens"  # the vocabulary, beside the weights
+_FOREIGN = "not a checkpoint of poslab's, or a damaged one"
+
+
+class MayRunCode(ValueError):
+    """A file whose loading could run any code."""
 
 
 class CheckpointFiles(CheckpointIO):
-    """How Lightning writes and reads checkpoints here: tensors and plain containers, nothing that could run code."""
+    """Writes and reads checkpoints for Lightning: tensors and plain containers, nothing that could run code."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Raises RunStopped where the file can't be written; what was there before is as it was."""
         path = Path(path)
-        unfinished = path.with_name(path.name + _UNFINISHED)
+        run = RunFolder(path.parent.parent)
         try:
-            with unfinished.open("wb") as opened:
-                torch.save(checkpoint, opened)
-                opened.flush()
-                os.fsync(opened.fileno())
-            if path.name == LAST and path.exists():
-                os.replace(path, path.with_name(PREVIOUS))
-            os.replace(unfinished, path)
-            _sync(path.parent)
-        except (OSError, RuntimeError) as error:
-            unfinished.unlink(missing_ok=True)
+            if path.suffix == _SAFETENSORS:
+                save_weights(path, checkpoint["state_dict"], checkpoint["poslab"])
+                run.old_best.unlink(missing_ok=True)
+            else:
+                previous = run.previous if path.name == run.last.name else None
+                with appearing_whole(path, durable=True, previous=previous) as file, file.open("wb") as opened:
+                    torch.save(checkpoint, opened)
+        except (OSError, RuntimeError, SafetensorError) as error:
             reason = _reason(error)
             if reason is None:
                 raise
-            kept = "the one before it is intact" if any(path.parent.glob("*.ckpt")) else "there is none before it"
-            problem = f"{path}: can't be written: {reason}; {kept}. resume={path.parent.parent} goes on"
+            kept = "the one before it is intact" if run.resumable else "there is none before it, so it would start over"
+            problem = f"{path}: can't be written: {reason}; {kept}. resume={run} goes on"
             raise RunStopped(problem) from error
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
@@ -49,57 +64,107 @@ class CheckpointFiles(CheckpointIO):
         Path(path).unlink(missing_ok=True)
 
 
-def newest_intact(folder: Path) -> tuple[Path | None, dict[str, Any], list[str]]:
-    """(file, its contents, a warning for each newer one that is damaged) of a run's `checkpoints` folder; None and
-    nothing where no checkpoint was ever written. Raises SettingError if there are some but none is intact, or one
-    holds what could run code."""
-    damaged: list[str] = []
-    for path in (folder / LAST, folder / PREVIOUS):
-        if not path.exists():
-            continue
-        try:
-            return path, _verified(path), [f"{name} is damaged; going on from {path.name}" for name in damaged]
-        except pickle.UnpicklingError as error:
-            problem = "holds something else than tensors and plain values, so it isn't loaded: that could run any code"
-            raise SettingError("resume", path, problem) from error
-        except SettingError:
-            raise
-        except Exception:  # whatever half a file, or a changed one, makes of the reader
-            damaged.append(str(path))
-    if damaged:
-        problem = "damaged, and no intact one is before it; without its checkpoints folder the run starts over"
-        raise SettingError("resume", " and ".join(damaged), problem)
-    return None, {}, []
+def save_weights(path: Path, state: Mapping[str, Tensor], about: dict[str, Any]) -> None:
+    """Writes weights and their description (poslab.runs.checkpoint.describe) as one safetensors file."""
+    # Copies, because the format refuses tensors that share memory.
+    tensors = {name.removeprefix(_PREFIX): weight.detach().cpu().contiguous().clone() for name, weight in state.items()}
+    if about["observed"] is not None:
+        tensors[_OBSERVED] = about["observed"]
+    description = json.dumps({key: value for key, value in about.items() if key != "observed"})
+    metadata = {"format": "pt", "poslab": description, "sha256": _sha256(description, tensors)}
+    with appearing_whole(path, durable=True) as file:
+        save_file(tensors, file, metadata)
 
 
-def _verified(path: Path) -> dict[str, Any]:
-    """Raises where the file is not, to the bit, what was written."""
-    with zipfile.ZipFile(path) as archive:
-        changed = archive.testzip()  # every part has a checksum
-    if changed is not None:
-        raise ValueError(f"{changed} has changed")
-    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    if "progress" not in content:
-        raise SettingError("resume", path, "says nothing of a run's progress: another program's, or an older version's")
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Reads a checkpoint of either format: weights by name under "state_dict", their description under "poslab".
+
+    Raises ValueError with a one-line reason for a file that is not, to the bit, what poslab has written, and MayRunCode
+    for one that holds more than tensors and plain values.
+    """
+    try:
+        content = _read_safetensors(path) if path.suffix == _SAFETENSORS else _read_zip(path)
+    except pickle.UnpicklingError as error:
+        problem = "holds something else than tensors and plain values, so it isn't loaded: that could run any code"
+        raise MayRunCode(problem) from error
+    except Exception as error:  # whatever half a file, or another program's, makes of the reader
+        raise ValueError(_FOREIGN) from error
+    if content is None:
+        raise ValueError("damaged: its contents are not those that were written")
+    if not isinstance(content, dict) or not {"poslab", "state_dict"} <= content.keys():
+        raise ValueError(_FOREIGN)
     return content
 
 
+def _read_safetensors(path: Path) -> dict[str, Any] | None:
+    """None where the checksum is another one."""
+    with safe_open(path, framework="pt") as opened:
+        metadata = opened.metadata()
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # it is no dict
+    if metadata["sha256"] != _sha256(metadata["poslab"], tensors):
+        return None
+    about = json.loads(metadata["poslab"]) | {"observed": tensors.pop(_OBSERVED, None)}
+    return {"poslab": about, "state_dict": tensors}
+
+
+def _read_zip(path: Path) -> Any:
+    """None where a checksum is another one."""
+    with zipfile.ZipFile(path) as archive:
+        if archive.testzip() is not None:
+            return None
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _sha256(description: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(description.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def newest_intact(run: RunFolder) -> tuple[Path | None, dict[str, Any], list[str]]:
+    """(file, its contents, a warning for each damaged file) of the checkpoint that the run goes on from; None and
+    nothing where none was ever written. Raises SettingError if there are some but none is intact, or one holds what
+    could run code."""
+    damaged: list[Path] = []
+    for path in (run.last, run.previous):
+        if not path.exists():
+            continue
+        try:
+            content = read_checkpoint(path)
+        except MayRunCode as error:
+            raise SettingError("resume", path, str(error)) from error
+        except ValueError:
+            damaged.append(path)
+            continue
+        warnings = [f"{file} is damaged; going on from {path.name}" for file in damaged]
+        return path, content, warnings + _lost_best(run)
+    if damaged:
+        problem = "damaged, and no intact one is before it; without its checkpoints folder the run starts over"
+        raise SettingError("resume", " and ".join(map(str, damaged)), problem)
+    return None, {}, []
+
+
+def _lost_best(run: RunFolder) -> list[str]:
+    """A warning where the best weights are damaged."""
+    file = next((path for path in (run.best, run.old_best) if path.exists()), None)
+    try:
+        if file is not None:
+            read_checkpoint(file)
+    except ValueError:
+        return [f"{file} is damaged: the best weights so far are lost, unless a later validation loss is lower"]
+    return []
+
+
 def _reason(error: Exception) -> str | None:
-    """Why a file can't be written; None for an error of another kind. torch tells of a full disk as its own."""
+    """Why a file can't be written; None for an error of another kind. torch and safetensors have errors of their own
+    for a full disk."""
     known: BaseException | None = error
     while known is not None:
         if isinstance(known, OSError):
             return known.strerror or str(known)
         known = known.__cause__ or known.__context__
-    return "the disk may be full" if "inline_container" in str(error) or "PytorchStreamWriter" in str(error) else None
-
-
-def _sync(folder: Path) -> None:
-    """The new names, too, reach the disk now; where a folder can be opened for it."""
-    if os.name != "posix":
-        return
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    is_full = "inline_container" in str(error) or "PytorchStreamWriter" in str(error)
+    return str(error) if isinstance(error, SafetensorError) else "the disk may be full" if is_full else None

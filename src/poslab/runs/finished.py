@@ -13,22 +13,18 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from poslab.errors import SettingError
+from poslab.runs.folder import SWEEP, RunFolder
+from poslab.runs.summary import Summary
 
-# What a comparison reads; a summary without them is no run's, or another version's.
-_NUMBERS = ("best_val_loss", "last_val_loss", "steps", "tokens_per_s", "wall_time_s", "params_total", "params_scheme")
 _INFINITE = 1e100  # losses from here on; sums of their squares would be
-_COUNTS = ("seed", "context_length")
-_TEXTS = ("pos", "data", "data_sha256")
-_GROUPS = ("pos_settings", "versions")
-_NEEDED = (*_NUMBERS, *_COUNTS, *_TEXTS, *_GROUPS)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its folder, summary.json, and config.yaml or, if that is missing, what the summary says of it."""
+    """A finished run: its folder, its summary, and its configuration or, if that is missing, what the summary knows."""
 
     folder: Path
-    summary: dict[str, Any]
+    summary: Summary
     config: dict[str, Any]
     has_config: bool = True
 
@@ -38,16 +34,16 @@ class Run:
 
     @property
     def pos(self) -> str:
-        return str(self.summary["pos"])
+        return self.summary.pos
 
     @property
     def seed(self) -> int:
-        return int(self.summary["seed"])
+        return self.summary.seed
 
     @property
     def loss(self) -> float:
         """The best validation loss, nats per token."""
-        return float(self.summary["best_val_loss"])
+        return float(self.summary.best_val_loss or 0.0)
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ def _run_folders(root: Path, above: frozenset[Path] = frozenset()) -> list[Path]
     if here in above:
         return []
     try:
-        own = [root] if any((root / name).exists() for name in ("summary.json", "config.yaml", "checkpoints")) else []
+        own = [root] if RunFolder(root).is_run else []
         children = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError:
         return [root]
@@ -104,7 +100,7 @@ def _foreign(root: Path, found: list[Path]) -> list[LeftOut]:
 def _failed_jobs(root: Path) -> list[LeftOut]:
     """Jobs of a sweep that failed before they had a folder."""
     left_out = []
-    for path in sorted(root.rglob(".sweep/*.json")):
+    for path in sorted(root.rglob(f"{SWEEP}/*.json")):
         folder = path.parent.parent / path.stem
         try:
             status = json.loads(path.read_text(encoding="utf-8"))
@@ -117,58 +113,31 @@ def _failed_jobs(root: Path) -> list[LeftOut]:
 
 def _read(folder: Path) -> Run:
     """Raises ValueError with the reason why the folder is no finished run."""
-    try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ValueError("unfinished: it has no summary.json") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"summary.json can't be read: {error}") from error
-    if not isinstance(summary, dict):
-        raise ValueError("summary.json is not a run's")
-    missing = [key for key in _NEEDED if key not in summary]
-    if missing:
-        raise ValueError(f"summary.json says nothing of {', '.join(missing)}: not a run's, or another version's")
-    for key in _NEEDED:
-        problem = _problem(key, summary[key])
-        if problem:
-            raise ValueError(f"summary.json has {key}={reprlib.repr(summary[key])}, which is {problem}")
-    if summary["best_val_loss"] is None or not abs(summary["best_val_loss"]) < _INFINITE:
+    run = RunFolder(folder)
+    summary = Summary.read(run.summary)
+    if summary.best_val_loss is None or not abs(summary.best_val_loss) < _INFINITE:
         raise ValueError("its validation loss was never a finite number")
-    file = folder / "config.yaml"
-    if not file.exists():
+    if not run.config.exists():
         return Run(folder, summary, _config_of(summary), has_config=False)
-    return Run(folder, summary, _read_config(file))
+    return Run(folder, summary, _read_config(run.config))
 
 
-def _problem(key: str, value: Any) -> str:
-    """What is wrong with a value of the summary; empty if nothing is."""
-    whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-    if key in _COUNTS:
-        return "" if whole else "no whole number"
-    if key in _TEXTS:
-        return "" if isinstance(value, str) and value.strip() and value.isprintable() else "no name"
-    if key in _GROUPS:
-        return "" if isinstance(value, dict) else "no group of values"
-    unknown = value is None and key in ("best_val_loss", "last_val_loss")
-    return "" if whole or isinstance(value, float) or unknown else "no number"
-
-
-def _config_of(summary: dict[str, Any]) -> dict[str, Any]:
+def _config_of(summary: Summary) -> dict[str, Any]:
     """As much of a run's configuration as its summary knows."""
-    pos = {"_target_": summary.get("pos_target"), **summary["pos_settings"]}
-    data = {"path": summary["data"], "vocabulary": summary.get("vocabulary", "full")}
-    return {"pos": pos, "model": {"context_length": summary["context_length"]}, "data": data}
+    pos = {"_target_": summary.pos_target, **summary.pos_settings}
+    data = {"path": summary.data, "vocabulary": summary.vocabulary}
+    return {"pos": pos, "model": {"context_length": summary.context_length}, "data": data}
 
 
 def _read_config(file: Path) -> dict[str, Any]:
     try:
         config = OmegaConf.to_container(OmegaConf.load(file))
     except (OSError, ValueError, RecursionError, YAMLError, OmegaConfBaseException) as error:
-        raise ValueError(f"config.yaml can't be read: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{file.name} can't be read: {str(error).splitlines()[0]}") from error
     groups = [config.get(name) if isinstance(config, dict) else None for name in ("pos", "model", "data")]
     if not (isinstance(config, dict) and all(isinstance(group, dict) for group in groups)):
-        raise ValueError("config.yaml is not a run's")
+        raise ValueError(f"{file.name} is not a run's")
     target = config["pos"].get("_target_")
     if not (isinstance(target, str) and all(part.isidentifier() for part in target.split("."))):
-        raise ValueError(f"config.yaml has pos._target_={reprlib.repr(target)}, which is no class")
+        raise ValueError(f"{file.name} has pos._target_={reprlib.repr(target)}, which is no class")
     return {str(key): value for key, value in config.items()}

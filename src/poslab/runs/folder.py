@@ -1,98 +1,204 @@
-"""The folder of a run: one process's alone, under a name that every file system takes."""
+"""The folder of a run: the names of everything in it, and who may write there."""
 
 import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from poslab.data.files import UNFINISHED
 from poslab.errors import SettingError
-from poslab.runs.resume import CONFIG
 
 RUNS = Path("runs")
-CHECKPOINTS, SUMMARY = "checkpoints", "summary.json"
-UNFINISHED = ".tmp"  # ends the name of a file that is being written
+EVALUATION = "evaluation.json"
+SWEEP = ".sweep"  # beside the runs of a sweep: their states and logs
 
 # Lightning starts a process of its own for each further device; all of them belong to one run.
 _HANDED_DOWN = "POSLAB_RUN_FOLDER"
-_LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The names of everything in the folder of a run."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def config(self) -> Path:
+        """All settings, resolved."""
+        return self.path / "config.yaml"
+
+    @property
+    def summary(self) -> Path:
+        """The figures of a finished run."""
+        return self.path / "summary.json"
+
+    @property
+    def evaluation(self) -> Path:
+        """Losses of the best weights by length and position, on the run's own text."""
+        return self.path / EVALUATION
+
+    @property
+    def error_log(self) -> Path:
+        """Tracebacks of unexpected errors."""
+        return self.path / "error.log"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def best(self) -> Path:
+        """The weights of the lowest validation loss."""
+        return self.checkpoints / "best.safetensors"
+
+    @property
+    def old_best(self) -> Path:
+        """The same, as poslab 0.1 wrote it at first."""
+        return self.checkpoints / "best.ckpt"
+
+    @property
+    def last(self) -> Path:
+        """Everything that the run needs to go on."""
+        return self.checkpoints / "last.ckpt"
+
+    @property
+    def previous(self) -> Path:
+        """The checkpoint before `last`, for the case that `last` is damaged."""
+        return self.checkpoints / "previous.ckpt"
+
+    @property
+    def events(self) -> list[Path]:
+        """TensorBoard's files."""
+        return sorted(self.path.glob("events.out.tfevents.*"))
+
+    @property
+    def finished(self) -> bool:
+        return self.summary.exists()
+
+    @property
+    def resumable(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return self.last.exists() or self.previous.exists()
+
+    @property
+    def is_run(self) -> bool:
+        """Whether there is a trace of a run."""
+        return any(path.exists() for path in (self.summary, self.config, self.checkpoints))
+
+    @classmethod
+    def of_checkpoint(cls, file: Path) -> "RunFolder | None":
+        """The folder of the run that wrote the checkpoint; None for a file somewhere else."""
+        run = cls(file.parent.parent)
+        return run if file.parent.name == run.checkpoints.name and run.config.exists() else None
+
+    def clear(self) -> None:
+        """Removes what an unfinished run has left, and nothing else; the folder, too, if that leaves it empty."""
+        written = (self._lock, self.config, self.evaluation, self.best, self.old_best, self.last, self.previous)
+        unfinished = [*self.path.glob(f"*{UNFINISHED}"), *self.checkpoints.glob(f"*{UNFINISHED}")]
+        for path in (*written, *self.events, *unfinished):
+            path.unlink(missing_ok=True)
+        for folder in (self.checkpoints, self.path):
+            with suppress(OSError):  # not there, or somebody's files are
+                folder.rmdir()
+
+    @property
+    def _lock(self) -> Path:
+        return self.path / ".lock"
+
+    def _check_empty(self) -> None:
+        """Raises SettingError for a folder with anything in it but what a run leaves that was killed at its start."""
+        content = {path for path in self.path.iterdir() if path.suffix != UNFINISHED} - {self._lock}
+        if any(path != self.checkpoints or not path.is_dir() or any(path.iterdir()) for path in content):
+            raise SettingError("run_dir", str(self), "is not empty; name a new folder, or an empty one")
+
+    @contextmanager
+    def _held(self, option: str) -> Iterator[None]:
+        """Keeps the lock; the system gives it back, too, when the process is killed. SettingError where it is taken."""
+        lock, was_there = FileLock(self._lock, timeout=0), self._lock.exists()
+        try:
+            lock.acquire()
+        except Timeout:
+            raise SettingError(option, str(self), "another process is running it") from None
+        refused = False
+        try:
+            yield
+        except SettingError:
+            refused = True
+            raise
+        finally:
+            if self.finished or (refused and not was_there):  # nobody will want it any more
+                self._lock.unlink(missing_ok=True)
+            lock.release()
 
 
 def is_first_process() -> bool:
-    """Whether this is the process that the user has started, and not one that Lightning started for another device."""
-    return os.environ.get("LOCAL_RANK", "0") == "0"
+    """Whether this is global rank 0, the one process of a run that writes.
+
+    torchrun sets RANK in each process, srun SLURM_PROCID, and Lightning NODE_RANK and LOCAL_RANK in those that it
+    starts for further devices. RANK outranks the variables of a SLURM job that torchrun is started in.
+    """
+    names = ("RANK", "LOCAL_RANK") if "RANK" in os.environ else ("SLURM_PROCID", "NODE_RANK", "LOCAL_RANK")
+    return all(os.environ.get(name, "0") == "0" for name in names)
+
+
+def _one_of_several() -> bool:
+    """Whether torchrun or srun has started this process together with others."""
+    return any(int(os.environ.get(name, "1")) > 1 for name in ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS"))
 
 
 @contextmanager
-def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Path]:
-    """A new folder, held by this process: `run_dir`, which must not exist or be empty, or one in runs/ that is called
-    <scheme>-seed<seed>-<time>.
+def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[RunFolder]:
+    """A new folder, held by the first process and joined by the others: `run_dir`, which must not exist or be empty, or
+    one in runs/ that is called <scheme>-seed<seed>-<time>.
 
-    Raises SettingError where it is in use or can't be written.
+    Raises SettingError where it is in use or can't be written, and without `run_dir` where torchrun or srun has
+    started the processes, which then can't know each other's folder.
     """
-    if not is_first_process() and _HANDED_DOWN in os.environ:
-        yield Path(os.environ[_HANDED_DOWN])
+    handed_down = None if is_first_process() else os.environ.get(_HANDED_DOWN)
+    if run_dir is None and handed_down is None and (_one_of_several() or not is_first_process()):
+        raise SettingError("run_dir", None, "must be given where torchrun or srun starts several processes")
+    if not is_first_process():
+        yield RunFolder(Path(os.path.expanduser(handed_down or str(run_dir))))
         return
     with ExitStack() as held:
         try:
-            folder = Path(os.path.expanduser(run_dir)) if run_dir else _new_name(pos_name, seed)
-            folder.mkdir(parents=True, exist_ok=True)
-            _check_empty(folder)  # before anything is put there
-            held.enter_context(_holding(folder, "run_dir"))
-            _check_empty(folder)
-            (folder / CHECKPOINTS).mkdir(exist_ok=True)
+            run = RunFolder(Path(os.path.expanduser(run_dir)) if run_dir else _new_name(pos_name, seed))
+            run.path.mkdir(parents=True, exist_ok=True)
+            run._check_empty()  # before anything is put there
+            held.enter_context(run._held("run_dir"))
+            run._check_empty()
+            run.checkpoints.mkdir(exist_ok=True)
         except OSError as error:
             problem = f"can't be written: {error.strerror}; name another folder"
             raise SettingError("run_dir", run_dir or str(RUNS), problem) from error
-        os.environ[_HANDED_DOWN] = str(folder)
-        yield folder
+        os.environ[_HANDED_DOWN] = str(run)
+        yield run
 
 
 @contextmanager
-def old_run_folder(folder: Path) -> Iterator[Path]:
-    """The folder of a run that goes on, held by this process. SettingError where another one is at it."""
-    if not is_first_process() and _HANDED_DOWN in os.environ:
-        yield folder
+def old_run_folder(path: Path) -> Iterator[RunFolder]:
+    """The folder of a run that goes on, held by the first process. SettingError where another one is at it."""
+    run = RunFolder(path)
+    if not is_first_process():
+        yield run
         return
     with ExitStack() as held:
         try:
-            held.enter_context(_holding(folder, "resume"))
-            (folder / CHECKPOINTS).mkdir(exist_ok=True)
+            held.enter_context(run._held("resume"))
+            run.checkpoints.mkdir(exist_ok=True)
+            for leftover in run.checkpoints.glob(f"*{UNFINISHED}"):  # of a process that was killed while it wrote
+                leftover.unlink()
         except OSError as error:
-            raise SettingError("resume", str(folder), f"can't be written: {error.strerror}") from error
-        os.environ[_HANDED_DOWN] = str(folder)
-        yield folder
-
-
-def _check_empty(folder: Path) -> None:
-    """A run that was killed before it could say what it is leaves nothing of worth."""
-    nothing = (_LOCK, f"{CONFIG}{UNFINISHED}")
-    content = [path for path in folder.iterdir() if path.name not in nothing]
-    if any(path.name != CHECKPOINTS or not path.is_dir() or any(path.iterdir()) for path in content):
-        raise SettingError("run_dir", str(folder), "is not empty; name a new folder, or an empty one")
-
-
-@contextmanager
-def _holding(folder: Path, option: str) -> Iterator[None]:
-    """Keeps the lock; the system gives it back, too, when the process is killed. SettingError where it is taken."""
-    lock, was_there = FileLock(folder / _LOCK, timeout=0), (folder / _LOCK).exists()
-    try:
-        lock.acquire()
-    except Timeout:
-        raise SettingError(option, str(folder), "another process is running it") from None
-    refused = False
-    try:
-        yield
-    except SettingError:
-        refused = True
-        raise
-    finally:
-        if (folder / SUMMARY).exists() or (refused and not was_there):  # nobody will want it any more
-            (folder / _LOCK).unlink(missing_ok=True)
-        lock.release()
+            raise SettingError("resume", str(run), f"can't be written: {error.strerror}") from error
+        yield run
 
 
 def _new_name(pos_name: str, seed: int) -> Path:

@@ -2,13 +2,12 @@
 
 import os
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-_EVENTS = "events.out.tfevents.*"
+from poslab.runs.folder import RunFolder
 
 
 def random_states() -> dict[str, Any]:
@@ -33,14 +32,14 @@ def restore_random_states(states: dict[str, Any]) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
 
 
-def event_sizes(folder: Path) -> dict[str, int]:
+def event_sizes(run: RunFolder) -> dict[str, int]:
     """How far TensorBoard's files of the run are written, in bytes by name."""
-    return {path.name: path.stat().st_size for path in folder.glob(_EVENTS)}
+    return {path.name: path.stat().st_size for path in run.events}
 
 
-def rewind_events(folder: Path, sizes: dict[str, int]) -> None:
+def rewind_events(run: RunFolder, sizes: dict[str, int]) -> None:
     """Cuts off what was logged after `sizes` were taken: it will be logged again."""
-    for path in folder.glob(_EVENTS):
+    for path in run.events:
         size = sizes.get(path.name)
         if size is None or path.is_symlink():
             path.unlink()

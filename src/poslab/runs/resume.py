@@ -13,11 +13,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.errors import SettingError, as_typed
 from poslab.runs.code import is_outside
+from poslab.runs.folder import RunFolder
 from poslab.settings.roles import MAY_CHANGE, Role
 from poslab.settings.train import TrainConfig, flat, names, parse, role_of
 from poslab.settings.typed import escaped
-
-CONFIG = "config.yaml"
 
 
 def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
@@ -33,7 +32,7 @@ def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
     except SettingError as error:
         if any(override.lstrip("+~").startswith(f"{error.option}=") for override in overrides):
             raise
-        where = f"in {folder / CONFIG}"
+        where = f"in {RunFolder(folder).config}"
         if role_of(error.option) in MAY_CHANGE:
             where += f"; {error.option}=... gives another"
         raise SettingError(error.option, error.value, f"{error.problem} ({where})") from error
@@ -65,9 +64,9 @@ def _read(folder: Path) -> DictConfig:
         raise SettingError("resume", folder, "is a file; name the folder of a run")
     if not folder.is_dir():
         raise SettingError("resume", folder, "no such folder; name that of a run")
-    file = folder / CONFIG
+    file = RunFolder(folder).config
     if not file.exists():
-        raise SettingError("resume", folder, f"no run to go on with, it has no {CONFIG}")
+        raise SettingError("resume", folder, f"no run to go on with, it has no {file.name}")
     try:
         plain = yaml.safe_load(file.read_text(encoding="utf-8"))
         groups = ("pos", "model", "data", "optim", "trainer", "sample", "evaluation")
@@ -75,7 +74,7 @@ def _read(folder: Path) -> DictConfig:
             raise ValueError("it is not a run's")
         return OmegaConf.create(_literal(plain))
     except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
-        raise SettingError("resume", folder, f"its {CONFIG} can't be read: {str(error).splitlines()[0]}") from error
+        raise SettingError("resume", folder, f"its {file.name} can't be read: {str(error).splitlines()[0]}") from error
 
 
 def _literal(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from poslab.errors import SettingError
 from poslab.runs.checkpoint_files import newest_intact
 from poslab.runs.code import changed, is_outside
-from poslab.runs.folder import CHECKPOINTS, SUMMARY
+from poslab.runs.folder import RunFolder
 from poslab.runs.progress import rewind_events
 from poslab.runs.resume import check_same
 from poslab.settings.roles import Role
@@ -20,7 +20,7 @@ from poslab.settings.train import TrainConfig, flat
 class ResumedRun:
     """The place from which a run goes on; `checkpoint` None: its beginning."""
 
-    folder: Path
+    folder: RunFolder
     checkpoint: Path | None
     step: int
     threads: int | None
@@ -29,13 +29,13 @@ class ResumedRun:
     notes: list[str]
 
     @classmethod
-    def of(cls, folder: Path, config: TrainConfig) -> "ResumedRun":
+    def of(cls, folder: RunFolder, config: TrainConfig) -> "ResumedRun":
         """Raises SettingError where the run is finished and `config` doesn't ask for more, or can't be taken up."""
-        checkpoint, content, notes = newest_intact(folder / CHECKPOINTS)
+        checkpoint, content, notes = newest_intact(folder)
         if checkpoint is None:
             return cls(folder, None, 0, None, None, {}, notes)
         progress = content["progress"]
-        check_same(folder, flat(config), flat(content["poslab"]["config"], without={Role.COMMAND}))
+        check_same(folder.path, flat(config), flat(content["poslab"]["config"], without={Role.COMMAND}))
         run = cls(
             folder,
             checkpoint,
@@ -60,8 +60,7 @@ class ResumedRun:
         """Takes back what was written after the checkpoint; the figures of a finished run that goes on are kept, under
         names that say at which step they were taken."""
         rewind_events(self.folder, self.events)
-        for name in (SUMMARY, "evaluation.json"):
-            file = self.folder / name
+        for file in (self.folder.summary, self.folder.evaluation):
             if file.exists():
                 os.replace(file, file.with_name(f"{file.stem}-step{self.step}{file.suffix}"))
 
@@ -83,6 +82,6 @@ class ResumedRun:
         fewer = (epochs or 1e9) < (before["max_epochs"] or 0) or -1 < steps < self.step
         if fewer:
             raise SettingError("resume", self.folder, f"it has trained for {self.step} steps, further than it is to go")
-        if (self.folder / SUMMARY).exists() and not more:
+        if self.folder.finished and not more:
             problem = f"it is finished, after {self.step} steps; trainer.max_epochs={(epochs or 1) + 1} trains on"
             raise SettingError("resume", self.folder, problem)

@@ -20,18 +20,9 @@ from filelock import Timeout
 
 from poslab.errors import SettingError, UserError
 from poslab.interruption import Interrupted, deaf_to_interrupts, raise_on_signals
+from poslab.runs.folder import RunFolder
 from poslab.settings.train import TrainConfig
 from poslab.sweep.status import Status, StatusFile
-
-# By a run, before its summary.
-_WRITTEN = (
-    ".lock",
-    "config.yaml*",
-    "events.out.tfevents.*",
-    "evaluation.json*",
-    "summary.json.tmp",
-    "checkpoints/*.ckpt*",
-)
 
 
 def run_job(config: TrainConfig, overrides: list[str]) -> None:
@@ -40,22 +31,12 @@ def run_job(config: TrainConfig, overrides: list[str]) -> None:
     folder = Path(str(config.settings.run_dir))
     status_file = StatusFile(folder)
     with contextlib.suppress(Timeout), status_file.claim():
-        if (folder / "summary.json").exists():
+        if RunFolder(folder).finished:
             return
         status_file.write(Status("running"))
         started = time.perf_counter()
         reason = _run_alone(config, overrides, status_file.log)
         status_file.write(Status("failed" if reason else "finished", time.perf_counter() - started, reason))
-
-
-def _clear(folder: Path) -> None:
-    """Removes what an interrupted run of the same job has left, and nothing else."""
-    for pattern in _WRITTEN:
-        for path in folder.glob(pattern):
-            path.unlink()
-    for path in (folder / "checkpoints", folder):
-        with contextlib.suppress(OSError):  # not there, or somebody's files are: claiming the folder will say so
-            path.rmdir()
 
 
 def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
@@ -113,7 +94,7 @@ def _train_or_go_on(config: TrainConfig) -> None:
     from poslab.training import train
 
     folder = Path(str(config.settings.run_dir))
-    if any(folder.glob("checkpoints/*.ckpt*")):
+    if RunFolder(folder).resumable:
         try:
             train(replace(config, settings=replace(config.settings, resume=str(folder))))
             return
@@ -121,7 +102,7 @@ def _train_or_go_on(config: TrainConfig) -> None:
             if error.option != "resume":
                 raise
             print(f"{error}; starting over", file=sys.stderr)
-    _clear(folder)
+    RunFolder(folder).clear()
     train(config)
 
 

@@ -16,11 +16,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.data.files import fingerprint
 from poslab.errors import SettingError, UserError
+from poslab.runs.folder import RUNS, RunFolder
 from poslab.settings.composed import explain, scheme_name
 from poslab.settings.roles import NOT_IDENTITY
 from poslab.settings.train import TrainConfig, flat, parse
-
-RUNS = Path("runs")
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        return (self.folder / "summary.json").exists()
+        return RunFolder(self.folder).finished
 
 
 def sweep_folder(config: DictConfig) -> Path:

@@ -1,12 +1,14 @@
 """What is known of a sweep's jobs while they run, in small files beside the run folders: jobs may run anywhere."""
 
 import json
-import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+from poslab.data.files import write_whole
+from poslab.runs.folder import SWEEP
 
 
 @dataclass(frozen=True)
@@ -22,13 +24,11 @@ class StatusFile:
     """<sweep>/.sweep/<job>.json, and beside it the job's log and lock."""
 
     def __init__(self, run_folder: Path) -> None:
-        self.path = run_folder.parent / ".sweep" / f"{run_folder.name}.json"
+        self.path = run_folder.parent / SWEEP / f"{run_folder.name}.json"
         self.log = self.path.with_suffix(".log")
 
     def write(self, status: Status) -> None:
-        unfinished = self.path.with_suffix(f".{os.getpid()}.tmp")
-        unfinished.write_text(json.dumps(asdict(status)) + "\n", encoding="utf-8")
-        os.replace(unfinished, self.path)
+        write_whole(self.path, json.dumps(asdict(status)) + "\n")
 
     def read(self, since: float) -> Status | None:
         """None where nothing has been said since that time."""

@@ -1,6 +1,5 @@
 """A whole sweep: plan, run what is left, say how far it is, and end with a table of all jobs."""
 
-import json
 import sys
 import tempfile
 import threading
@@ -8,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.utils import JobReturn
@@ -17,6 +15,8 @@ from omegaconf import DictConfig
 
 from poslab.errors import SettingError, UserError
 from poslab.interruption import Interrupted, raise_on_signals
+from poslab.runs.folder import RunFolder
+from poslab.runs.summary import Summary
 from poslab.runs.wording import clock
 from poslab.sweep.plan import Job, plan, sweep_folder
 from poslab.sweep.status import Status, StatusFile, now
@@ -143,9 +143,12 @@ def _conclude(jobs: list[Job], progress: Progress, folder: Path) -> bool:
         status, log = progress.status(job), StatusFile(job.folder).log
         loss, seconds, note = "", "", ""
         if job.finished:
-            summary = _summary(job.folder)
-            loss, seconds = _number(summary.get("best_val_loss")), clock(summary.get("wall_time_s") or 0)
             note = "" if status else "was finished before"
+            try:
+                summary = Summary.read(RunFolder(job.folder).summary)
+                loss, seconds = _number(summary.best_val_loss), clock(summary.wall_time_s)
+            except ValueError as error:
+                loss, note = "n/a", str(error)
         elif job.impossible:
             loss, note = "left out", str(job.problem)
         else:
@@ -160,16 +163,8 @@ def _conclude(jobs: list[Job], progress: Progress, folder: Path) -> bool:
     return not unfinished
 
 
-def _summary(folder: Path) -> dict[str, Any]:
-    try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        return summary if isinstance(summary, dict) else {}
-    except (OSError, ValueError):
-        return {}
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, int | float) else "n/a"
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.4f}"
 
 
 def _remove_if_empty(folder: Path) -> None:

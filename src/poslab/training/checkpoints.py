@@ -1,7 +1,6 @@
 """When a run saves itself, and what it takes to go on from there as if nothing had happened."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 
 from poslab.data.module import TextDataModule
 from poslab.interruption import Interrupted, StopRequest
-from poslab.runs.checkpoint_files import BEST, LAST
+from poslab.runs.folder import RunFolder
 from poslab.runs.progress import event_sizes, random_states, restore_random_states
 from poslab.training.device import of_all_devices
 from poslab.training.module import LanguageModel
@@ -29,7 +28,7 @@ class Checkpoints(Checkpoint):
     are, because Lightning deals out the batches of an epoch anew.
     """
 
-    def __init__(self, folder: Path, every: int | None, stop: StopRequest) -> None:
+    def __init__(self, folder: RunFolder, every: int | None, stop: StopRequest) -> None:
         self.folder = folder
         self.every = every
         self.stop = stop
@@ -76,7 +75,7 @@ class Checkpoints(Checkpoint):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
         if pl_module.best_step == trainer.global_step:
-            trainer.save_checkpoint(self.folder / BEST, weights_only=True)
+            trainer.save_checkpoint(self.folder.best, weights_only=True)
         if trainer.world_size == 1 or trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
             self._random = random_states()
             self._save_last(trainer, "after validation")
@@ -90,7 +89,7 @@ class Checkpoints(Checkpoint):
         self.saved_step = trainer.global_step
         if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero:
             trainer.logger.experiment.flush()
-        trainer.save_checkpoint(self.folder / LAST)
+        trainer.save_checkpoint(self.folder.last)
         if self.stop.number is not None:
             raise Interrupted(self.stop.number, f"interrupted after step {trainer.global_step}, which is saved")
 
@@ -103,7 +102,7 @@ class Checkpoints(Checkpoint):
             "seconds": self.seconds,
             "threads": torch.get_num_threads(),
             "random": of_all_devices(self._random or random_states()),
-            "events": event_sizes(self.folder.parent),
+            "events": event_sizes(self.folder),
         }
         saved = checkpoint["loops"]["fit_loop"]
         if self._place == "between batches":  # Lightning has counted the next batch as ready

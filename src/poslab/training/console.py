@@ -1,11 +1,9 @@
 """What a run says on the screen: a line per validation, and a progress bar where there is a terminal."""
 
-import math
 import shutil
 import sys
 import textwrap
 import time
-from pathlib import Path
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
@@ -13,6 +11,8 @@ from pytorch_lightning.callbacks import TQDMProgressBar
 from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm
 
 from poslab.data.module import TextDataModule
+from poslab.runs.folder import RunFolder
+from poslab.runs.summary import Summary
 from poslab.runs.wording import clock
 from poslab.training.limits import TargetLoss
 from poslab.training.module import LanguageModel, perplexity
@@ -22,7 +22,7 @@ _COLUMNS = "{:>6} {:>8} {:>11} {:>11} {:>11} {:>9} {:>7}"
 
 
 def introduce(
-    module: LanguageModel, data: TextDataModule, folder: Path, warnings: list[str], resumed_step: int | None = None
+    module: LanguageModel, data: TextDataModule, folder: RunFolder, warnings: list[str], resumed_step: int | None = None
 ) -> None:
     """What is about to be trained, and from which step on if it goes on; on stderr, what the user should know."""
     config, counts = module.config, module.model.parameter_counts()
@@ -39,25 +39,25 @@ def introduce(
     print(f"run      {folder}{again}\n")
 
 
-def conclude(summary: dict[str, Any], sample: str, folder: Path, target: TargetLoss | None) -> None:
+def conclude(summary: Summary, sample: str, folder: RunFolder, target: TargetLoss | None) -> None:
     """What came out, and where to look next."""
-    best, steps = summary["best_val_loss"], summary["steps"]
-    if math.isfinite(best):  # then there are lines above
+    best, steps = summary.best_val_loss, summary.steps
+    if best is not None:  # then there are lines above
         print()
     if target is not None:
         verdict = "below" if target.reached else "not below"
         print(f"learned  training loss {target.loss:.4g} after {steps} steps, {verdict} {target.target:g}")
-    if math.isfinite(best):
-        at = f"at step {summary['best_step']} of {steps}"
+    if best is not None:
+        at = f"at step {summary.best_step} of {steps}"
         print(f"best     validation loss {best:.4f}, perplexity {perplexity(best):,.1f}, {at}")
     elif target is None:
         print("best     none: nothing was validated")
-    duration, speed = clock(summary["wall_time_s"]), summary["tokens_per_s"]
-    print(f"speed    {summary['tokens']:,} tokens in {duration}, {speed:,.0f} tokens/s")
+    duration, speed = clock(summary.wall_time_s), summary.tokens_per_s
+    print(f"speed    {summary.tokens:,} tokens in {duration}, {speed:,.0f} tokens/s")
     if sample:
         print(textwrap.fill(sample, _width(), initial_indent="sample   ", subsequent_indent=" " * 9))
     print(f"run      {folder}")
-    print(f"compare  tensorboard --logdir {folder.parent}")
+    print(f"compare  tensorboard --logdir {folder.path.parent}")
 
 
 class ValidationLines(Callback):

@@ -11,28 +11,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
 from pytorch_lightning import Trainer, seed_everything
 
+from poslab.data.files import write_whole
 from poslab.data.module import TextDataModule
 from poslab.errors import Fault, RunStopped, SettingError, UserError
 from poslab.evaluation.files import Text, evaluate_checkpoint, write_evaluation
 from poslab.interruption import Interrupted, StopRequest
 from poslab.model import GPT
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
-from poslab.runs.checkpoint_files import PREVIOUS
-from poslab.runs.folder import CHECKPOINTS, UNFINISHED, is_first_process, new_run_folder, old_run_folder
-from poslab.runs.resume import CONFIG
+from poslab.runs.folder import RunFolder, is_first_process, new_run_folder, old_run_folder
 from poslab.runs.resumed_run import ResumedRun
+from poslab.runs.summary import Summary
 from poslab.settings.train import TrainConfig
 from poslab.training.console import conclude, introduce
 from poslab.training.limits import TargetLoss
 from poslab.training.memory import keep_freed_memory
 from poslab.training.module import LanguageModel
-from poslab.training.summary import summarise, write_summary
+from poslab.training.summary import summarise
 from poslab.training.tensorboard import SampleText
 from poslab.training.throughput import Throughput
 from poslab.training.trainer import check_batches, check_trainer, make_trainer, slow_precision
@@ -40,7 +39,7 @@ from poslab.training.trainer import check_batches, check_trainer, make_trainer, 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
-def train(config: TrainConfig) -> dict[str, Any]:
+def train(config: TrainConfig) -> Summary:
     """Trains, and returns what summary.json says. Raises UserError for whatever the user can put right, Interrupted
     after Ctrl-C or SIGTERM; the run can then be resumed."""
     _quieten()
@@ -83,9 +82,9 @@ def _train(
     data: TextDataModule,
     module: LanguageModel,
     prompt: list[int],
-    folder: Path,
+    folder: RunFolder,
     earlier: ResumedRun | None = None,
-) -> dict[str, Any]:
+) -> Summary:
     train_batches = check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
     throughput = Throughput(min(config.trainer.log_every_n_steps, train_batches))
     sample = SampleText(config.sample, data.vocabulary, prompt, config.settings.seed)
@@ -103,25 +102,23 @@ def _train(
         if trainer.is_global_zero:
             if config.evaluation.lengths:
                 _evaluate(config, data, folder)
-            write_summary(folder, summary)  # last: what has one is finished
-            (folder / CHECKPOINTS / PREVIOUS).unlink(missing_ok=True)
+            summary.write(folder.summary)  # last: what has one is finished
+            folder.previous.unlink(missing_ok=True)
             conclude(summary, sample.text, folder, _target(trainer))
     _check_target(trainer)
     return summary
 
 
-def _write_config(config: TrainConfig, folder: Path) -> None:
+def _write_config(config: TrainConfig, folder: RunFolder) -> None:
     """config.yaml, which appears whole or not at all; by the first process, if there are several."""
     if not is_first_process():
         return
-    unfinished = folder / f"{CONFIG}{UNFINISHED}"
     content = yaml.safe_dump({"pos_name": config.pos_name} | config.plain, sort_keys=False, allow_unicode=True)
-    unfinished.write_text(content, encoding="utf-8")
-    os.replace(unfinished, folder / CONFIG)
+    write_whole(folder.config, content)
 
 
 @contextmanager
-def _saying_how_to_go_on(folder: Path) -> Iterator[None]:
+def _saying_how_to_go_on(folder: RunFolder) -> Iterator[None]:
     script = sys.argv[0] if sys.argv[0].endswith("train.py") else "scripts/train.py"
     command = shlex.join(["python", script, f"resume={folder}"])
     threading.excepthook = _report_of_thread
@@ -131,13 +128,13 @@ def _saying_how_to_go_on(folder: Path) -> Iterator[None]:
         raise Interrupted(interrupted.number, f"{interrupted}; go on with: {command}") from None
     except OSError as error:
         if error.errno not in _NO_ROOM:
-            raise Fault(folder, error) from error
-        kept = "its checkpoints are intact" if any(folder.glob("checkpoints/*.ckpt")) else "it has no checkpoint yet"
+            raise Fault(folder.path, error) from error
+        kept = "its checkpoints are intact" if folder.resumable else "it has no checkpoint yet"
         raise RunStopped(f"{folder}: {error.strerror}; {kept}. Make room and go on with: {command}") from error
     except UserError:
         raise
     except Exception as error:
-        raise Fault(folder, error) from error
+        raise Fault(folder.path, error) from error
     finally:
         threading.excepthook = threading.__excepthook__
 
@@ -161,13 +158,13 @@ def _check_target(trainer: Trainer) -> None:
         raise RunStopped(f"target_loss={target.target:g}: {problem}")
 
 
-def _evaluate(config: TrainConfig, data: TextDataModule, folder: Path) -> None:
+def _evaluate(config: TrainConfig, data: TextDataModule, folder: RunFolder) -> None:
     """Measures the best weights at the lengths asked for."""
     lengths, stride = config.evaluation.lengths, config.evaluation.stride
     print(f"\nevaluating at lengths {', '.join(map(str, lengths))} ...", flush=True)
     checkpoint = load_checkpoint(find_checkpoint(str(folder)), allow_code=True)
     text = Text(f"{data.corpus.name}, validation part", data.corpus.sha256, data.corpus.validation)
-    write_evaluation(folder, text, evaluate_checkpoint(checkpoint, text, lengths, stride))
+    write_evaluation(folder.path, text, evaluate_checkpoint(checkpoint, text, lengths, stride))
 
 
 def _make_model(config: TrainConfig, vocab_size: int) -> GPT:

@@ -1,8 +1,6 @@
 """What a run leaves in figures: summary.json, and the flat settings by which TensorBoard compares runs."""
 
-import json
 import math
-import os
 import platform
 import subprocess
 import sys
@@ -13,7 +11,9 @@ from typing import Any
 import torch
 from pytorch_lightning import Trainer
 
+import poslab
 from poslab.data.module import TextDataModule
+from poslab.runs.summary import Summary
 from poslab.settings.roles import NOT_SHOWN
 from poslab.settings.train import TrainConfig, flat, scheme_settings
 from poslab.training.checkpoints import Checkpoints
@@ -23,54 +23,52 @@ from poslab.training.throughput import Throughput
 PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
 
 
-def summarise(module: LanguageModel, data: TextDataModule, trainer: Trainer, throughput: Throughput) -> dict[str, Any]:
-    """The contents of summary.json; losses in nats per token."""
+def summarise(module: LanguageModel, data: TextDataModule, trainer: Trainer, throughput: Throughput) -> Summary:
+    """The figures and facts of a run that has just ended."""
     config, checkpoints = module.config, trainer.checkpoint_callback
     assert isinstance(checkpoints, Checkpoints)
     counts = module.model.parameter_counts()
-    return {
-        "pos": config.pos_name,
-        "pos_settings": config.pos_settings,
-        "pos_target": config.plain["pos"]["_target_"],
-        "seed": config.settings.seed,
-        "best_val_loss": module.best_val_loss,
-        "best_val_perplexity": perplexity(module.best_val_loss),
-        "best_step": module.best_step,
-        "val_loss_tokens": module.val_loss_tokens,
-        "last_val_loss": module.last_val_loss,
-        "last_val_perplexity": perplexity(module.last_val_loss),
-        "epochs": math.ceil(trainer.fit_loop.epoch_loop.batch_progress.total.completed / trainer.num_training_batches),
-        "steps": trainer.global_step,
-        "tokens": throughput.tokens,
-        "tokens_per_s": throughput.tokens_per_s,
-        "wall_time_s": checkpoints.seconds,
-        "peak_memory_mb": _peak_memory_mb(trainer.strategy.root_device),
-        "params_total": counts["total"],
-        "params_trunk": counts["trunk"],
-        "params_scheme": counts["scheme"],
-        "context_length": config.model.context_length,
-        "data": data.corpus.name,
-        "data_sha256": data.corpus.sha256,
-        "vocabulary": data.vocabulary.name,
-        "vocabulary_size": data.vocabulary.size,
-        "train_tokens": len(data.corpus.train),
-        "validation_tokens": len(data.corpus.validation),
-        "device": _device_name(trainer.strategy.root_device),
-        "threads": torch.get_num_threads(),
-        "precision": str(trainer.precision),
-        "attention_backend": module.model.training_backend(trainer.strategy.root_device),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
-        "git_commit": git_commit(),
+    commit, clean = git_state()
+    return Summary(
+        pos=config.pos_name,
+        pos_settings=config.pos_settings,
+        pos_target=config.plain["pos"]["_target_"],
+        seed=config.settings.seed,
+        best_val_loss=_finite(module.best_val_loss),
+        best_val_perplexity=_finite(perplexity(module.best_val_loss)),
+        best_step=module.best_step,
+        val_loss_tokens=module.val_loss_tokens,
+        last_val_loss=_finite(module.last_val_loss),
+        last_val_perplexity=_finite(perplexity(module.last_val_loss)),
+        epochs=math.ceil(trainer.fit_loop.epoch_loop.batch_progress.total.completed / trainer.num_training_batches),
+        steps=trainer.global_step,
+        tokens=throughput.tokens,
+        tokens_per_s=throughput.tokens_per_s,
+        wall_time_s=checkpoints.seconds,
+        peak_memory_mb=_peak_memory_mb(trainer.strategy.root_device),
+        params_total=counts["total"],
+        params_trunk=counts["trunk"],
+        params_scheme=counts["scheme"],
+        context_length=config.model.context_length,
+        data=data.corpus.name,
+        data_sha256=data.corpus.sha256,
+        vocabulary=data.vocabulary.name,
+        vocabulary_size=data.vocabulary.size,
+        train_tokens=len(data.corpus.train),
+        validation_tokens=len(data.corpus.validation),
+        device=_device_name(trainer.strategy.root_device),
+        threads=torch.get_num_threads(),
+        precision=str(trainer.precision),
+        attention_backend=module.model.training_backend(trainer.strategy.root_device),
+        versions={"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        git_commit=commit,
+        git_clean=clean,
         **module.fingerprints,
-    }
+    )
 
 
-def write_summary(folder: Path, summary: dict[str, Any]) -> None:
-    """summary.json, which appears whole or not at all; what is not a finite number becomes null."""
-    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in summary.items()}
-    unfinished = folder / "summary.json.tmp"
-    unfinished.write_text(json.dumps(finite, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(unfinished, folder / "summary.json")
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def flat_settings(config: TrainConfig) -> dict[str, Any]:
@@ -104,10 +102,14 @@ def _peak_memory_mb(device: torch.device) -> float | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
-def git_commit() -> str | None:
-    """The commit that the code is at; None outside a git checkout."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
+def git_state() -> tuple[str | None, bool | None]:
+    """The commit that the package is at, and whether its files are as in that commit; None outside a git checkout."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(poslab.__file__).parent), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD"), not git("status", "--porcelain", "--", ".")
     except (OSError, subprocess.CalledProcessError):
-        return None
+        return None, None

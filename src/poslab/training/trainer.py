@@ -3,7 +3,6 @@
 import os
 import sys
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from pytorch_lightning.callbacks import EarlyStopping
 from poslab.errors import SettingError, UserError
 from poslab.interruption import StopRequest
 from poslab.runs.checkpoint_files import CheckpointFiles
+from poslab.runs.folder import RunFolder
 from poslab.settings.train import TrainConfig, TrainerConfig
 from poslab.training.checkpoints import Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
@@ -24,7 +24,7 @@ from poslab.training.throughput import Throughput
 
 
 def make_trainer(
-    config: TrainConfig, folder: Path, throughput: Throughput, sample: SampleText, stop: StopRequest
+    config: TrainConfig, folder: RunFolder, throughput: Throughput, sample: SampleText, stop: StopRequest
 ) -> Trainer:
     """A Trainer that writes into `folder`, with everything that runs beside the training."""
     settings = config.settings
@@ -47,11 +47,11 @@ def make_trainer(
         # At validations, so that what is saved after one knows of it.
         patience = settings.early_stopping_patience
         callbacks.append(EarlyStopping("val/loss", patience=patience, check_on_train_epoch_end=False))
-    callbacks.append(Checkpoints(folder / "checkpoints", settings.checkpoint_every_n_steps, stop))
+    callbacks.append(Checkpoints(folder, settings.checkpoint_every_n_steps, stop))
     own = {"log_every_n_steps": throughput.every, "max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
     return Trainer(
         **asdict(config.trainer) | own,
-        logger=Logger(folder, name="", version=""),
+        logger=Logger(folder.path, name="", version=""),
         callbacks=callbacks,
         plugins=[CheckpointFiles()],
         enable_progress_bar=on_terminal,
