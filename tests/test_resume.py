@@ -148,7 +148,7 @@ def test_the_best_weights_stay_the_best(hooks: Callable[..., Counter], tmp_path:
     assert content_of(run)["progress"]["step"] >= 5
     hooks()
     assert go_on(run)["best_step"] == 5
-    assert content_of(run, "best.ckpt")["global_step"] == 5
+    assert content_of(run, "best.safetensors")["poslab"]["step"] == 5
 
 
 def test_every_random_generator_goes_on() -> None:

@@ -105,7 +105,7 @@ class LanguageModel(LightningModule):
         self.log("train/learning_rate", optimizer.param_groups[0]["lr"])
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["poslab"] = describe(self.config, self.corpus) | self.fingerprints
+        checkpoint["poslab"] = describe(self.config, self.corpus) | {"step": self.global_step} | self.fingerprints
         checkpoint["figures"] = {name: getattr(self, name) for name in _FIGURES}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
