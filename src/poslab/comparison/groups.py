@@ -122,9 +122,8 @@ def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluatio
 
 def _same_tokens(first: Run, second: Run) -> bool:
     """Whether the two have the same validation tokens."""
-    return all(
-        getattr(first.summary, key) == getattr(second.summary, key) for key in ("data_sha256", "vocabulary_size")
-    )
+    keys = ("data_sha256", "vocabulary_size")
+    return all(getattr(first.summary, key) == getattr(second.summary, key) for key in keys)
 
 
 def _sentences(groups: list[Group], baseline: str, by_label: Mapping[str, Difference], effect: float) -> list[str]:
