@@ -83,15 +83,15 @@ def forward_and_backward(name: str, shape: Shape) -> Callable[[], None]:
 
 
 def _table(shape: Shape, timings: dict[str, Timing]) -> Table:
-    rows = {
-        name: {
-            "median ms": f"{timing.median * 1e3:.1f}",
-            "quartiles": f"{timing.lower * 1e3:.1f} to {timing.upper * 1e3:.1f}",
-            "x flash": f"{timing.median / timings[FLASH].median:.2f}",
-        }
-        for name, timing in timings.items()
-    }
-    return Table(f"Attention, forward and backward, float32, (B, H, T, Dh) = {shape}", rows, timings)
+    return Table.of(
+        f"Attention, forward and backward, float32, (B, H, T, Dh) = {shape}",
+        timings,
+        {
+            "median ms": lambda t: f"{t.median * 1e3:.1f}",
+            "quartiles": lambda t: t.quartiles(1e3),
+            "x flash": lambda t: f"{t.median / timings[FLASH].median:.2f}",
+        },
+    )
 
 
 def _megabytes(size: int | None) -> str:

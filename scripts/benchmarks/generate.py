@@ -26,17 +26,17 @@ def measure_generation(rounds: int) -> list[Table]:
         cases = {name: partial(ask, generation_seconds, name, NEW) for name, ask in asks.items()}
         timings = take_turns(cases, rounds, warmups=0)
     fastest = min(timing.median for timing in timings.values())
-    rows = {
-        name: {
-            "tokens/s": f"{NEW / timing.median:,.0f}",
-            "ms per token": f"{timing.median / NEW * 1e3:.1f}",
-            "quartiles": f"{timing.lower / NEW * 1e3:.1f} to {timing.upper / NEW * 1e3:.1f}",
-            "x the fastest": f"{timing.median / fastest:.2f}",
-        }
-        for name, timing in timings.items()
-    }
-    title = f"Generation, {NEW:,} new tokens after {PROMPT}, greedy, one text, model=mini with a context of {CONTEXT:,}"
-    return [Table(title, rows, timings)]
+    table = Table.of(
+        f"Generation, {NEW:,} new tokens after {PROMPT}, greedy, one text, model=mini with a context of {CONTEXT:,}",
+        timings,
+        {
+            "tokens/s": lambda t: f"{NEW / t.median:,.0f}",
+            "ms per token": lambda t: f"{t.median / NEW * 1e3:.1f}",
+            "quartiles": lambda t: t.quartiles(1e3 / NEW),
+            "x the fastest": lambda t: f"{t.median / fastest:.2f}",
+        },
+    )
+    return [table]
 
 
 def generation_seconds(name: str, count: int) -> float:

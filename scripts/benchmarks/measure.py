@@ -34,6 +34,10 @@ class Timing:
         lower, median, upper = statistics.quantiles(seconds, n=4, method="inclusive")
         return cls(median, lower, upper)
 
+    def quartiles(self, factor: float = 1.0, digits: int = 1) -> str:
+        """The quartiles in words, in seconds times `factor`."""
+        return f"{self.lower * factor:.{digits}f} to {self.upper * factor:.{digits}f}"
+
 
 def take_turns(cases: Mapping[str, Callable[[], float | None]], rounds: int, warmups: int = 1) -> dict[str, Timing]:
     """Runs every case once per round. A case may return the seconds that count; else all of it counts."""

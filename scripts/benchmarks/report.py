@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,6 +23,12 @@ class Table:
     title: str
     rows: dict[str, dict[str, str]]
     seconds: dict[str, Timing] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, title: str, timings: dict[str, Timing], columns: dict[str, Callable[[Timing], str]]) -> "Table":
+        """A row for each timing; `columns` say how it fills their cells."""
+        rows = {name: {column: cell(t) for column, cell in columns.items()} for name, t in timings.items()}
+        return cls(title, rows, timings)
 
     def lines(self) -> list[list[str]]:
         """The columns' names, then a line of cells for each entrant."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measure import take_turns
+from benchmarks.measure import Timing, take_turns
 from benchmarks.report import Table
 
 TRAIN = Path(__file__).parents[1] / "train.py"
@@ -21,11 +21,11 @@ def measure_startup(rounds: int) -> list[Table]:
         "a run of one training step": _train_one_step,
     }
     timings = take_turns(cases, rounds)
-    rows = {
-        name: {"median s": f"{timing.median:.2f}", "quartiles": f"{timing.lower:.2f} to {timing.upper:.2f}"}
-        for name, timing in timings.items()
+    columns: dict[str, Callable[[Timing], str]] = {
+        "median s": lambda t: f"{t.median:.2f}",
+        "quartiles": lambda t: t.quartiles(digits=2),
     }
-    return [Table("Start-up, process start to exit", rows, timings)]
+    return [Table.of("Start-up, process start to exit", timings, columns)]
 
 
 def _train(exit_code: int, *arguments: str) -> None:

@@ -18,7 +18,7 @@ from benchmarks.entrants import (
     transformers_gpt2,
     x_transformers_gpt,
 )
-from benchmarks.measure import processes, take_turns
+from benchmarks.measure import Timing, processes, take_turns
 from benchmarks.report import Table
 from poslab.settings.train import OptimConfig
 from poslab.training.memory import keep_freed_memory
@@ -31,23 +31,26 @@ PRECISIONS = {"float32": torch.float32, "bfloat16 autocast": torch.bfloat16}
 
 def measure_step(rounds: int) -> list[Table]:
     """One table per precision."""
-    tables, tokens = [], BATCH * CONTEXT
+    tables = []
     with processes([*OURS, TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT]) as asks:
         for precision, dtype in PRECISIONS.items():
             cases = {name: partial(ask, step_seconds, name, dtype) for name, ask in asks.items()}
-            timings = take_turns(cases, rounds, warmups=2)
-            fastest = min(timing.median for timing in timings.values())
-            rows = {
-                name: {
-                    "tokens/s": f"{tokens / timing.median:,.0f}",
-                    "quartiles": f"{tokens / timing.upper:,.0f} to {tokens / timing.lower:,.0f}",
-                    "x the fastest's time": f"{timing.median / fastest:.2f}",
-                }
-                for name, timing in timings.items()
-            }
-            title = f"Training step, {precision}, model=mini, batch {BATCH} x {CONTEXT}, no dropout"
-            tables.append(Table(title, rows, timings))
+            tables.append(_table(precision, take_turns(cases, rounds, warmups=2)))
     return tables
+
+
+def _table(precision: str, timings: dict[str, Timing]) -> Table:
+    tokens = BATCH * CONTEXT
+    fastest = min(timing.median for timing in timings.values())
+    return Table.of(
+        f"Training step, {precision}, model=mini, batch {BATCH} x {CONTEXT}, no dropout",
+        timings,
+        {
+            "tokens/s": lambda t: f"{tokens / t.median:,.0f}",
+            "quartiles": lambda t: f"{tokens / t.upper:,.0f} to {tokens / t.lower:,.0f}",
+            "x the fastest's time": lambda t: f"{t.median / fastest:.2f}",
+        },
+    )
 
 
 def step_seconds(name: str, dtype: torch.dtype) -> float:
