@@ -123,7 +123,7 @@ def test_attention_tables_have_every_scheme(monkeypatch: pytest.MonkeyPatch) -> 
     ours = {*entrants.OURS, *(f"{name}, dense" for name in entrants.OURS), "torch flash, no positions"}
     assert all(set(table.rows) == ours for table in tables)
     assert tables[0].rows["torch flash, no positions"]["x flash"] == "1.00"
-    assert {name: [*peaks] for name, peaks in tables[-1].rows.items()} == dict.fromkeys(ours, ["T = 20", "T = 160"])
+    assert all([*peaks] == ["T = 20", "T = 160"] for peaks in tables[-1].rows.values())
     assert all(t.lower <= t.median <= t.upper for t in tables[0].seconds.values())
     attention.forward_and_backward.cache_clear()
 
