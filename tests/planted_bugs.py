@@ -93,7 +93,7 @@ BUGS = [
     # Attention
     Bug(
         "bias-scaled", "attention/reference.py",
-        "scores = scores + terms.dense_bias(", "scores = scores + scale * terms.dense_bias(",
+        "bias = terms.dense_bias(", "bias = scale * terms.dense_bias(",
         "test_attention.py::test_equals_loops_in_outputs_and_gradients",
     ),
     Bug(
@@ -118,7 +118,7 @@ BUGS = [
     ),
     Bug(
         "far-row-missing", "attention/relative.py",
-        "return (near - far).flip(row_axis).to(dtype)", "return near.flip(row_axis).to(dtype)",
+        "(table[..., near, :] - table[..., -1:, :]).flip(-2)", "table[..., near, :].flip(-2)",
         "test_kernels.py::test_blockwise_equals_reference",
     ),
     Bug(
@@ -148,7 +148,7 @@ BUGS = [
     ),
     Bug(
         "gradient-of-bias-dropped-in-the-band", "attention/banded.py",
-        "grad_bias += chunk.near_keys(grad_scores).sum((1, 2))", "grad_bias += 0",
+        "grad_bias += by_distance.sum((1, 2))", "grad_bias += 0",
         "test_kernels.py::test_banded_equals_reference",
     ),
     Bug(
@@ -162,9 +162,26 @@ BUGS = [
         "test_kernels.py::test_banded_equals_reference",
     ),
     Bug(
-        "newest-query-bias-reversed", "attention/single.py",
-        "rows.bias[..., rows.bias.shape[-1] - n :]", "rows.bias[..., :n]",
-        "test_cache.py::test_cached_logits_are_those_of_the_full_pass",
+        "bias-less-the-far-row", "attention/relative.py",
+        "largest = by_distance.unfold(-1, key_length, 1).amax(-1).flip(-1)",
+        "largest = terms.bias[:, -1:].expand(-1, query_length)",
+        "test_kernels.py::test_kernels_equal_the_reference_for_any_bias",
+    ),
+    Bug(
+        "gradient-of-the-far-bias-forgotten", "attention/blockwise.py",
+        "grad_far_bias -= by_row", "grad_far_bias -= 0 * by_row",
+        "test_kernels.py::test_blockwise_equals_reference",
+    ),
+    Bug(
+        "far-bias-forgotten-in-the-band", "attention/banded.py",
+        "return near.far_bias[:, None] - near.largest_bias[:, near.count :]",
+        "return -near.largest_bias[:, near.count :]",
+        "test_kernels.py::test_banded_equals_reference",
+    ),
+    Bug(
+        "backend-of-layer-0-for-all", "model.py",
+        "for terms in layers}", "for terms in layers[:1]}",
+        "test_model.py::test_every_layer_is_asked_for_its_backend",
     ),
     # Cache and generation
     Bug(

@@ -32,7 +32,7 @@ BAD = [
     ("foo", "foo: not of the form option=value"),
     ("model.embed_dim=wide", "model.embed_dim=wide: must be a whole number"),
     ("model.embed_dim=2.5", "model.embed_dim=2.5: must be a whole number"),
-    ("model.num_heads=3", "model.num_heads=3: must divide model.embed_dim=256"),
+    ("model.num_heads=3", "model.num_heads=3: must divide embed_dim=256"),
     ("model.context_length=0", "model.context_length=0: must be at least 1"),
     ("model.dropout=1", "model.dropout=1: must be below 1"),
     ("model.dropout=-0.1", "model.dropout=-0.1: must be at least 0"),

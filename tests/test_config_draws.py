@@ -13,7 +13,8 @@ from pytorch_lightning import Callback
 
 from conftest import SCHEMES, compose_config
 from poslab.errors import UserError
-from poslab.settings.train import BACKENDS, PRECISIONS
+from poslab.positions.base import BACKENDS
+from poslab.settings.train import PRECISIONS
 from poslab.training import train
 
 DRAWS = 500

@@ -154,6 +154,16 @@ def test_a_row_alone_writes_what_it_writes_in_a_batch(name: str) -> None:
     assert as_tensor.tolist() == together[:1]
 
 
+def test_hooks_are_asked_once_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows there are, each with positions of its own; a hook never sees more than positions (T,)."""
+    model, asked = strong_model("rotary"), []
+    rotate = type(model.pos).rotate
+    monkeypatch.setattr(type(model.pos), "rotate", lambda *given: (asked.append(given[-1].shape), rotate(*given))[1])
+    generate(model, [[1], [2, 3], [4, 5, 6], [7, 8]], 3, temperature=0)
+    layers = model.shape.num_layers
+    assert asked == [(4 * 3,)] * 2 * layers + [(4,)] * 2 * 2 * layers
+
+
 def test_samples_of_one_prompt_differ() -> None:
     texts = generate(strong_model("none"), [[1, 2, 3]] * 4, 10, temperature=1.5, seed=1)
     assert len({tuple(text) for text in texts}) == 4

@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +14,9 @@ from conftest import RICHEST, SCHEMES, make_scheme
 from poslab import GPT
 from poslab.errors import SettingError
 from poslab.generate import generate
+from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.absolute import Absolute
+from poslab.settings.train import ModelConfig
 
 SMALL = {"vocab_size": 61, "context_length": 16, "embed_dim": 24, "num_layers": 2, "num_heads": 2}
 
@@ -84,6 +89,35 @@ def test_impossible_sizes(sizes: dict, option: str) -> None:
     with pytest.raises(SettingError) as refusal:
         GPT(**(SMALL | sizes))
     assert refusal.value.option == option
+
+
+@dataclass(frozen=True)
+class LastLayerOnly(PositionScheme):
+    """A bias in layer 1 and nothing before it."""
+
+    def relative(self, tables: Any, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
+        return RelativeTerms(0, 1, bias=torch.zeros(shape.num_heads, 2)) if layer == 1 else None
+
+
+def test_every_layer_is_asked_for_its_backend() -> None:
+    with pytest.raises(SettingError, match=r"^attention_backend=sdpa: can't compute relative terms"):
+        GPT(LastLayerOnly(), attention_backend="sdpa", **SMALL)
+    model, cpu = GPT(LastLayerOnly(), dropout=0.0, **(SMALL | {"context_length": 200})), torch.device("cpu")
+    assert model.training_backend(cpu) == "blockwise, sdpa"
+    assert GPT(LastLayerOnly(), **SMALL).training_backend(cpu) == "reference"
+    assert GPT(dropout=0.0, attention_backend="blockwise", **SMALL).training_backend(cpu) == "blockwise"
+
+
+def test_sizes_are_those_that_the_settings_refuse() -> None:
+    """Without torch, by the one check that the model has, too."""
+    for sizes in ({"num_heads": 5}, {"num_layers": 0}, {"embed_dim": -4}, {"context_length": 0}):
+        given = {name: value for name, value in (SMALL | sizes).items() if name != "vocab_size"}
+        problems = set()
+        for make in (partial(GPT, vocab_size=61), partial(ModelConfig, dropout=0.0)):
+            with pytest.raises(SettingError) as refusal:
+                make(**given)
+            problems.add(str(refusal.value))
+        assert len(problems) == 1
 
 
 def test_generation_refuses_a_diverged_model() -> None:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from poslab.attention import attend
-from poslab.attention.single import NewestRows, newest_query_attention
 from poslab.positions import RelativeTerms
 
 # From a number of distances, counted from 0 on, to what each layer knows of them.
@@ -58,7 +57,7 @@ class KeyValueCache:
         if needed > self._reach:
             self._reach = min(2 * needed, *limits) if limits else 2 * needed
             for layer, terms in zip(self._layers, make_terms(self._reach), strict=True):
-                layer.know(terms, self._reach)
+                layer.terms = terms
         return self._layers
 
     def advance(self, count: int) -> None:
@@ -82,24 +81,15 @@ class LayerCache:
 
     def __init__(self, whole: KeyValueCache) -> None:
         self._whole = whole
-        self._terms: RelativeTerms | None = None
-        self._newest: NewestRows | None = None
+        self.terms: RelativeTerms | None = None  # of all distances that its queries see
         self._buffer: Tensor | None = None  # (2, B, H, capacity, Dh)
         self._origin = 0  # the position that the buffer begins with
-
-    def know(self, terms: RelativeTerms | None, reach: int) -> None:
-        """What there is to know of the distances below `reach`."""
-        self._terms = terms
-        self._newest = None if terms is None else NewestRows.of(terms, reach)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Queries, keys and values of new tokens, (B, H, T, Dh) each -> (B, H, T, Dh): over all that they may see."""
         keys, values = self._extend(k, v)
-        count, first_key = q.shape[-2], self._whole.first_key(q.device)
-        if count == 1:
-            return newest_query_attention(q, keys, values, self._newest, first_key)
-        offset = keys.shape[-2] - count
-        return attend(q, keys, values, self._terms, offset=offset, window=self._whole.window, first_key=first_key)
+        offset, first_key = keys.shape[-2] - q.shape[-2], self._whole.first_key(q.device)
+        return attend(q, keys, values, self.terms, offset=offset, window=self._whole.window, first_key=first_key)
 
     def _extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Stores the new keys and values; all that their queries may see, (B, H, N, Dh), the new ones last."""

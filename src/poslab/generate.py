@@ -8,17 +8,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from poslab.cache import KeyValueCache
 from poslab.errors import SettingError, at_least, finite, whole
-from poslab.model import GPT
+from poslab.positions import ModelShape, PositionScheme
 
 Prompts = Tensor | Sequence[Sequence[int]]
+
+
+class Decoder(Protocol):
+    """A model as generation sees it; `poslab.GPT` is one."""
+
+    pos: PositionScheme
+    shape: ModelShape
+    token_embedding: nn.Embedding  # its weights are the head's
+    training: bool
+
+    def hidden(self, tokens: Tensor, cache: KeyValueCache) -> Tensor: ...
+    def train(self, mode: bool) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -67,7 +79,7 @@ class Sampling:
 
 
 def generate(
-    model: GPT,
+    model: Decoder,
     prompts: Prompts,
     max_new_tokens: int,
     *,
@@ -104,7 +116,7 @@ def generate(
 
 
 def stream(
-    model: GPT,
+    model: Decoder,
     prompts: Prompts,
     max_new_tokens: int,
     *,
@@ -142,7 +154,7 @@ def stream(
 
 @torch.no_grad()
 def _steps(
-    model: GPT,
+    model: Decoder,
     tokens: Tensor,
     padding: Tensor,
     max_new_tokens: int,
@@ -176,7 +188,7 @@ def _steps(
         tokens = torch.cat([tokens, new], dim=1)
 
 
-def _head(model: GPT, rows: int, tokens: int) -> Callable[[Tensor], Tensor]:
+def _head(model: Decoder, rows: int, tokens: int) -> Callable[[Tensor], Tensor]:
     """The product of hidden states (B, D) with the head, (B, V), in the form that is fastest for these B rows.
 
     On a CPU it takes most of a token's time, all of it in reading the head. By two cores' timings at 50,257 x 256,
@@ -190,7 +202,7 @@ def _head(model: GPT, rows: int, tokens: int) -> Callable[[Tensor], Tensor]:
     return lambda hidden: (weight @ hidden.T).T
 
 
-def _aligned(prompts: Prompts, model: GPT) -> tuple[Tensor, Tensor]:
+def _aligned(prompts: Prompts, model: Decoder) -> tuple[Tensor, Tensor]:
     """Token ids (B, T) that end together, on the model's device, and the padding (B,) before each row."""
     rows = _rows(prompts)
     size = model.token_embedding.num_embeddings
@@ -263,13 +275,13 @@ def _until(stop_token: int | None, ids: list[int]) -> list[int]:
 
 
 @contextmanager
-def _eval_mode(model: GPT) -> Iterator[None]:
+def _eval_mode(model: Decoder) -> Iterator[None]:
     """Without dropout; the mode that the model had comes back."""
     was_training = model.training
     if was_training:
-        model.eval()
+        model.train(False)
     try:
         yield
     finally:
         if was_training:
-            model.train()
+            model.train(True)

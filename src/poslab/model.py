@@ -5,7 +5,7 @@ B batch, T sequence, D embedding, H heads, Dh head dimension, V vocabulary, L la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from poslab.attention import attend, check_backend, choose_backend
 from poslab.cache import KeyValueCache, LayerCache
 from poslab.errors import SettingError, at_least
+from poslab.generate import Prompts, generate
 from poslab.positions import ModelShape, Picture, PositionScheme, RelativeTerms
 
 if TYPE_CHECKING:
@@ -50,10 +51,7 @@ class GPT(nn.Module):
         compile: bool = False,
     ) -> None:
         super().__init__()
-        at_least(1, vocab_size=vocab_size, context_length=context_length, embed_dim=embed_dim)
-        at_least(1, num_layers=num_layers, num_heads=num_heads)
-        if embed_dim % num_heads:
-            raise SettingError("num_heads", num_heads, f"must divide embed_dim={embed_dim}")
+        at_least(1, vocab_size=vocab_size)
         self.shape = ModelShape(context_length, embed_dim, num_layers, num_heads, causal)
         self.pos = pos or PositionScheme()
         self.pos.check(self.shape)
@@ -71,8 +69,8 @@ class GPT(nn.Module):
         for name, table in tables.items():
             self.position_tables.register_parameter(name, nn.Parameter(table))
         self._compiled = torch.compile(self._hidden) if compile else None
-        first_terms = self.relative_terms(1)[0]
-        check_backend(attention_backend, first_terms, causal=causal, dropout_p=dropout, option="attention_backend")
+        for terms in self.relative_terms(1):
+            check_backend(attention_backend, terms, option="attention_backend")
 
     def forward(self, tokens: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         """tokens (B, T) -> logits (B, T, V).
@@ -132,10 +130,8 @@ class GPT(nn.Module):
         device = self.token_embedding.weight.device  # a scheme that learns nothing need not know it
         return [own and own.to(device) for own in terms] * (self.shape.num_layers // layers)
 
-    def generate(self, prompts: Tensor | Sequence[Sequence[int]], max_new_tokens: int, **settings: Any) -> Any:
+    def generate(self, prompts: Prompts, max_new_tokens: int, **settings: Any) -> Any:
         """The prompts continued; the settings are those of `poslab.generate.generate`."""
-        from poslab.generate import generate
-
         return generate(self, prompts, max_new_tokens, **settings)
 
     def parameter_counts(self) -> dict[str, int]:
@@ -149,13 +145,15 @@ class GPT(nn.Module):
         return self.pos.pictures(self._tables(), self.shape)
 
     def training_backend(self, device: torch.device) -> str:
-        """The attention backend that training on `device` runs on."""
+        """The attention backend that training on `device` runs on; all of them where layers differ."""
         attention = self.blocks[0].attention
         assert isinstance(attention, Attention)
         if attention.backend != "auto":
             return attention.backend
-        length = self.shape.context_length
-        return choose_backend(self.relative_terms(length)[0], length, dropout_p=attention.dropout_p, device=device)
+        length, dropout_p = self.shape.context_length, attention.dropout_p
+        layers = self.relative_terms(length)
+        backends = {choose_backend(terms, length, dropout_p=dropout_p, device=device) for terms in layers}
+        return ", ".join(sorted(backends))
 
     def _tables(self) -> dict[str, nn.Parameter]:
         return dict(self.position_tables.named_parameters())
@@ -174,10 +172,15 @@ class GPT(nn.Module):
 
 
 def _at_positions(hook: Callable[[Tensor, Tensor], Tensor], x: Tensor, positions: Tensor) -> Tensor:
-    """A scheme's hook, which knows positions (T,); where rows have their own, (B, T), it is asked row by row."""
+    """A scheme's hook on x (B, ..., T, n) at positions (T,) or (B, T).
+
+    A hook takes positions (T,) and each token by itself: where rows have positions of their own, all their tokens are
+    handed to it as one row of B T.
+    """
     if positions.dim() == 1:
         return hook(x, positions)
-    return torch.cat([hook(row, own) for row, own in zip(x.split(1), positions, strict=True)])
+    row = x.movedim(0, -3).flatten(-3, -2)[None]  # (1, ..., B T, n)
+    return hook(row, positions.flatten())[0].unflatten(-2, positions.shape).movedim(-3, 0)
 
 
 class Block(nn.Module):

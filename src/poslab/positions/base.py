@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from poslab.errors import SettingError, at_least
 from poslab.lazy import torch
 
 if TYPE_CHECKING:
@@ -19,15 +20,25 @@ if TYPE_CHECKING:
     Tables = Mapping[str, Tensor]
 
 
+# The names of the ways to compute attention with relative terms; `poslab.attention.attend` says what they are.
+BACKENDS = ("auto", "reference", "sdpa", "blockwise")
+
+
 @dataclass(frozen=True)
 class ModelShape:
-    """The sizes of the decoder that a scheme serves."""
+    """The sizes of the decoder that a scheme serves. Raises SettingError for sizes that don't fit together."""
 
     context_length: int
     embed_dim: int
     num_layers: int
     num_heads: int
     causal: bool = True
+
+    def __post_init__(self) -> None:
+        at_least(1, context_length=self.context_length, embed_dim=self.embed_dim)
+        at_least(1, num_layers=self.num_layers, num_heads=self.num_heads)
+        if self.embed_dim % self.num_heads:
+            raise SettingError("num_heads", self.num_heads, f"must divide embed_dim={self.embed_dim}")
 
     @property
     def head_dim(self) -> int:
@@ -145,6 +156,9 @@ class PositionScheme:
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         """The initial values of everything learned, by name. Called after the rest of the model is initialised."""
         return {}
+
+    # `embed` and `rotate` map each token by itself: by nothing but its number in `positions`, which are whole numbers
+    # from 0 on in any order. (Prompts of unequal length come as one row, their tokens laid end to end.)
 
     def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
         """x (B, T, D) token embeddings, positions (T,) -> (B, T, D)."""

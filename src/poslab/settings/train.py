@@ -20,11 +20,11 @@ from poslab.data.files import BUNDLED_DATA, find_files
 from poslab.data.tokenizer import check_encoding
 from poslab.errors import SettingError, at_least, one_of
 from poslab.positions import ModelShape, PositionScheme
+from poslab.positions.base import BACKENDS
 from poslab.settings.roles import Role, roles, setting
 from poslab.settings.typed import mapping, resolved, typed
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
-BACKENDS = ("auto", "reference", "sdpa", "blockwise", "flex")  # of poslab.attention.attend
 VOCABULARIES = ("full", "observed")
 PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64")
 
@@ -45,12 +45,9 @@ class ModelConfig:
     compile: bool = setting(False, role=Role.ROUNDING)
 
     def __post_init__(self) -> None:
-        at_least(1, context_length=self.context_length, embed_dim=self.embed_dim)
-        at_least(1, num_layers=self.num_layers, num_heads=self.num_heads)
+        assert self.shape  # which checks the sizes
         _below_one(dropout=self.dropout)
         one_of(BACKENDS, attention_backend=self.attention_backend)
-        if self.embed_dim % self.num_heads:
-            raise SettingError("num_heads", self.num_heads, f"must divide model.embed_dim={self.embed_dim}")
 
     @property
     def shape(self) -> ModelShape:

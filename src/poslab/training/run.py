@@ -45,8 +45,6 @@ def train(config: TrainConfig) -> Summary:
     _quieten()
     keep_freed_memory()
     check_trainer(config.trainer)
-    if config.model.attention_backend == "flex" and not torch.cuda.is_available():
-        raise SettingError("model.attention_backend", "flex", "trains on a CUDA device only, and torch sees none")
     settings = config.settings
     if settings.resume is None:
         data = TextDataModule(config.data, config.model.context_length, settings.seed)
