@@ -26,15 +26,23 @@ ODD = {
 
 
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD)
-def test_odd_texts_train(text: str, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+def test_odd_texts_are_read_as_they_are(text: str, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
     file = tmp_path / "text.txt"
     file.write_bytes(text.encode())
     corpus = load_corpus(str(file), gpt2, tmp_path / "cache")
     whole = [*corpus.train.tolist(), *corpus.validation.tolist()]
     assert gpt2.decode_bytes(whole) == text.encode()
-    settings = (*TINY, f"data.path={file}", f"run_dir={tmp_path / 'run'}", "trainer.max_epochs=1")
-    summary = vars(train(compose_config(*settings)))
-    assert math.isfinite(summary["best_val_loss"])
+
+
+def test_odd_texts_train(tmp_path: Path) -> None:
+    """All of them, as the files of a folder."""
+    for number, text in enumerate(ODD.values()):
+        (tmp_path / "texts").mkdir(exist_ok=True)
+        (tmp_path / "texts" / f"{number}.txt").write_bytes(text[:600].encode())
+    settings = (f"data.path={tmp_path / 'texts'}", f"run_dir={tmp_path / 'run'}", "trainer.max_epochs=1")
+    summary = train(compose_config(*TINY, *settings, "trainer.limit_train_batches=null", "data.batch_size=64"))
+    assert summary.best_val_loss is not None
+    assert math.isfinite(summary.best_val_loss)
 
 
 @pytest.mark.parametrize(

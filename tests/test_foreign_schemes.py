@@ -1,0 +1,35 @@
+"""Schemes of a stranger, one file and a yaml each, among those of poslab: no test takes a scheme for granted."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import REPOSITORY
+
+# As whoever adds them would write their yaml: one with tables of every layer, one that ends, one that decays fast.
+FOREIGN = {
+    "per_layer": "_target_: poslab.positions.foreign_schemes.PerLayerBias\nreach: 20\n",
+    "bounded": "_target_: poslab.positions.foreign_schemes.BoundedKeys\nstd: 0.5\n",
+    "fast": "_target_: poslab.positions.foreign_schemes.FastDecay\nslope: 4.0\n",
+}
+
+
+@pytest.mark.slow
+def test_the_suite_passes_with_three_more_schemes(tmp_path: Path) -> None:
+    """All default tests in a copy of the repository that has them."""
+    copy = tmp_path / "repository"
+    left_out = shutil.ignore_patterns(".*", "__pycache__", "runs", "*.egg-info")
+    shutil.copytree(REPOSITORY, copy, ignore=left_out)
+    for name in (".github", ".ci"):
+        shutil.copytree(REPOSITORY / name, copy / name)
+    shutil.copy(REPOSITORY / "tests" / "foreign_schemes.py", copy / "src" / "poslab" / "positions")
+    for name, yaml in FOREIGN.items():
+        (copy / "configs" / "pos" / f"{name}.yaml").write_text(yaml)
+    environment = os.environ | {"PYTHONPATH": str(copy / "src")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    result = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout[-10_000:]
