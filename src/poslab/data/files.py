@@ -1,4 +1,4 @@
-"""Where texts are and where their tokens are kept; and files that appear whole or not at all."""
+"""Texts, where they and their tokens are kept; and files that appear whole or not at all."""
 
 import glob
 import hashlib
@@ -9,7 +9,10 @@ from pathlib import Path
 
 from poslab.errors import SettingError
 
-BUNDLED_DATA = Path(__file__).resolve().parents[3] / "data"
+_PACKAGE = Path(__file__).resolve().parents[1]
+_IN_WHEEL = (_PACKAGE / "bundled").is_dir()
+BUNDLED = _PACKAGE / "bundled" if _IN_WHEEL else _PACKAGE.parents[1]  # holds configs/ and data/
+BUNDLED_DATA = BUNDLED / "data"
 UNFINISHED = ".tmp"  # ends the name of a file that is being written
 
 
@@ -51,8 +54,8 @@ def joined_sha256(hashes: Sequence[str]) -> str:
 
 
 def default_cache_dir() -> Path:
-    """data/.cache, or a folder of the user's where the checkout is read-only."""
-    if os.access(BUNDLED_DATA, os.W_OK):
+    """data/.cache, or a folder of the user's where there is no checkout, or it is read-only."""
+    if not _IN_WHEEL and os.access(BUNDLED_DATA, os.W_OK):
         return BUNDLED_DATA / ".cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poslab"
 

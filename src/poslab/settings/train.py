@@ -11,12 +11,11 @@ import importlib
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from poslab.data.files import BUNDLED_DATA, find_files
+from poslab.data.files import BUNDLED, BUNDLED_DATA, find_files
 from poslab.data.tokenizer import check_encoding
 from poslab.errors import SettingError, at_least, one_of
 from poslab.positions import ModelShape, PositionScheme
@@ -24,7 +23,7 @@ from poslab.positions.base import BACKENDS
 from poslab.settings.roles import Role, roles, setting
 from poslab.settings.typed import mapping, resolved, typed
 
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+CONFIGS = BUNDLED / "configs"
 VOCABULARIES = ("full", "observed")
 PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64")
 
