@@ -30,4 +30,4 @@ class BenchmarkConfig:
         for group in self.groups:
             one_of(GROUPS, groups=group)
         if not self.groups:
-            raise SettingError("groups", "[]", f"name at least one of {', '.join(GROUPS)}")
+            raise SettingError("groups", self.groups, f"name at least one of {', '.join(GROUPS)}")

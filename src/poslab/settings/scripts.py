@@ -35,7 +35,7 @@ class EvaluateConfig:
         for length in self.lengths or []:
             at_least(1, lengths=length)
         if self.lengths is not None and not self.lengths:
-            raise SettingError("lengths", "[]", "name at least one, or null for the usual ones")
+            raise SettingError("lengths", self.lengths, "name at least one, or null for the usual ones")
         at_least(1, stride=self.stride)
         one_of(_DEVICES, device=self.device)
 
@@ -66,7 +66,7 @@ class CompareConfig:
         if self.effect <= 0:
             raise SettingError("effect", self.effect, "must be above 0")
         if not self.runs:
-            raise SettingError("runs", "[]", "name at least one folder")
+            raise SettingError("runs", self.runs, "name at least one folder")
 
 
 @dataclass
