@@ -23,6 +23,7 @@ import tiktoken
 import torch
 from hydra import compose, initialize_config_dir
 
+from poslab.commands.overrides import as_typed
 from poslab.data.tokenizer import load_tokenizer
 from poslab.positions import ModelShape, PositionScheme
 from poslab.settings.train import CONFIGS, TrainConfig, parse, parse_scheme
@@ -90,7 +91,7 @@ def compose_config(*overrides: str) -> TrainConfig:
         config = compose("train", list(overrides))
     chosen = next((o.removeprefix("pos=") for o in overrides if o.startswith("pos=")), "absolute")
     named = not any(o.startswith("pos._target_") for o in overrides)
-    return parse(config, chosen if named else None)
+    return parse(config, chosen if named else None, [as_typed(override) for override in overrides])
 
 
 def make_scheme(name: str, **settings: object) -> PositionScheme:

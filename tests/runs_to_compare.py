@@ -33,6 +33,7 @@ SUMMARY = {
     "best_val_perplexity": 54.6,
     "best_step": 6,
     "last_val_loss": 4.25,
+    "val_loss_tokens": 533,
     "last_val_perplexity": 70.1,
     "epochs": 2,
     "steps": 6,
@@ -73,7 +74,7 @@ def smoke_config(pos: str) -> TrainConfig:
 @functools.cache
 def smoke_yaml(pos: str) -> str:
     """All but the seed."""
-    plain = {"pos_name": pos} | smoke_config(pos).plain
+    plain = smoke_config(pos).recorded
     return OmegaConf.to_yaml({key: value for key, value in plain.items() if key != "seed"})
 
 

@@ -1,95 +1,76 @@
-"""The command on the page that repeats a scheme's runs."""
+"""The command on the page that repeats a scheme's runs: what was typed, as their configurations record it."""
 
-import json
 import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
+import yaml
+from hydra import compose, initialize_config_dir
 
-from conftest import ALIBI
+from poslab.commands.overrides import as_typed, for_hydra
 from poslab.comparison.report import command_of
-from runs_to_compare import change_config, change_summary, group_of, repeated, report_of, set_scheme, write_run
+from poslab.settings.train import CONFIGS, parse
+from runs_to_compare import change_config, group_of, repeated, report_of, write_run
+
+
+def recorded(*typed: str) -> dict[str, Any]:
+    """The config.yaml of a run of the command line."""
+    arguments = for_hydra(list(typed))
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return parse(compose("train", arguments), "t5", [as_typed(argument) for argument in arguments]).recorded
 
 
 @pytest.mark.parametrize(
-    "settings",
+    "typed",
     [
-        {},
-        {"data.stride": 16, "trainer.max_steps": 7, "optim.learning_rate": 3e-05, "early_stopping_patience": 3},
-        {"evaluation.lengths": [8, 16], "trainer.gradient_clip_val": None, "trainer.deterministic": True},
-        {"sample.prompt": "It's a \"test\", isn't it? (a=b) \\' # [1]", "trainer.max_time": "00:12:00:00"},
-        {"sample.prompt": " \\", "trainer.precision": "32", "trainer.limit_val_batches": 1.0},
-        {"sample.prompt": "null"},
-        {"sample.prompt": "'in quotes', ${not_a_name} \\${x}"},
-        {"sample.prompt": "漢字\n$HOME `x`"},
+        ("pos=t5",),
+        ("experiment=smoke", "pos=t5", "pos.num_buckets=8", "data.stride=16", "optim.learning_rate=3e-5"),
+        ("pos=t5", "evaluation.lengths=[8,16]", "trainer.gradient_clip_val=null", "trainer.max_time=00:12:00:00"),
+        ("pos=t5", "sample.prompt=It's a \"test\", isn't it? (a=b) \\' # [1]"),
+        ("pos=t5", "sample.prompt='in quotes', ${not_a_name} \\${x}"),
+        ("pos=t5", "sample.prompt= \\"),
+        ("pos=t5", "sample.prompt=${odd"),
+        ("pos=t5", "sample.prompt=漢字\n$HOME `x`"),
     ],
 )
-def test_command_repeats_the_run(settings: dict[str, Any], tmp_path: Path) -> None:
-    folder = write_run(tmp_path, "t5", 3)
-    plain = yaml_with(folder, settings)
-    set_scheme(folder, num_buckets=8)
-    plain["pos"]["num_buckets"] = 8
-    again = repeated(command_of(group_of(tmp_path)))
-    assert again | {"pos_name": "t5", "seed": 3} == plain
-    assert again["seed"] == 3
+def test_command_repeats_the_run(typed: tuple[str, ...], tmp_path: Path) -> None:
+    config = recorded(*typed, "seed=3", "run_dir=elsewhere", "threads=1")
+    (write_run(tmp_path, "t5", 3) / "config.yaml").write_text(yaml.safe_dump(config))
+    command = command_of(group_of(tmp_path))
+    assert repeated(command) | {"threads": 1} == {k: v for k, v in config.items() if k not in ("pos_name", "overrides")}
+    assert shlex.split(command)[2:] == [*typed, "seed=3"]
 
 
-def yaml_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """Changes config.yaml; returns what it then says."""
-    plain: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
-    for setting, value in settings.items():
-        *groups, name = setting.split(".")
-        (plain[groups[0]] if groups else plain)[name] = value
-    (folder / "config.yaml").write_text(json.dumps(plain))  # which is YAML, too
-    return plain
-
-
-def test_command_for_all_seeds(tmp_path: Path) -> None:
+def test_one_command_for_all_seeds(tmp_path: Path) -> None:
     for seed in (2, 1, 11):
-        write_run(tmp_path, "shaw", seed)
-    words = shlex.split(command_of(group_of(tmp_path)))
-    assert words[2:4] == ["-m", "pos=shaw"]
-    assert words[-1] == "seed=1,2,11"
+        overrides = ["pos=shaw", f"seed={seed}", f"run_dir='runs/shaw {seed}'"]
+        change_config(write_run(tmp_path, "shaw", seed), "overrides", overrides)
+    assert command_of(group_of(tmp_path)) == "python scripts/train.py -m pos=shaw seed=1,2,11"
 
 
-def test_command_for_another_text(tmp_path: Path) -> None:
-    text = tmp_path / "my 'texts', all" / "the-verdict.txt"  # a name that a bundled text has
+def test_a_path_that_only_quotes_make_one(tmp_path: Path) -> None:
+    text = tmp_path / "my 'texts', all" / "some.txt"
     text.parent.mkdir()
     text.write_text("other words\n")
-    folder = write_run(tmp_path / "runs", "absolute", data_sha256="0" * 64)
-    change_config(folder, "data.path", str(text))
+    for seed in (1, 2):
+        config = recorded("pos=t5", "data=text", f"data.path={text}", f"seed={seed}")
+        (write_run(tmp_path / "runs", "t5", seed) / "config.yaml").write_text(yaml.safe_dump(config))
     command = command_of(group_of(tmp_path / "runs"))
-    assert "data=text" in command
+    assert "-m" in command
     assert repeated(command)["data"]["path"] == str(text)
 
 
-def test_command_for_a_bundled_text_names_no_folder(tmp_path: Path) -> None:
-    change_config(write_run(tmp_path), "data.path", "/somebody/elses/the-verdict.txt")
-    command = command_of(group_of(tmp_path))
-    assert "data=verdict" in command
-    assert "elses" not in command
-
-
-def test_command_for_a_scheme_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = ALIBI
-    (tmp_path / "scheme_of_somebody.py").write_text(source)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("alibi", "t5"):  # also under a name that configs/pos knows
-        folder = write_run(tmp_path / name, "absolute")
-        change_summary(folder, pos=name, pos_settings={"steepest": 0.5})
-        plain = yaml_with(folder, {"pos": {"_target_": "scheme_of_somebody.ALiBi", "steepest": 0.5}})
-        again = repeated(command_of(group_of(tmp_path / name)))
-        assert again["pos"] == plain["pos"]
-
-
 @pytest.mark.usefixtures("no_figures")
-def test_nothing_repeats_what_no_configuration_describes(tmp_path: Path) -> None:
-    (write_run(tmp_path, "absolute", pos_target="a b=c") / "config.yaml").unlink()
-    (write_run(tmp_path, "t5", 1) / "config.yaml").unlink()
-    change_config(write_run(tmp_path, "t5", 2), "model.dropout", 0.3)
-    text = (report_of(tmp_path) / "report.md").read_text()
-    assert "absolute:\n\n    unknown, as there is no config.yaml\n" in text
-    assert re.search(r"t5:\n\n    python .* model.dropout=0.3 .*seed=1,2\n", text)
+@pytest.mark.parametrize("overrides", [None, 5])
+def test_what_is_not_recorded_is_not_guessed(overrides: Any, tmp_path: Path) -> None:
+    """Older versions recorded nothing; the page still shows the complete configuration."""
+    change_config(write_run(tmp_path, "t5", 1), "overrides", overrides)
+    change_config(write_run(tmp_path, "t5", 2), "overrides", overrides)
+    (write_run(tmp_path, "absolute") / "config.yaml").unlink()
+    folder = report_of(tmp_path)
+    text = (folder / "report.md").read_text()
+    assert re.search(r"t5:\n\n    not recorded", text)
+    assert re.search(r"absolute:\n\n    not recorded", text)
+    assert "context_length: 32" in (folder / "report.html").read_text()

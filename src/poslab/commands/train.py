@@ -50,8 +50,8 @@ def run_train() -> None:
 
 
 def _run_alone(config: DictConfig) -> None:
-    overrides = list(HydraConfig.get().overrides.task)
-    checked = parse(config, scheme_name()) if config.resume is None else resumed(config, overrides)
+    again = config.resume is not None
+    checked = resumed(config, _overrides()) if again else parse(config, scheme_name(), _overrides())
     print("loading torch and Lightning ...", flush=True)
     from poslab.training import train  # after the checks, which need neither
 
@@ -61,7 +61,12 @@ def _run_alone(config: DictConfig) -> None:
 def _run_job(config: DictConfig) -> None:
     from poslab.sweep import run_job
 
-    run_job(parse(config, scheme_name()), [as_typed(override) for override in HydraConfig.get().overrides.task])
+    run_job(parse(config, scheme_name(), _overrides()), _overrides())
+
+
+def _overrides() -> list[str]:
+    """Those of this run, or this job of a sweep, as they would be typed."""
+    return [as_typed(override) for override in HydraConfig.get().overrides.task]
 
 
 def _help(arguments: list[str]) -> str:

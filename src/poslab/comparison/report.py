@@ -5,29 +5,21 @@ import csv
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import hydra
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.types import Quote, QuotedString
+import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from omegaconf import OmegaConf
 
 from poslab.comparison.figures import svg
 from poslab.comparison.groups import Comparison, Group
 from poslab.comparison.panels import Panel
-from poslab.data.files import BUNDLED_DATA, fingerprint
 from poslab.evaluation.losses import Evaluation
 from poslab.runs.finished import Run
-from poslab.settings.train import CONFIGS
-
-_LEFT_TO_CHANCE = {"seed", "run_dir", "pos_name", "threads"}  # not part of what a group repeats
-_BUNDLED = {"verdict": "the-verdict.txt", "shakespeare": "tinyshakespeare.txt"}  # by option of configs/data
+from poslab.settings.roles import NOT_REPEATED, Role
+from poslab.settings.train import role_of
 
 
 @dataclass(frozen=True)
@@ -115,77 +107,31 @@ _COLUMNS = (
 
 
 def command_of(group: Group) -> str:
-    """What repeats the group: the settings that differ from the defaults, for all of its seeds."""
-    run = _described(group)
-    if run is None:
-        return "unknown, as there is no config.yaml"
-    choice = (_scheme_choice(run), f"data={_data_option(run)}")
-    known = _defaults(*choice)
-    settings = []
-    for key, value in _flat(run.config).items():
-        if key in _LEFT_TO_CHANCE | {"data.cache_dir", "pos._target_"} or (key == "data.path" and known[key] != "???"):
-            continue
-        if key == "sample.prompt" and value is not None:
-            settings.append(f"{key}={value}")  # plain text on the command line
-        elif key not in known:
-            settings.append(f"+{key}={_typed(value)}")
-        elif known[key] != value:
-            settings.append(f"{key}={_typed(value)}")
-    seeds = ",".join(str(seed) for seed in group.losses)
+    """The command that repeats a group: what was typed for one of its runs, with the seeds of all."""
+    recorded = [run.config.get("overrides") for run in group.runs]
+    typed = next((overrides for overrides in recorded if isinstance(overrides, list)), None)
+    if typed is None:
+        return "not recorded"
+    settings = [str(o) for o in typed if role_of(_name(str(o))) not in NOT_REPEATED | {Role.SEED}]
     many = ["-m"] if len(group.runs) > 1 else []
-    return shlex.join(["python", "scripts/train.py", *many, *choice, *settings, f"seed={seeds}"])
+    seeds = ",".join(str(seed) for seed in group.losses)
+    return shlex.join(["python", "scripts/train.py", *many, *settings, f"seed={seeds}"])
+
+
+def _name(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
 
 
 def _described(group: Group) -> Run | None:
     return next((run for run in group.runs if run.has_config), None)
 
 
-@cache
-def _defaults(*choice: str) -> dict[str, Any]:
-    running = GlobalHydra.instance().is_initialized()  # as in a script, whose configurations are the same folder's
-    with nullcontext() if running else hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return _flat(OmegaConf.to_container(hydra.compose("train", list(choice)), resolve=True))
-
-
-def _scheme_choice(run: Run) -> str:
-    """pos=NAME where configs/pos has this scheme, else the class."""
-    target = run.config["pos"]["_target_"]
-    own = {file.stem: OmegaConf.select(OmegaConf.load(file), "_target_") for file in CONFIGS.glob("pos/*.yaml")}
-    return f"pos={run.pos}" if own.get(run.pos) == target else f"pos._target_={target}"
-
-
-def _data_option(run: Run) -> str:
-    """The option of configs/data whose text it was; a bundled one by its contents, as names repeat."""
-    for option, name in _BUNDLED.items():
-        file = BUNDLED_DATA / name
-        if name == run.summary.data and file.is_file() and fingerprint(str(file)) == run.summary.data_sha256:
-            return option
-    return "text"
-
-
-def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
-
-
-def _typed(value: Any) -> str:
-    """As the command line takes it."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, list):
-        return f"[{','.join(map(_typed, value))}]"
-    needs_quotes = r"(?i:null|true|false|nan|inf|.*[^A-Za-z0-9_./-].*|[^A-Za-z/_].*|)"
-    if isinstance(value, str) and re.fullmatch(needs_quotes, value, flags=re.DOTALL):
-        return QuotedString(value, Quote.single).with_quotes()
-    return str(value)
-
-
 def _yaml(run: Run | None) -> str:
     if run is None:
         return ""
-    return OmegaConf.to_yaml({key: value for key, value in run.config.items() if key not in _LEFT_TO_CHANCE})
+    without = NOT_REPEATED | {Role.SEED, Role.SCHEME}
+    shown = {key: value for key, value in run.config.items() if role_of(key) not in without}
+    return str(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
 
 
 def _facts(runs: Sequence[Run]) -> dict[str, str]:

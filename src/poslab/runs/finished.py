@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+import yaml
 
 from poslab.errors import SettingError
 from poslab.runs.folder import SWEEP, RunFolder
@@ -131,8 +129,8 @@ def _config_of(summary: Summary) -> dict[str, Any]:
 
 def _read_config(file: Path) -> dict[str, Any]:
     try:
-        config = OmegaConf.to_container(OmegaConf.load(file))
-    except (OSError, ValueError, RecursionError, YAMLError, OmegaConfBaseException) as error:
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ValueError(f"{file.name} can't be read: {str(error).splitlines()[0]}") from error
     groups = [config.get(name) if isinstance(config, dict) else None for name in ("pos", "model", "data")]
     if not (isinstance(config, dict) and all(isinstance(group, dict) for group in groups)):

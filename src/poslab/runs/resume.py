@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from poslab.errors import SettingError, as_typed
 from poslab.runs.code import is_outside
 from poslab.runs.folder import RunFolder
+from poslab.settings.command_line import given_settings
 from poslab.settings.roles import MAY_CHANGE, Role
 from poslab.settings.train import TrainConfig, flat, names, parse, role_of
 from poslab.settings.typed import escaped
@@ -26,9 +27,9 @@ def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
     if not str(composed.resume):  # which would be the folder that one is in
         raise SettingError("resume", "", "must name the folder of a run")
     folder = Path(os.path.expanduser(str(composed.resume)))
-    own, pos_name = _own(folder, composed, overrides)
+    own, pos_name, recorded = _own(folder, composed, overrides)
     try:
-        return parse(own, pos_name)
+        return parse(own, pos_name, recorded)
     except SettingError as error:
         if any(override.lstrip("+~").startswith(f"{error.option}=") for override in overrides):
             raise
@@ -38,10 +39,13 @@ def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
         raise SettingError(error.option, error.value, f"{error.problem} ({where})") from error
 
 
-def _own(folder: Path, composed: DictConfig, overrides: Sequence[str]) -> tuple[DictConfig, str | None]:
-    """The run's configuration, and the name of its scheme, if it says."""
+def _own(
+    folder: Path, composed: DictConfig, overrides: Sequence[str]
+) -> tuple[DictConfig, str | None, list[str] | None]:
+    """The run's configuration, the name of its scheme and the overrides that it was made of, if it says."""
     own = _read(folder)
     pos_name = own.pop("pos_name", None)
+    recorded = _put_together(own.pop("overrides", None), overrides)
     target = str(OmegaConf.select(own, "pos._target_"))
     if is_outside(target) and not (composed.allow_code or target == composed.pos.get("_target_")):
         problem = f"its scheme is {target}, which is no part of poslab; allow_code=true imports it, if you trust it"
@@ -56,7 +60,16 @@ def _own(folder: Path, composed: DictConfig, overrides: Sequence[str]) -> tuple[
         if key != "resume":
             _change(own, key, composed)
     check_same(folder, _flat(own), before)
-    return own, None if pos_name is None else str(pos_name)
+    return own, None if pos_name is None else str(pos_name), recorded
+
+
+def _put_together(recorded: Any, overrides: Sequence[str]) -> list[str] | None:
+    """The overrides of a run that goes on with others; None where its own are not known."""
+    if not OmegaConf.is_list(recorded):
+        return None
+    changed = given_settings(overrides)
+    kept = [str(override) for override in recorded if not changed.keys() & given_settings([str(override)]).keys()]
+    return kept + [o for o in overrides if all(role_of(name) is not Role.COMMAND for name in given_settings([o]))]
 
 
 def _read(folder: Path) -> DictConfig:

@@ -207,6 +207,7 @@ class TrainConfig:
     sample: SampleConfig
     evaluation: EvaluationConfig
     settings: Settings
+    overrides: list[str] | None = None  # as typed; None: not known
 
     @property
     def pos_settings(self) -> dict[str, Any]:
@@ -221,6 +222,12 @@ class TrainConfig:
         groups["data"]["path"] = os.path.abspath(os.path.expanduser(self.data.path))  # a run may go on from elsewhere
         settings = {k: v for k, v in vars(self.settings).items() if role_of(k) is not Role.COMMAND}
         return {"pos": {"_target_": target} | self.pos_settings, **groups, **settings}
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The content of config.yaml: all settings, what the scheme is called, and the overrides as they were typed."""
+        typed = {} if self.overrides is None else {"overrides": self.overrides}
+        return {"pos_name": self.pos_name} | typed | self.plain
 
 
 _GROUPS: dict[str, type] = {
@@ -242,7 +249,7 @@ def role_of(setting: str) -> Role:
     """The role of a setting by its name on the command line."""
     if setting == "pos_name" or setting.startswith("pos."):
         return Role.SCHEME
-    return _ROLES.get(setting, Role.RESULT)
+    return Role.COMMAND if setting == "overrides" else _ROLES.get(setting, Role.RESULT)
 
 
 def names(of: Collection[Role]) -> list[str]:
@@ -263,8 +270,10 @@ def flat(config: TrainConfig | Mapping[Any, Any], without: Collection[Role] = ()
     return {name: value for name, value in settings.items() if role_of(name) not in without}
 
 
-def parse(config: DictConfig, pos_name: str | None = None) -> TrainConfig:
-    """Checks the composed config and makes it typed. pos_name: what to call the scheme, by default its class.
+def parse(config: DictConfig, pos_name: str | None = None, overrides: list[str] | None = None) -> TrainConfig:
+    """Checks the composed config and makes it typed.
+
+    pos_name: what to call the scheme, by default its class. overrides: what was typed, to be recorded.
 
     Raises SettingError for the first setting that is unknown, of the wrong type or impossible. Loads no torch.
     """
@@ -280,7 +289,8 @@ def parse(config: DictConfig, pos_name: str | None = None) -> TrainConfig:
     if settings.early_stopping_patience is not None and parsed["trainer"].limit_val_batches == 0:
         patience = settings.early_stopping_patience
         raise SettingError("early_stopping_patience", patience, "needs validation, but trainer.limit_val_batches=0")
-    return TrainConfig(scheme, pos_name or type(scheme).__name__.lower(), settings=settings, **parsed)
+    name = pos_name or type(scheme).__name__.lower()
+    return TrainConfig(scheme, name, settings=settings, overrides=overrides, **parsed)
 
 
 def parse_scheme(values: Any) -> PositionScheme:

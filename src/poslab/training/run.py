@@ -111,7 +111,7 @@ def _write_config(config: TrainConfig, folder: RunFolder) -> None:
     """config.yaml, which appears whole or not at all; by the first process, if there are several."""
     if not is_first_process():
         return
-    content = yaml.safe_dump({"pos_name": config.pos_name} | config.plain, sort_keys=False, allow_unicode=True)
+    content = yaml.safe_dump(config.recorded, sort_keys=False, allow_unicode=True)
     write_whole(folder.config, content)
 
 
