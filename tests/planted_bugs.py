@@ -450,7 +450,7 @@ BUGS = [
     ),
     Bug(
         "interval-of-the-normal-distribution", "comparison/statistics.py",
-        "stats.t.ppf((1 + confidence) / 2, n - 1)", "stats.norm.ppf((1 + confidence) / 2)",
+        "stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)", "stats.norm.ppf((1 + CONFIDENCE) / 2)",
         "test_statistics.py::test_estimate_worked_by_hand",
     ),
     Bug(

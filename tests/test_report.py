@@ -101,7 +101,7 @@ def test_facts_of_runs_that_differ(tmp_path: Path) -> None:
     text = (report_of(tmp_path, allow_differences=True) / "report.md").read_text()
     assert "git commit aaa or bbb" in text
     assert "1,417 or 9 tokens" in text
-    assert "n/a or 4,612 training tokens" in text
+    assert "unknown or 4,612 training tokens" in text
 
 
 @pytest.mark.usefixtures("no_figures")

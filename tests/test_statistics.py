@@ -60,8 +60,6 @@ def test_estimate_worked_by_hand() -> None:
     assert found.sd == pytest.approx(math.sqrt(2.5))
     half = 2.776445 * math.sqrt(2.5 / 5)
     assert (found.low, found.high) == pytest.approx((3 - half, 3 + half), abs=1e-6)
-    narrower = estimate([1, 2, 3, 4, 5], confidence=0.9)
-    assert narrower.high == pytest.approx(3 + 2.131847 * math.sqrt(0.5), abs=1e-6)
 
 
 def test_estimate_of_one_and_of_equal_values() -> None:
@@ -69,18 +67,6 @@ def test_estimate_of_one_and_of_equal_values() -> None:
     assert (one.mean, one.low, one.high, one.sd, one.n) == (3.5, None, None, None, 1)
     equal = estimate([2.5, 2.5, 2.5])
     assert (equal.mean, equal.low, equal.high, equal.sd) == (2.5, 2.5, 2.5, 0.0)
-
-
-@pytest.mark.parametrize("bad", [[], [1.0, math.nan], [math.inf, 1.0], [[1.0, 2.0]]])
-def test_estimate_refuses(bad: list) -> None:
-    with pytest.raises(ValueError, match="values"):
-        estimate(bad)
-
-
-@pytest.mark.parametrize("confidence", [0, 1, 95, math.nan])
-def test_confidence_is_a_share(confidence: float) -> None:
-    with pytest.raises(ValueError, match="confidence"):
-        estimate([1.0, 2.0], confidence)
 
 
 # Differences
@@ -103,12 +89,12 @@ def test_difference_worked_by_hand() -> None:
 def test_difference_against_scipy() -> None:
     generator = np.random.default_rng(1)
     a, b = generator.normal(4, 0.1, (2, 7))
-    found = differences({"absolute": by_seed(a), "t5": by_seed(b)}, "absolute", confidence=0.8)["t5"]
+    found = differences({"absolute": by_seed(a), "t5": by_seed(b)}, "absolute")["t5"]
     expected = stats.ttest_rel(b, a)
     assert found.p_value == pytest.approx(expected.pvalue)
-    interval = expected.confidence_interval(0.8)
+    interval = expected.confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
-    assert (found.confidence, found.comparisons) == (0.8, 1)
+    assert found.comparisons == 1
 
 
 def test_pairs_by_seed_not_by_order() -> None:
@@ -172,12 +158,11 @@ def test_differences_without_variance(seeds: int, shift: float) -> None:
 @given(
     a=st.lists(st.floats(-100, 100), min_size=2, max_size=6),
     b=st.lists(st.floats(-100, 100), min_size=2, max_size=6),
-    confidence=st.sampled_from([0.5, 0.95, 0.999]),
 )
 @settings(derandomize=True, deadline=None, max_examples=200)
-def test_words_and_numbers_agree(a: list[float], b: list[float], confidence: float) -> None:
-    found = differences({"absolute": by_seed(a), "t5": by_seed(b), "rope": by_seed(b)}, "absolute", confidence)["t5"]
-    back = differences({"absolute": by_seed(b), "t5": by_seed(a), "rope": by_seed(a)}, "absolute", confidence)["t5"]
+def test_words_and_numbers_agree(a: list[float], b: list[float]) -> None:
+    found = differences({"absolute": by_seed(a), "t5": by_seed(b), "rope": by_seed(b)}, "absolute")["t5"]
+    back = differences({"absolute": by_seed(b), "t5": by_seed(a), "rope": by_seed(a)}, "absolute")["t5"]
     assert (back.mean, back.low, back.high) == pytest.approx((-found.mean, -found.high, -found.low))
     assert back.p_value == pytest.approx(found.p_value)
     assert found.low <= found.mean <= found.high
@@ -371,15 +356,6 @@ def test_larger_effects_never_need_more_seeds(alpha: float) -> None:
     assert needed[-1] == 2
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [(-1, 1), (math.nan, 1), (math.inf, 1), (1, 0), (1, -1), (1, math.nan), (1, 1, 0), (1, 1, 0.05, 1)],
-)
-def test_seeds_needed_refuses(arguments: tuple) -> None:
-    with pytest.raises(ValueError, match="must"):
-        seeds_needed(*arguments)
-
-
 # Tokens
 
 
@@ -453,20 +429,3 @@ def test_too_few_tokens_for_an_interval() -> None:
     few = token_difference(np.arange(SMALLEST_BLOCKS * 16 - 1.0), np.zeros(SMALLEST_BLOCKS * 16 - 1))
     assert (few.low, few.high) == (None, None)
     assert few.sd > 0
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "options", "message"),
-    [
-        ([1.0, 2.0], [1.0], {}, "2 and 1 tokens"),
-        ([], [], {}, "first"),
-        ([1.0], [], {}, "second"),
-        ([1.0, math.nan], [1.0, 1.0], {}, r"first\[1\] is nan"),
-        ([1.0], [math.inf], {}, r"second\[0\] is inf"),
-        ([[1.0]], [[1.0]], {}, "shape"),
-        ([1.0], [1.0], {"block": 0}, "block=0"),
-    ],
-)
-def test_token_difference_refuses(first: list, second: list, options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        token_difference(first, second, **options)

@@ -18,6 +18,26 @@ from poslab.evaluation.pictures import attention_figure, draw
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 
 _WORDS = 20  # of the sentence whose attention is shown
+# Titles and captions.
+_CAPTIONS = {
+    "losses": ("Validation loss", "Each dot is a run; below them the mean over seeds and its 95 % interval."),
+    "curves": ("Loss curves", "Mean over seeds; bands are one standard deviation."),
+    "by_position": (
+        "Loss by position",
+        "How much seeing more helps: mean loss at each place of a window of the training length. A short text has few "
+        "such windows; what all schemes have in common is then the text's.",
+    ),
+    "by_length": (
+        "Loss by length",
+        "The same tokens at every length. Left, windows follow each other, so short ones suffer from their starts; "
+        "right, windows slide by half their length and only what is new counts. Bands are one standard deviation. A "
+        "scheme that ends at the training length knows no positions beyond.",
+    ),
+    "attention": (
+        "Attention on the same words",
+        "Mean over layers and heads, in the runs of the median loss. Each row is a token looking back.",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -33,46 +53,19 @@ class Panel:
 def loss_panels(comparison: Comparison, evaluations: Mapping[str, list[Evaluation]]) -> tuple[list[Panel], list[str]]:
     """(panels of losses by run, step, position and length, notes); evaluations are by the label of the group."""
     styles = figures.styles_of(group.label for group in comparison.groups)
-    curves = {group.label: [read_curve(run.folder) for run in group.runs] for group in comparison.groups}
-    empty = [
-        run.name
-        for group in comparison.groups
-        for run, curve in zip(group.runs, curves[group.label], strict=True)
-        if not curve.validation
-    ]
-    curves = {label: [curve for curve in of_seeds if curve.validation] for label, of_seeds in curves.items()}
-    panels = [
-        Panel(
-            "losses",
-            "Validation loss",
-            "Each dot is a run; below them the mean over seeds and its 95 % interval.",
-            figures.losses_figure(comparison, styles),
-        ),
-        Panel(
-            "curves",
-            "Loss curves",
-            "Mean over seeds; bands are one standard deviation.",
-            figures.curves_figure(curves, styles),
-        ),
-    ]
+    curves, empty = {}, []
+    for group in comparison.groups:
+        of_runs = [(run.name, read_curve(run.folder)) for run in group.runs]
+        curves[group.label] = [curve for _, curve in of_runs if curve.validation]
+        empty += [name for name, curve in of_runs if not curve.validation]
+    drawn = {
+        "losses": figures.losses_figure(comparison, styles),
+        "curves": figures.curves_figure(curves, styles),
+    }
     if evaluations:
-        panels += [
-            Panel(
-                "by_position",
-                "Loss by position",
-                "How much seeing more helps: mean loss at each place of a window of the training length. A short text "
-                "has few such windows; what all schemes have in common is then the text's.",
-                figures.by_position_figure(evaluations, styles),
-            ),
-            Panel(
-                "by_length",
-                "Loss by length",
-                "The same tokens at every length. Left, windows follow each other, so short ones suffer from their "
-                "starts; right, windows slide by half their length and only what is new counts. Bands are one standard "
-                "deviation. A scheme that ends at the training length knows no positions beyond.",
-                figures.by_length_figure(evaluations, styles),
-            ),
-        ]
+        drawn["by_position"] = figures.by_position_figure(evaluations, styles)
+        drawn["by_length"] = figures.by_length_figure(evaluations, styles)
+    panels = [Panel(name, *_CAPTIONS[name], figure) for name, figure in drawn.items()]
     return panels, [f"no loss curve in {', '.join(empty)}"] if empty else []
 
 
@@ -102,8 +95,7 @@ def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool)
         except UserError as error:
             notes.append(f"{group.label} has no picture of its attention: {error}")
     if maps:
-        caption = "Mean over layers and heads, in the runs of the median loss. Each row is a token looking back."
-        panels.append(Panel("attention", "Attention on the same words", caption, attention_figure(maps, words)))
+        panels.append(Panel("attention", *_CAPTIONS["attention"], attention_figure(maps, words)))
     return panels, notes
 
 

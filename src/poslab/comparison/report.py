@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import yaml
@@ -135,11 +136,11 @@ def _yaml(run: Run | None) -> str:
 
 
 def _facts(runs: Sequence[Run]) -> dict[str, str]:
-    """What all runs have in common, or the values that they have."""
+    """Facts that all runs have in common, or the values that they have."""
 
-    def all_of(key: str, missing: str = "n/a") -> str:
+    def all_of(key: str) -> str:
         values = [getattr(run.summary, key) for run in runs]
-        return " or ".join(dict.fromkeys(f"{v:,}" if isinstance(v, int) else str(v or missing) for v in values))
+        return " or ".join(dict.fromkeys(f"{v:,}" if isinstance(v, int) else str(v or "unknown") for v in values))
 
     packages = dict.fromkeys(name for run in runs for name in run.summary.versions)
     versions = {name: dict.fromkeys(str(run.summary.versions.get(name)) for run in runs) for name in packages}
@@ -147,12 +148,12 @@ def _facts(runs: Sequence[Run]) -> dict[str, str]:
         "text": f"{all_of('data')}, {all_of('train_tokens')} training tokens and "
         f"{all_of('validation_tokens')} validation tokens",
         "sha256 of the text": all_of("data_sha256"),
-        "vocabulary": f"{all_of('vocabulary', 'full')}, {all_of('vocabulary_size', '50,257')} tokens",
+        "vocabulary": f"{all_of('vocabulary')}, {all_of('vocabulary_size')} tokens",
         "model": f"{all_of('params_trunk')} parameters without positions, trained to {all_of('context_length')} tokens",
         "training": f"{all_of('steps')} steps",
         "device": f"{all_of('device')}, {all_of('threads')} threads",
-        "code": f"git commit {all_of('git_commit', 'unknown')}",
-        "packages": ", ".join(f"{name} {' or '.join(found)}" for name, found in versions.items()),
+        "code": f"git commit {all_of('git_commit')}, fingerprint {all_of('code_fingerprint')}",
+        "packages": ", ".join(f"{name} {' or '.join(numbers)}" for name, numbers in versions.items()),
     }
 
 
@@ -167,39 +168,28 @@ def _write(file: Path, text: str) -> None:
 
 
 def _write_results(file: Path, comparison: Comparison, evaluations: Mapping[str, list[Evaluation]]) -> None:
-    """One row per run; losses by length in a column each."""
-    lengths = sorted({r.length for found in evaluations.values() for e in found for r in e.lengths})
-    keys = ("best_val_loss", "last_val_loss", "steps", "params_total", "params_scheme", "tokens_per_s", "wall_time_s")
-    header = ["scheme", "seed", *keys, "peak_memory_mb", "data_sha256", "folder"]
-    header += [f"{kind}_{length}" for length in lengths for kind in ("loss", "sliding_loss")]
+    """Writes a row for each run: what its summary says, and its losses by length in a column each."""
+    rows: list[dict[str, Any]] = []
+    for group in comparison.groups:
+        for run, evaluation in zip_longest(group.runs, evaluations.get(group.label, [])):
+            summary = {key: value for key, value in vars(run.summary).items() if not isinstance(value, dict)}
+            rows.append({"scheme": group.label, "folder": run.folder, **summary})
+            for result in evaluation.lengths if evaluation else []:
+                rows[-1] |= {f"loss_{result.length}": result.loss, f"sliding_loss_{result.length}": result.sliding_loss}
     with file.open("w", newline="", encoding="utf-8", errors="replace") as opened:
-        writer = csv.writer(opened)
-        writer.writerow(header)
-        for group in comparison.groups:
-            for run, evaluation in zip_longest(group.runs, evaluations.get(group.label, [])):
-                measured = {r.length: r for r in evaluation.lengths} if evaluation else {}
-                row = [group.label, run.seed, *(getattr(run.summary, key) for key in keys)]
-                row += [run.summary.peak_memory_mb, run.summary.data_sha256, run.folder]
-                for length in lengths:
-                    result = measured.get(length)
-                    row += [result.loss, result.sliding_loss] if result else [None, None]
-                writer.writerow(row)
+        writer = csv.DictWriter(opened, list(dict.fromkeys(key for row in rows for key in row)))
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def _beyond(of_seeds: list[Evaluation]) -> str:
-    """The mean sliding loss at the longest window that the text allows, against that at the training length."""
-    if not of_seeds:
-        return "n/a"
-    first = of_seeds[0]
-    tried = [r for r in first.lengths if r.length > first.context_length and not r.note.startswith("the text")]
-    if not tried:
-        return "n/a"
-    longest = max(tried, key=lambda result: result.length)
-    if longest.note:
-        return longest.note
-    values = [r.sliding_loss for e in of_seeds for r in e.lengths if r.length == longest.length]
-    numbers = [value for value in values if value is not None]
-    return f"{sum(numbers) / len(numbers):.4f} at {longest.length:,}" if numbers else "n/a"
+    """The mean sliding loss at the longest window beyond the training length, or why none was measured."""
+    results = [result for e in of_seeds for result in e.lengths if result.length > e.context_length]
+    measured = [(result.length, result.sliding_loss) for result in results if result.sliding_loss is not None]
+    if not measured:
+        return next((result.note for result in results if result.note), "n/a")
+    longest = max(length for length, _ in measured)
+    return f"{fmean(loss for length, loss in measured if length == longest):.4f} at {longest:,}"
 
 
 def _interval(low: float | None, high: float | None, sign: str = "") -> str:

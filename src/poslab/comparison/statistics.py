@@ -2,7 +2,7 @@
 
 Runs with the same seed see the same batches in the same order, so groups of runs are compared in pairs, seed by seed:
 what a seed does to all groups alike drops out. Several groups against one baseline are several chances to be wrong, so
-the p-values are corrected by Holm's method (Holm 1979): the chance of any false claim is at most 1 - confidence.
+the p-values are corrected by Holm's method (Holm 1979): the chance of any false claim is at most 1 - CONFIDENCE.
 
 Intervals are those of one comparison, uncorrected. An interval can therefore exclude 0 where the corrected p-value
 claims nothing, never the other way round; `sentence` says so where it happens.
@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special, stats
 
 from poslab.errors import one_of
 
+CONFIDENCE = 0.95  # of intervals and claims
 MOST_SEEDS = 100_000  # `seeds_needed` looks no farther
 ROUNDING = 1e-12  # nats: spreads and differences up to here, relative to losses above 1, are rounding
 SMALLEST_BLOCKS = 20  # with fewer blocks, a bootstrap interval is clearly too narrow
@@ -43,7 +44,7 @@ class Difference:
     """The mean of (group - baseline) in nats over n common seeds: negative where the group is better.
 
     `sd` is the standard deviation of the differences, `p_value` is corrected for the number of `comparisons`, and
-    [low, high] is the uncorrected interval at `confidence`. With n = 1 only the mean is known, with n = 0 nothing.
+    [low, high] is the uncorrected interval. With n = 1 only the mean is known, with n = 0 nothing.
     """
 
     mean: float | None
@@ -52,36 +53,26 @@ class Difference:
     sd: float | None
     p_value: float | None
     n: int
-    confidence: float = 0.95
     comparisons: int = 1
 
     @property
-    def alpha(self) -> float:
-        return 1 - self.confidence
-
-    @property
     def significant(self) -> bool:
-        return self.p_value is not None and self.p_value < self.alpha
+        return self.p_value is not None and self.p_value < 1 - CONFIDENCE
 
 
-def estimate(values: Iterable[float], confidence: float = 0.95) -> Estimate:
-    """The mean of independent values, such as one group's losses, with its t interval; None with a single value.
-
-    Raises ValueError without any value and for one that is not finite.
-    """
-    array = _finite(list(values), "values")
+def estimate(values: Iterable[float]) -> Estimate:
+    """Estimates the mean of finite, independent values, such as one group's losses, with its t interval."""
+    array = np.array(list(values))
     n, mean = len(array), float(array.mean())
     if n == 1:
         return Estimate(mean, None, None, None, n)
     sd = float(array.std(ddof=1))
-    half = _half_width(sd, n, confidence)
+    half = _half_width(sd, n)
     return Estimate(mean, mean - half, mean + half, sd, n)
 
 
-def differences(
-    losses: Mapping[str, Mapping[int, float]], baseline: str, confidence: float = 0.95
-) -> dict[str, Difference]:
-    """Every other group against the baseline; `losses` holds, per group, the loss of each seed.
+def differences(losses: Mapping[str, Mapping[int, float]], baseline: str) -> dict[str, Difference]:
+    """Compares every other group with the baseline; `losses` holds, per group, the loss of each seed.
 
     The p-values are of paired two-sided t tests, corrected over all groups with at least 2 seeds in common with the
     baseline. Where all differences are alike up to rounding, the t test has no value and its limit stands: p = 1 if
@@ -92,25 +83,19 @@ def differences(
         for seed, loss in of_seeds.items():
             if not math.isfinite(loss):
                 raise ValueError(f"{name}, seed {seed}: the loss is {loss}; leave such runs out")
-    found = {
-        name: _paired(of_seeds, losses[baseline], confidence) for name, of_seeds in losses.items() if name != baseline
-    }
-    raw = {name: d.p_value for name, d in found.items() if d.p_value is not None}
-    corrected = _holm(raw)
-    return {name: replace(d, p_value=corrected.get(name), comparisons=max(1, len(raw))) for name, d in found.items()}
+    pairs = {name: _paired(of_seeds, losses[baseline]) for name, of_seeds in losses.items() if name != baseline}
+    p_values = {name: d.p_value for name, d in pairs.items() if d.p_value is not None}
+    corrected, tested = _holm(p_values), max(1, len(p_values))
+    return {name: replace(d, p_value=corrected.get(name), comparisons=tested) for name, d in pairs.items()}
 
 
 def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0.8) -> int:
-    """How many paired seeds a two-sided paired t test needs to see a mean difference `effect` with this power.
+    """Number of seeds that a two-sided paired t test needs to see a mean difference `effect` with this power.
 
     `sd` is the standard deviation of the differences, in nats like `effect`. By the noncentral t distribution (Cohen
     1988, chapter 2); to see the effect in the wrong direction does not count. At least 2, at most MOST_SEEDS, which
     stands for "this many or more".
     """
-    if not (0 <= sd < math.inf and 0 < effect < math.inf):
-        raise ValueError(f"sd={sd}, effect={effect}: sd must be at least 0 and effect above 0, both finite")
-    if not (0 < alpha < 1 and 0 < power < 1):
-        raise ValueError(f"alpha={alpha}, power={power}: both must lie between 0 and 1")
     if sd == 0:
         return 2
 
@@ -123,37 +108,30 @@ def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0
     return 2 + bisect_left(range(2, MOST_SEEDS), power, key=power_with)
 
 
-def token_difference(
-    first: ArrayLike, second: ArrayLike, *, block: int = 16, confidence: float = 0.95, resamples: int = 9999
-) -> Estimate:
-    """The mean of (first - second) over the losses of the same tokens, in text order, by two checkpoints.
+def token_difference(first: ArrayLike, second: ArrayLike, *, block: int = 16, resamples: int = 9999) -> Estimate:
+    """Estimates the mean of (first - second) over finite losses of the same tokens, in text order, by two checkpoints.
 
     The interval is a bootstrap percentile interval. Neighbouring tokens are alike, so that not tokens but contiguous,
     non-overlapping blocks of at least `block` tokens are drawn (Carlstein 1986); `block` should exceed the distance
     over which losses are correlated. None with fewer than SMALLEST_BLOCKS blocks. It tells how sure the difference
     between these two checkpoints is on other text of this kind, and nothing about other seeds. `sd` is that of the
-    tokens. The same arrays give the same interval. Raises ValueError for unequal lengths, empty arrays, block < 1 and
-    losses that are not finite.
+    tokens. The same arrays give the same interval.
     """
-    a, b = _finite(first, "first"), _finite(second, "second")
-    if len(a) != len(b):
-        raise ValueError(f"{len(a)} and {len(b)} tokens: both checkpoints must have seen the same ones")
-    if block < 1:
-        raise ValueError(f"block={block}: must be at least 1")
-    n, mean = len(a), float((a - b).mean())
-    sd = float((a - b).std(ddof=1)) if n > 1 else None
+    difference = np.subtract(first, second)
+    n, mean = len(difference), float(difference.mean())
+    sd = float(difference.std(ddof=1)) if n > 1 else None
     blocks = n // block
     if blocks < SMALLEST_BLOCKS:
         return Estimate(mean, None, None, sd, n)
     # The lengths differ by at most 1. Weighted so that the mean of the blocks is exactly the mean of the tokens.
     starts = np.arange(blocks) * n // blocks
-    of_blocks = mean + np.add.reduceat(a - b - mean, starts) * blocks / n
+    of_blocks = mean + np.add.reduceat(difference - mean, starts) * blocks / n
     interval = stats.bootstrap(
         (of_blocks,),
         np.mean,
         n_resamples=resamples,
         batch=max(1, 1_000_000 // blocks),  # a million numbers, 8 MB, at a time
-        confidence_level=confidence,
+        confidence_level=CONFIDENCE,
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
@@ -179,7 +157,8 @@ def sentence(name: str, baseline: str, difference: Difference, effect: float = 0
     text += f" ({_numbers(d.mean, d.low, d.high)})"
     if d.low > 0 or d.high < 0:
         text += f"; the interval excludes 0, but p = {d.p_value:.2g} after Holm's correction"
-    return f"{text}; {_outlook(d.low, d.high, seeds_needed(d.sd, effect, d.alpha / d.comparisons), d.n, effect)}"
+    needed = seeds_needed(d.sd, effect, alpha=(1 - CONFIDENCE) / d.comparisons)
+    return f"{text}; {_outlook(d.low, d.high, needed, d.n, effect)}"
 
 
 def token_sentence(name: str, baseline: str, difference: Estimate) -> str | None:
@@ -220,31 +199,29 @@ def _decimals(*numbers: float) -> int:
     return next((d for d in range(2, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)
 
 
-def _paired(group: Mapping[int, float], baseline: Mapping[int, float], confidence: float) -> Difference:
-    """With the p-value not yet corrected."""
+def _paired(group: Mapping[int, float], baseline: Mapping[int, float]) -> Difference:
+    """Compares two groups over their common seeds; the p-value is not yet corrected."""
     seeds = sorted(group.keys() & baseline.keys())
     a, b = (np.array([of_seeds[seed] for seed in seeds], dtype=float) for of_seeds in (group, baseline))
     if not seeds:
-        return Difference(None, None, None, None, None, 0, confidence)
+        return Difference(None, None, None, None, None, 0)
     rounding = ROUNDING * max(1.0, float(np.abs([a, b]).max()))
     mean = float((a - b).mean())
     if abs(mean) <= rounding:
         mean = 0.0
     if len(seeds) == 1:
-        return Difference(mean, None, None, None, None, 1, confidence)
+        return Difference(mean, None, None, None, None, 1)
     if float(np.ptp(a - b)) <= rounding:  # the t test would divide by zero, or by rounding
-        return Difference(mean, mean, mean, 0.0, 0.0 if mean else 1.0, len(seeds), confidence)
+        return Difference(mean, mean, mean, 0.0, 0.0 if mean else 1.0, len(seeds))
     sd = float((a - b).std(ddof=1))
-    half = _half_width(sd, len(seeds), confidence)
+    half = _half_width(sd, len(seeds))
     p_value = float(stats.ttest_rel(a, b).pvalue)
-    return Difference(mean, mean - half, mean + half, sd, p_value, len(seeds), confidence)
+    return Difference(mean, mean - half, mean + half, sd, p_value, len(seeds))
 
 
-def _half_width(sd: float, n: int, confidence: float) -> float:
-    """Of the t interval of a mean."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence={confidence}: must lie between 0 and 1")
-    return float(stats.t.ppf((1 + confidence) / 2, n - 1)) * sd / math.sqrt(n)
+def _half_width(sd: float, n: int) -> float:
+    """Half the width of the t interval of a mean."""
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * sd / math.sqrt(n)
 
 
 def _holm(p_values: Mapping[str, float]) -> dict[str, float]:
@@ -254,13 +231,3 @@ def _holm(p_values: Mapping[str, float]) -> dict[str, float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
         corrected[name] = largest
     return corrected
-
-
-def _finite(values: ArrayLike, name: str) -> NDArray[np.float64]:
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or not array.size:
-        raise ValueError(f"{name} has the shape {array.shape}: must be a row of at least one loss")
-    bad = np.flatnonzero(~np.isfinite(array))
-    if bad.size:
-        raise ValueError(f"{name}[{bad[0]}] is {array[bad[0]]}: must be finite")
-    return array
