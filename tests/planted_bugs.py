@@ -387,34 +387,44 @@ BUGS = [
     ),
     # Files
     Bug(
-        "fsync-of-a-checkpoint-dropped", "runs/checkpoint_files.py",
-        "os.fsync(opened.fileno())", "pass",
+        "fsync-of-a-checkpoint-dropped", "data/files.py",
+        "            _sync(unfinished)\n", "            pass\n",
         "test_whole_files.py::test_a_checkpoint_is_on_the_disk_before_it_has_its_name",
     ),
     Bug(
-        "fsync-of-a-folder-dropped", "runs/checkpoint_files.py",
-        "        os.fsync(opened)\n", "        pass\n",
+        "fsync-of-a-folder-dropped", "data/files.py",
+        "            _sync(path.parent)\n", "            pass\n",
         "test_whole_files.py::test_a_checkpoint_is_on_the_disk_before_it_has_its_name",
     ),
     Bug(
-        "checkpoint-written-in-place", "runs/checkpoint_files.py",
-        "os.replace(unfinished, path)\n", "path.write_bytes(unfinished.read_bytes()), unfinished.unlink()\n",
+        "fsync-of-the-best-weights-dropped", "runs/checkpoint_files.py",
+        "with appearing_whole(path, durable=True) as file:", "with appearing_whole(path) as file:",
         "test_whole_files.py::test_a_checkpoint_is_on_the_disk_before_it_has_its_name",
     ),
     Bug(
-        "checkpoint-before-the-last-not-kept", "runs/checkpoint_files.py",
-        "if path.name == LAST and path.exists():", "if False:",
+        "checkpoint-written-in-place", "data/files.py",
+        "os.replace(unfinished, path)\n", "path.write_bytes(unfinished.read_bytes())\n",
+        "test_whole_files.py::test_a_checkpoint_is_on_the_disk_before_it_has_its_name",
+    ),
+    Bug(
+        "checkpoint-before-the-last-not-kept", "data/files.py",
+        "if previous is not None and path.exists():", "if False:",
         "test_resume.py::test_a_damaged_checkpoint_gives_way_to_the_one_before",
     ),
     Bug(
         "damaged-checkpoint-not-noticed", "runs/checkpoint_files.py",
-        "changed = archive.testzip()", "changed = None",
+        "if archive.testzip() is not None:", "if False:",
         "test_resume.py::test_a_damaged_checkpoint_gives_way_to_the_one_before",
     ),
     Bug(
-        "checkpoint-may-run-code", "runs/checkpoint.py",
-        'content = torch.load(path, map_location="cpu", weights_only=True)',
-        'content = torch.load(path, map_location="cpu", weights_only=False)',
+        "damaged-weights-not-noticed", "runs/checkpoint_files.py",
+        'if metadata["sha256"] != _sha256(metadata["poslab"], tensors):', "if False:",
+        "test_checkpoint.py::test_one_flipped_exponent_bit_is_named",
+    ),
+    Bug(
+        "checkpoint-may-run-code", "runs/checkpoint_files.py",
+        'return torch.load(path, map_location="cpu", weights_only=True)',
+        'return torch.load(path, map_location="cpu", weights_only=False)',
         "test_checkpoint.py::test_a_malicious_pickle_runs_nothing",
     ),
     Bug(
@@ -423,8 +433,8 @@ BUGS = [
         "test_resume.py::test_two_processes_at_one_folder",
     ),
     Bug(
-        "summary-written-in-place", "training/summary.py",
-        'unfinished = folder / "summary.json.tmp"', 'unfinished = folder / "summary.json"',
+        "summary-written-in-place", "runs/summary.py",
+        "write_whole(file, json", "file.write_text(json",
         "test_whole_files.py::test_every_file_of_a_run_appears_whole",
     ),
     # Sweeps
@@ -446,7 +456,7 @@ BUGS = [
     ),
     Bug(
         "any-folder-is-a-finished-job", "sweep/plan.py",
-        'return (self.folder / "summary.json").exists()', "return self.folder.exists()",
+        "return RunFolder(self.folder).finished", "return self.folder.exists()",
         "test_sweep.py::test_only_what_is_not_finished_runs_again",
     ),
     # Evaluation

@@ -12,13 +12,16 @@ from poslab.training import train
 from runs_to_resume import TINY
 
 
-def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["last.ckpt", "best.safetensors"])
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     calls: list[tuple[str, int]] = []  # with the inode of the file that the call is about
     fsync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda file: (calls.append(("fsync", os.fstat(file).st_ino)), fsync(file)))
     monkeypatch.setattr(os, "replace", lambda a, b: (calls.append(("replace", os.stat(a).st_ino)), replace(a, b)))
-    file = tmp_path / "last.ckpt"
-    CheckpointFiles().save_checkpoint({"weight": torch.zeros(3)}, file)
+    file = tmp_path / name
+    CheckpointFiles().save_checkpoint({"state_dict": {"weight": torch.zeros(3)}, "poslab": {"observed": None}}, file)
     content, folder = file.stat().st_ino, tmp_path.stat().st_ino
     assert calls == [("fsync", content), ("replace", content), ("fsync", folder)]
 
