@@ -35,6 +35,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 GENERATION, ALIBI, EXAMPLES = re.findall(
     r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), flags=re.DOTALL
 )
+# Set by tests/fault_campaign.py: as many faults as before a release, and not the part that is tried at every change.
+FULL_CAMPAIGN = os.environ.get("POSLAB_CAMPAIGN") == "full"
 SCHEMES = sorted(path.stem for path in CONFIGS.glob("pos/*.yaml"))
 # A tiny run of six steps, with the text's own vocabulary: its checkpoints are small.
 SMOKE = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed")

@@ -16,7 +16,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from conftest import ALIBI, REPOSITORY, RICHEST, SCHEMES, SMOKE, compose_config, make_scheme
+from conftest import ALIBI, FULL_CAMPAIGN, REPOSITORY, RICHEST, SCHEMES, SMOKE, compose_config, make_scheme
 from poslab import GPT
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_checkpoint, own_text
@@ -433,12 +433,14 @@ def test_two_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_200_megabytes_train_in_one_gigabyte(tmp_path: Path) -> None:
+def test_a_large_text_trains_in_little_memory(tmp_path: Path) -> None:
+    """40 MB of text, in a full campaign 200: much less than a gigabyte, most of which is torch's own."""
+    copies = 180 if FULL_CAMPAIGN else 36
     shakespeare = (REPOSITORY / "data" / "tinyshakespeare.txt").read_text()
     with (tmp_path / "large.txt").open("w") as file:
-        for number in range(180):
+        for number in range(copies):
             file.write(f"Part {number}\n{shakespeare}")
-    assert (tmp_path / "large.txt").stat().st_size > 200_000_000
+    assert (tmp_path / "large.txt").stat().st_size > 1_115_000 * copies
     measured = """
 import resource, sys
 sys.path.insert(0, sys.argv[1])
@@ -454,7 +456,9 @@ print("grown by", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
         command = [sys.executable, "-c", measured, str(REPOSITORY / "tests"), "data.path=large.txt"]
         command += ["data.cache_dir=cache", f"run_dir={name}", "data.stride=1", "trainer.limit_val_batches=5"]
         result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
-        assert int(result.stdout.rsplit("grown by", 1)[1]) < 1_000_000  # KiB
+        grown = int(result.stdout.rsplit("grown by", 1)[1])  # KiB
+        print(f"campaign: {copies * 1.115:.0f} MB of text, memory grown by {grown / 1024:.0f} MB")
+        assert grown < (1_000_000 if FULL_CAMPAIGN else 400_000)
         written[name] = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()}
         assert ("tokenising" in result.stdout) == (name == "first")
     assert len(written["first"]) == 2
