@@ -18,11 +18,11 @@ from torch.utils.data import DataLoader
 from conftest import REPOSITORY
 from poslab.data import SlidingWindowDataset, corpus
 from poslab.data.corpus import load_corpus
-from poslab.data.files import find_files
 from poslab.data.module import Shuffled, TextDataModule
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.windows import ConsecutiveWindows
 from poslab.errors import SettingError, UserError
+from poslab.settings.files import find_files
 from poslab.settings.train import DataConfig
 
 

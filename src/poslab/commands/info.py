@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from poslab.attention.dispatch import choose_backend
-from poslab.data.files import BUNDLED_DATA, default_cache_dir
 from poslab.positions import ModelShape
+from poslab.settings.files import BUNDLED_DATA, default_cache_dir
 from poslab.settings.train import CONFIGS, parse_scheme
 from poslab.training.device import computes_bfloat16
 from poslab.training.summary import PACKAGES, git_state

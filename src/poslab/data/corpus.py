@@ -18,10 +18,10 @@ import tiktoken
 from torch import Tensor
 from tqdm import tqdm
 
-from poslab.data.files import find_files, fingerprint, joined_sha256
 from poslab.data.token_files import read_tokens, write_tokens
 from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.errors import SettingError, UserError
+from poslab.settings.files import find_files, fingerprint, joined_sha256
 
 TRAIN_FRACTION = 0.9  # of the characters
 _PIECE = 1 << 20  # bytes of text, or tokens, at a time

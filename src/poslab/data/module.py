@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Sampler, Subset
 
 from poslab.data.corpus import Corpus, load_corpus
-from poslab.data.files import default_cache_dir
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.windows import ConsecutiveWindows, SlidingWindowDataset
 from poslab.errors import SettingError
+from poslab.settings.files import default_cache_dir
 from poslab.settings.train import DataConfig
 
 Batches = DataLoader[tuple[Tensor, Tensor]]

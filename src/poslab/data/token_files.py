@@ -10,8 +10,8 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from poslab.data.files import appearing_whole
 from poslab.errors import UserError
+from poslab.settings.files import appearing_whole
 
 _TOKEN_BYTES = 4
 _TRAILER = struct.Struct("<QI")  # number of tokens, crc32 of their bytes (0.2 s for 50 million on one core)

@@ -8,8 +8,9 @@ import tiktoken
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 from tiktoken_ext.openai_public import ENDOFTEXT, r50k_pat_str
 
-from poslab.data.files import BUNDLED_DATA
-from poslab.errors import SettingError, one_of
+from poslab.errors import SettingError
+from poslab.settings.files import BUNDLED_DATA
+from poslab.settings.train import check_encoding
 
 # The hashes that tiktoken itself checks.
 _VOCAB_SHA256 = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
@@ -28,11 +29,6 @@ def load_tokenizer(encoding: str) -> tiktoken.Encoding:
             "tiktoken could not download its vocabulary, and its cache (TIKTOKEN_CACHE_DIR) has none; offline: gpt2"
         )
         raise SettingError("encoding", encoding, problem) from error
-
-
-def check_encoding(encoding: str) -> None:
-    """Raises SettingError, naming the nearest, for an encoding that tiktoken doesn't know."""
-    one_of(tiktoken.list_encoding_names(), encoding=encoding)
 
 
 @cache  # parsing the files takes 0.2 s

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from poslab.data.corpus import TRAIN_FRACTION, Corpus, load_corpus
-from poslab.data.files import default_cache_dir, fingerprint, write_whole
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.losses import Evaluation, evaluate
 from poslab.runs.checkpoint import Checkpoint
 from poslab.runs.folder import EVALUATION, RunFolder
+from poslab.settings.files import default_cache_dir, fingerprint, write_whole
 
 _EVENTS = ".evaluation"  # ends the name of the event file, so that a new evaluation can replace it
 

@@ -18,9 +18,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from poslab.data.files import appearing_whole
 from poslab.errors import RunStopped, SettingError
 from poslab.runs.folder import RunFolder
+from poslab.settings.files import appearing_whole
 
 _SAFETENSORS = ".safetensors"
 _PREFIX = "model."  # of the weights' names in a Lightning module

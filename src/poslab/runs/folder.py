@@ -10,8 +10,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from poslab.data.files import UNFINISHED
 from poslab.errors import SettingError
+from poslab.settings.files import UNFINISHED
 
 RUNS = Path("runs")
 EVALUATION = "evaluation.json"

@@ -7,7 +7,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from poslab.data.files import write_whole
+from poslab.settings.files import write_whole
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import tiktoken
 from omegaconf import DictConfig, OmegaConf
 
-from poslab.data.files import BUNDLED, BUNDLED_DATA, find_files
-from poslab.data.tokenizer import check_encoding
 from poslab.errors import SettingError, at_least, one_of
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.base import BACKENDS
+from poslab.settings.files import BUNDLED, BUNDLED_DATA, find_files
 from poslab.settings.roles import Role, roles, setting
 from poslab.settings.typed import mapping, resolved, typed
 
@@ -317,6 +317,11 @@ def scheme_settings() -> dict[str, Any]:
     """Every setting of every scheme in configs/pos, with the value "n/a": the keys that all runs have in common."""
     names = {key for yaml in CONFIGS.glob("pos/*.yaml") for key in OmegaConf.load(yaml)}
     return {f"pos.{name}": "n/a" for name in sorted(map(str, names - {"_target_"}))}
+
+
+def check_encoding(encoding: str) -> None:
+    """Raises SettingError, naming the nearest, for an encoding that tiktoken doesn't know."""
+    one_of(tiktoken.list_encoding_names(), encoding=encoding)
 
 
 def _below_one(**settings: float) -> None:

@@ -14,10 +14,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from poslab.data.files import fingerprint
 from poslab.errors import SettingError, UserError
 from poslab.runs.folder import RUNS, RunFolder
 from poslab.settings.composed import explain, scheme_name
+from poslab.settings.files import fingerprint
 from poslab.settings.roles import NOT_IDENTITY
 from poslab.settings.train import TrainConfig, flat, parse
 

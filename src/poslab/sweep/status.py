@@ -7,8 +7,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from poslab.data.files import write_whole
 from poslab.runs.folder import SWEEP
+from poslab.settings.files import write_whole
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ import torch
 import yaml
 from pytorch_lightning import Trainer, seed_everything
 
-from poslab.data.files import write_whole
 from poslab.data.module import TextDataModule
 from poslab.errors import Fault, RunStopped, SettingError, UserError
 from poslab.evaluation.files import Text, evaluate_checkpoint, write_evaluation
@@ -26,6 +25,7 @@ from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.folder import RunFolder, is_first_process, new_run_folder, old_run_folder
 from poslab.runs.resumed_run import ResumedRun
 from poslab.runs.summary import Summary
+from poslab.settings.files import write_whole
 from poslab.settings.train import TrainConfig
 from poslab.training.console import conclude, introduce
 from poslab.training.limits import TargetLoss
