@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from poslab.errors import SettingError, at_least, one_of
+from poslab.errors import SettingError, require_at_least, require_one_of
 from poslab.settings.roles import setting
 
 GROUPS = ("attention", "step", "generate", "startup")
@@ -26,8 +26,8 @@ class BenchmarkConfig:
     out: str | None = setting(None, help="folder for benchmark.md and benchmark.json; null: runs/benchmark-<time>")
 
     def __post_init__(self) -> None:
-        at_least(1, rounds=self.rounds)
+        require_at_least(1, rounds=self.rounds)
         for group in self.groups:
-            one_of(GROUPS, groups=group)
+            require_one_of(GROUPS, groups=group)
         if not self.groups:
             raise SettingError("groups", self.groups, f"name at least one of {', '.join(GROUPS)}")

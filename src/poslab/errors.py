@@ -50,28 +50,28 @@ def as_typed(value: Any) -> str:
     return f"[{','.join(map(as_typed, value))}]" if isinstance(value, list) else str(value)
 
 
-def at_least(lowest: float, **settings: float | None) -> None:
+def require_at_least(lowest: float, **settings: float | None) -> None:
     """Raises SettingError for the first of the named settings that is below `lowest`; None means "not set"."""
     for option, value in settings.items():
         if value is not None and not value >= lowest:  # "not >=" also refuses NaN
             raise SettingError(option, value, f"must be at least {lowest}")
 
 
-def whole(**settings: Any) -> None:
+def require_whole(**settings: Any) -> None:
     """Raises SettingError for the first of the named settings that is no whole number; None means "not set"."""
     for option, value in settings.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
             raise SettingError(option, value, "must be a whole number")
 
 
-def finite(**settings: Any) -> None:
+def require_finite(**settings: Any) -> None:
     """Raises SettingError for the first of the named settings that is no finite number; None means "not set"."""
     for option, value in settings.items():
         if value is not None and (not isinstance(value, Real) or not math.isfinite(value)):
             raise SettingError(option, value, "must be a finite number")
 
 
-def one_of(choices: Iterable[Any], **settings: Any) -> None:
+def require_one_of(choices: Iterable[Any], **settings: Any) -> None:
     """Raises SettingError, naming the nearest choice, for the first of the named settings that is none of `choices`."""
     known = list(choices)
     for option, value in settings.items():

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from poslab.cache import KeyValueCache
-from poslab.errors import SettingError, at_least, finite, whole
+from poslab.errors import SettingError, require_at_least, require_finite, require_whole
 from poslab.positions import ModelShape, PositionScheme
 
 Prompts = Tensor | Sequence[Sequence[int]]
@@ -48,10 +48,10 @@ class Sampling:
     top_p: float | None = None
 
     def __post_init__(self) -> None:
-        finite(temperature=self.temperature, top_p=self.top_p)
-        whole(top_k=self.top_k)
-        at_least(0, temperature=self.temperature)
-        at_least(1, top_k=self.top_k)
+        require_finite(temperature=self.temperature, top_p=self.top_p)
+        require_whole(top_k=self.top_k)
+        require_at_least(0, temperature=self.temperature)
+        require_at_least(1, top_k=self.top_k)
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise SettingError("top_p", self.top_p, "must be above 0 and at most 1")
 
@@ -140,9 +140,9 @@ def stream(
     Raises SettingError for settings that can't be, and ValueError where logits are not finite, as after a training that
     diverged.
     """
-    whole(max_new_tokens=max_new_tokens, window=window)
-    at_least(0, max_new_tokens=max_new_tokens)
-    at_least(1, window=window)
+    require_whole(max_new_tokens=max_new_tokens, window=window)
+    require_at_least(0, max_new_tokens=max_new_tokens)
+    require_at_least(1, window=window)
     tokens, padding = _aligned(prompts, model)
     longest = model.pos.max_positions(model.shape)
     if strict and longest is not None:
@@ -255,8 +255,8 @@ def _check_ends_within(longest: int, prompt: int, max_new_tokens: int) -> None:
 
 
 def _generator(seed: int | None, generator: torch.Generator | None) -> torch.Generator | None:
-    whole(seed=seed)
-    at_least(0, seed=seed)
+    require_whole(seed=seed)
+    require_at_least(0, seed=seed)
     if seed is None:
         return generator
     if generator is not None:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from poslab.attention import attend, check_backend, choose_backend
 from poslab.cache import KeyValueCache, LayerCache
-from poslab.errors import SettingError, at_least
+from poslab.errors import SettingError, require_at_least
 from poslab.generate import Prompts, generate
 from poslab.positions import ModelShape, Picture, PositionScheme, RelativeTerms
 
@@ -51,7 +51,7 @@ class GPT(nn.Module):
         compile: bool = False,
     ) -> None:
         super().__init__()
-        at_least(1, vocab_size=vocab_size)
+        require_at_least(1, vocab_size=vocab_size)
         self.shape = ModelShape(context_length, embed_dim, num_layers, num_heads, causal)
         self.pos = pos or PositionScheme()
         self.pos.check(self.shape)

@@ -8,7 +8,7 @@ from poslab.attention.banded import banded_attention
 from poslab.attention.blocks import BLOCK
 from poslab.attention.blockwise import blockwise_attention
 from poslab.attention.reference import reference_attention, visible
-from poslab.errors import SettingError, one_of
+from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
 
 
@@ -75,7 +75,7 @@ def attend(
 
 def check_backend(backend: str, terms: RelativeTerms | None, option: str = "backend") -> None:
     """Raises SettingError, under the name `option`, for a backend that is unknown or can't compute these terms."""
-    one_of(BACKENDS, **{option: backend})
+    require_one_of(BACKENDS, **{option: backend})
     if backend == "sdpa" and terms is not None:
         raise SettingError(option, backend, "can't compute relative terms; valid: auto, reference, blockwise")
 

@@ -17,7 +17,7 @@ from poslab.comparison.statistics import (
     token_difference,
     token_sentence,
 )
-from poslab.errors import UserError, as_typed, one_of
+from poslab.errors import UserError, as_typed, require_one_of
 from poslab.evaluation.losses import Evaluation
 from poslab.runs.finished import LeftOut, Run
 from poslab.settings.roles import NOT_COMPARED
@@ -95,7 +95,7 @@ def compare(
     labels = [group.label for group in groups]
     if baseline is None:
         baseline = "absolute" if "absolute" in labels else min(labels)
-    one_of(labels, baseline=baseline)
+    require_one_of(labels, baseline=baseline)
     groups.sort(key=lambda group: group.loss.mean)
     by_label = differences({group.label: group.losses for group in groups}, baseline)
     caveats = [f"{key} differs: {values}" for key, values in other_differences.items()] + _caveats(runs)

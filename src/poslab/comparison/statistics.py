@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
-from poslab.errors import one_of
+from poslab.errors import require_one_of
 
 CONFIDENCE = 0.95  # of intervals and claims
 MOST_SEEDS = 100_000  # `seeds_needed` looks no farther
@@ -78,7 +78,7 @@ def differences(losses: Mapping[str, Mapping[int, float]], baseline: str) -> dic
     baseline. Where all differences are alike up to rounding, the t test has no value and its limit stands: p = 1 if
     they are all zero, else p = 0. Raises ValueError for an unknown baseline and for a loss that is not finite.
     """
-    one_of(losses, baseline=baseline)
+    require_one_of(losses, baseline=baseline)
     for name, of_seeds in losses.items():
         for seed, loss in of_seeds.items():
             if not math.isfinite(loss):

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
-from poslab.errors import at_least
+from poslab.errors import require_at_least
 
 
 class SlidingWindowDataset(Dataset[tuple[Tensor, Tensor]]):
@@ -20,7 +20,7 @@ class SlidingWindowDataset(Dataset[tuple[Tensor, Tensor]]):
     """
 
     def __init__(self, token_ids: Tensor | Sequence[int] | Any, max_length: int, stride: int) -> None:
-        at_least(1, max_length=max_length, stride=stride)
+        require_at_least(1, max_length=max_length, stride=stride)
         self.token_ids = torch.as_tensor(token_ids)
         self.max_length = max_length
         self.stride = stride
@@ -47,7 +47,7 @@ class ConsecutiveWindows(Dataset[tuple[int, Tensor, Tensor]]):
     IGNORED = -100  # torch's own
 
     def __init__(self, tokens: Tensor, length: int) -> None:
-        at_least(1, length=length)
+        require_at_least(1, length=length)
         self.tokens = tokens
         self.length = length
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from poslab.errors import SettingError, at_least
+from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class ModelShape:
     causal: bool = True
 
     def __post_init__(self) -> None:
-        at_least(1, context_length=self.context_length, embed_dim=self.embed_dim)
-        at_least(1, num_layers=self.num_layers, num_heads=self.num_heads)
+        require_at_least(1, context_length=self.context_length, embed_dim=self.embed_dim)
+        require_at_least(1, num_layers=self.num_layers, num_heads=self.num_heads)
         if self.embed_dim % self.num_heads:
             raise SettingError("num_heads", self.num_heads, f"must divide embed_dim={self.embed_dim}")
 

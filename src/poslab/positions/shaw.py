@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from poslab.errors import SettingError, at_least
+from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
 from poslab.positions.base import Curves, ModelShape, Picture, PositionScheme, RelativeTerms
 
@@ -34,7 +34,7 @@ class Shaw(PositionScheme):
     share_heads: bool = True
 
     def __post_init__(self) -> None:
-        at_least(1, max_distance=self.max_distance)
+        require_at_least(1, max_distance=self.max_distance)
         if not (self.keys or self.values):
             raise SettingError("keys", False, "keys and values can't both be off, nothing would be left")
 

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from poslab.errors import SettingError, at_least
+from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
 from poslab.positions.base import Curves, ModelShape, Picture, PositionScheme, RelativeTerms
 
@@ -63,7 +63,7 @@ class T5(PositionScheme):
     share_layers: bool = True
 
     def __post_init__(self) -> None:
-        at_least(2, num_buckets=self.num_buckets)
+        require_at_least(2, num_buckets=self.num_buckets)
         if not math.isfinite(self.scale):
             raise SettingError("scale", self.scale, "must be a finite number")
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from poslab.errors import SettingError, at_least, one_of
+from poslab.errors import SettingError, require_at_least, require_one_of
 from poslab.settings.roles import setting
 
 _CKPT = "a checkpoint, or a run folder: its checkpoints/best.ckpt"
@@ -33,11 +33,11 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         for length in self.lengths or []:
-            at_least(1, lengths=length)
+            require_at_least(1, lengths=length)
         if self.lengths is not None and not self.lengths:
             raise SettingError("lengths", self.lengths, "name at least one, or null for the usual ones")
-        at_least(1, stride=self.stride)
-        one_of(_DEVICES, device=self.device)
+        require_at_least(1, stride=self.stride)
+        require_one_of(_DEVICES, device=self.device)
 
 
 @dataclass
@@ -98,8 +98,8 @@ class GenerateConfig:
     allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
 
     def __post_init__(self) -> None:
-        at_least(0, max_new_tokens=self.max_new_tokens, temperature=self.temperature, seed=self.seed)
-        at_least(1, top_k=self.top_k, samples=self.samples, window=self.window)
+        require_at_least(0, max_new_tokens=self.max_new_tokens, temperature=self.temperature, seed=self.seed)
+        require_at_least(1, top_k=self.top_k, samples=self.samples, window=self.window)
         if self.samples > 1000:
             raise SettingError("samples", self.samples, "must be at most 1000")
         if self.top_p is not None and not 0 < self.top_p <= 1:
@@ -108,4 +108,4 @@ class GenerateConfig:
             raise SettingError("seed", self.seed, "must be below 2**32")
         if not all(self.prompt) or not self.prompt:
             raise SettingError("prompt", "", "must be given (any text but an empty one)")
-        one_of(_DEVICES, device=self.device)
+        require_one_of(_DEVICES, device=self.device)

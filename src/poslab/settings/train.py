@@ -16,7 +16,7 @@ from typing import Any
 import tiktoken
 from omegaconf import DictConfig, OmegaConf
 
-from poslab.errors import SettingError, at_least, one_of
+from poslab.errors import SettingError, require_at_least, require_one_of
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.base import BACKENDS
 from poslab.settings.files import BUNDLED, BUNDLED_DATA, find_files
@@ -46,7 +46,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         assert self.shape  # which checks the sizes
         _below_one(dropout=self.dropout)
-        one_of(BACKENDS, attention_backend=self.attention_backend)
+        require_one_of(BACKENDS, attention_backend=self.attention_backend)
 
     @property
     def shape(self) -> ModelShape:
@@ -67,13 +67,13 @@ class DataConfig:
     same_batch: bool = False
 
     def __post_init__(self) -> None:
-        at_least(1, batch_size=self.batch_size, stride=self.stride)
-        at_least(0, num_workers=self.num_workers)
+        require_at_least(1, batch_size=self.batch_size, stride=self.stride)
+        require_at_least(0, num_workers=self.num_workers)
         processors = os.cpu_count() or 1
         if self.num_workers > processors:
             raise SettingError("num_workers", self.num_workers, f"must be at most {processors}, the processors here")
         check_encoding(self.encoding)
-        one_of(VOCABULARIES, vocabulary=self.vocabulary)
+        require_one_of(VOCABULARIES, vocabulary=self.vocabulary)
         if not self.path:
             raise SettingError("path", "", "must name a file, a folder or a glob")
         find_files(self.path)
@@ -91,9 +91,9 @@ class OptimConfig:
     final_share: float
 
     def __post_init__(self) -> None:
-        at_least(0, learning_rate=self.learning_rate, weight_decay=self.weight_decay)
+        require_at_least(0, learning_rate=self.learning_rate, weight_decay=self.weight_decay)
         _below_one(beta1=self.beta1, beta2=self.beta2, warmup_share=self.warmup_share)
-        at_least(0, final_share=self.final_share)
+        require_at_least(0, final_share=self.final_share)
         if self.final_share > 1:
             raise SettingError("final_share", self.final_share, "must be at most 1")
 
@@ -123,12 +123,12 @@ class TrainerConfig:
     profiler: str | None = setting(None, role=Role.OUTPUT)
 
     def __post_init__(self) -> None:
-        one_of(PRECISIONS, precision=self.precision)
-        one_of(("auto", "cpu", "gpu", "cuda", "mps", "tpu"), accelerator=self.accelerator)
-        at_least(1, max_epochs=self.max_epochs, accumulate_grad_batches=self.accumulate_grad_batches)
-        at_least(1, num_nodes=self.num_nodes, check_val_every_n_epoch=self.check_val_every_n_epoch)
-        at_least(1, log_every_n_steps=self.log_every_n_steps)
-        at_least(0, gradient_clip_val=self.gradient_clip_val)
+        require_one_of(PRECISIONS, precision=self.precision)
+        require_one_of(("auto", "cpu", "gpu", "cuda", "mps", "tpu"), accelerator=self.accelerator)
+        require_at_least(1, max_epochs=self.max_epochs, accumulate_grad_batches=self.accumulate_grad_batches)
+        require_at_least(1, num_nodes=self.num_nodes, check_val_every_n_epoch=self.check_val_every_n_epoch)
+        require_at_least(1, log_every_n_steps=self.log_every_n_steps)
+        require_at_least(0, gradient_clip_val=self.gradient_clip_val)
         for option in ("limit_train_batches", "limit_val_batches", "val_check_interval"):
             value = getattr(self, option)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
@@ -138,7 +138,7 @@ class TrainerConfig:
             if isinstance(value, float) and value > 1:
                 raise SettingError(option, value, "is a share, at most 1.0; a number of batches has no decimal point")
         if self.max_steps != -1:
-            at_least(1, max_steps=self.max_steps)
+            require_at_least(1, max_steps=self.max_steps)
         every = self.check_val_every_n_epoch
         if every is not None and self.max_epochs is not None and every > self.max_epochs:
             raise SettingError("check_val_every_n_epoch", every, f"must be at most max_epochs={self.max_epochs}")
@@ -156,8 +156,8 @@ class SampleConfig:
     top_k: int | None = setting(40, role=Role.OUTPUT)
 
     def __post_init__(self) -> None:
-        at_least(0, new_tokens=self.new_tokens, temperature=self.temperature)
-        at_least(1, top_k=self.top_k)
+        require_at_least(0, new_tokens=self.new_tokens, temperature=self.temperature)
+        require_at_least(1, top_k=self.top_k)
 
 
 @dataclass
@@ -169,8 +169,8 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         for length in self.lengths:
-            at_least(1, lengths=length)
-        at_least(1, stride=self.stride)
+            require_at_least(1, lengths=length)
+        require_at_least(1, stride=self.stride)
 
 
 @dataclass
@@ -187,9 +187,9 @@ class Settings:
     allow_code: bool = setting(False, role=Role.COMMAND)
 
     def __post_init__(self) -> None:
-        at_least(0, seed=self.seed, target_loss=self.target_loss)
-        at_least(1, early_stopping_patience=self.early_stopping_patience, threads=self.threads)
-        at_least(1, checkpoint_every_n_steps=self.checkpoint_every_n_steps)
+        require_at_least(0, seed=self.seed, target_loss=self.target_loss)
+        require_at_least(1, early_stopping_patience=self.early_stopping_patience, threads=self.threads)
+        require_at_least(1, checkpoint_every_n_steps=self.checkpoint_every_n_steps)
         if self.seed >= 2**32:
             raise SettingError("seed", self.seed, "must be below 2**32")
 
@@ -321,11 +321,11 @@ def scheme_settings() -> dict[str, Any]:
 
 def check_encoding(encoding: str) -> None:
     """Raises SettingError, naming the nearest, for an encoding that tiktoken doesn't know."""
-    one_of(tiktoken.list_encoding_names(), encoding=encoding)
+    require_one_of(tiktoken.list_encoding_names(), encoding=encoding)
 
 
 def _below_one(**settings: float) -> None:
-    at_least(0, **settings)
+    require_at_least(0, **settings)
     for option, value in settings.items():
         if value >= 1:
             raise SettingError(option, value, "must be below 1")
