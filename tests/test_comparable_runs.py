@@ -51,7 +51,7 @@ def test_facts_that_differ(fact: str, value: Any, tmp_path: Path) -> None:
 
 def test_validation_losses_of_two_definitions(tmp_path: Path) -> None:
     """Summaries say how many tokens they are a mean over, since all but the first are counted."""
-    write_run(tmp_path, "absolute")
+    write_run(tmp_path, "absolute", val_loss_tokens=None)
     write_run(tmp_path, "t5", val_loss_tokens=533)
     words = r"val_loss_tokens: without the text's last ones \(as in absolute-seed1\), 533 \(as in t5-seed1\)"
     with pytest.raises(UserError, match=words):
@@ -146,9 +146,14 @@ def test_repeated_seeds_count_once(tmp_path: Path) -> None:
     ("changes", "caveat"),
     [
         ({"versions": {"poslab": "0.0.9", "torch": "2.13.0"}}, "several versions of poslab: 0.0.9, 0.1.0; "),
-        ({"versions": {}}, "several versions of torch: 2.13.0, None; "),
+        ({"versions": {}}, "several versions of torch: 2.13.0, unknown; "),
         ({"device": "cuda:0"}, "several devices: cpu (x86_64), cuda:0; times can't be compared"),
         ({"threads": 1}, "several numbers of threads: 1, 2; "),
+        (
+            {"code_fingerprint": "f" * 16},
+            f"several fingerprints of poslab's code: 0123456789abcdef, {'f' * 16}; they may",
+        ),
+        ({"code_fingerprint": None}, "several fingerprints of poslab's code: 0123456789abcdef, unknown; they may"),
     ],
 )
 def test_what_weakens_a_comparison_is_a_caveat(changes: dict, caveat: str, tmp_path: Path) -> None:
@@ -157,3 +162,13 @@ def test_what_weakens_a_comparison_is_a_caveat(changes: dict, caveat: str, tmp_p
     comparison = compare_folders(tmp_path)
     assert len(comparison.groups) == 2
     assert any(found.startswith(caveat) for found in comparison.caveats)
+
+
+def test_a_scheme_whose_code_changed_between_runs(tmp_path: Path) -> None:
+    """Within one group or between two; other schemes have other code by nature."""
+    write_run(tmp_path, "absolute", scheme_fingerprint="a" * 16)
+    write_run(tmp_path, "t5", 1)
+    assert not compare_folders(tmp_path).caveats
+    write_run(tmp_path, "t5", 2, scheme_fingerprint="b" * 16)
+    (caveat,) = compare_folders(tmp_path).caveats
+    assert caveat.startswith("several fingerprints of the code of poslab.positions.t5.T5: bbbbbbbbbbbbbbbb, fedcba98")

@@ -1,7 +1,7 @@
 """Runs in groups that differ in their position scheme alone, and the answers that their losses give."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,20 +195,28 @@ def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
 
 def _caveats(runs: Sequence[Run]) -> list[str]:
     """Facts, not settings, of which the runs have several values, and how that weakens the answers."""
+    other_code = "they may compute different things"
     rounding = "times can't be compared, and losses differ by rounding"
     facts: list[tuple[str, Callable[[Run], Any], str]] = [
-        ("versions of poslab", lambda run: run.summary.versions.get("poslab"), "they may compute different things"),
+        ("versions of poslab", lambda run: run.summary.versions.get("poslab"), other_code),
+        ("fingerprints of poslab's code", lambda run: run.summary.code_fingerprint, other_code),
         ("versions of torch", lambda run: run.summary.versions.get("torch"), rounding),
         ("devices", lambda run: run.summary.device, rounding),
         ("numbers of threads", lambda run: run.summary.threads, rounding),
     ]
-    without_config = [run for run in runs if not run.has_config]
-    caveats = [f"{run.folder} has no config.yaml; only its summary is compared" for run in without_config]
+    caveats = [f"{run.folder} has no config.yaml; only its summary is compared" for run in runs if not run.has_config]
     for fact, value_of, consequence in facts:
-        values = sorted({str(value_of(run)) for run in runs})
-        if len(values) > 1:
-            caveats.append(f"several {fact}: {', '.join(values)}; {consequence}")
+        caveats += _several(fact, map(value_of, runs), consequence)
+    for target in dict.fromkeys(run.config["pos"]["_target_"] for run in runs):
+        of_scheme = (run.summary.scheme_fingerprint for run in runs if run.config["pos"]["_target_"] == target)
+        caveats += _several(f"fingerprints of the code of {target}", of_scheme, other_code)
     return caveats
+
+
+def _several(fact: str, values: Iterable[Any], consequence: str) -> list[str]:
+    """A caveat where there are several values; one that no summary has is unknown."""
+    different = sorted({"unknown" if value is None else str(value) for value in values})
+    return [f"several {fact}: {', '.join(different)}; {consequence}"] if len(different) > 1 else []
 
 
 def _short(value: Any) -> str:
