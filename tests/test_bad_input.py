@@ -104,7 +104,7 @@ FOREIGN = (
 LATER = {
     "train": {
         "model.context_length": ("99999999",),
-        "model.embed_dim": ("99999999999",),
+        "model.num_heads": ("3",),
         "data.path": ("empty.txt", "binary.bin", "latin.txt", "null.txt", "a_folder"),
         "data.cache_dir": ("/proc/nothing", "a_file"),
         "trainer.devices": ("0", "-5", "9999", "2.5"),
@@ -159,7 +159,7 @@ COMBINATIONS = [
 ]
 # Of all that shows later, those that come furthest before they are refused, one of a kind.
 FURTHEST = {
-    "train": ("model.embed_dim", "data.path", "data.cache_dir", "trainer.devices", "sample.prompt", "run_dir"),
+    "train": ("model.num_heads", "data.path", "data.cache_dir", "trainer.devices", "sample.prompt", "run_dir"),
     "evaluate": ("ckpt", "data_path"),
     "compare": ("out",),
     "generate": ("ckpt",),
