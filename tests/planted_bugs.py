@@ -387,12 +387,12 @@ BUGS = [
     ),
     # Files
     Bug(
-        "fsync-of-a-checkpoint-dropped", "data/files.py",
+        "fsync-of-a-checkpoint-dropped", "settings/files.py",
         "            _sync(unfinished)\n", "            pass\n",
         "test_whole_files.py::test_a_checkpoint_is_on_the_disk_before_it_has_its_name",
     ),
     Bug(
-        "fsync-of-a-folder-dropped", "data/files.py",
+        "fsync-of-a-folder-dropped", "settings/files.py",
         "            _sync(path.parent)\n", "            pass\n",
         "test_whole_files.py::test_a_checkpoint_is_on_the_disk_before_it_has_its_name",
     ),
@@ -402,12 +402,12 @@ BUGS = [
         "test_whole_files.py::test_a_checkpoint_is_on_the_disk_before_it_has_its_name",
     ),
     Bug(
-        "checkpoint-written-in-place", "data/files.py",
+        "checkpoint-written-in-place", "settings/files.py",
         "os.replace(unfinished, path)\n", "path.write_bytes(unfinished.read_bytes())\n",
         "test_whole_files.py::test_a_checkpoint_is_on_the_disk_before_it_has_its_name",
     ),
     Bug(
-        "checkpoint-before-the-last-not-kept", "data/files.py",
+        "checkpoint-before-the-last-not-kept", "settings/files.py",
         "if previous is not None and path.exists():", "if False:",
         "test_resume.py::test_a_damaged_checkpoint_gives_way_to_the_one_before",
     ),
@@ -462,13 +462,12 @@ BUGS = [
     # Evaluation
     Bug(
         "token-counted-twice", "evaluation/losses.py",
-        "yield _losses(model, last[:, :-1], last[:, 1:]), predicted - done",
-        "yield _losses(model, last[:, :-1], last[:, 1:]), predicted - done + 1",
+        "torch.arange(length) >= length - stride", "torch.arange(length) >= length - stride - 1",
         "test_evaluation.py::test_every_token_but_the_first_counts_once",
     ),
     Bug(
-        "last-tokens-not-counted", "evaluation/losses.py",
-        "if done < predicted:", "if False:",
+        "last-tokens-not-counted", "data/windows.py",
+        "1 + -(-after_the_first // self.stride)", "1 + after_the_first // self.stride",
         "test_evaluation.py::test_every_token_but_the_first_counts_once",
     ),
     Bug(

@@ -20,7 +20,7 @@ from poslab.data import SlidingWindowDataset, corpus
 from poslab.data.corpus import load_corpus
 from poslab.data.module import Shuffled, TextDataModule
 from poslab.data.tokenizer import load_tokenizer
-from poslab.data.windows import ConsecutiveWindows
+from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError, UserError
 from poslab.settings.files import find_files
 from poslab.settings.train import DataConfig
@@ -86,21 +86,23 @@ def test_windows_by_definition(length: int, max_length: int, stride: int) -> Non
         assert dataset[-1][0].tolist() == expected[-1][0]
 
 
-@given(count=st.integers(2, 40), length=st.integers(1, 45))
-@settings(max_examples=100, deadline=None)
-def test_consecutive_windows_predict_every_token_but_the_first_once(count: int, length: int) -> None:
-    text = torch.arange(100, 100 + count, dtype=torch.int32)
-    windows = [ConsecutiveWindows(text, length)[i] for i in range(len(ConsecutiveWindows(text, length)))]
+@given(count=st.integers(2, 40), length=st.integers(1, 45), stride=st.integers(1, 45))
+@settings(max_examples=200, deadline=None)
+def test_covering_windows_predict_every_token_but_the_first(count: int, length: int, stride: int) -> None:
+    text, stride = torch.arange(100, 100 + count, dtype=torch.int32), min(stride, length)
+    windows = list(CoveringWindows(text, length, stride))
     predicted: list[int] = []
     for number, (index, inputs, targets) in enumerate(windows):
         assert index == number
         assert inputs.dtype == targets.dtype == torch.int64
         assert inputs.shape == targets.shape == (length,)
-        counted = targets != ConsecutiveWindows.IGNORED
+        counted = targets != CoveringWindows.IGNORED
         assert torch.equal(targets[counted], inputs[counted] + 1)
         assert number == len(windows) - 1 or counted.all()
         predicted += targets[counted].tolist()
-    assert predicted == text[1:].tolist()
+    assert sorted(set(predicted)) == text[1:].tolist()
+    assert stride < length or len(predicted) == count - 1
+    assert windows[-1][0] == 0 or targets[length - stride] != CoveringWindows.IGNORED  # no window too many
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])

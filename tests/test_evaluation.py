@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from conftest import ENDLESS, SCHEMES, UNBOUNDED, make_scheme
 from poslab import GPT
-from poslab.data.windows import ConsecutiveWindows
+from poslab.data.windows import CoveringWindows
 from poslab.evaluation import losses as evaluation
 from poslab.evaluation.losses import evaluate, mean_loss, sliding_token_losses, window_losses
 from runs_to_evaluate import CONTEXT, VOCAB, LargestTensor, lively_model, mean, random_text
@@ -176,7 +176,7 @@ def test_a_model_that_diverged_has_no_perplexity_to_overflow() -> None:
 def test_a_window_that_came_to_two_devices_counts_once() -> None:
     """The sampler that deals out 17 windows to two devices gives one of them to both."""
     model, text = lively_model(ENDLESS), random_text(17 * CONTEXT - 3)
-    windows, losses = ConsecutiveWindows(text, CONTEXT), {}
+    windows, losses = CoveringWindows(text, CONTEXT, CONTEXT), {}
     dealt = [DistributedSampler(windows, 2, rank, shuffle=False) for rank in (1, 0)]
     assert sum(map(len, dealt)) == 18
     with torch.no_grad():

@@ -16,7 +16,7 @@ from poslab.data.corpus import Corpus, load_corpus
 from poslab.data.module import TextDataModule
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import Vocabulary, observed_ids
-from poslab.data.windows import ConsecutiveWindows
+from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
 from poslab.settings.train import DataConfig
 from poslab.training import train
@@ -72,10 +72,10 @@ def test_windows_are_those_of_the_full_vocabulary(tmp_path: Path) -> None:
         pairs = list(zip(getattr(full, loader)(), getattr(observed, loader)(), strict=True))
         assert pairs
         for (*_, wanted_inputs, wanted_targets), (*_, inputs, targets) in pairs:
-            counted = targets != ConsecutiveWindows.IGNORED
+            counted = targets != CoveringWindows.IGNORED
             assert torch.equal(ids[inputs[counted]].long(), wanted_inputs[counted])
             assert torch.equal(ids[targets[counted]].long(), wanted_targets[counted])
-            assert (wanted_targets[~counted] == ConsecutiveWindows.IGNORED).all()
+            assert (wanted_targets[~counted] == CoveringWindows.IGNORED).all()
 
 
 def test_full_is_the_default_and_changes_nothing(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Sampler, Subset
 
 from poslab.data.corpus import Corpus, load_corpus
 from poslab.data.tokenizer import load_tokenizer
-from poslab.data.windows import ConsecutiveWindows, SlidingWindowDataset
+from poslab.data.windows import CoveringWindows, SlidingWindowDataset
 from poslab.errors import SettingError
 from poslab.settings.files import default_cache_dir
 from poslab.settings.train import DataConfig
@@ -90,7 +90,7 @@ class TextDataModule(LightningDataModule):
         self.train_windows = SlidingWindowDataset(
             self.corpus.train, context_length, config.stride if config.stride is not None else context_length
         )
-        self.validation_windows = ConsecutiveWindows(self.corpus.validation, context_length)
+        self.validation_windows = CoveringWindows(self.corpus.validation, context_length, context_length)
         self.order = Shuffled(len(self.train_windows), seed)
 
     def train_dataloader(self) -> Batches:

@@ -1,4 +1,4 @@
-"""Windows over one array of tokens: sliding ones to train on, and consecutive ones that measure a loss."""
+"""Windows over one array of tokens: those to train on, and those that measure a loss."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -37,27 +37,30 @@ class SlidingWindowDataset(Dataset[tuple[Tensor, Tensor]]):
         return window[:-1], window[1:]
 
 
-class ConsecutiveWindows(Dataset[tuple[int, Tensor, Tensor]]):
-    """Windows side by side, in which every token but the first is predicted once, (N - 1) / length of them, rounded up.
+class CoveringWindows(Dataset[tuple[int, Tensor, Tensor]]):
+    """Windows that together predict all of N tokens but the first: window i begins at i * stride, the last one reaches
+    the end. With stride = length every token is predicted once.
 
-    Items are (number of the window, input, target), the tensors int64 of (length,), the target one token later. Where
-    the text ends before the last window does, that is filled up with targets of IGNORED, which no loss counts.
+    Items are (i, input, target), the tensors int64 of (length,), the target one token later. Where the text ends before
+    a window does, that is filled up with targets of IGNORED, which no loss counts.
     """
 
     IGNORED = -100  # torch's own
 
-    def __init__(self, tokens: Tensor, length: int) -> None:
-        require_at_least(1, length=length)
-        self.tokens = tokens
+    def __init__(self, tokens: Tensor, length: int, stride: int) -> None:
+        require_at_least(1, length=length, stride=stride)
+        self.tokens = torch.as_tensor(tokens)
         self.length = length
+        self.stride = stride
 
     def __len__(self) -> int:
-        return max(0, -(-(len(self.tokens) - 1) // self.length))
+        after_the_first = max(0, len(self.tokens) - 1 - self.length)
+        return 1 + -(-after_the_first // self.stride)
 
     def __getitem__(self, index: int) -> tuple[int, Tensor, Tensor]:
         if not 0 <= index < len(self):
             raise IndexError(f"window {index} of {len(self)}")
-        start = index * self.length
+        start = index * self.stride
         window = self.tokens[start : start + self.length + 1].to(torch.int64)
         missing = self.length + 1 - len(window)
         return index, F.pad(window[:-1], (0, missing)), F.pad(window[1:], (0, missing), value=self.IGNORED)

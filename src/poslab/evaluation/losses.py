@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
-from poslab.data.windows import ConsecutiveWindows
+from poslab.data.windows import CoveringWindows
 from poslab.model import GPT
 
 _BATCH_TOKENS = 4096  # per forward pass, or one window
@@ -114,40 +114,34 @@ def _at_length(model: GPT, tokens: Tensor, length: int, stride: int) -> LengthLo
         return LengthLoss(length, stride, note=f"trained to {longest}")
     if length > len(tokens) - 1:
         return LengthLoss(length, stride, note=f"the text has {len(tokens):,} tokens")
-    counted, total, full = [], torch.zeros(length, dtype=torch.float64), 0
-    for losses, new in _windows(model, tokens, length, stride):
-        counted.append(losses[:, -new:].flatten())
-        if losses.shape[1] == length:
-            total += losses.sum(0, dtype=torch.float64)
-            full += len(losses)
+    sliding, by_position, windows = [], torch.zeros(length, dtype=torch.float64), 0
+    for losses, counted, new in _sliding(model, tokens, length, stride):
+        sliding.append(losses[new])
+        full = counted.all(1)
+        by_position += losses[full].sum(0, dtype=torch.float64)
+        windows += int(full.sum())
     return LengthLoss(
         length,
         stride,
         loss=_consecutive_loss(model, tokens, length),
-        sliding_loss=float(torch.cat(counted).mean(dtype=torch.float64)),
-        by_position=[round(loss, 5) for loss in (total / full).tolist()],
-        windows=full,
+        sliding_loss=float(torch.cat(sliding).mean(dtype=torch.float64)),
+        by_position=[round(loss, 5) for loss in (by_position / windows).tolist()],
+        windows=windows,
     )
 
 
 @torch.no_grad()
 def _consecutive_loss(model: GPT, tokens: Tensor, length: int) -> float:
-    device = model.token_embedding.weight.device
-    batches: DataLoader[Any] = DataLoader(
-        ConsecutiveWindows(tokens, length),
-        max(1, _BATCH_TOKENS // length),
-        generator=torch.Generator(),  # or it would draw from the global one
-    )
     losses: WindowLosses = {}
-    for numbers, inputs, targets in batches:
-        losses |= window_losses(model, numbers, inputs.to(device), targets.to(device))
+    for batch in _batches(tokens, length, length):
+        losses |= window_losses(model, *batch)
     return mean_loss(losses)
 
 
 def window_losses(model: GPT, numbers: Tensor, inputs: Tensor, targets: Tensor) -> WindowLosses:
-    """The losses of a batch of `ConsecutiveWindows`: numbers (B,), inputs and targets (B, T)."""
+    """The losses of a batch of `CoveringWindows` side by side: numbers (B,), inputs and targets (B, T)."""
     sums = _losses(model, inputs, targets).sum(1, dtype=torch.float64)
-    counts = (targets != ConsecutiveWindows.IGNORED).sum(1)
+    counts = (targets != CoveringWindows.IGNORED).sum(1)
     return dict(zip(numbers.tolist(), zip(sums.tolist(), counts.tolist(), strict=True), strict=True))
 
 
@@ -158,7 +152,35 @@ def mean_loss(losses: WindowLosses) -> float:
 
 def sliding_token_losses(model: GPT, tokens: Tensor, length: int, stride: int) -> Tensor:
     """(N - 1,): the loss of each token after the first; with stride = length, the windows don't overlap."""
-    return torch.cat([losses[:, -new:].flatten() for losses, new in _windows(model, tokens, length, stride)])
+    return torch.cat([losses[new] for losses, _, new in _sliding(model, tokens, length, stride)])
+
+
+@torch.no_grad()
+def _sliding(model: GPT, tokens: Tensor, length: int, stride: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Batches of windows, each (B, T): losses, which of them are of the text, and which no earlier window had."""
+    for numbers, inputs, targets in _batches(tokens, length, stride):
+        counted = targets != CoveringWindows.IGNORED
+        is_new = (numbers[:, None] == 0) | (torch.arange(length) >= length - stride)
+        yield _losses(model, inputs, targets), counted, counted & is_new
+
+
+def _batches(tokens: Tensor, length: int, stride: int) -> DataLoader[Any]:
+    windows = CoveringWindows(tokens, length, stride)
+    # With a generator of its own, or it would draw from the global one.
+    return DataLoader(windows, max(1, _BATCH_TOKENS // length), generator=torch.Generator())
+
+
+def _losses(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
+    """inputs and targets (B, T) -> (B, T) on the CPU, 0 for targets that are ignored; the logits (B T, V) never exist
+    all at once."""
+    weight = model.token_embedding.weight
+    hidden = model.hidden(inputs.to(weight.device)).flatten(0, 1)  # (B T, D)
+    targets = targets.to(weight.device).flatten()
+    losses = [
+        F.cross_entropy(F.linear(rows, weight).float(), wanted, reduction="none")
+        for rows, wanted in zip(hidden.split(_LOGIT_ROWS), targets.split(_LOGIT_ROWS), strict=True)
+    ]
+    return torch.cat(losses).view(inputs.shape).cpu()
 
 
 def _fingerprint(model: GPT) -> str:
@@ -167,37 +189,3 @@ def _fingerprint(model: GPT) -> str:
         digest.update(name.encode())
         digest.update(weight.cpu().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-@torch.no_grad()
-def _windows(model: GPT, tokens: Tensor, length: int, stride: int) -> Iterator[tuple[Tensor, int]]:
-    """(losses (windows, length), how many of each window's last tokens are new) from the first to the last window.
-
-    The first window is all new, and the last may be shorter: it ends with the text.
-    """
-    device = model.token_embedding.weight.device
-    text = torch.as_tensor(tokens).to(torch.int64)
-    predicted = len(text) - 1
-    full = text[:-1].unfold(0, min(length, predicted), stride)  # (windows, length), a view
-    targets = text[1:].unfold(0, min(length, predicted), stride)
-    yield _losses(model, full[:1].to(device), targets[:1].to(device)), full.shape[1]
-    per_batch = max(1, _BATCH_TOKENS // length)
-    for first in range(1, len(full), per_batch):
-        part = slice(first, first + per_batch)
-        yield _losses(model, full[part].to(device), targets[part].to(device)), stride
-    done = (len(full) - 1) * stride + full.shape[1]  # predictions so far
-    if done < predicted:
-        start = len(full) * stride
-        last = text[None, start:].to(device)
-        yield _losses(model, last[:, :-1], last[:, 1:]), predicted - done
-
-
-def _losses(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
-    """inputs and targets (B, T) -> (B, T) on the CPU, 0 for targets that are ignored; the logits (B T, V) never exist
-    all at once."""
-    hidden = model.hidden(inputs).flatten(0, 1)  # (B T, D)
-    losses = [
-        F.cross_entropy(F.linear(rows, model.token_embedding.weight).float(), wanted, reduction="none")
-        for rows, wanted in zip(hidden.split(_LOGIT_ROWS), targets.flatten().split(_LOGIT_ROWS), strict=True)
-    ]
-    return torch.cat(losses).view(inputs.shape).cpu()
