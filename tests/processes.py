@@ -5,6 +5,7 @@ sweep do. Training draws no pictures in them. What all this leaves out is tested
 among the slow tests.
 """
 
+import contextlib
 import io
 import multiprocessing
 import os
@@ -73,6 +74,28 @@ class Script:
 def run_process(name: str, *arguments: str, cwd: Path, **settings: Any) -> subprocess.CompletedProcess[str]:
     """scripts/<name>.py from its start to its end."""
     return Script(name, *arguments, cwd=cwd, **settings).finish()
+
+
+def run_here(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """scripts/<name>.py in this process: for sweeps, whose jobs then come from the fork server that is there."""
+    path = str(REPOSITORY / "scripts" / f"{name}.py")
+    output, errors = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+        mock.patch.object(sys, "argv", [path, *arguments]),
+        mock.patch.object(sys, "path", [*sys.path]),
+        mock.patch.dict(os.environ),
+        mock.patch("poslab.commands.cli.raise_on_signals"),  # pytest's own way stays
+    ):
+        multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
+        code: Any = 0
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except SystemExit as end:
+            code = end.code or 0
+    return subprocess.CompletedProcess([path, *arguments], code, output.getvalue(), errors.getvalue())
 
 
 def _run(arguments: list[str], cwd: Path, environment: dict[str, str], stdout: Path, stderr: Path) -> None:
