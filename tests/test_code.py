@@ -115,7 +115,7 @@ def test_a_run_does_not_go_on_with_an_edited_scheme(
         message = r"run: the code of my_file\.ALiBi has changed since step \d+; a new run trains the new code"
         with pytest.raises(SettingError, match=message):
             go_on(run, "trainer.max_epochs=3", "allow_code=true")
-        assert content_of(run)["progress"]["step"] == before["progress"]["step"]
+        assert content_of(run)["state"]["step"] == before["state"]["step"]
         capsys.readouterr()
         load(run, allow_code=True)
     assert "warning: " in (warned := capsys.readouterr().err)

@@ -139,7 +139,7 @@ def test_full_disk(small_disk: Path, trained: Callable[..., Path], tmp_path: Pat
     assert "No space left on device" in line
     assert "Traceback" not in result.stderr
     assert not (cut / "summary.json").exists()
-    assert content_of(cut)["progress"]["step"] >= 2
+    assert content_of(cut)["state"]["step"] >= 2
     assert not list(cut.rglob("*.tmp"))
     filler.unlink()
     time.sleep(1)  # TensorBoard reads event files by the second in their names
@@ -158,7 +158,7 @@ def test_interruption(number: signal.Signals, trained: Callable[..., Path], tmp_
     script.send_signal(number)
     result = script.finish()
     time.sleep(1)  # TensorBoard reads event files by the second in their names
-    step = content_of(cut)["progress"]["step"]
+    step = content_of(cut)["state"]["step"]
     train_py = REPOSITORY / "scripts" / "train.py"
     said = f"interrupted after step {step}, which is saved; go on with: python {train_py} resume=runs/cut"
     assert result.stderr.strip().splitlines()[-1] == said

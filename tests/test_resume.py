@@ -16,11 +16,11 @@ from tensorboard.summary.writer.event_file_writer import AtomicCounter
 
 from conftest import FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
 from poslab.errors import RunStopped, UserError
-from poslab.runs.progress import random_states, restore_random_states
+from poslab.runs.state import random_states, restore_random_states
 from poslab.settings.train import CONFIGS
 from poslab.training import run as run_module
 from poslab.training import train
-from runs_to_resume import TINY, assert_same_run, content_of, go_on, logged
+from runs_to_resume import TINY, assert_equal, assert_same_run, content_of, go_on, logged
 
 HOOKS = (
     "on_train_batch_start", "on_train_batch_end", "on_validation_batch_end", "on_validation_end", "on_train_epoch_end",
@@ -145,7 +145,7 @@ def test_the_best_weights_stay_the_best(hooks: Callable[..., Counter], tmp_path:
     hooks(at=18)
     with pytest.raises(CutOff):
         train(compose_config(*TINY, "optim.learning_rate=0", f"run_dir={run}"))
-    assert content_of(run)["progress"]["step"] >= 5
+    assert content_of(run)["state"]["step"] >= 5
     hooks()
     assert go_on(run)["best_step"] == 5
     assert content_of(run, "best.safetensors")["poslab"]["step"] == 5
@@ -321,7 +321,7 @@ def test_nothing_is_written_where_a_checkpoint_or_a_configuration_says(run_folde
     precious = tmp_path / "precious"
     precious.write_text("mine" * 100)
     content = content_of(run_folder)
-    content["progress"]["events"] |= {"../../precious": 1, "events.out.tfevents.link": 1}
+    content["state"]["events"] |= {"../../precious": 1, "events.out.tfevents.link": 1}
     torch.save(content, run_folder / "checkpoints" / "last.ckpt")
     (run_folder / "events.out.tfevents.link").symlink_to(precious)
     config = (run_folder / "config.yaml").read_text().replace("cache_dir: null", f"cache_dir: {tmp_path / 'cache'}")
@@ -331,11 +331,70 @@ def test_nothing_is_written_where_a_checkpoint_or_a_configuration_says(run_folde
     assert {path.name for path in tmp_path.iterdir()} == {"run", "precious"}
 
 
+def as_older(content: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint as the callbacks wrote it when each kept its own part of the state."""
+    state = content.pop("state")
+    content["figures"] = {name: state[name] for name in ("best_val_loss", "best_step", "last_val_loss")}
+    content["progress"] = {name: state[name] for name in ("step", "epoch", "batches", "threads", "random", "events")}
+    content["progress"]["seconds"] = state["clock"]
+    content["callbacks"] |= {
+        "Throughput": {"tokens": state["tokens"], "seconds": state["training_clock"], "batches": 10},
+        "ValidationLines": {"losses": state["batch_losses"], "seconds": state["clock"]},
+        "SampleText": {"text": state["sample"]},
+    }
+    return content
+
+
+def test_an_older_checkpoint_goes_on_to_the_same_end(
+    hooks: Callable[..., Counter], trained: Callable[..., Path], tmp_path: Path
+) -> None:
+    whole, cut = trained(*TINY), tmp_path / "cut"
+    hooks(at=15)
+    with pytest.raises(CutOff):
+        train(compose_config(*TINY, f"run_dir={cut}"))
+    torch.save(as_older(content_of(cut)), cut / "checkpoints" / "last.ckpt")
+    hooks()
+    go_on(cut)
+    ours, theirs = content_of(cut), content_of(whole)
+    for name in ("tokens", "last_val_loss", "best_val_loss", "best_step", "sample", "random"):
+        assert_equal(ours["state"][name], theirs["state"][name], name)
+    assert_equal(ours["state_dict"], theirs["state_dict"], "weights")
+
+
+IMPOSSIBLE = {
+    "step": -1, "epoch": 1.5, "batches": True, "tokens": 2**63, "best_step": None, "threads": 0, "sample": 5,
+    "best_val_loss": "low", "last_val_loss": None, "val_loss_tokens": -3, "batch_loss": 1, "batch_losses": [None],
+    "clock": "0:01", "training_clock": None, "random": [], "events": {"events": -1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_a_checkpoint_with_an_impossible_state_is_refused(name: str, run_folder: Path) -> None:
+    content = content_of(run_folder)
+    assert content["state"].keys() == IMPOSSIBLE.keys()
+    last = run_folder / "checkpoints" / "last.ckpt"
+    torch.save(content | {"state": content["state"] | {name: IMPOSSIBLE[name]}}, last)
+    with pytest.raises(UserError, match=rf"last\.ckpt: says {name}="):
+        go_on(run_folder, "trainer.max_epochs=3")
+    torch.save(content | {"state": {k: v for k, v in content["state"].items() if k != name}}, last)
+    with pytest.raises(UserError, match=r"last\.ckpt: says nothing of a run's progress"):
+        go_on(run_folder, "trainer.max_epochs=3")
+
+
+def test_damaged_best_weights_are_named_where_a_run_goes_on(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    best = run_folder / "checkpoints" / "best.safetensors"
+    best.write_bytes(best.read_bytes()[:-1] + b"?")
+    go_on(run_folder, "trainer.max_epochs=3", "evaluation.lengths=[]", "optim.learning_rate=0.001")
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "best.safetensors" in line]
+    assert "is damaged: the best weights so far are lost, unless a later validation loss is lower" in line
+
+
 def test_a_run_of_the_older_validation_loss_goes_on_and_says_so(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content = content_of(run_folder)
-    del content["figures"]["val_loss_tokens"]
+    content = as_older(content_of(run_folder))
     content["figures"]["best_val_loss"] = 0.5
     torch.save(content, run_folder / "checkpoints" / "last.ckpt")
     summary = go_on(run_folder, "trainer.max_epochs=3")

@@ -10,8 +10,8 @@ from poslab.errors import SettingError
 from poslab.runs.checkpoint_files import newest_intact
 from poslab.runs.code import changed, is_outside
 from poslab.runs.folder import RunFolder
-from poslab.runs.progress import rewind_events
 from poslab.runs.resume import check_same
+from poslab.runs.state import RunState, rewind_events
 from poslab.settings.roles import Role
 from poslab.settings.train import TrainConfig, flat
 
@@ -22,10 +22,8 @@ class ResumedRun:
 
     folder: RunFolder
     checkpoint: Path | None
-    step: int
-    threads: int | None
+    state: RunState
     text_sha256: str | None
-    events: dict[str, int]
     notes: list[str]
 
     @classmethod
@@ -33,23 +31,27 @@ class ResumedRun:
         """Raises SettingError where the run is finished and `config` doesn't ask for more, or can't be taken up."""
         checkpoint, content, notes = newest_intact(folder)
         if checkpoint is None:
-            return cls(folder, None, 0, None, None, {}, notes)
-        progress = content["progress"]
+            return cls(folder, None, RunState(), None, notes)
+        try:
+            state = RunState.of(content)
+        except ValueError as error:
+            raise SettingError("resume", checkpoint, str(error)) from error
         check_same(folder.path, flat(config), flat(content["poslab"]["config"], without={Role.COMMAND}))
-        run = cls(
-            folder,
-            checkpoint,
-            int(progress["step"]),
-            int(progress["threads"]),
-            str(content["poslab"]["data_sha256"]),
-            {str(name): int(size) for name, size in progress["events"].items()},
-            notes,
-        )
+        run = cls(folder, checkpoint, state, str(content["poslab"]["data_sha256"]), notes)
         run._check_unfinished(config, content)
         run._check_code(type(config.pos), content["poslab"])
-        if content["figures"].get("val_loss_tokens") is None and math.isfinite(content["figures"]["best_val_loss"]):
-            notes.append(f"up to step {run.step}, validation losses left out the last tokens of the text")
+        if state.val_loss_tokens is None and math.isfinite(state.best_val_loss):
+            notes.append(f"up to step {state.step}, validation losses left out the last tokens of the text")
         return run
+
+    @property
+    def step(self) -> int:
+        return self.state.step
+
+    @property
+    def threads(self) -> int | None:
+        """Those of the run before it was interrupted."""
+        return None if self.checkpoint is None else self.state.threads
 
     def check_text(self, sha256: str) -> None:
         """Raises SettingError where the text is another one than before."""
@@ -59,7 +61,7 @@ class ResumedRun:
     def rewind(self) -> None:
         """Takes back what was written after the checkpoint; the figures of a finished run that goes on are kept, under
         names that say at which step they were taken."""
-        rewind_events(self.folder, self.events)
+        rewind_events(self.folder, self.state.events)
         for file in (self.folder.summary, self.folder.evaluation):
             if file.exists():
                 os.replace(file, file.with_name(f"{file.stem}-step{self.step}{file.suffix}"))

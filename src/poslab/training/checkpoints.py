@@ -1,6 +1,5 @@
 """When a run saves itself, and what it takes to go on from there as if nothing had happened."""
 
-import time
 from typing import Any
 
 import torch
@@ -11,12 +10,10 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from poslab.data.module import TextDataModule
 from poslab.interruption import Interrupted, StopRequest
 from poslab.runs.folder import RunFolder
-from poslab.runs.progress import event_sizes, random_states, restore_random_states
+from poslab.runs.state import event_sizes, random_states, restore_random_states
+from poslab.training import lightning_loops
 from poslab.training.device import of_all_devices
 from poslab.training.module import LanguageModel
-
-# Where Lightning keeps what its loops have counted, in a checkpoint.
-_BATCHES, _VALIDATION = "epoch_loop.batch_progress", "epoch_loop.val_loop.batch_progress"
 
 
 class Checkpoints(Checkpoint):
@@ -35,26 +32,21 @@ class Checkpoints(Checkpoint):
         self.saved_step = 0
         self._place = ""
         self._random: dict[str, Any] = {}  # after the last training batch
-        self._resumed: dict[str, Any] = {}
-        self._started = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """How long the run has taken, interruptions left out."""
-        earlier: float = self._resumed.get("seconds", 0.0)
-        return earlier + (time.perf_counter() - self._started if self._started else 0.0)
+        self._resumed = False
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._started = time.perf_counter()
+        assert isinstance(pl_module, LanguageModel)
+        pl_module.state.clock.start()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, LanguageModel)
         self.stop.listen()  # Lightning has just begun to, and would end the run without saving it
         if not self._resumed:
             return
-        restore_random_states(self._resumed["random"][trainer.global_rank % len(self._resumed["random"])])
-        stopped = [early.wait_count >= early.patience for early in trainer.early_stopping_callbacks]
-        trainer.should_stop |= any(stopped)
-        _follow_the_schedule(trainer)
+        states = pl_module.state.random
+        restore_random_states(states[trainer.global_rank % len(states)])
+        trainer.should_stop |= lightning_loops.has_stopped_early(trainer)
+        lightning_loops.follow_the_schedule(trainer)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         step = trainer.global_step
@@ -74,9 +66,9 @@ class Checkpoints(Checkpoint):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
-        if pl_module.best_step == trainer.global_step:
+        if pl_module.state.best_step == trainer.global_step:
             trainer.save_checkpoint(self.folder.best, weights_only=True)
-        if trainer.world_size == 1 or trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
+        if trainer.world_size == 1 or lightning_loops.is_last_batch_of_epoch(trainer):
             self._random = random_states()
             self._save_last(trainer, "after validation")
 
@@ -94,41 +86,22 @@ class Checkpoints(Checkpoint):
             raise Interrupted(self.stop.number, f"interrupted after step {trainer.global_step}, which is saved")
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        loops = trainer.fit_loop
-        checkpoint["progress"] = {
-            "step": trainer.global_step,
-            "epoch": trainer.current_epoch + (self._place == "end of epoch"),
-            "batches": 0 if self._place == "end of epoch" else loops.epoch_loop.batch_progress.current.completed,
-            "seconds": self.seconds,
-            "threads": torch.get_num_threads(),
-            "random": of_all_devices(self._random or random_states()),
-            "events": event_sizes(self.folder),
-        }
-        saved = checkpoint["loops"]["fit_loop"]
-        if self._place == "between batches":  # Lightning has counted the next batch as ready
-            completed = {part: saved[_BATCHES][part]["completed"] for part in ("total", "current")}
-            saved[_BATCHES] = {part: dict.fromkeys(_COUNTS, n) for part, n in completed.items()}
-            saved[_BATCHES]["is_last_batch"] = False
-        if self._place == "before validation":  # as after its first batch was begun, and no more
-            begun = {"ready": 1, "started": 1, "processed": 0, "completed": 0}
-            saved[_VALIDATION] = {"total": begun, "current": begun, "is_last_batch": False}
+        assert isinstance(pl_module, LanguageModel)
+        state, epoch_is_over = pl_module.state, self._place == "end of epoch"  # the module saves the state after this
+        state.step = trainer.global_step
+        state.epoch = trainer.current_epoch + epoch_is_over
+        state.batches = 0 if epoch_is_over else lightning_loops.batches_of_this_epoch(trainer)
+        state.threads = torch.get_num_threads()
+        state.random = of_all_devices(self._random or random_states())
+        state.events = event_sizes(self.folder)
+        if self._place == "between batches":
+            lightning_loops.set_back_to_last_batch(checkpoint)
+        if self._place == "before validation":
+            lightning_loops.set_back_to_start_of_validation(checkpoint)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        self._resumed = checkpoint["progress"]
-        self.saved_step = self._resumed["step"]
-        data = trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(pl_module, LanguageModel)
+        state, data = pl_module.state, trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, TextDataModule)
-        data.order.go_on(self._resumed["epoch"], self._resumed["batches"] * data.config.batch_size)
-
-
-_COUNTS = ("ready", "started", "processed", "completed")
-
-
-def _follow_the_schedule(trainer: Trainer) -> None:
-    """The learning rate that the schedule has for the next step; another one than was saved if the run is extended."""
-    for config in trainer.lr_scheduler_configs:
-        scheduler: Any = config.scheduler
-        for group, base, factor in zip(
-            scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
-        ):
-            group["lr"] = base * factor(scheduler.last_epoch)
+        self._resumed, self.saved_step = True, state.step
+        data.order.go_on(state.epoch, state.batches * data.config.batch_size)

@@ -3,7 +3,6 @@
 import shutil
 import sys
 import textwrap
-import time
 from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
@@ -12,11 +11,11 @@ from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm
 
 from poslab.data.module import TextDataModule
 from poslab.runs.folder import RunFolder
+from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
 from poslab.runs.wording import clock
-from poslab.training.limits import TargetLoss
 from poslab.training.module import LanguageModel, perplexity
-from poslab.training.throughput import Throughput
+from poslab.training.throughput import tokens_per_s
 
 _COLUMNS = "{:>6} {:>8} {:>11} {:>11} {:>11} {:>9} {:>7}"
 
@@ -39,14 +38,14 @@ def introduce(
     print(f"run      {folder}{again}\n")
 
 
-def conclude(summary: Summary, sample: str, folder: RunFolder, target: TargetLoss | None) -> None:
+def conclude(summary: Summary, state: RunState, folder: RunFolder, target: float | None) -> None:
     """What came out, and where to look next."""
     best, steps = summary.best_val_loss, summary.steps
     if best is not None:  # then there are lines above
         print()
     if target is not None:
-        verdict = "below" if target.reached else "not below"
-        print(f"learned  training loss {target.loss:.4g} after {steps} steps, {verdict} {target.target:g}")
+        verdict = "below" if state.batch_loss < target else "not below"
+        print(f"learned  training loss {state.batch_loss:.4g} after {steps} steps, {verdict} {target:g}")
     if best is not None:
         at = f"at step {summary.best_step} of {steps}"
         print(f"best     validation loss {best:.4f}, perplexity {perplexity(best):,.1f}, {at}")
@@ -54,8 +53,8 @@ def conclude(summary: Summary, sample: str, folder: RunFolder, target: TargetLos
         print("best     none: nothing was validated")
     duration, speed = clock(summary.wall_time_s), summary.tokens_per_s
     print(f"speed    {summary.tokens:,} tokens in {duration}, {speed:,.0f} tokens/s")
-    if sample:
-        print(textwrap.fill(sample, _width(), initial_indent="sample   ", subsequent_indent=" " * 9))
+    if state.sample:
+        print(textwrap.fill(state.sample, _width(), initial_indent="sample   ", subsequent_indent=" " * 9))
     print(f"run      {folder}")
     print(f"compare  tensorboard --logdir {folder.path.parent}")
 
@@ -63,21 +62,7 @@ def conclude(summary: Summary, sample: str, folder: RunFolder, target: TargetLos
 class ValidationLines(Callback):
     """One line of figures at each validation, under a heading."""
 
-    def __init__(self, throughput: Throughput) -> None:
-        self.throughput = throughput
-        self._losses: list[Any] = []
-        self._seconds = 0.0  # of training before it was interrupted
-        self._started = 0.0
-
-    def state_dict(self) -> dict[str, Any]:
-        seconds = self._seconds + time.perf_counter() - self._started
-        return {"losses": [float(loss) for loss in self._losses], "seconds": seconds}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._losses, self._seconds = list(state_dict["losses"]), state_dict["seconds"]
-
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._started = time.perf_counter()
         heading = _COLUMNS.format("epoch", "step", "train loss", "val loss", "perplexity", "tokens/s", "time")
         if trainer.enable_validation:
             pl_module.print(heading)
@@ -85,32 +70,33 @@ class ValidationLines(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._losses.append(outputs["loss"].detach())  # a tensor: reading it here would wait for the device
+        assert isinstance(pl_module, LanguageModel)
+        pl_module.state.batch_losses.append(outputs["loss"].detach())  # a tensor: reading it waits for the device
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
-        train_loss = sum(map(float, self._losses)) / max(1, len(self._losses))
-        self._losses.clear()
-        val_loss = pl_module.last_val_loss
+        state = pl_module.state
+        train_loss = sum(map(float, state.batch_losses)) / max(1, len(state.batch_losses))
+        state.batch_losses = []
         pl_module.print(
             _COLUMNS.format(
                 trainer.current_epoch + 1,
                 trainer.global_step,
                 f"{train_loss:.4f}",
-                f"{val_loss:.4f}",
-                f"{perplexity(val_loss):,.1f}",
-                f"{self.throughput.tokens_per_s:,.0f}",
-                clock(self._seconds + time.perf_counter() - self._started),
+                f"{state.last_val_loss:.4f}",
+                f"{perplexity(state.last_val_loss):,.1f}",
+                f"{tokens_per_s(state):,.0f}",
+                clock(state.clock.seconds),
             )
         )
 
 
 class ProgressBar(TQDMProgressBar):
-    """One bar for the epoch in progress, with the loss and tokens/s; gone when the epoch is over."""
+    """One bar for the epoch in progress, with tokens/s and the loss, which is read every so many steps."""
 
-    def __init__(self, throughput: Throughput) -> None:
+    def __init__(self, every: int) -> None:
         super().__init__()
-        self.throughput = throughput
+        self.every = every
         self._loss = ""
 
     def init_train_tqdm(self) -> Tqdm:
@@ -126,9 +112,10 @@ class ProgressBar(TQDMProgressBar):
         self, trainer: Trainer, pl_module: LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
         loss = trainer.callback_metrics.get("train/loss")
-        if loss is not None and (not self._loss or trainer.global_step % self.throughput.every == 0):
+        if loss is not None and (not self._loss or trainer.global_step % self.every == 0):
             self._loss = f"{float(loss):.3f}"  # reading it waits for a GPU, so not at every step
-        return {"loss": self._loss, "tok/s": f"{self.throughput.tokens_per_s:,.0f}"}
+        assert isinstance(pl_module, LanguageModel)
+        return {"loss": self._loss, "tok/s": f"{tokens_per_s(pl_module.state):,.0f}"}
 
 
 def one_line(text: str, indent: int) -> str:

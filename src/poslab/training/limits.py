@@ -30,23 +30,13 @@ class TargetLoss(Callback):
 
     def __init__(self, target: float) -> None:
         self.target = target
-        self.loss = math.inf
-
-    @property
-    def reached(self) -> bool:
-        return self.loss < self.target
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self.loss = float(outputs["loss"])
-        trainer.should_stop |= self.reached
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"loss": self.loss}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.loss = state_dict["loss"]
+        assert isinstance(pl_module, LanguageModel)
+        pl_module.state.batch_loss = float(outputs["loss"])
+        trainer.should_stop |= pl_module.state.batch_loss < self.target
 
 
 class FiniteLoss(Callback):
@@ -73,8 +63,10 @@ class FiniteLoss(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
-        if not math.isfinite(pl_module.last_val_loss):
-            raise _stopped(trainer, pl_module, trainer.global_step, f"validation loss is {pl_module.last_val_loss}")
+        if not math.isfinite(pl_module.state.last_val_loss):
+            raise _stopped(
+                trainer, pl_module, trainer.global_step, f"validation loss is {pl_module.state.last_val_loss}"
+            )
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         self._look(trainer, pl_module)

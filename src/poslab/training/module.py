@@ -16,14 +16,12 @@ from poslab.evaluation.losses import WindowLosses, mean_loss, window_losses
 from poslab.model import GPT
 from poslab.runs.checkpoint import describe
 from poslab.runs.code import continued, fingerprints
+from poslab.runs.state import RunState
 from poslab.settings.train import TrainConfig
 from poslab.training.device import of_all_devices
 from poslab.training.optim import learning_rate_factor, make_optimizer
 
 Batch = tuple[Tensor, Tensor]
-
-# Of a LanguageModel, kept in checkpoints.
-_FIGURES = ("best_val_loss", "best_step", "last_val_loss", "val_loss_tokens")
 
 # Head and loss in one, 512 rows of the batch at a time, so that the logits (B T, V), by far the largest tensor of a
 # step, don't grow with the batch. On two cores, pieces of 256 to 1024 rows were equally fast, "compact" no slower than
@@ -40,10 +38,7 @@ class LanguageModel(LightningModule):
         self.config = config
         self.corpus = corpus
         self.fingerprints = fingerprints(type(config.pos))
-        self.best_val_loss = math.inf
-        self.best_step = 0
-        self.last_val_loss = math.nan
-        self.val_loss_tokens: int | None = None  # that the best loss is a mean over
+        self.state = RunState()
         self._window_losses: WindowLosses = {}  # of the validation that is going on
         self.gradient_norm: Tensor | None = None  # of the last step, before clipping
 
@@ -62,14 +57,15 @@ class LanguageModel(LightningModule):
         losses: WindowLosses = {}
         for device_losses in of_all_devices(self._window_losses):
             losses |= device_losses
-        self.last_val_loss = mean_loss(losses)
-        if self.last_val_loss < self.best_val_loss:
-            self.best_val_loss, self.best_step = self.last_val_loss, self.global_step
-            self.val_loss_tokens = sum(count for _, count in losses.values())
+        state = self.state
+        state.last_val_loss = mean_loss(losses)
+        if state.last_val_loss < state.best_val_loss:
+            state.best_val_loss, state.best_step = state.last_val_loss, self.global_step
+            state.val_loss_tokens = sum(count for _, count in losses.values())
         # The same on all devices; said only to be spared Lightning's advice.
-        self.log("val/loss", self.last_val_loss, sync_dist=True)
-        self.log("val/perplexity", perplexity(self.last_val_loss), sync_dist=True)
-        self.log("val/best_loss", self.best_val_loss, sync_dist=True)
+        self.log("val/loss", state.last_val_loss, sync_dist=True)
+        self.log("val/perplexity", perplexity(state.last_val_loss), sync_dist=True)
+        self.log("val/best_loss", state.best_val_loss, sync_dist=True)
 
     def on_train_epoch_start(self) -> None:
         # Lightning tells the samplers itself, but for those that it wraps for several devices.
@@ -106,12 +102,11 @@ class LanguageModel(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["poslab"] = describe(self.config, self.corpus) | {"step": self.global_step} | self.fingerprints
-        checkpoint["figures"] = {name: getattr(self, name) for name in _FIGURES}
+        checkpoint["state"] = self.state.plain()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.fingerprints = continued(checkpoint["poslab"], type(self.config.pos))
-        for name in _FIGURES:
-            setattr(self, name, checkpoint["figures"].get(name))  # older ones have no val_loss_tokens
+        self.state = RunState.of(checkpoint)
 
 
 def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor) -> Tensor:

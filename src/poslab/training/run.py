@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 import yaml
-from pytorch_lightning import Trainer, seed_everything
+from pytorch_lightning import seed_everything
 
 from poslab.data.module import TextDataModule
 from poslab.errors import Fault, RunStopped, SettingError, UserError
@@ -24,16 +24,15 @@ from poslab.model import GPT
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.folder import RunFolder, is_first_process, new_run_folder, old_run_folder
 from poslab.runs.resumed_run import ResumedRun
+from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
 from poslab.settings.files import write_whole
 from poslab.settings.train import TrainConfig
 from poslab.training.console import conclude, introduce
-from poslab.training.limits import TargetLoss
 from poslab.training.memory import keep_freed_memory
 from poslab.training.module import LanguageModel
 from poslab.training.summary import summarise
 from poslab.training.tensorboard import SampleText
-from poslab.training.throughput import Throughput
 from poslab.training.trainer import check_batches, check_trainer, make_trainer, slow_precision
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -84,26 +83,28 @@ def _train(
     earlier: ResumedRun | None = None,
 ) -> Summary:
     train_batches = check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
-    throughput = Throughput(min(config.trainer.log_every_n_steps, train_batches))
+    every = min(config.trainer.log_every_n_steps, train_batches)
     sample = SampleText(config.sample, data.vocabulary, prompt, config.settings.seed)
     stop = StopRequest()
-    trainer = make_trainer(config, folder, throughput, sample, stop)
+    trainer = make_trainer(config, folder, every, sample, stop)
     if trainer.is_global_zero:
         notes = config.pos.warnings(config.model.shape) + slow_precision(config.trainer, trainer.strategy.root_device)
-        introduce(module, data, folder, notes + (earlier.notes if earlier else []), earlier.step if earlier else None)
+        introduce(
+            module, data, folder, notes + (earlier.notes if earlier else []), earlier.state.step if earlier else None
+        )
     # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
     trainer.precision_plugin.convert_module(module)
     with _saying_how_to_go_on(folder):
         with stop.listening():
             trainer.fit(module, data, ckpt_path=earlier.checkpoint if earlier else None, weights_only=True)
-        summary = summarise(module, data, trainer, throughput)
+        summary = summarise(module, data, trainer)
         if trainer.is_global_zero:
             if config.evaluation.lengths:
                 _evaluate(config, data, folder)
             summary.write(folder.summary)  # last: what has one is finished
             folder.previous.unlink(missing_ok=True)
-            conclude(summary, sample.text, folder, _target(trainer))
-    _check_target(trainer)
+            conclude(summary, module.state, folder, config.settings.target_loss)
+    _check_target(config.settings.target_loss, module.state)
     return summary
 
 
@@ -143,17 +144,11 @@ def _report_of_thread(fault: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(fault)
 
 
-def _target(trainer: Trainer) -> TargetLoss | None:
-    callbacks = trainer.callbacks  # type: ignore[attr-defined]
-    return next((callback for callback in callbacks if isinstance(callback, TargetLoss)), None)
-
-
-def _check_target(trainer: Trainer) -> None:
+def _check_target(target: float | None, state: RunState) -> None:
     """Raises RunStopped where a loss was to be reached, and wasn't."""
-    target = _target(trainer)
-    if target is not None and not target.reached:
-        problem = f"not reached in {trainer.global_step} steps; the last batch's loss was {target.loss:.4f}"
-        raise RunStopped(f"target_loss={target.target:g}: {problem}")
+    if target is not None and not state.batch_loss < target:
+        problem = f"not reached in {state.step} steps; the last batch's loss was {state.batch_loss:.4f}"
+        raise RunStopped(f"target_loss={target:g}: {problem}")
 
 
 def _evaluate(config: TrainConfig, data: TextDataModule, folder: RunFolder) -> None:

@@ -16,17 +16,16 @@ from poslab.data.module import TextDataModule
 from poslab.runs.summary import Summary
 from poslab.settings.roles import NOT_SHOWN
 from poslab.settings.train import TrainConfig, flat, scheme_settings
-from poslab.training.checkpoints import Checkpoints
+from poslab.training.lightning_loops import batches_of_all_epochs
 from poslab.training.module import LanguageModel, perplexity
-from poslab.training.throughput import Throughput
+from poslab.training.throughput import tokens_per_s
 
 PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
 
 
-def summarise(module: LanguageModel, data: TextDataModule, trainer: Trainer, throughput: Throughput) -> Summary:
+def summarise(module: LanguageModel, data: TextDataModule, trainer: Trainer) -> Summary:
     """The figures and facts of a run that has just ended."""
-    config, checkpoints = module.config, trainer.checkpoint_callback
-    assert isinstance(checkpoints, Checkpoints)
+    config, state = module.config, module.state
     counts = module.model.parameter_counts()
     commit, clean = git_state()
     return Summary(
@@ -34,17 +33,17 @@ def summarise(module: LanguageModel, data: TextDataModule, trainer: Trainer, thr
         pos_settings=config.pos_settings,
         pos_target=config.plain["pos"]["_target_"],
         seed=config.settings.seed,
-        best_val_loss=_finite(module.best_val_loss),
-        best_val_perplexity=_finite(perplexity(module.best_val_loss)),
-        best_step=module.best_step,
-        val_loss_tokens=module.val_loss_tokens,
-        last_val_loss=_finite(module.last_val_loss),
-        last_val_perplexity=_finite(perplexity(module.last_val_loss)),
-        epochs=math.ceil(trainer.fit_loop.epoch_loop.batch_progress.total.completed / trainer.num_training_batches),
+        best_val_loss=_finite(state.best_val_loss),
+        best_val_perplexity=_finite(perplexity(state.best_val_loss)),
+        best_step=state.best_step,
+        val_loss_tokens=state.val_loss_tokens,
+        last_val_loss=_finite(state.last_val_loss),
+        last_val_perplexity=_finite(perplexity(state.last_val_loss)),
+        epochs=math.ceil(batches_of_all_epochs(trainer) / trainer.num_training_batches),
         steps=trainer.global_step,
-        tokens=throughput.tokens,
-        tokens_per_s=throughput.tokens_per_s,
-        wall_time_s=checkpoints.seconds,
+        tokens=state.tokens,
+        tokens_per_s=tokens_per_s(state),
+        wall_time_s=state.clock.seconds,
         peak_memory_mb=_peak_memory_mb(trainer.strategy.root_device),
         params_total=counts["total"],
         params_trunk=counts["trunk"],

@@ -58,25 +58,18 @@ def _show_first(experiment: Any, names: tuple[str, ...]) -> None:
 
 
 class SampleText(Callback):
-    """Lets the model write at every validation; the last text is kept for the end of the run."""
+    """Lets the model write at every validation."""
 
     def __init__(self, config: SampleConfig, vocabulary: Vocabulary, prompt: list[int], seed: int) -> None:
         self.config = config
         self.vocabulary = vocabulary
         self.prompt = prompt
         self.seed = seed
-        self.text = ""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"text": self.text}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.text = state_dict["text"]
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
         # A model whose loss is not finite has nothing to say.
-        if not trainer.is_global_zero or not self.config.new_tokens or not math.isfinite(pl_module.last_val_loss):
+        if not trainer.is_global_zero or not self.config.new_tokens or not math.isfinite(pl_module.state.last_val_loss):
             return
         (tokens,) = pl_module.model.generate(
             [self.prompt],
@@ -85,10 +78,10 @@ class SampleText(Callback):
             top_k=self.config.top_k,
             generator=torch.Generator().manual_seed(self.seed),
         )
-        self.text = self.vocabulary.decode(tokens)
-        pl_module.print("       " + one_line(self.text, indent=8))
+        text = pl_module.state.sample = self.vocabulary.decode(tokens)
+        pl_module.print("       " + one_line(text, indent=8))
         if isinstance(trainer.logger, TensorBoardLogger):
-            trainer.logger.experiment.add_text("sample", self.text, trainer.global_step)
+            trainer.logger.experiment.add_text("sample", text, trainer.global_step)
 
 
 class Pictures(Callback):

@@ -23,22 +23,20 @@ from poslab.training.tensorboard import HyperParameters, Logger, Pictures, Sampl
 from poslab.training.throughput import Throughput
 
 
-def make_trainer(
-    config: TrainConfig, folder: RunFolder, throughput: Throughput, sample: SampleText, stop: StopRequest
-) -> Trainer:
+def make_trainer(config: TrainConfig, folder: RunFolder, every: int, sample: SampleText, stop: StopRequest) -> Trainer:
     """A Trainer that writes into `folder`, with everything that runs beside the training."""
     settings = config.settings
     callbacks: list[Callback] = [
-        throughput,
-        FiniteLoss(throughput.every),  # before those that would show or save what is not finite
-        ValidationLines(throughput),
+        Throughput(every),
+        FiniteLoss(every),  # before those that would show or save what is not finite
+        ValidationLines(),
         sample,
         HyperParameters(),
         Pictures(sample.vocabulary, sample.prompt),
     ]
     on_terminal = sys.stdout.isatty()
     if on_terminal:
-        callbacks.insert(1, ProgressBar(throughput))  # ahead of those that print, which it lets through
+        callbacks.insert(1, ProgressBar(every))  # ahead of those that print, which it lets through
     if config.trainer.max_steps != -1:
         callbacks.append(StepLimit(config.trainer.max_steps))
     if settings.target_loss is not None:
@@ -48,7 +46,7 @@ def make_trainer(
         patience = settings.early_stopping_patience
         callbacks.append(EarlyStopping("val/loss", patience=patience, check_on_train_epoch_end=False))
     callbacks.append(Checkpoints(folder, settings.checkpoint_every_n_steps, stop))
-    own = {"log_every_n_steps": throughput.every, "max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
+    own = {"log_every_n_steps": every, "max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
     return Trainer(
         **asdict(config.trainer) | own,
         logger=Logger(folder.path, name="", version=""),

@@ -1,0 +1,146 @@
+"""The state that a run goes on with, to the bit and to the line, beside what Lightning keeps of its own: weights,
+optimiser, schedule, and how far its loops are."""
+
+import math
+import os
+import random
+import time
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from poslab.runs.folder import RunFolder
+
+
+class Stopwatch:
+    """Adds up the seconds between `start` and `stop`; `seconds`: those of before."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._stopped_at = seconds
+        self._started: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self._stopped_at + (time.perf_counter() - self._started if self._started is not None else 0.0)
+
+    def start(self) -> None:
+        """Starts it, unless it runs."""
+        self._started = time.perf_counter() if self._started is None else self._started
+
+    def stop(self) -> None:
+        self._stopped_at, self._started = self.seconds, None
+
+
+@dataclass
+class RunState:
+    """What a training has come to; saved as one dict of plain values. Losses in nats per token."""
+
+    step: int = 0
+    epoch: int = 0
+    batches: int = 0  # of the epoch
+    tokens: int = 0  # trained on
+    best_val_loss: float = math.inf
+    best_step: int = 0
+    last_val_loss: float = math.nan
+    val_loss_tokens: int | None = None  # predictions that the best loss is a mean over
+    batch_loss: float = math.inf  # of the last batch; kept up only where the training ends at a loss
+    batch_losses: list[Any] = field(default_factory=list)  # since the last validation
+    sample: str = ""  # what the model wrote at the last validation
+    clock: Stopwatch = field(default_factory=Stopwatch)  # runs from the beginning to the end
+    training_clock: Stopwatch = field(default_factory=Stopwatch)  # stands still in validations
+    threads: int = 1
+    random: list[dict[str, Any]] = field(default_factory=list)  # of each process, after its last training batch
+    events: dict[str, int] = field(default_factory=dict)  # bytes of TensorBoard's files, by name
+
+    def plain(self) -> dict[str, Any]:
+        """Everything as values that a checkpoint may hold; the inverse of `of`."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        seconds = {name: values[name].seconds for name in _CLOCKS}
+        return values | seconds | {"batch_losses": [float(loss) for loss in self.batch_losses]}
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> "RunState":
+        """The state in a checkpoint. Raises ValueError for a checkpoint that holds none, or not all of it."""
+        try:
+            plain = content["state"] if "state" in content else _older(content)
+            known = {f.name: plain[f.name] for f in fields(cls)}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("says nothing of a run's progress: another program's, or another version's") from error
+        for name, value in known.items():
+            if not _is_possible(name, value):
+                raise ValueError(f"says {name}={str(value)[:60]}, which no run's progress can be")
+        return cls(**known | {name: Stopwatch(known[name]) for name in _CLOCKS})
+
+
+_CLOCKS = ("clock", "training_clock")
+
+
+def _is_possible(name: str, value: Any) -> bool:
+    if name in ("step", "epoch", "batches", "tokens", "best_step", "threads"):
+        return type(value) is int and (name == "threads") <= value < 2**63
+    if name == "val_loss_tokens":
+        return value is None or _is_possible("tokens", value)
+    if name == "batch_losses":
+        return isinstance(value, list) and all(type(loss) is float for loss in value)
+    if name == "random":
+        return isinstance(value, list) and bool(value)
+    if name == "events":
+        return isinstance(value, dict) and all(_is_possible("tokens", size) for size in value.values())
+    return isinstance(value, str) if name == "sample" else type(value) is float
+
+
+def _older(content: dict[str, Any]) -> dict[str, Any]:
+    """The same from a checkpoint of the time when each callback kept its own part."""
+    progress, callbacks = content["progress"], content["callbacks"]
+    return (
+        progress
+        | {"val_loss_tokens": None}
+        | content["figures"]
+        | {
+            "tokens": callbacks["Throughput"]["tokens"],
+            "batch_loss": callbacks.get("TargetLoss", {}).get("loss", math.inf),
+            "batch_losses": callbacks["ValidationLines"]["losses"],
+            "sample": callbacks["SampleText"]["text"],
+            "clock": progress["seconds"],
+            "training_clock": callbacks["Throughput"]["seconds"],
+        }
+    )
+
+
+def random_states() -> dict[str, Any]:
+    """The state of every generator that a model or a scheme may draw from, in plain containers."""
+    name, keys, *rest = tuple(np.random.get_state(legacy=True))
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "python": random.getstate(),
+        "numpy": [name, torch.as_tensor(np.asarray(keys, dtype=np.int64)), *rest],
+    }
+
+
+def restore_random_states(states: dict[str, Any]) -> None:
+    """The inverse of `random_states`; GPUs that are not there any more are left out."""
+    torch.set_rng_state(states["torch"].cpu())
+    for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(state.cpu(), device)
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, *rest = states["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+
+
+def event_sizes(run: RunFolder) -> dict[str, int]:
+    """How far TensorBoard's files of the run are written, in bytes by name."""
+    return {path.name: path.stat().st_size for path in run.events}
+
+
+def rewind_events(run: RunFolder, sizes: dict[str, int]) -> None:
+    """Cuts off what was logged after `sizes` were taken: it will be logged again."""
+    for path in run.events:
+        size = sizes.get(path.name)
+        if size is None or path.is_symlink():
+            path.unlink()
+        elif path.stat().st_size > size:
+            os.truncate(path, size)

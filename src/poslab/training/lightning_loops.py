@@ -1,0 +1,55 @@
+"""The counters of Lightning's loops, which have no public names: as in pytorch-lightning 2.6.6, loops/progress.py,
+loops/training_epoch_loop.py and loops/fit_loop.py.
+
+Lightning saves the counters as they stand. Between two batches and within a validation they stand where its loops can't
+go on from, so they are set back to the place before.
+"""
+
+from typing import Any
+
+from pytorch_lightning import Trainer
+
+_BATCHES, _VALIDATION = "epoch_loop.batch_progress", "epoch_loop.val_loop.batch_progress"
+_COUNTS = ("ready", "started", "processed", "completed")
+
+
+def batches_of_this_epoch(trainer: Trainer) -> int:
+    return int(trainer.fit_loop.epoch_loop.batch_progress.current.completed)
+
+
+def batches_of_all_epochs(trainer: Trainer) -> int:
+    return int(trainer.fit_loop.epoch_loop.batch_progress.total.completed)
+
+
+def is_last_batch_of_epoch(trainer: Trainer) -> bool:
+    return bool(trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
+
+
+def set_back_to_last_batch(checkpoint: dict[str, Any]) -> None:
+    """Between two batches, Lightning has counted the next one as ready."""
+    saved = checkpoint["loops"]["fit_loop"]
+    completed = {part: saved[_BATCHES][part]["completed"] for part in ("total", "current")}
+    saved[_BATCHES] = {part: dict.fromkeys(_COUNTS, n) for part, n in completed.items()}
+    saved[_BATCHES]["is_last_batch"] = False
+
+
+def set_back_to_start_of_validation(checkpoint: dict[str, Any]) -> None:
+    """As after the first batch of the validation was begun, and no more."""
+    begun = {"ready": 1, "started": 1, "processed": 0, "completed": 0}
+    checkpoint["loops"]["fit_loop"][_VALIDATION] = {"total": begun, "current": begun, "is_last_batch": False}
+
+
+def has_stopped_early(trainer: Trainer) -> bool:
+    """Whether the early stopping of the run that goes on had come to its end."""
+    return any(early.wait_count >= early.patience for early in trainer.early_stopping_callbacks)
+
+
+def follow_the_schedule(trainer: Trainer) -> None:
+    """Sets the learning rate that the schedule has for the next step; another one than was saved if the run is
+    extended."""
+    for config in trainer.lr_scheduler_configs:
+        scheduler: Any = config.scheduler
+        for group, base, factor in zip(
+            scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
+        ):
+            group["lr"] = base * factor(scheduler.last_epoch)
