@@ -356,33 +356,33 @@ BUGS = [
         "test_training.py::test_gradients_are_clipped",
     ),
     Bug(
-        "learning-rate-of-a-longer-schedule-not-followed", "training/checkpoints.py",
+        "learning-rate-of-a-longer-schedule-not-followed", "training/lightning_loops.py",
         'group["lr"] = base * factor(scheduler.last_epoch)', "pass",
         "test_resume.py::test_a_finished_run_is_extended",
     ),
     Bug(
-        "torch-random-state-lost", "runs/progress.py",
+        "torch-random-state-lost", "runs/state.py",
         'torch.set_rng_state(states["torch"].cpu())', "pass",
         "test_resume.py::test_cut_off_between_checkpoints",
     ),
     Bug(
-        "python-random-state-lost", "runs/progress.py",
+        "python-random-state-lost", "runs/state.py",
         "random.setstate((version, tuple(internal), gauss))", "pass",
         "test_resume.py::test_every_random_generator_goes_on",
     ),
     Bug(
         "order-of-an-epoch-not-resumed", "training/checkpoints.py",
-        'self._resumed["batches"] * data.config.batch_size)', "0)",
+        'state.batches * data.config.batch_size)', "0)",
         "test_resume.py::test_cut_off_between_checkpoints",
     ),
     Bug(
-        "best-loss-not-saved", "training/module.py",
-        '_FIGURES = ("best_val_loss", "best_step",', '_FIGURES = ("best_step",',
+        "best-loss-not-saved", "runs/state.py",
+        "return values | seconds | {", 'return values | seconds | {"best_val_loss": math.inf} | {',
         "test_resume.py::test_the_best_weights_stay_the_best",
     ),
     Bug(
         "best-weights-are-the-last", "training/checkpoints.py",
-        "if pl_module.best_step == trainer.global_step:", "if True:",
+        "if pl_module.state.best_step == trainer.global_step:", "if True:",
         "test_resume.py::test_the_best_weights_stay_the_best",
     ),
     # Files
