@@ -5,6 +5,10 @@ the forward pass only the log-sum-exp of each query stays; the backward pass com
 causal block leaves out the keys after its last query, which is half of the work. Relative terms touch a band of
 diagonals of a block; `relative` says how.
 
+It buys time beside memory. Times faster than the reference at T = 256, 1,024 and 2,048 (one core, float32, 4 heads of
+64, forward and backward): T5 1.6, 6.2, 8.9; Shaw (K = 16) 1.9, 4.9, 7.5. A dense bias for scaled_dot_product_attention
+takes 1.3, 3.7 and 6.3 times as long.
+
 N = B H batch and heads, Tq / Tk queries / keys, m queries and n keys of a block, Dh head dimension, R near rows that
 occur in a block.
 """
