@@ -425,7 +425,7 @@ BUGS = [
     # Sweeps
     Bug(
         "identity-ignores-the-learning-rate", "settings/train.py",
-        "    learning_rate: float\n",
+        "    learning_rate: float = setting(least=0)\n",
         "    learning_rate: float = setting(role=Role.SPEED)\n",
         "test_roles.py::test_what_a_role_means",
     ),
@@ -484,11 +484,32 @@ BUGS = [
     ),
     Bug(
         "runs-of-other-dropout-compared", "settings/train.py",
-        "    dropout: float\n",
-        "    dropout: float = setting(role=Role.OUTPUT)\n",
+        "    dropout: float = setting(least=0, below=1)\n",
+        "    dropout: float = setting(least=0, below=1, role=Role.OUTPUT)\n",
         "test_comparable_runs.py::test_runs_that_differ_in_more_than_the_scheme",
     ),
+    Bug(
+        "limit-included", "settings/roles.py",
+        "    if below is not None and value >= below:", "    if below is not None and value > below:",
+        "test_bad_input.py::test_settings_of_a_run",
+    ),
+    Bug(
+        "limit-gone", "settings/train.py",
+        "    batch_size: int = setting(4, least=1)", "    batch_size: int = 4",
+        "test_bad_input.py::test_the_limits_that_numbers_have",
+    ),
     # Command line
+    Bug(
+        "quotes-taken-from-a-prompt", "settings/command_line.py",
+        "            values.setdefault(name, []).append(value)",
+        "            values.setdefault(name, []).append(_unquoted(value))",
+        "test_command_line.py::test_any_text_arrives_as_it_was_typed",
+    ),
+    Bug(
+        "seeds-left-in-the-command-that-repeats", "comparison/report.py",
+        "not in NOT_REPEATED | {Role.SEED}]", "not in NOT_REPEATED]",
+        "test_repeat_command.py::test_one_command_for_all_seeds",
+    ),
     Bug(
         "exit-code-0-on-an-error", "commands/cli.py",
         "    sys.exit(exit_code)\n", "    sys.exit(0)\n",

@@ -64,7 +64,7 @@ BAD = [
     ("trainer.max_epochs=0", "trainer.max_epochs=0: must be at least 1"),
     ("trainer.max_steps=0", "trainer.max_steps=0: must be at least 1"),
     ("seed=-1", "seed=-1: must be at least 0"),
-    ("seed=4294967296", "seed=4294967296: must be below 2**32"),
+    ("seed=4294967296", "seed=4294967296: must be below 4294967296"),
     ("seed=one", "seed=one: must be a whole number"),
     ("seed=1,2", "seed=1,2: must be one value; -m runs each of several"),
     ("early_stopping_patience=0", "early_stopping_patience=0: must be at least 1"),

@@ -101,7 +101,7 @@ BAD = [
     (("prompt=x", "max_new_tokens=-1"), "max_new_tokens=-1: must be at least 0"),
     (("prompt=x", "window=0"), "window=0: must be at least 1"),
     (("prompt=x", "seed=-1"), "seed=-1: must be at least 0"),
-    (("prompt=x", "seed=4294967296"), "seed=4294967296: must be below 2**32"),
+    (("prompt=x", "seed=4294967296"), "seed=4294967296: must be below 4294967296"),
     (("prompt=x", "device=tpu"), "device=tpu: unknown"),
     (("prompt=x", "promt=y"), "promt=y: unknown setting; did you mean prompt?"),
 ]

@@ -1,14 +1,18 @@
-"""Roles of settings: for each one, at its field, whether it decides what training gives, and what else depends on that.
+"""What a setting says of itself at its field: its role, its limits and the words of --help.
 
-    threads: int | None = setting(None, role=Role.SPEED)
+    threads: int | None = setting(None, role=Role.SPEED, least=1)
 
-A setting without a role, one of an older version and one that nobody knows decide the result: the careful assumption.
+The role tells whether it decides what training gives, and what else depends on that. A setting without a role, one of
+an older version and one that nobody knows decide the result: the careful assumption.
 """
 
 import copy
 import dataclasses
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any
+
+from poslab.errors import SettingError, require_at_least, require_one_of
 
 
 class Role(Enum):
@@ -35,15 +39,49 @@ NOT_REPEATED = frozenset({Role.SPEED, Role.COMMAND})  # ... what repeats a run e
 MAY_CHANGE = frozenset({Role.LENGTH, Role.TEXT, Role.OUTPUT, Role.SPEED})
 
 
-def setting(default: Any = dataclasses.MISSING, *, role: Role = Role.RESULT, help: str = "", text: bool = False) -> Any:
+def setting(
+    default: Any = dataclasses.MISSING,
+    *,
+    role: Role = Role.RESULT,
+    least: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    choices: Sequence[str] = (),
+    help: str = "",
+    text: bool = False,
+) -> Any:
     """A dataclass field that says more of a setting than its type; a list as default is copied for every instance.
 
+    least, most, below, choices: limits of the value, or of each in a list; None always is within them.
     help: what --help says of it. text: whether the command line's value is plain text, whatever it is.
     """
-    metadata = {"role": role, "help": help, "text": text}
+    metadata = {"role": role, "least": least, "most": most, "below": below, "choices": choices}
+    metadata |= {"help": help, "text": text}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+class Limited:
+    """Base of dataclasses whose fields declare limits. Raises SettingError for the first value that is outside."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            for item in value if isinstance(value, list) else [value]:
+                if item is not None and field.metadata:
+                    _require(field.name, item, **field.metadata)
+
+
+def _require(name: str, value: Any, least: Any, most: Any, below: Any, choices: Sequence[str], **_: Any) -> None:
+    if choices:
+        require_one_of(choices, **{name: value})
+    if least is not None:
+        require_at_least(least, **{name: value})
+    if most is not None and value > most:
+        raise SettingError(name, value, f"must be at most {most}")
+    if below is not None and value >= below:
+        raise SettingError(name, value, f"must be below {below}")
 
 
 def roles(schema: type) -> dict[str, Role]:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from poslab.errors import SettingError, require_at_least, require_one_of
-from poslab.settings.roles import setting
+from poslab.errors import SettingError
+from poslab.settings.roles import Limited, setting
 
 _CKPT = "a checkpoint, or a run folder: its checkpoints/best.ckpt"
 _DEVICE = "auto, cpu or cuda"
@@ -11,7 +11,7 @@ _DEVICES = ("auto", "cpu", "cuda")
 
 
 @dataclass
-class EvaluateConfig:
+class EvaluateConfig(Limited):
     """Evaluate a trained model at several lengths, also beyond the one that it was trained to.
 
     Examples
@@ -22,26 +22,23 @@ class EvaluateConfig:
 
     ckpt: str = setting(help=_CKPT)
     lengths: list[int] | None = setting(
-        None, help="of windows, such as [64,128,256]; null: a quarter of the training length to four times it"
+        None, least=1, help="of windows, such as [64,128,256]; null: a quarter of the training length to four times it"
     )
-    stride: int | None = setting(None, help="of sliding windows; null: half of each length")
+    stride: int | None = setting(None, least=1, help="of sliding windows; null: half of each length")
     data_path: str | None = setting(
         None, help="another text: all of it is used; null: the validation part of the text trained on"
     )
-    device: str = setting("auto", help=_DEVICE)
+    device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
     allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
 
     def __post_init__(self) -> None:
-        for length in self.lengths or []:
-            require_at_least(1, lengths=length)
+        super().__post_init__()
         if self.lengths is not None and not self.lengths:
             raise SettingError("lengths", self.lengths, "name at least one, or null for the usual ones")
-        require_at_least(1, stride=self.stride)
-        require_one_of(_DEVICES, device=self.device)
 
 
 @dataclass
-class CompareConfig:
+class CompareConfig(Limited):
     """Compare runs: a page that says which scheme is better, by how much and how sure, and shows what was learned.
 
     Examples
@@ -70,7 +67,7 @@ class CompareConfig:
 
 
 @dataclass
-class GenerateConfig:
+class GenerateConfig(Limited):
     """Continue a prompt with a trained model. The text goes to stdout as it comes, everything else to stderr.
 
     Examples
@@ -83,29 +80,25 @@ class GenerateConfig:
     prompt: list[str] = setting(
         [], text=True, help="must be given; taken as it is typed; given several times, all are continued in one batch"
     )
-    max_new_tokens: int = 200
-    temperature: float = setting(0.8, help="0: always the likeliest token")
-    top_k: int | None = setting(40, help="only so many of the likeliest tokens; null: all")
+    max_new_tokens: int = setting(200, least=0)
+    temperature: float = setting(0.8, least=0, help="0: always the likeliest token")
+    top_k: int | None = setting(40, least=1, help="only so many of the likeliest tokens; null: all")
     top_p: float | None = setting(None, help="of those, only the likeliest that together have this probability")
-    seed: int = 1
-    samples: int = setting(1, help="texts per prompt")
+    seed: int = setting(1, least=0, below=2**32)
+    samples: int = setting(1, least=1, most=1000, help="texts per prompt")
     stop: bool = setting(True, help="a text ends at <|endoftext|>; in a prompt, <|endoftext|> is text like any other")
-    window: int | None = setting(None, help="how many tokens each token sees at most; null: the model's context_length")
+    window: int | None = setting(
+        None, least=1, help="tokens that each token sees at most; null: the model's context_length"
+    )
     strict: bool = setting(
         False, help="where the positions of the model's scheme end: refuse, rather than compute every token anew"
     )
-    device: str = setting("auto", help=_DEVICE)
+    device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
     allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
 
     def __post_init__(self) -> None:
-        require_at_least(0, max_new_tokens=self.max_new_tokens, temperature=self.temperature, seed=self.seed)
-        require_at_least(1, top_k=self.top_k, samples=self.samples, window=self.window)
-        if self.samples > 1000:
-            raise SettingError("samples", self.samples, "must be at most 1000")
+        super().__post_init__()
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise SettingError("top_p", self.top_p, "must be above 0 and at most 1")
-        if self.seed >= 2**32:
-            raise SettingError("seed", self.seed, "must be below 2**32")
         if not all(self.prompt) or not self.prompt:
             raise SettingError("prompt", "", "must be given (any text but an empty one)")
-        require_one_of(_DEVICES, device=self.device)

@@ -20,11 +20,11 @@ from poslab.errors import SettingError, require_at_least, require_one_of
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.base import BACKENDS
 from poslab.settings.files import BUNDLED, BUNDLED_DATA, find_files
-from poslab.settings.roles import Role, roles, setting
+from poslab.settings.roles import Limited, Role, roles, setting
 from poslab.settings.typed import mapping, resolved, typed
 
 CONFIGS = BUNDLED / "configs"
-VOCABULARIES = ("full", "observed")
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps", "tpu")
 PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64")
 
 # ${bundled:the-verdict.txt} in a yaml: a file of data/, wherever the command is started from.
@@ -32,21 +32,20 @@ OmegaConf.register_new_resolver("bundled", lambda name: str(BUNDLED_DATA / name)
 
 
 @dataclass
-class ModelConfig:
+class ModelConfig(Limited):
     """The decoder; see poslab.GPT."""
 
     context_length: int
     embed_dim: int
     num_layers: int
     num_heads: int
-    dropout: float
-    attention_backend: str = setting("auto", role=Role.ROUNDING)
+    dropout: float = setting(least=0, below=1)
+    attention_backend: str = setting("auto", role=Role.ROUNDING, choices=BACKENDS)
     compile: bool = setting(False, role=Role.ROUNDING)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         assert self.shape  # which checks the sizes
-        _below_one(dropout=self.dropout)
-        require_one_of(BACKENDS, attention_backend=self.attention_backend)
 
     @property
     def shape(self) -> ModelShape:
@@ -54,81 +53,67 @@ class ModelConfig:
 
 
 @dataclass
-class DataConfig:
+class DataConfig(Limited):
     """The text and how it is cut; `stride` null means one context, `cache_dir` null the folder data/.cache."""
 
     path: str = setting(role=Role.TEXT)
     encoding: str = "gpt2"
-    vocabulary: str = "full"
-    batch_size: int = 4
-    stride: int | None = None
-    num_workers: int = setting(0, role=Role.SPEED)
+    vocabulary: str = setting("full", choices=("full", "observed"))
+    batch_size: int = setting(4, least=1)
+    stride: int | None = setting(None, least=1)
+    num_workers: int = setting(0, role=Role.SPEED, least=0)
     cache_dir: str | None = setting(None, role=Role.SPEED)
     same_batch: bool = False
 
     def __post_init__(self) -> None:
-        require_at_least(1, batch_size=self.batch_size, stride=self.stride)
-        require_at_least(0, num_workers=self.num_workers)
+        super().__post_init__()
         processors = os.cpu_count() or 1
         if self.num_workers > processors:
             raise SettingError("num_workers", self.num_workers, f"must be at most {processors}, the processors here")
         check_encoding(self.encoding)
-        require_one_of(VOCABULARIES, vocabulary=self.vocabulary)
         if not self.path:
             raise SettingError("path", "", "must name a file, a folder or a glob")
         find_files(self.path)
 
 
 @dataclass
-class OptimConfig:
+class OptimConfig(Limited):
     """AdamW, linear warm-up over a share of all steps, cosine decay to a share of the peak learning rate."""
 
-    learning_rate: float
-    weight_decay: float
-    beta1: float
-    beta2: float
-    warmup_share: float
-    final_share: float
-
-    def __post_init__(self) -> None:
-        require_at_least(0, learning_rate=self.learning_rate, weight_decay=self.weight_decay)
-        _below_one(beta1=self.beta1, beta2=self.beta2, warmup_share=self.warmup_share)
-        require_at_least(0, final_share=self.final_share)
-        if self.final_share > 1:
-            raise SettingError("final_share", self.final_share, "must be at most 1")
+    learning_rate: float = setting(least=0)
+    weight_decay: float = setting(least=0)
+    beta1: float = setting(least=0, below=1)
+    beta2: float = setting(least=0, below=1)
+    warmup_share: float = setting(least=0, below=1)
+    final_share: float = setting(least=0, most=1)
 
 
 @dataclass
-class TrainerConfig:
+class TrainerConfig(Limited):
     """Settings of pytorch_lightning.Trainer under their own names."""
 
-    accelerator: str = setting("auto", role=Role.ROUNDING)
+    accelerator: str = setting("auto", role=Role.ROUNDING, choices=ACCELERATORS)
     devices: Any = "auto"
-    num_nodes: int = 1
+    num_nodes: int = setting(1, least=1)
     strategy: str = "auto"
-    precision: str = "32-true"
-    max_epochs: int | None = setting(None, role=Role.LENGTH)
+    precision: str = setting("32-true", choices=PRECISIONS)
+    max_epochs: int | None = setting(None, role=Role.LENGTH, least=1)
     max_steps: int = setting(-1, role=Role.LENGTH)
     max_time: str | None = setting(None, role=Role.LENGTH)
     limit_train_batches: Any = None
     limit_val_batches: Any = None
     val_check_interval: Any = None
-    check_val_every_n_epoch: int | None = 1
-    accumulate_grad_batches: int = 1
-    gradient_clip_val: float | None = None
-    log_every_n_steps: int = setting(5, role=Role.OUTPUT)
+    check_val_every_n_epoch: int | None = setting(1, least=1)
+    accumulate_grad_batches: int = setting(1, least=1)
+    gradient_clip_val: float | None = setting(None, least=0)
+    log_every_n_steps: int = setting(5, role=Role.OUTPUT, least=1)
     deterministic: bool | None = setting(None, role=Role.ROUNDING)
     benchmark: bool | None = setting(None, role=Role.ROUNDING)
     detect_anomaly: bool = setting(False, role=Role.OUTPUT)
     profiler: str | None = setting(None, role=Role.OUTPUT)
 
     def __post_init__(self) -> None:
-        require_one_of(PRECISIONS, precision=self.precision)
-        require_one_of(("auto", "cpu", "gpu", "cuda", "mps", "tpu"), accelerator=self.accelerator)
-        require_at_least(1, max_epochs=self.max_epochs, accumulate_grad_batches=self.accumulate_grad_batches)
-        require_at_least(1, num_nodes=self.num_nodes, check_val_every_n_epoch=self.check_val_every_n_epoch)
-        require_at_least(1, log_every_n_steps=self.log_every_n_steps)
-        require_at_least(0, gradient_clip_val=self.gradient_clip_val)
+        super().__post_init__()
         for option in ("limit_train_batches", "limit_val_batches", "val_check_interval"):
             value = getattr(self, option)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
@@ -147,51 +132,35 @@ class TrainerConfig:
 
 
 @dataclass
-class SampleConfig:
+class SampleConfig(Limited):
     """The text that a run writes at every epoch; `prompt` null means how the validation text begins."""
 
     prompt: str | None = setting(None, role=Role.OUTPUT)
-    new_tokens: int = setting(32, role=Role.OUTPUT)
-    temperature: float = setting(0.8, role=Role.OUTPUT)
-    top_k: int | None = setting(40, role=Role.OUTPUT)
-
-    def __post_init__(self) -> None:
-        require_at_least(0, new_tokens=self.new_tokens, temperature=self.temperature)
-        require_at_least(1, top_k=self.top_k)
+    new_tokens: int = setting(32, role=Role.OUTPUT, least=0)
+    temperature: float = setting(0.8, role=Role.OUTPUT, least=0)
+    top_k: int | None = setting(40, role=Role.OUTPUT, least=1)
 
 
 @dataclass
-class EvaluationConfig:
+class EvaluationConfig(Limited):
     """What is measured of the best weights once a run is over: losses at these lengths; none, nothing."""
 
-    lengths: list[int] = setting([], role=Role.OUTPUT)
-    stride: int | None = setting(None, role=Role.OUTPUT)
-
-    def __post_init__(self) -> None:
-        for length in self.lengths:
-            require_at_least(1, lengths=length)
-        require_at_least(1, stride=self.stride)
+    lengths: list[int] = setting([], role=Role.OUTPUT, least=1)
+    stride: int | None = setting(None, role=Role.OUTPUT, least=1)
 
 
 @dataclass
-class Settings:
+class Settings(Limited):
     """What stands at the top level of configs/train.yaml beside the groups."""
 
-    seed: int = setting(1, role=Role.SEED)
+    seed: int = setting(1, role=Role.SEED, least=0, below=2**32)
     run_dir: str | None = setting(None, role=Role.COMMAND)
     resume: str | None = setting(None, role=Role.COMMAND)
-    early_stopping_patience: int | None = None
-    target_loss: float | None = setting(None, role=Role.LENGTH)
-    checkpoint_every_n_steps: int | None = setting(100, role=Role.SPEED)
-    threads: int | None = setting(None, role=Role.SPEED)
+    early_stopping_patience: int | None = setting(None, least=1)
+    target_loss: float | None = setting(None, role=Role.LENGTH, least=0)
+    checkpoint_every_n_steps: int | None = setting(100, role=Role.SPEED, least=1)
+    threads: int | None = setting(None, role=Role.SPEED, least=1)
     allow_code: bool = setting(False, role=Role.COMMAND)
-
-    def __post_init__(self) -> None:
-        require_at_least(0, seed=self.seed, target_loss=self.target_loss)
-        require_at_least(1, early_stopping_patience=self.early_stopping_patience, threads=self.threads)
-        require_at_least(1, checkpoint_every_n_steps=self.checkpoint_every_n_steps)
-        if self.seed >= 2**32:
-            raise SettingError("seed", self.seed, "must be below 2**32")
 
 
 @dataclass
@@ -322,10 +291,3 @@ def scheme_settings() -> dict[str, Any]:
 def check_encoding(encoding: str) -> None:
     """Raises SettingError, naming the nearest, for an encoding that tiktoken doesn't know."""
     require_one_of(tiktoken.list_encoding_names(), encoding=encoding)
-
-
-def _below_one(**settings: float) -> None:
-    require_at_least(0, **settings)
-    for option, value in settings.items():
-        if value >= 1:
-            raise SettingError(option, value, "must be below 1")
