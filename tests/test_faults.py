@@ -151,7 +151,7 @@ def test_full_disk(small_disk: Path, trained: Callable[..., Path], tmp_path: Pat
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interruption(number: signal.Signals, trained: Callable[..., Path], tmp_path: Path) -> None:
     """The step is finished and saved, the screen says how to go on, and that is what happens."""
-    settings = [*TINY, "trainer.limit_train_batches=80"]
+    settings = [*TINY, "trainer.limit_train_batches=40"]
     cut = tmp_path / "runs" / "cut"
     script = Script("train", *settings, "run_dir=runs/cut", cwd=tmp_path)
     script.wait_for(cut / "checkpoints" / "last.ckpt")
