@@ -19,8 +19,7 @@ class Curve:
 
 
 def read_curve(folder: Path) -> Curve:
-    """What the events in the folder say; damaged event files are read as far as they go, and none in a folder whose
-    name is no text."""
+    """Reads the events in the folder: damaged files as far as they go, and none in a folder whose name is no text."""
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 1, "tensors": 1})
     with contextlib.suppress(OSError, DecodeError, UnicodeError):
         events.Reload()
