@@ -18,7 +18,7 @@ from conftest import SMOKE, compose_config
 from poslab.commands.compare import run_comparison
 from poslab.commands.overrides import for_hydra
 from poslab.comparison.groups import Comparison, Group, compare
-from poslab.evaluation.losses import Evaluation, LengthLoss
+from poslab.runs.evaluation import Evaluation, LengthLoss
 from poslab.runs.finished import read_runs
 from poslab.settings.scripts import CompareConfig
 from poslab.settings.train import CONFIGS, TrainConfig, parse

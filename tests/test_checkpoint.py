@@ -13,10 +13,11 @@ from safetensors.torch import load_file
 import poslab
 from conftest import ENDING, ENDLESS, compose_config, make_scheme
 from poslab.errors import SettingError
-from poslab.evaluation.files import evaluate_checkpoint, own_text, read_evaluation
+from poslab.evaluation.files import evaluate_checkpoint, own_text
 from poslab.evaluation.losses import evaluate
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
+from poslab.runs.evaluation import read_evaluation
 from poslab.training import train
 from runs_to_evaluate import VERDICT, LargestTensor, Malicious, copied, make_run
 

@@ -11,7 +11,7 @@ import pytest
 from poslab.comparison.groups import Comparison, token_sentences
 from poslab.comparison.statistics import differences, seeds_needed
 from poslab.errors import UserError
-from poslab.evaluation.losses import Evaluation
+from poslab.runs.evaluation import Evaluation
 from runs_to_compare import (
     change_summary,
     compare_folders,

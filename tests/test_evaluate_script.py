@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from conftest import ALIBI, ENDING, ENDLESS, REPOSITORY, RunScript
-from poslab.evaluation.files import read_evaluation
 from poslab.runs.checkpoint import load_checkpoint
+from poslab.runs.evaluation import read_evaluation
 from runs_to_evaluate import VERDICT, Malicious, copied, make_run, mean
 
 SCRIPT = REPOSITORY / "scripts" / "evaluate.py"
@@ -62,9 +62,9 @@ def test_table(name: str, script: RunScript, runs: dict[str, Path], tmp_path: Pa
         assert rows[str(result.length)][1] == f"{math.exp(result.loss or 0):,.1f}"
     if name == ENDLESS:
         assert rows["128"][0] == f"{found.lengths[2].loss:.4f}"
-        assert rows["1024"] == ["the", "text", "has", "534", "tokens"]
+        assert rows["1024"] == [*["n/a"] * 7, "the", "text", "has", "534", "tokens"]
     else:
-        assert rows["128"] == rows["1024"] == ["trained", "to", "32"]
+        assert rows["128"] == rows["1024"] == [*["n/a"] * 7, "trained", "to", "32"]
     assert "written     run/evaluation.json" in output
 
 
@@ -260,7 +260,7 @@ def test_a_folder_that_cannot_be_written(script: RunScript, run: Path) -> None:
     code, output, errors = script(f"ckpt={run}", "lengths=[8]")
     assert (code, errors.count("\n")) == (0, 1)
     assert errors.startswith(f"note: {run}/evaluation.json can't be written: ")
-    assert " length " in output  # the figures are what was asked for
+    assert "sliding loss" in output  # the figures are what was asked for
     assert "written" not in output
 
 

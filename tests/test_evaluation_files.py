@@ -7,8 +7,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from conftest import ENDING, ENDLESS
-from poslab.evaluation.files import Text, read_evaluation, write_evaluation
-from poslab.evaluation.losses import Evaluation, evaluate
+from poslab.evaluation.files import Text, write_evaluation
+from poslab.evaluation.losses import evaluate
+from poslab.runs.evaluation import Evaluation, read_evaluation
 from runs_to_evaluate import CONTEXT, lively_model, random_text
 
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from poslab.comparison import figures
 from poslab.comparison.curves import Curve
-from poslab.evaluation.losses import Evaluation, LengthLoss
 from poslab.evaluation.pictures import attention_figure
+from poslab.runs.evaluation import Evaluation, LengthLoss
 
 
 def test_figures_repeat() -> None:

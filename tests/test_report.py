@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from poslab.comparison.statistics import differences, estimate
-from poslab.evaluation.losses import LengthLoss
+from poslab.runs.evaluation import LengthLoss
 from runs_to_compare import (
     VERDICT,
     change_summary,

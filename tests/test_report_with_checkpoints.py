@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 
 from poslab import GPT
 from poslab.data.module import TextDataModule
-from poslab.evaluation.losses import Evaluation, LengthLoss
 from poslab.runs.checkpoint import describe
+from poslab.runs.evaluation import Evaluation, LengthLoss
 from runs_to_compare import VERDICT, page_in, report_of, smoke_config, write_evaluation, write_run
 
 

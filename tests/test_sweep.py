@@ -7,31 +7,86 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+import yaml
 from filelock import FileLock
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
+from omegaconf import OmegaConf
 
-from conftest import REPOSITORY, SCHEMES, compose_config
+from conftest import ALIBI, REPOSITORY, SCHEMES, RunScript, compose_config
 from hydra_plugins.poslab_sweeper.sweeper import ResumableSweeper
-from poslab.settings.train import CONFIGS
+from poslab.comparison.groups import compare
+from poslab.errors import UserError
+from poslab.runs.code import fingerprints
+from poslab.runs.evaluation import read_evaluation
+from poslab.runs.finished import read_runs
+from poslab.runs.summary import Summary
+from poslab.settings.files import fingerprint
+from poslab.settings.train import CONFIGS, TrainConfig
+from poslab.sweep import job as job_module
 from poslab.sweep.job import run_job
 from poslab.sweep.plan import Job, identity, plan
 from poslab.sweep.status import StatusFile
-from poslab.sweep.threads import divide_threads
+from poslab.sweep.sweep import _divide_threads
 from processes import run_here, run_process
+from runs_to_compare import SUMMARY, change_summary
 
 TRAIN = [sys.executable, str(REPOSITORY / "scripts" / "train.py")]
 TINY = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed", "trainer.max_epochs=1", "model.dropout=0.1")
 
+# `python scripts/train.py -m ...` in the folder of the test: exit code, what it says, what it complains of.
+Sweep = Callable[..., tuple[Any, str, str]]
+
 
 def sweep(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return run_here("train", "-m", *TINY, *arguments, cwd=cwd)
+    with mock.patch("poslab.sweep.sweep.raise_on_signals"):  # pytest's own way stays
+        return run_here("train", "-m", *TINY, *arguments, cwd=cwd)
+
+
+def in_this_process(config: TrainConfig, overrides: list[str], log: Path) -> str:
+    """Stands in for a job's own process."""
+    with log.open("w") as opened, redirect_stdout(opened), redirect_stderr(opened):
+        try:
+            job_module.train_or_evaluate(config)
+        except UserError as error:
+            return str(error)
+    return ""
+
+
+def without_training(config: TrainConfig, overrides: list[str], log: Path) -> str:
+    """Leaves what a finished run leaves, but for its checkpoints."""
+    folder = Path(str(config.settings.run_dir))
+    folder.mkdir()
+    (folder / "config.yaml").write_text(yaml.safe_dump({"pos_name": config.pos_name} | config.plain))
+    about = {"pos": config.pos_name, "seed": config.settings.seed, "data_sha256": fingerprint(config.data.path)}
+    about |= {"pos_settings": config.pos_settings, "pos_target": config.plain["pos"]["_target_"]}
+    Summary(**SUMMARY | about | fingerprints(type(config.pos))).write(folder / "summary.json")
+    return ""
+
+
+@pytest.fixture
+def swept_here(run_script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
+    """Sweeps without training."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("poslab.sweep.sweep.raise_on_signals", lambda within: None)
+    monkeypatch.setattr(job_module, "_run_alone", without_training)
+    return lambda *arguments: run_script("train", "-m", *TINY, *arguments)
+
+
+def table(output: str) -> dict[str, str]:
+    """The lines of the table at the end of a sweep, by job."""
+    lines = output.split("\njob ")[1].split("\n\n")[0].splitlines()[1:]
+    return {line.split()[0]: line for line in lines}
 
 
 def folders(root: Path) -> list[Path]:
@@ -56,8 +111,9 @@ def planned(*arguments: str) -> list[Job]:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """Two jobs in processes of their own."""
     root = tmp_path_factory.mktemp("sweep")
-    return root, sweep("pos=t5,absolute", "seed=1,2", cwd=root)
+    return root, sweep("pos=t5,absolute", "seed=2", cwd=root)
 
 
 def test_every_job_has_a_folder_and_a_line(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -65,17 +121,19 @@ def test_every_job_has_a_folder_and_a_line(swept: tuple[Path, subprocess.Complet
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     names = [folder.name for folder in folders(root / "runs" / "smoke")]
-    assert [name.rsplit("-", 1)[0] for name in names] == ["absolute-seed1", "absolute-seed2", "t5-seed1", "t5-seed2"]
-    table = result.stdout.split("\njob ")[1].splitlines()
-    assert sorted(line.split()[0] for line in table[1:5]) == names
-    assert "4 of 4 jobs done, 0 running, 0 left" in result.stdout
+    assert [name.rsplit("-", 1)[0] for name in names] == ["absolute-seed2", "t5-seed2"]
+    assert sorted(table(result.stdout)) == names
+    assert "2 of 2 jobs done, 0 running, 0 left" in result.stdout
     assert "compare  python scripts/compare.py runs=runs/smoke" in result.stdout
 
 
-def test_a_job_in_a_sweep_is_the_same_run_alone(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_a_job_in_a_sweep_is_the_same_run_alone(
+    swept: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
     """To the bit, though another ran before it."""
     root, _ = swept
-    assert run_process("train", *TINY, "pos=absolute", "seed=2", "run_dir=alone", cwd=root).returncode == 0
+    result = run_process("train", *TINY, "pos=absolute", "seed=2", "run_dir=alone", cwd=root)
+    assert result.returncode == 0, result.stderr
     (swept_folder,) = (root / "runs" / "smoke").glob("absolute-seed2-*")
     summaries = [json.loads((f / "summary.json").read_text()) for f in (root / "alone", swept_folder)]
     assert summaries[0]["best_val_loss"] == summaries[1]["best_val_loss"]
@@ -83,17 +141,109 @@ def test_a_job_in_a_sweep_is_the_same_run_alone(swept: tuple[Path, subprocess.Co
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_only_what_is_not_finished_runs_again(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    root, _ = swept
-    before = {folder: folder.stat().st_mtime_ns for folder in (root / "runs" / "smoke").glob("*/summary.json")}
-    (cut,) = (root / "runs" / "smoke").glob("t5-seed1-*")
+def test_only_what_is_not_finished_runs_again(swept_here: Sweep, tmp_path: Path) -> None:
+    code, output, errors = swept_here("pos=t5,absolute", "seed=1,2")
+    assert (code, errors) == (0, "")
+    assert "smoke: 4 jobs, 4 to run; runs in runs/smoke" in output
+    assert "was finished before" not in output
+    (cut,) = (tmp_path / "runs" / "smoke").glob("t5-seed1-*")
     (cut / "summary.json").unlink()  # as if it had been killed
-    result = sweep("pos=t5,absolute", "seed=1,2", cwd=root)
-    assert result.returncode == 0, result.stderr
-    assert "smoke: 4 jobs, 1 to run" in result.stdout
-    assert result.stdout.count("was finished before") == 3
-    after = {folder: folder.stat().st_mtime_ns for folder in (root / "runs" / "smoke").glob("*/summary.json")}
-    assert {file.parent for file in before if before[file] != after[file]} == {cut}
+    (cut / "config.yaml").unlink()
+    cut.rmdir()
+    code, output, errors = swept_here("pos=t5,absolute", "seed=1,2")
+    assert (code, errors) == (0, "")
+    assert "smoke: 4 jobs, 1 to run; runs in runs/smoke" in output
+    assert [name for name, line in table(output).items() if "was finished before" not in line] == [cut.name]
+
+
+def test_a_run_is_found_by_its_contents_not_by_its_folder_s_name(swept_here: Sweep, tmp_path: Path) -> None:
+    """As sweeps of other versions, which gave other names, must be."""
+    swept_here("pos=t5", "seed=1,2")
+    for folder in (tmp_path / "runs" / "smoke").glob("t5-seed*"):
+        folder.rename(folder.with_name(f"{folder.name[:8]}-0ldname"))
+    _, output, _ = swept_here("pos=t5", "seed=1,2,3")
+    assert "3 jobs, 1 to run" in output
+    assert sum("-0ldname" in line and line.endswith("was finished before") for line in table(output).values()) == 2
+    assert "other code" not in output
+
+
+def test_settings_that_change_no_training_train_nothing_again(swept_here: Sweep) -> None:
+    swept_here("pos=t5")
+    same = ("trainer.log_every_n_steps=2", "trainer.profiler=simple", "sample.temperature=0.5", "evaluation.stride=4")
+    assert "1 jobs, 0 to run;" in swept_here("pos=t5", *same)[1]
+    assert "1 jobs, 1 to run;" in swept_here("pos=t5", "model.dropout=0.2")[1]
+
+
+def test_another_length_is_only_evaluated(
+    swept_here: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pictures_of_training: None
+) -> None:
+    monkeypatch.setattr(job_module, "_run_alone", in_this_process)
+    code, output, _ = swept_here("pos=t5", "seed=1,2", "sample.new_tokens=0", "evaluation.lengths=[16]")
+    assert code == 0, output
+    folders_of_runs = folders(tmp_path / "runs" / "smoke")
+    before = {file: file.read_bytes() for folder in folders_of_runs for file in folder.rglob("*.*") if file.is_file()}
+    kept = {file for file in before if "evaluation" not in file.name}
+    code, output, errors = swept_here("pos=t5", "seed=1,2", "evaluation.lengths=[8,16]")
+    assert (code, errors) == (0, "")
+    assert "smoke: 2 jobs, 0 to run, 2 to evaluate; runs in" in output
+    assert all(line.endswith("was finished before; evaluated at 8") for line in table(output).values())
+    assert all(file.read_bytes() == before[file] for file in kept)
+    for folder in folders_of_runs:
+        evaluation = read_evaluation(folder)
+        assert evaluation is not None
+        assert [result.length for result in evaluation.lengths] == [8, 16]
+    _, output, _ = swept_here("pos=t5", "seed=1,2", "evaluation.lengths=[8]")
+    assert "smoke: 2 jobs, 0 to run; runs in" in output
+    for checkpoint in folders_of_runs[0].glob("checkpoints/*"):
+        checkpoint.unlink()
+    code, output, _ = swept_here("pos=t5", "seed=1,2", "evaluation.lengths=[4]")
+    assert code == 1
+    failed, evaluated = table(output).values()
+    assert "was finished before; not evaluated at 4: ckpt=" in failed
+    assert evaluated.endswith("was finished before; evaluated at 4")
+
+
+def test_an_edited_scheme_is_another_job_and_another_group(
+    swept_here: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a scheme from outside poslab."""
+    file = tmp_path / "swept_scheme.py"
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within one second would not be seen
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def swept_as(source: str, seeds: str) -> str:
+        file.write_text(source)
+        monkeypatch.delitem(sys.modules, "swept_scheme", raising=False)
+        return swept_here("pos._target_=swept_scheme.ALiBi", f"seed={seeds}", "run_dir=s")[1]
+
+    assert "2 jobs, 2 to run" in swept_as(ALIBI, "1,2")
+    assert "2 jobs, 0 to run" in swept_as(f"{ALIBI}\n# a comment\n", "1,2")
+    edited = ALIBI.replace("bias = -slopes", "bias = slopes")
+    assert "3 jobs, 3 to run" in (output := swept_as(edited, "1,2,3"))
+    assert "was finished before" not in output
+    monkeypatch.delitem(sys.modules, "swept_scheme")
+    groups = compare(*read_runs(["s"])).groups
+    assert sorted(len(group.runs) for group in groups) == [2, 3]
+
+
+def test_runs_of_other_code_are_reused_only_with_a_line(swept_here: Sweep, tmp_path: Path) -> None:
+    swept_here("pos=t5", "seed=1,2,3")
+    first, second, _ = folders(tmp_path / "runs" / "smoke")
+    change_summary(first, code_fingerprint="an older one")
+    change_summary(second, code_fingerprint=None, scheme_fingerprint=None)
+    code, output, _ = swept_here("pos=t5", "seed=1,2,3")
+    assert code == 0
+    assert "3 jobs, 0 to run" in output
+    notes = [line.split("finished before")[1] for line in table(output).values()]
+    assert notes == [", by other code", ", by unknown code", ""]
+    assert "without their folders, or in another run_dir=..., they are trained anew" in output
+
+
+def test_code_that_changes_during_a_sweep_trains_nothing(tmp_path: Path) -> None:
+    config = compose_config(*TINY, f"run_dir={tmp_path}/sweep/job")
+    status = StatusFile(tmp_path / "sweep" / "job")
+    with FileLock(status.claim().lock_file), pytest.raises(UserError, match="the code has changed since the sweep"):
+        job_module.train_or_evaluate(config, planned_code={"code_fingerprint": "another", "scheme_fingerprint": None})
 
 
 @pytest.mark.slow
@@ -115,17 +265,16 @@ def test_failures_stop_no_other_job(tmp_path: Path) -> None:
     assert json.loads((finished / "summary.json").read_text())["data"] == "good.txt"
 
 
-def test_a_sweep_of_nothing_but_mistakes_is_one_error(tmp_path: Path) -> None:
-    result = sweep("pos=t5", "pos.num_buckets=1,0", cwd=tmp_path)
-    assert (result.returncode, result.stderr) == (2, "error: pos.num_buckets=1: must be at least 2\n")
+def test_a_sweep_of_nothing_but_mistakes_is_one_error(swept_here: Sweep, tmp_path: Path) -> None:
+    code, _, errors = swept_here("pos=t5", "pos.num_buckets=1,0")
+    assert (code, errors) == (2, "error: pos.num_buckets=1: must be at least 2\n")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_can_not_be_written(tmp_path: Path) -> None:
-    result = sweep("pos=t5", "seed=1,2", "run_dir=/proc/runs", cwd=tmp_path)
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert re.fullmatch(r"error: run_dir=/proc/runs: can't be written: .*; name another folder\n", result.stderr)
+def test_a_folder_that_can_not_be_written(swept_here: Sweep) -> None:
+    code, output, errors = swept_here("pos=t5", "seed=1,2", "run_dir=/proc/runs")
+    assert (code, output) == (2, "")
+    assert re.fullmatch(r"error: run_dir=/proc/runs: can't be written: .*; name another folder\n", errors)
 
 
 def test_the_experiments() -> None:
@@ -186,7 +335,10 @@ def test_a_job_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:
     assert not (tmp_path / "sweep" / "job").exists()
 
 
-def test_an_interrupted_job_goes_on_or_starts_over(tmp_path: Path) -> None:
+def test_an_interrupted_job_goes_on_or_starts_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pictures_of_training: None
+) -> None:
+    monkeypatch.setattr(job_module, "_run_alone", in_this_process)
     folder = tmp_path / "sweep" / "job"
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "checkpoints" / "last.ckpt").write_bytes(b"half of a checkp")
@@ -202,12 +354,13 @@ def test_an_interrupted_job_goes_on_or_starts_over(tmp_path: Path) -> None:
     assert (folder / "notes.txt").read_text() == "mine"
 
 
-def test_a_job_does_not_start_over_among_foreign_files(tmp_path: Path) -> None:
+def test_a_job_does_not_start_over_among_foreign_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module, "_run_alone", in_this_process)
     folder = tmp_path / "sweep" / "job"
     folder.mkdir(parents=True)
     (folder / "notes.txt").write_text("mine")
     run_job(compose_config(*TINY, f"run_dir={folder}"), [])
-    status = StatusFile(folder).read(since=0)
+    status = StatusFile(folder).read()
     assert status is not None
     assert status.state == "failed"
     assert "is not empty" in status.reason
@@ -215,12 +368,10 @@ def test_a_job_does_not_start_over_among_foreign_files(tmp_path: Path) -> None:
 
 
 def test_threads_are_divided_among_jobs_on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    from omegaconf import OmegaConf
-
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
 
     def threads(jobs: int, **launcher: object) -> int | None:
-        return divide_threads(OmegaConf.create({"hydra": {"launcher": launcher}}), jobs)
+        return _divide_threads(OmegaConf.create({"hydra": {"launcher": launcher}}), jobs)
 
     joblib = "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
     assert threads(20, _target_=joblib, n_jobs=-1) == 1

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks a run to end at the next place from which it can go on, the second ends it now."""
+"""Ctrl-C and SIGTERM: the first asks a run to stop at the next place where it can save itself, the second ends it."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(BaseException):
-    """Ended by a signal. Like KeyboardInterrupt no Exception, so that nothing takes it for a fault."""
+    """Raised by a signal. No Exception, like KeyboardInterrupt, so that nothing takes it for a fault."""
 
     def __init__(self, number: int, message: str = "interrupted") -> None:
         self.number = number
@@ -19,19 +19,19 @@ class Interrupted(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """As shells count: 130 for Ctrl-C, 143 for SIGTERM."""
+        """The code that shells expect: 130 for Ctrl-C, 143 for SIGTERM."""
         return 128 + self.number
 
 
 class StopRequest:
-    """The signal that has asked for an end; None so far."""
+    """Remembers whether a signal has asked the run to stop: `number` is the signal's, None so far."""
 
     def __init__(self) -> None:
         self.number: int | None = None
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """While this lasts, a first signal is noted, and a second one raises Interrupted wherever the program is."""
+        """Within this context, the first signal is remembered, and a second one raises Interrupted at once."""
         before = {number: signal.getsignal(number) for number in _SIGNALS}
         self.listen()
         try:
@@ -42,7 +42,7 @@ class StopRequest:
                     signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Takes the signals (again, where a library has put a handler of its own in the place of this one)."""
+        """Installs the signal handlers, again where a library has replaced them."""
         if _may_handle():
             for number in _SIGNALS:
                 signal.signal(number, self._handle)
@@ -55,7 +55,7 @@ class StopRequest:
 
 @contextmanager
 def deaf_to_interrupts() -> Iterator[None]:
-    """What is started within this ignores Ctrl-C for good; this process does so for as long as it takes."""
+    """Within this context, this process ignores Ctrl-C; processes that it starts here ignore it for good."""
     if not _may_handle():
         yield
         return
@@ -67,6 +67,7 @@ def deaf_to_interrupts() -> Iterator[None]:
 
 
 def _may_handle() -> bool:
+    """Whether Python lets this thread install signal handlers."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -74,8 +75,11 @@ _received: list[int] = []
 
 
 def raise_on_signals(within: float | None = 3) -> None:
-    """From now on, both signals raise Interrupted; where an import or a destructor swallows that, the program ends
-    nonetheless after so many seconds. None: it takes the time that it takes."""
+    """From now on, both signals raise Interrupted.
+
+    within: seconds after which the program ends even if an import or a destructor has swallowed that exception; None
+        where the program needs an unknown time to stop its jobs.
+    """
 
     def handle(number: int, frame: FrameType | None) -> None:
         _received.append(number)
@@ -90,5 +94,6 @@ def raise_on_signals(within: float | None = 3) -> None:
 
 
 def received_signal() -> int | None:
-    """The signal that was raised, even if what it interrupted has made another error of it, as half-done imports do."""
+    """The last signal that `raise_on_signals` has turned into an exception, even if an interrupted import has made
+    another error of it; None if there was none."""
     return _received[-1] if _received else None

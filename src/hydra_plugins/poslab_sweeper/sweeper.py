@@ -1,4 +1,4 @@
-"""Hydra's way to find a sweeper: under this package name. What it does is in poslab.sweep."""
+"""poslab's sweeper, under the package name where Hydra looks for plugins; the work is done in poslab.sweep."""
 
 import sys
 from typing import Any
@@ -9,8 +9,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 
 class ResumableSweeper(BasicSweeper):
-    """Every combination, as Hydra's own sweeper makes them; but jobs that are finished aren't run again, and one that
-    fails stops no other. Leaves with exit code 1 if any did."""
+    """Runs the combinations that Hydra's own sweeper makes, without those that are finished. A job that fails stops no
+    other; exits with code 1 if any failed."""
 
     def sweep(self, arguments: list[str]) -> Any:
         from poslab.sweep import run_sweep

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,11 +11,13 @@ from poslab.comparison.groups import Comparison, compare, token_sentences
 from poslab.comparison.panels import Panel, loss_panels, model_panels
 from poslab.comparison.report import Report
 from poslab.errors import SettingError, UserError
-from poslab.evaluation.files import evaluate_checkpoint, own_text, read_evaluation, write_evaluation
-from poslab.evaluation.losses import Evaluation
+from poslab.evaluation.files import evaluate_checkpoint, own_text, write_evaluation
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.evaluation import Evaluation, read_evaluation
 from poslab.runs.finished import Run, read_runs
 from poslab.runs.folder import RunFolder
+from poslab.runs.screen import table
+from poslab.settings.files import require_writable
 from poslab.settings.scripts import CompareConfig
 
 
@@ -34,7 +35,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
         runs, left_out, baseline=config.baseline, effect=config.effect, allow_differences=config.allow_differences
     )
     folder = _report_folder(config)
-    _require_writable(folder)  # before anything is measured
+    require_writable("out", folder)  # before anything is measured
     for left in comparison.left_out:
         print(f"left out  {left.folder}: {left.reason}")
     evaluations, notes = _evaluations(comparison, config.allow_code)
@@ -96,24 +97,13 @@ def _report_folder(config: CompareConfig) -> Path:
     return first / f"report-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _require_writable(folder: Path) -> None:
-    """Raises SettingError where the report's folder can't be made."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    try:
-        with tempfile.TemporaryDirectory(dir=existing):
-            pass
-    except OSError as error:
-        raise SettingError("out", folder, f"can't be written: {error.strerror}") from error
-
-
 def _print(report: Report, folder: Path) -> None:
-    groups = report.comparison.groups
-    width = max(len(group.label) for group in groups)
-    print(f"{'scheme':<{width}}   n  best val loss  95 % interval")
-    for group in groups:
+    rows = []
+    for group in report.comparison.groups:
         loss = group.loss
         interval = "n/a" if loss.low is None or loss.high is None else f"{loss.low:.4f} to {loss.high:.4f}"
-        print(f"{group.label:<{width}}  {loss.n:>2}  {loss.mean:>13.4f}  {interval}")
+        rows.append([group.label, str(loss.n), f"{loss.mean:.4f}", interval])
+    print(table(["scheme", "n", "best val loss", "95 % interval"], rows, align="<>><"))
     print()
     for answer in report.answers:
         print(f"- {answer}")

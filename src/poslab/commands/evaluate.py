@@ -7,13 +7,14 @@ from pathlib import Path
 
 from poslab.errors import SettingError
 from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
-from poslab.evaluation.losses import Evaluation, LengthLoss
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.evaluation import Evaluation, LengthLoss
 from poslab.runs.folder import EVALUATION
+from poslab.runs.screen import table
 from poslab.settings.scripts import EvaluateConfig
 from poslab.training.device import choose_device
 
-_COLUMNS = "{:>7} {:>9} {:>11} {:>13} {:>11} {:>7} {:>9} {:>9}"
+_COLUMNS = ("length", "loss", "perplexity", "sliding loss", "perplexity", "stride", "at start", "at end", "")
 
 
 def run_evaluation(config: EvaluateConfig) -> Evaluation:
@@ -31,26 +32,26 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
 
 
 def _print(evaluation: Evaluation) -> None:
-    print(_COLUMNS.format("length", "loss", "perplexity", "sliding loss", "perplexity", "stride", "at start", "at end"))
-    for result in evaluation.lengths:
-        if result.loss is None:
-            print(f"{result.length:>7}   {result.note}")
-            continue
-        start, end = _ends(result)
-        print(
-            _COLUMNS.format(
-                result.length,
-                f"{result.loss:.4f}",
-                f"{result.perplexity:,.1f}",
-                f"{result.sliding_loss:.4f}",
-                f"{result.sliding_perplexity:,.1f}",
-                result.stride,
-                f"{start:.4f}",
-                f"{end:.4f}",
-            )
-        )
+    print(table(_COLUMNS, [_row(result) for result in evaluation.lengths], align=">>>>>>>><"))
     print("loss: of windows that follow each other. sliding: windows move by the stride and only what is new counts.")
     print("at start, at end: mean loss in the first and the last eighth of sliding windows.")
+
+
+def _row(result: LengthLoss) -> list[str]:
+    if result.loss is None:
+        return [str(result.length), *["n/a"] * (len(_COLUMNS) - 2), result.note]
+    start, end = _ends(result)
+    return [
+        str(result.length),
+        f"{result.loss:.4f}",
+        f"{result.perplexity:,.1f}",
+        f"{result.sliding_loss:.4f}",
+        f"{result.sliding_perplexity:,.1f}",
+        str(result.stride),
+        f"{start:.4f}",
+        f"{end:.4f}",
+        "",
+    ]
 
 
 def _ends(result: LengthLoss) -> tuple[float, float]:

@@ -15,8 +15,8 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from poslab.comparison.curves import Curve
 from poslab.comparison.groups import Comparison
-from poslab.evaluation.losses import Evaluation
 from poslab.evaluation.pictures import looks, wrapped
+from poslab.runs.evaluation import Evaluation
 
 Styles = Mapping[str, dict[str, Any]]  # by label, for matplotlib's plot
 

@@ -18,7 +18,8 @@ from poslab.comparison.statistics import (
     token_sentence,
 )
 from poslab.errors import UserError, as_typed, require_one_of
-from poslab.evaluation.losses import Evaluation
+from poslab.runs.code import is_outside
+from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import LeftOut, Run
 from poslab.settings.roles import NOT_COMPARED
 from poslab.settings.train import flat
@@ -161,8 +162,11 @@ def _label(run: Run, first_runs: list[Run], conditions: list[str]) -> str:
 
 def _distinctions(run: Run, conditions: list[str]) -> dict[str, str]:
     """Values that tell groups of one scheme name apart: the scheme's settings, its class (two schemes may share a
-    name), and the settings and facts named in `conditions`."""
-    settings = run.summary.pos_settings | {"_target_": run.config["pos"]["_target_"]}
+    name), its source if it is from outside poslab, and the settings and facts named in `conditions`."""
+    target = run.config["pos"]["_target_"]
+    settings = run.summary.pos_settings | {"_target_": target}
+    if target and is_outside(target):
+        settings["source"] = run.summary.scheme_fingerprint or "unknown"
     shared = _shared_by_comparable_runs(run)
     return {str(key): _short(value) for key, value in settings.items()} | {
         key: _short(shared.get(key)) for key in conditions

@@ -13,9 +13,9 @@ from poslab.comparison.groups import Comparison, Group
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.attention_maps import attention_maps
 from poslab.evaluation.files import own_text
-from poslab.evaluation.losses import Evaluation
 from poslab.evaluation.pictures import attention_figure, draw
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.evaluation import Evaluation
 
 _WORDS = 20  # of the sentence whose attention is shown
 # Titles and captions.

@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from poslab.comparison.figures import svg
 from poslab.comparison.groups import Comparison, Group
 from poslab.comparison.panels import Panel
-from poslab.evaluation.losses import Evaluation
+from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import Run
 from poslab.settings.roles import NOT_REPEATED, Role
 from poslab.settings.train import role_of

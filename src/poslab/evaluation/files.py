@@ -14,8 +14,9 @@ from torch.utils.tensorboard import SummaryWriter
 
 from poslab.data.corpus import TRAIN_FRACTION, Corpus, load_corpus
 from poslab.errors import SettingError, UserError
-from poslab.evaluation.losses import Evaluation, evaluate
-from poslab.runs.checkpoint import Checkpoint
+from poslab.evaluation.losses import evaluate
+from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.evaluation import Evaluation, read_evaluation
 from poslab.runs.folder import EVALUATION, RunFolder
 from poslab.settings.files import default_cache_dir, fingerprint, write_whole
 
@@ -85,6 +86,21 @@ def evaluate_checkpoint(
     )
 
 
+def evaluate_run(
+    folder: Path,
+    lengths: Sequence[int] | None = None,
+    stride: int | None = None,
+    *,
+    data_path: str | None = None,
+    allow_code: bool = False,
+) -> Evaluation:
+    """Measures the best weights of a finished run on its own text, which may have moved to `data_path`, and writes that
+    into its folder. Raises SettingError for a checkpoint or a text that can't be read."""
+    checkpoint = load_checkpoint(find_checkpoint(str(folder)), allow_code=allow_code)
+    text = own_text(replace(checkpoint, data_path=data_path or checkpoint.data_path))
+    return write_evaluation(folder, text, evaluate_checkpoint(checkpoint, text, lengths, stride))
+
+
 def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str = EVALUATION) -> Evaluation:
     """Adds it to what the folder's file says of the same weights and text, and to TensorBoard; returns all of it."""
     earlier = read_evaluation(folder, text.sha256, file)
@@ -98,16 +114,6 @@ def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str
     if file == EVALUATION:
         _write_events(folder, evaluation)
     return evaluation
-
-
-def read_evaluation(folder: Path, sha256: str | None = None, file: str = EVALUATION) -> Evaluation | None:
-    """Reads the folder's evaluation of the text with that hash, or of any; None where there is no whole one."""
-    try:
-        plain = json.loads((folder / file).read_text(encoding="utf-8"))
-        same = sha256 is None or plain["text_sha256"] == sha256
-        return Evaluation.of_plain(plain) if same else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
 
 
 def _write_events(folder: Path, evaluation: Evaluation) -> None:

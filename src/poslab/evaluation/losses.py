@@ -10,7 +10,6 @@ tokens before them.
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -20,72 +19,13 @@ from torch.utils.data import DataLoader
 
 from poslab.data.windows import CoveringWindows
 from poslab.model import GPT
+from poslab.runs.evaluation import Evaluation, LengthLoss, sliding_stride
 
 _BATCH_TOKENS = 4096  # per forward pass, or one window
 _LOGIT_ROWS = 512  # logits that exist at a time
 
 # By the number of a window: the sum of its tokens' losses, and how many they are. One that came twice counts once.
 WindowLosses = dict[int, tuple[float, int]]
-
-
-@dataclass(frozen=True)
-class LengthLoss:
-    """Losses, in nats per token, of windows of one length; None where they can't be had, for the reason in `note`."""
-
-    length: int
-    stride: int
-    loss: float | None = None  # of consecutive windows
-    sliding_loss: float | None = None
-    by_position: list[float] | None = None  # mean loss at each place of a full window, over all sliding windows
-    windows: int = 0  # that by_position is a mean over
-    note: str = ""
-
-    @property
-    def perplexity(self) -> float | None:
-        return None if self.loss is None else math.exp(min(self.loss, 700))
-
-    @property
-    def sliding_perplexity(self) -> float | None:
-        return None if self.sliding_loss is None else math.exp(min(self.sliding_loss, 700))
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Of one model on one text. token_losses: of each token after the first, with sliding windows of context_length
-    (or of the whole text where that is shorter). weights_sha256: of the model's parameters."""
-
-    context_length: int
-    tokens: int  # that count: all but the first
-    lengths: list[LengthLoss]
-    token_losses: list[float]
-    weights_sha256: str = ""
-
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def of_plain(plain: dict[str, Any]) -> "Evaluation":
-        """The inverse of `plain`. Raises KeyError, TypeError or ValueError for anything else than what that gave."""
-        lengths = [LengthLoss(**values) for values in plain["lengths"]]
-        weights = plain.get("weights_sha256", "")
-        evaluation = Evaluation(plain["context_length"], plain["tokens"], lengths, plain["token_losses"], weights)
-        if not evaluation._is_whole():
-            raise ValueError("an evaluation with values of the wrong type")
-        return evaluation
-
-    def _is_whole(self) -> bool:
-        counts = [
-            self.context_length,
-            self.tokens,
-            *(n for result in self.lengths for n in (result.length, result.stride)),
-        ]
-        means = [n for result in self.lengths for n in (result.loss, result.sliding_loss) if n is not None]
-        rows = [self.token_losses, means, *(result.by_position or [] for result in self.lengths)]
-        return (
-            all(type(count) is int and 0 < count < 2**31 for count in counts)
-            and all(isinstance(row, list) and all(isinstance(loss, float) for loss in row) for row in rows)
-            and all(isinstance(text, str) for text in (self.weights_sha256, *(result.note for result in self.lengths)))
-        )
 
 
 def evaluate(model: GPT, tokens: Tensor, lengths: Sequence[int], stride: int | None = None) -> Evaluation:
@@ -98,9 +38,9 @@ def evaluate(model: GPT, tokens: Tensor, lengths: Sequence[int], stride: int | N
     try:
         context = model.shape.context_length
         ascending = sorted(set(lengths))
-        results = [_at_length(model, tokens, length, stride or max(1, length // 2)) for length in ascending]
+        results = [_at_length(model, tokens, length, sliding_stride(length, stride)) for length in ascending]
         own = min(context, len(tokens) - 1)
-        token_losses = sliding_token_losses(model, tokens, own, max(1, own // 2))
+        token_losses = sliding_token_losses(model, tokens, own, sliding_stride(own))
     finally:
         model.train(was_training)
     rounded = [round(loss, 5) for loss in token_losses.tolist()]
@@ -109,7 +49,6 @@ def evaluate(model: GPT, tokens: Tensor, lengths: Sequence[int], stride: int | N
 
 def _at_length(model: GPT, tokens: Tensor, length: int, stride: int) -> LengthLoss:
     longest = model.pos.max_positions(model.shape)
-    stride = min(stride, length)
     if longest is not None and length > longest:
         return LengthLoss(length, stride, note=f"trained to {longest}")
     if length > len(tokens) - 1:

@@ -66,7 +66,10 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
     runs = []
     for folder in folders:
         try:
-            runs.append(_read(folder))
+            run = read_run(folder)
+            if run.summary.best_val_loss is None or not abs(run.summary.best_val_loss) < _INFINITE:
+                raise ValueError("its validation loss was never a finite number")
+            runs.append(run)
         except ValueError as error:
             left_out.append(LeftOut(folder, str(error)))
     return runs, left_out
@@ -109,12 +112,10 @@ def _failed_jobs(root: Path) -> list[LeftOut]:
     return left_out
 
 
-def _read(folder: Path) -> Run:
-    """Raises ValueError with the reason why the folder is no finished run."""
+def read_run(folder: Path) -> Run:
+    """The run in a folder. Raises ValueError with the reason why it is no finished run."""
     run = RunFolder(folder)
     summary = Summary.read(run.summary)
-    if summary.best_val_loss is None or not abs(summary.best_val_loss) < _INFINITE:
-        raise ValueError("its validation loss was never a finite number")
     if not run.config.exists():
         return Run(folder, summary, _config_of(summary), has_config=False)
     return Run(folder, summary, _read_config(run.config))

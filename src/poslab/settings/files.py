@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from poslab.errors import SettingError
 
@@ -58,6 +59,16 @@ def default_cache_dir() -> Path:
     if not _IN_WHEEL and os.access(BUNDLED_DATA, os.W_OK):
         return BUNDLED_DATA / ".cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poslab"
+
+
+def require_writable(option: str, folder: Path) -> None:
+    """Raises SettingError where nothing can be written into a folder that exists, or is to be made."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    try:
+        with TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise SettingError(option, folder, f"can't be written: {error.strerror}; name another folder") from error
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

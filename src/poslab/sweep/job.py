@@ -1,7 +1,7 @@
-"""One job of a sweep: what `python scripts/train.py` would do, in a fresh process that has torch loaded already.
+"""One job of a sweep: the work of `python scripts/train.py`, in a fresh process that has torch loaded already.
 
-Nothing can leak from one job to the next, and a job that crashes takes nothing along. The process comes from Python's
-fork server, which has imported torch and Lightning once and done nothing else.
+Nothing can leak from one job to the next, and a crash ends no other. The process comes from Python's fork server, which
+has imported torch and Lightning once and done nothing else.
 """
 
 import contextlib
@@ -20,38 +20,47 @@ from filelock import Timeout
 
 from poslab.errors import SettingError, UserError
 from poslab.interruption import Interrupted, deaf_to_interrupts, raise_on_signals
+from poslab.runs.code import fingerprints
+from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import RunFolder
 from poslab.settings.train import TrainConfig
 from poslab.sweep.status import Status, StatusFile
 
 
 def run_job(config: TrainConfig, overrides: list[str]) -> None:
-    """Trains into config.settings.run_dir unless that is finished, or another process is at it. The screen output goes
-    to the job's log, and how it ended to its status; only an interruption raises."""
-    folder = Path(str(config.settings.run_dir))
-    status_file = StatusFile(folder)
+    """Trains into config.settings.run_dir, or evaluates the run there at the lengths that it lacks; does nothing where
+    another process is at it. The screen output goes to the job's log, and how it ended to its status; only an
+    interruption raises."""
+    folder = _folder(config)
+    status_file = StatusFile(folder.path)
     with contextlib.suppress(Timeout), status_file.claim():
-        if RunFolder(folder).finished:
+        lengths = unmeasured_lengths(folder.path, config.evaluation)
+        if folder.finished and not lengths:
             return
+        done = f"evaluated at {', '.join(map(str, lengths))}" if folder.finished else ""
         status_file.write(Status("running"))
         started = time.perf_counter()
         reason = _run_alone(config, overrides, status_file.log)
-        status_file.write(Status("failed" if reason else "finished", time.perf_counter() - started, reason))
+        status_file.write(Status("failed" if reason else "finished", time.perf_counter() - started, reason or done))
+
+
+def _folder(config: TrainConfig) -> RunFolder:
+    return RunFolder(Path(str(config.settings.run_dir)))
 
 
 def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
-    """Why it failed; empty if it didn't."""
+    """Runs the job in a process of its own, and says why it failed; empty if it didn't."""
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"  # on Windows
-    # Not only asked for, but made the default, which the new process takes over: in joblib's workers that is another,
-    # which only they know.
+    # Made the default, which the new process takes over, because joblib's workers have another one, which only they
+    # know.
     multiprocessing.set_start_method(method, force=True)
     context: Any = multiprocessing.get_context(method)
     context.set_forkserver_preload(["poslab.training"])
     if method == "forkserver":
-        with deaf_to_interrupts():  # it would tell at length of what it was importing
+        with deaf_to_interrupts():  # at Ctrl-C it would print the traceback of what it was importing
             forkserver.ensure_running()
     command = [sys.argv[0], *overrides]
-    process = context.Process(target=_train, args=(config, command, log))
+    process = context.Process(target=_run, args=(config, command, log, fingerprints(type(config.pos))))
     process.start()
     try:
         process.join()
@@ -69,10 +78,14 @@ def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
     return lines[-1].removeprefix("error: ") if lines else f"exit code {code}"
 
 
-def _train(config: TrainConfig, command: list[str], log: Path) -> None:
-    """In the new process. `command` is what would run this job alone, should Lightning start more processes of it."""
+def _run(config: TrainConfig, command: list[str], log: Path, planned_code: dict[str, str | None]) -> None:
+    """Runs in the new process.
+
+    command: runs this job alone, should Lightning start more processes of it. planned_code: fingerprints of the code
+    when the sweep began.
+    """
     if hasattr(os, "setpgrp"):
-        os.setpgrp()  # Ctrl-C is the sweep's, which tells this process to end
+        os.setpgrp()  # Ctrl-C goes to the sweep alone, which tells this process to end
     raise_on_signals()
     sys.argv = command
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -80,7 +93,7 @@ def _train(config: TrainConfig, command: list[str], log: Path) -> None:
         os.dup2(opened.fileno(), 1)
         os.dup2(opened.fileno(), 2)
     try:
-        _train_or_go_on(config)
+        train_or_evaluate(config, planned_code)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -89,12 +102,22 @@ def _train(config: TrainConfig, command: list[str], log: Path) -> None:
         sys.exit(interrupted.exit_code)
 
 
-def _train_or_go_on(config: TrainConfig) -> None:
-    """Goes on with what an interrupted run of the same job has saved; where that is nothing intact, starts over."""
+def train_or_evaluate(config: TrainConfig, planned_code: dict[str, str | None] | None = None) -> None:
+    """Does the job in this process. Raises UserError for whatever the user can put right."""
+    if planned_code not in (None, fingerprints(type(config.pos))):
+        raise UserError("the code has changed since the sweep began; the same command trains what it is now")
+    if _folder(config).finished:
+        _evaluate(config)
+    else:
+        _train(config)
+
+
+def _train(config: TrainConfig) -> None:
+    """Goes on with an interrupted run of the same job; where nothing intact is saved, starts over."""
     from poslab.training import train
 
-    folder = Path(str(config.settings.run_dir))
-    if RunFolder(folder).resumable:
+    folder = _folder(config)
+    if folder.resumable:
         try:
             train(replace(config, settings=replace(config.settings, resume=str(folder))))
             return
@@ -102,8 +125,21 @@ def _train_or_go_on(config: TrainConfig) -> None:
             if error.option != "resume":
                 raise
             print(f"{error}; starting over", file=sys.stderr)
-    RunFolder(folder).clear()
+    folder.clear()
     train(config)
+
+
+def _evaluate(config: TrainConfig) -> None:
+    """Measures a finished run's best weights at the lengths that its evaluation lacks."""
+    import torch
+
+    from poslab.evaluation.files import evaluate_run
+
+    if config.settings.threads is not None:
+        torch.set_num_threads(config.settings.threads)
+    folder = _folder(config).path
+    lengths = unmeasured_lengths(folder, config.evaluation)
+    evaluate_run(folder, lengths, config.evaluation.stride, data_path=config.data.path, allow_code=True)
 
 
 def _end_with_parent() -> None:

@@ -1,13 +1,14 @@
-"""What a sweep will run: its jobs, and the folder that each has by what it computes."""
+"""The plan of a sweep: its jobs, without those that repeat another, and the folder of each one's run."""
 
 import hashlib
 import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.errors import HydraException
@@ -15,26 +16,47 @@ from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from poslab.errors import SettingError, UserError
+from poslab.runs.code import fingerprints, is_outside
+from poslab.runs.evaluation import unmeasured_lengths
+from poslab.runs.finished import Run, read_run
 from poslab.runs.folder import RUNS, RunFolder
+from poslab.runs.summary import Summary
 from poslab.settings.composed import explain, scheme_name
 from poslab.settings.files import fingerprint
 from poslab.settings.roles import NOT_IDENTITY
-from poslab.settings.train import TrainConfig, flat, parse
+from poslab.settings.train import EvaluationConfig, TrainConfig, flat, parse
 
 
 @dataclass(frozen=True)
 class Job:
-    """One combination. The folder's name ends in a hash of all settings and the text, so that the same job finds its
-    run again, and another one never does."""
+    """One combination of settings, and the folder of its run.
+
+    problem: why it can't run. impossible: because the scheme refuses to be combined with the other settings, which
+    happens in any grid. reused: whether the run was trained before this sweep, and if so, other_code: "other" or
+    "unknown", where that was not by the present code.
+    """
 
     overrides: list[str]
     folder: Path
-    problem: str | None = None  # why it can't run
-    impossible: bool = False  # because the scheme refuses this combination of its settings, as some of any grid are
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    problem: str = ""
+    impossible: bool = False
+    reused: bool = False
+    other_code: str = ""
+
+    @property
+    def trained(self) -> bool:
+        return RunFolder(self.folder).finished
 
     @property
     def finished(self) -> bool:
-        return RunFolder(self.folder).finished
+        """Whether the run is trained, and evaluated at every length that is asked for."""
+        return self.trained and not self.unmeasured
+
+    @property
+    def unmeasured(self) -> list[int]:
+        """The lengths at which the run is still to be evaluated."""
+        return unmeasured_lengths(self.folder, self.evaluation)
 
 
 def sweep_folder(config: DictConfig) -> Path:
@@ -47,25 +69,53 @@ def sweep_folder(config: DictConfig) -> Path:
 
 def plan(combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader) -> list[Job]:
     """A job for each combination of overrides, without those that repeat another."""
-    folder = sweep_folder(config)
-    varied = _varied(combinations)
-    jobs = [_plan_job(list(overrides), varied, folder, config, loader) for overrides in combinations]
+    folder, varied = sweep_folder(config), _varied(combinations)
+    finished = _finished_runs(folder)
+    jobs = [_plan_job(list(overrides), varied, folder, finished, config, loader) for overrides in combinations]
     return list({job.folder: job for job in jobs}.values())
 
 
 def identity(config: TrainConfig) -> str:
-    """A hash of everything that decides what training gives: resolved settings and the text. Reads the text."""
-    content = [config.pos_name, flat(config, without=NOT_IDENTITY), _fingerprint(config.data.path)]
+    """A hash of everything that decides what training gives: resolved settings, the text, which is read for it, and the
+    source of a scheme from outside poslab."""
+    source = fingerprints(type(config.pos))["scheme_fingerprint"]
+    return _hash(config.pos_name, config.plain, _text_fingerprint(config.data.path), source)
+
+
+def _finished_runs(folder: Path) -> dict[str, Run]:
+    """The runs in a sweep's folder by identity, whatever their folders are called."""
+    runs = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        try:
+            run = read_run(path)
+        except ValueError:  # unfinished, or no run
+            continue
+        if run.has_config:
+            summary = run.summary
+            runs[_hash(run.pos, run.config, summary.data_sha256, summary.scheme_fingerprint)] = run
+    return runs
+
+
+def _hash(pos_name: str, config: dict[str, Any], text: str, source: str | None) -> str:
+    settings = {key: value for key, value in flat(config, without=NOT_IDENTITY).items() if key != "pos_name"}
+    content = [pos_name, settings, text, source if is_outside(str(settings["pos._target_"])) else None]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @cache
-def _fingerprint(path: str) -> str:
+def _text_fingerprint(path: str) -> str:
     """A text is read once for all jobs of a sweep."""
     return fingerprint(path)
 
 
-def _plan_job(overrides: list[str], varied: list[str], folder: Path, config: DictConfig, loader: ConfigLoader) -> Job:
+def _plan_job(
+    overrides: list[str],
+    varied: list[str],
+    folder: Path,
+    finished: dict[str, Run],
+    config: DictConfig,
+    loader: ConfigLoader,
+) -> Job:
     impossible = False
     given = dict(override.split("=", 1) for override in overrides)
     label = [f"{key.rsplit('.', 1)[-1]}_{given[key]}" for key in varied]
@@ -78,25 +128,35 @@ def _plan_job(overrides: list[str], varied: list[str], folder: Path, config: Dic
             raise UserError(f"resume={composed.resume}: goes on with one run, without -m; a sweep finds its own")
         parsed = parse(composed, pos_name)
         name = "-".join([parsed.pos_name, *label, f"seed{parsed.settings.seed}"])
-        return Job(overrides, folder / f"{_safe(name)}-{identity(parsed)[:8]}")
+        run = finished.get(identity(parsed))
+        if run is not None:
+            other_code = _other_code(run.summary, type(parsed.pos))
+            return Job(overrides, run.folder, parsed.evaluation, reused=True, other_code=other_code)
+        return Job(overrides, folder / f"{_safe(name)}-{identity(parsed)[:8]}", parsed.evaluation)
     except (HydraException, OmegaConfBaseException) as error:
         problem = explain(error, overrides)
     except UserError as error:
         problem, impossible = str(error), isinstance(error, SettingError) and error.option.startswith("pos.")
     name = "-".join([given.get("pos", ""), *label, f"seed{given.get('seed', '')}"])
-    return Job(overrides, folder / _safe(name.strip("-")), problem, impossible)
+    return Job(overrides, folder / _safe(name.strip("-")), problem=problem, impossible=impossible)
+
+
+def _other_code(summary: Summary, scheme: type) -> str:
+    now = fingerprints(scheme)
+    before = {key: getattr(summary, key) for key in now}
+    return "" if before == now else "other" if before["code_fingerprint"] else "unknown"
 
 
 def _varied(combinations: Sequence[Sequence[str]]) -> list[str]:
-    """The options that differ between combinations, but for the two that every name tells."""
+    """The options that differ between combinations, without `pos` and `seed`, which every name tells."""
     values: dict[str, set[str]] = {}
     for overrides in combinations:
         for override in overrides:
             key, _, value = override.partition("=")
             values.setdefault(key, set()).add(value)
-    return [key for key, found in values.items() if len(found) > 1 and key not in ("pos", "seed")]
+    return [key for key, several in values.items() if len(several) > 1 and key not in ("pos", "seed")]
 
 
 def _safe(name: str) -> str:
-    """A folder's name on every file system."""
+    """The name of a folder on every file system."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100]

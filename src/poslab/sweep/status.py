@@ -1,7 +1,6 @@
-"""What is known of a sweep's jobs while they run, in small files beside the run folders: jobs may run anywhere."""
+"""States of a sweep's jobs while they run: small files beside the run folders, as jobs may run on any machine."""
 
 import json
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from poslab.settings.files import write_whole
 
 @dataclass(frozen=True)
 class Status:
-    """state: running, finished or failed."""
+    """state: running, finished or failed. reason: why it failed, or what was done of a job that was finished before."""
 
     state: str
     seconds: float = 0.0
@@ -21,7 +20,7 @@ class Status:
 
 
 class StatusFile:
-    """<sweep>/.sweep/<job>.json, and beside it the job's log and lock."""
+    """<sweep>/.sweep/<job>.json, with the job's log and lock beside it."""
 
     def __init__(self, run_folder: Path) -> None:
         self.path = run_folder.parent / SWEEP / f"{run_folder.name}.json"
@@ -30,30 +29,27 @@ class StatusFile:
     def write(self, status: Status) -> None:
         write_whole(self.path, json.dumps(asdict(status)) + "\n")
 
-    def read(self, since: float) -> Status | None:
-        """None where nothing has been said since that time."""
+    def read(self) -> Status | None:
+        """The job's state; None where nothing is known of it."""
         try:
-            if self.path.stat().st_mtime < since:
-                return None
             return Status(**json.loads(self.path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return None
 
+    def forget(self) -> None:
+        """Removes the state that an earlier sweep has left; its log stays."""
+        self.path.unlink(missing_ok=True)
+
     def claim(self) -> FileLock:
-        """To be held while the job runs; `with` raises filelock.Timeout where another process holds it."""
+        """A lock to hold while the job runs; `with` raises filelock.Timeout where another process holds it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(self.path.with_suffix(".lock"), timeout=0)
 
     @property
     def claimed(self) -> bool:
-        """Whether some process is running the job right now."""
+        """Whether a process is running the job right now."""
         try:
             with self.claim():
                 return False
         except Timeout:
             return True
-
-
-def now() -> float:
-    """The time by which files are dated; a little early, as some file systems keep whole seconds only."""
-    return time.time() - 2

@@ -1,7 +1,7 @@
-"""A whole sweep: plan, run what is left, say how far it is, and end with a table of all jobs."""
+"""A whole sweep: plan it, run what is left, say how far it is, and end with a table of all jobs."""
 
+import os
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -13,14 +13,14 @@ from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig
 
-from poslab.errors import SettingError, UserError
+from poslab.errors import UserError
 from poslab.interruption import Interrupted, raise_on_signals
 from poslab.runs.folder import RunFolder
+from poslab.runs.screen import clock, table
 from poslab.runs.summary import Summary
-from poslab.runs.wording import clock
+from poslab.settings.files import require_writable
 from poslab.sweep.plan import Job, plan, sweep_folder
-from poslab.sweep.status import Status, StatusFile, now
-from poslab.sweep.threads import divide_threads
+from poslab.sweep.status import Status, StatusFile
 
 
 def run_sweep(
@@ -29,20 +29,24 @@ def run_sweep(
     """Runs every combination that isn't finished; whether all are now. Raises UserError if none can run at all."""
     jobs = plan(combinations, config, loader)
     if all(job.problem for job in jobs):
-        raise UserError(str(jobs[0].problem))
+        raise UserError(jobs[0].problem)
     folder = sweep_folder(config)
     left = [job for job in jobs if not job.problem and not job.finished]
     if left:
-        _check_writable(folder)
+        require_writable("run_dir", folder)
+        for job in left:
+            StatusFile(job.folder).forget()
+    to_train = sum(not job.trained for job in left)
+    to_evaluate = f", {len(left) - to_train} to evaluate" if len(left) > to_train else ""
     name = config.hydra.runtime.choices.get("experiment") or "sweep"
-    print(f"{name}: {len(jobs)} jobs, {len(left)} to run; runs in {folder}", flush=True)
-    progress = Progress(jobs, left)
+    print(f"{name}: {len(jobs)} jobs, {to_train} to run{to_evaluate}; runs in {folder}", flush=True)
+    progress = Progress(len(jobs), left)
     interruption: BaseException | None = None
     if left:
         progress.start()
         raise_on_signals(within=None)  # the jobs at work save what they have first
         try:
-            threads = divide_threads(config, len(left))
+            threads = _divide_threads(config, len(left))
             results = launcher.launch([_overrides(job, threads) for job in left], initial_job_idx=0)
             _note_crashes(left, results)
         except (KeyboardInterrupt, Interrupted) as error:
@@ -50,7 +54,7 @@ def run_sweep(
         finally:
             progress.stop()
         _remove_if_empty(Path(str(config.hydra.sweep.dir)))
-    complete = _conclude(jobs, progress, folder)
+    complete = _conclude(jobs, left, folder)
     if interruption is not None:
         print("the same command goes on from here")
         raise interruption
@@ -61,12 +65,12 @@ class Progress:
     """One line: how many jobs are done, running and left, and about how long they will take. Where there is no
     terminal to rewrite it in, a new line whenever a job is done."""
 
-    def __init__(self, jobs: list[Job], left: list[Job]) -> None:
-        self.total = len(jobs)
+    def __init__(self, total: int, left: list[Job]) -> None:
+        self.total = total
         self.left = left
-        self.begun = now()
-        self._done = -1
-        self._last_end = time.time()  # when the last job was done
+        self._begun = time.time()
+        self._ended = -1  # of the jobs that were left
+        self._estimated_end = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -77,48 +81,29 @@ class Progress:
         self._stop.set()
         self._thread.join()
 
-    def status(self, job: Job) -> Status | None:
-        """What the job has said of itself during this sweep."""
-        return StatusFile(job.folder).read(self.begun)
-
-    def line(self) -> str:
-        statuses = [self.status(job) for job in self.left]
-        states = Counter(status.state for status in statuses if status)
-        done = self.total - len(self.left) + states["finished"] + states["failed"]
-        if done != self._done:
-            self._done, self._last_end = done, time.time()
-        waiting = self.total - done - states["running"]
-        text = f"{done} of {self.total} jobs done, {states['running']} running, {waiting} left"
-        ended = len(self.left) - (self.total - done)  # during this sweep
-        if ended and done < self.total:
-            whole = (self._last_end - self.begun) / ended * (self.total - done)
-            text += f", about {clock(max(0, whole - (time.time() - self._last_end)))} to go"
-        return text
-
     def _watch(self) -> None:
         while not self._stop.wait(0.5):
             self._show()
         self._show(last=True)
 
     def _show(self, last: bool = False) -> None:
-        before, line = self._done, self.line()
+        states = Counter(status.state for job in self.left if (status := StatusFile(job.folder).read()))
+        ended, running = states["finished"] + states["failed"], states["running"]
+        to_do = len(self.left) - ended
+        job_has_ended, self._ended = ended != self._ended, ended
+        line = f"{self.total - to_do} of {self.total} jobs done, {running} running, {to_do - running} left"
+        if ended and to_do:
+            if job_has_ended:
+                self._estimated_end = time.time() + (time.time() - self._begun) / ended * to_do
+            line += f", about {clock(max(0, self._estimated_end - time.time()))} to go"
         if sys.stdout.isatty():
             print(f"\r\033[K{line}", end="\n" if last else "", flush=True)
-        elif before != self._done:
+        elif job_has_ended:
             print(line, flush=True)
 
 
-def _check_writable(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise SettingError("run_dir", folder, f"can't be written: {error.strerror}; name another folder") from error
-
-
 def _note_crashes(jobs: list[Job], results: Sequence[JobReturn]) -> None:
-    """What stopped a job before it could say so itself."""
+    """Writes down what stopped a job before it could do so itself."""
     for job, result in zip(jobs, results, strict=True):
         try:
             _ = result.return_value
@@ -128,43 +113,61 @@ def _note_crashes(jobs: list[Job], results: Sequence[JobReturn]) -> None:
 
 
 def _overrides(job: Job, threads: int | None) -> list[str]:
-    own = [override for override in job.overrides if not override.startswith(("run_dir=", "threads="))]
+    """The command line of the job alone."""
+    settings = [override for override in job.overrides if not override.startswith(("run_dir=", "threads="))]
     quoted = str(job.folder).replace("\\", "\\\\").replace("'", "\\'")
     given = [override for override in job.overrides if override.startswith("threads=")]
-    return [*own, f"run_dir='{quoted}'", *(given or ([f"threads={threads}"] if threads else []))]
+    return [*settings, f"run_dir='{quoted}'", *(given or ([f"threads={threads}"] if threads else []))]
 
 
-def _conclude(jobs: list[Job], progress: Progress, folder: Path) -> bool:
-    """The table of all jobs; whether every one that can run is finished."""
-    width = max(len(job.folder.name) for job in jobs)
-    print(f"\n{'job':<{width}}  {'best val loss':>13}  {'time':>7}")
-    unfinished = 0
-    for job in jobs:
-        status, log = progress.status(job), StatusFile(job.folder).log
-        loss, seconds, note = "", "", ""
-        if job.finished:
-            note = "" if status else "was finished before"
-            try:
-                summary = Summary.read(RunFolder(job.folder).summary)
-                loss, seconds = _number(summary.best_val_loss), clock(summary.wall_time_s)
-            except ValueError as error:
-                loss, note = "n/a", str(error)
-        elif job.impossible:
-            loss, note = "left out", str(job.problem)
-        else:
-            unfinished += 1
-            loss = "failed" if job.problem or (status and status.state == "failed") else "unfinished"
-            note = job.problem or (status.reason if status else "")
-            if not note and StatusFile(job.folder).claimed:
-                note = "another process is running it"
-            note += f" (log: {log})" if not job.problem and status and log.exists() else ""
-        print(f"{job.folder.name:<{width}}  {loss:>13}  {seconds:>7}  {note}".rstrip())
-    print(f"\nruns     {folder}\ncompare  python scripts/compare.py runs={folder}")
-    return not unfinished
+def _conclude(jobs: list[Job], left: list[Job], folder: Path) -> bool:
+    """Prints the table of all jobs; whether every one that can run is finished."""
+    rows = [[job.folder.name, *_result(job, StatusFile(job.folder).read() if job in left else None)] for job in jobs]
+    print(f"\n{table(['job', 'best val loss', 'time', ''], rows, align='<>><')}\n")
+    if any(job.other_code for job in jobs):
+        print("note: other code of poslab trained some of these; without their folders, or in another run_dir=..., "
+              "they are trained anew\n")  # fmt: skip
+    print(f"runs     {folder}\ncompare  python scripts/compare.py runs={folder}")
+    return all(job.finished or job.impossible for job in jobs)
 
 
-def _number(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.4f}"
+def _result(job: Job, status: Status | None) -> tuple[str, str, str]:
+    """Loss, time and a note."""
+    if job.impossible:
+        return "left out", "", job.problem
+    if job.problem:
+        return "failed", "", job.problem
+    reason = status.reason if status else ""
+    if not reason and not job.finished and StatusFile(job.folder).claimed:
+        reason = "another process is running it"
+    log = StatusFile(job.folder).log
+    if not job.finished and status and log.exists():
+        reason += f" (log: {log})"
+    if not job.trained:
+        return "failed" if status and status.state == "failed" else "unfinished", "", reason
+    if job.unmeasured:
+        reason = f"not evaluated at {', '.join(map(str, job.unmeasured))}: {reason or 'unfinished'}"
+    before = f"was finished before{f', by {job.other_code} code' if job.other_code else ''}" if job.reused else ""
+    note = "; ".join(filter(None, [before, reason]))
+    try:
+        summary = Summary.read(RunFolder(job.folder).summary)
+    except ValueError as error:
+        return "n/a", "", f"{error}; {note}"
+    loss = "n/a" if summary.best_val_loss is None else f"{summary.best_val_loss:.4f}"
+    return loss, clock(summary.wall_time_s), note
+
+
+def _divide_threads(config: DictConfig, jobs: int) -> int | None:
+    """Threads for each job: the machine's processors, divided by the jobs that the launcher runs at a time. None where
+    it runs one by one, or on a cluster, whose scheduler gives each job its own."""
+    launcher = config.hydra.launcher
+    if "joblib" not in str(launcher.get("_target_")):
+        return None
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    at_a_time = int(launcher.n_jobs)
+    if at_a_time < 0:  # joblib: -1 is all processors, -2 all but one
+        at_a_time = max(1, processors + 1 + at_a_time)
+    return max(1, processors // max(1, min(at_a_time, jobs)))
 
 
 def _remove_if_empty(folder: Path) -> None:

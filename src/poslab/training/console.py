@@ -11,13 +11,13 @@ from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm
 
 from poslab.data.module import TextDataModule
 from poslab.runs.folder import RunFolder
+from poslab.runs.screen import clock, table_line
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
-from poslab.runs.wording import clock
 from poslab.training.module import LanguageModel, perplexity
 from poslab.training.throughput import tokens_per_s
 
-_COLUMNS = "{:>6} {:>8} {:>11} {:>11} {:>11} {:>9} {:>7}"
+_COLUMNS = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10, "perplexity": 10, "tokens/s": 8, "time": 6}
 
 
 def introduce(
@@ -63,9 +63,8 @@ class ValidationLines(Callback):
     """One line of figures at each validation, under a heading."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        heading = _COLUMNS.format("epoch", "step", "train loss", "val loss", "perplexity", "tokens/s", "time")
         if trainer.enable_validation:
-            pl_module.print(heading)
+            pl_module.print(_line(*_COLUMNS))
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -79,9 +78,9 @@ class ValidationLines(Callback):
         train_loss = sum(map(float, state.batch_losses)) / max(1, len(state.batch_losses))
         state.batch_losses = []
         pl_module.print(
-            _COLUMNS.format(
-                trainer.current_epoch + 1,
-                trainer.global_step,
+            _line(
+                str(trainer.current_epoch + 1),
+                str(trainer.global_step),
                 f"{train_loss:.4f}",
                 f"{state.last_val_loss:.4f}",
                 f"{perplexity(state.last_val_loss):,.1f}",
@@ -89,6 +88,10 @@ class ValidationLines(Callback):
                 clock(state.clock.seconds),
             )
         )
+
+
+def _line(*cells: str) -> str:
+    return table_line(cells, list(_COLUMNS.values()), align=">")
 
 
 class ProgressBar(TQDMProgressBar):
