@@ -330,7 +330,7 @@ def test_settings_that_lightning_refuses(override: str, tmp_path: Path) -> None:
         ("trainer.limit_train_batches=0.01", "trainer.limit_train_batches=0.01: leaves none of"),
         ("trainer.val_check_interval=4", "trainer.val_check_interval=4: an epoch has 3 batches"),
         ("trainer.max_time=soon", "trainer.max_time=soon: "),
-        ("model.attention_backend=sdpa", "model.attention_backend=sdpa: can't compute relative keys"),
+        ("model.attention_backend=sdpa", "model.attention_backend=sdpa: can't compute relative terms"),
     ],
 )
 def test_settings_that_this_run_refuses(override: str, problem: str, tmp_path: Path) -> None:
