@@ -11,12 +11,12 @@ from torch import Tensor
 from poslab.attention import attend
 from poslab.positions import RelativeTerms
 
-# From a number of distances, counted from 0 on, to what each layer knows of them.
+# From a number of distances, counted from 0 on, to each layer's terms for them.
 MakeTerms = Callable[[int], list[RelativeTerms | None]]
 
 
 class KeyValueCache:
-    """What a GPT keeps of a text between calls: model(tokens, cache) reads on where the last call stopped.
+    """The memory of a text between calls of a GPT: model(tokens, cache) reads on where the last call stopped.
 
     window: a query sees the last `window` keys, itself included; older ones are dropped. Positions count on.
     padding: (B,) whole numbers: so many tokens at the start of each row are none, where texts of unequal length end

@@ -72,7 +72,7 @@ class Sampling:
         if self.top_p is not None and self.top_p < 1:
             likelier = below - probabilities  # the probability of all tokens before this one
             below = probabilities.masked_fill(likelier >= self.top_p, 0.0).cumsum(-1)
-        uniform = torch.cat([torch.rand(1, dtype=torch.float64, generator=own) for own in generators])
+        uniform = torch.cat([torch.rand(1, dtype=torch.float64, generator=generator) for generator in generators])
         # The first token below whose end of the sum the number falls; it is less than the sum of all, as uniform < 1.
         chosen = torch.searchsorted(below, uniform.to(below.device)[:, None] * below[:, -1:], right=True)  # (B, 1)
         return (chosen if ids is None else ids.gather(-1, chosen)).squeeze(-1)
@@ -112,7 +112,7 @@ def generate(
     if isinstance(prompts, Tensor):
         return torch.cat([prompts, *(ids[:, None].to(prompts) for ids in new)], dim=1)
     columns = torch.stack(new, dim=1).tolist() if new else [[] for _ in prompts]
-    return [[*prompt, *_until(stop_token, own)] for prompt, own in zip(prompts, columns, strict=True)]
+    return [[*prompt, *_until(stop_token, row)] for prompt, row in zip(prompts, columns, strict=True)]
 
 
 def stream(

@@ -98,7 +98,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def _hidden_after(self, tokens: Tensor, cache: KeyValueCache) -> Tensor:
-        """What `_hidden` gives for these tokens at the end of a text whose beginning the cache has read."""
+        """The hidden states, as from `_hidden`, of tokens at the end of a text whose beginning the cache has read."""
         if not self.shape.causal:
             raise SettingError("cache", "given", "this model isn't causal: a new token changes what all others see")
         length, longest = tokens.shape[-1], self.pos.max_positions(self.shape)
@@ -111,7 +111,7 @@ class GPT(nn.Module):
         return self.final_norm(x)
 
     def _embed(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Rotate]:
-        """What enters the first block, (B, T, D), and the rotation in every block; positions (T,) or (B, T)."""
+        """The input of the first block, (B, T, D), and the rotation in every block; positions (T,) or (B, T)."""
         tables = self._tables()
         x = _at_positions(partial(self.pos.embed, tables), self.token_embedding(tokens), positions)
         return self.dropout(x), partial(_at_positions, partial(self.pos.rotate, tables), positions=positions)
@@ -122,13 +122,13 @@ class GPT(nn.Module):
             raise SettingError("tokens", f"{length} long", f"this position scheme knows {longest} positions, no more")
 
     def relative_terms(self, length: int) -> list[RelativeTerms | None]:
-        """What each layer knows of the distances within `length` tokens; made once where the layers share it."""
+        """The terms of each layer for the distances within `length` tokens; made once where the layers share them."""
         tables = self._tables()
         distances = range(0 if self.shape.causal else 1 - length, length)
         layers = 1 if self.pos.share_layers else self.shape.num_layers
-        terms = [self.pos.relative(tables, self.shape, layer, distances) for layer in range(layers)]
+        different = [self.pos.relative(tables, self.shape, layer, distances) for layer in range(layers)]
         device = self.token_embedding.weight.device  # a scheme that learns nothing need not know it
-        return [own and own.to(device) for own in terms] * (self.shape.num_layers // layers)
+        return [terms and terms.to(device) for terms in different] * (self.shape.num_layers // layers)
 
     def generate(self, prompts: Prompts, max_new_tokens: int, **settings: Any) -> Any:
         """The prompts continued; the settings are those of `poslab.generate.generate`."""
@@ -141,7 +141,7 @@ class GPT(nn.Module):
         return {"total": total, "trunk": total - scheme, "scheme": scheme}
 
     def pictures(self) -> dict[str, Picture]:
-        """What the scheme has learned so far, by name."""
+        """Pictures of what the scheme has learned so far, by name."""
         return self.pos.pictures(self._tables(), self.shape)
 
     def training_backend(self, device: torch.device) -> str:

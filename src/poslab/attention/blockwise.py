@@ -23,13 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from poslab.attention.blocks import Block, query_blocks
 from poslab.attention.dropout import WeightDropout
-from poslab.attention.relative import (
-    LOG2_E,
-    NearTables,
-    near_tables,
-    no_infinity,
-    with_far_values,
-)
+from poslab.attention.relative import LOG2_E, NearTables, near_tables, no_infinity, with_far_values
 from poslab.attention.tile import Tile, storage_size
 from poslab.positions import RelativeTerms
 
@@ -63,7 +57,7 @@ def blockwise_attention(
 
 @dataclass(frozen=True)
 class Call:
-    """What one call of the kernel is told beside tensors."""
+    """The arguments of one call that are no tensors."""
 
     causal: bool
     offset: int
@@ -88,7 +82,7 @@ class _Blockwise(torch.autograd.Function):
             weights = tile.scores  # (N, m, n)
             largest = no_infinity(weights.amax(-1, keepdim=True))
             _exp2_(weights.sub_(largest))
-            # At least 1, the weight of the largest; without any key of a finite score, the output is 0.
+            # At least 1, the weight of the largest score; where all are -inf, 1 makes the output 0.
             total = weights.sum(-1, keepdim=True).clamp_(min=1)
             torch.add(largest, total.log2(), out=log_sum[:, block.rows])
             if call.dropout is not None:

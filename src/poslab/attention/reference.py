@@ -100,10 +100,10 @@ def reference_attention(
 
 @torch.compiler.disable
 def _dropout_factors(weights: Tensor, causal: bool, offset: int, dropout_p: float) -> Tensor:
-    """(B, H, Tq, Tk): those that the other backends draw block by block; zeros where a block sees no key."""
+    """(B, H, Tq, Tk): the factors that `blockwise` draws block by block; zeros where a block sees no key."""
     dropout = WeightDropout(dropout_p, weights.device)
     factors = torch.zeros_like(weights)
     for block in query_blocks(weights.shape[-2], weights.shape[-1], offset, causal):
-        own = factors[..., block.rows, : block.keys]
-        own.copy_(dropout.factors(block, own))
+        of_block = factors[..., block.rows, : block.keys]
+        of_block.copy_(dropout.factors(block, of_block))
     return factors

@@ -5,9 +5,9 @@ row is taken off the others: a constant added to all scores of a query leaves it
 the values is added to the values themselves. What remains are the K rows of the distances lowest .. highest - 1, the
 near rows, and they touch only the diagonals of the score matrix that have these distances.
 
-A bias may be of any size, -inf included, so a near row less the far row may keep no digit of what it was. Taken off
-instead is the largest bias that the query sees: then the pairs that matter have a bias near 0, and whatever is lost
-by rounding belongs to pairs of next to no weight. The far keys' bias is one number for each query.
+A bias is not taken less the far row: of any size, -inf included, the far row could leave the near ones no digits.
+Each query's biases are taken less the largest among the keys that it sees. The pairs that matter then have a bias near
+0, and rounding touches pairs of next to no weight. The far keys' bias is one number for each query.
 
 In a matrix of scores these diagonals are a strided view (m, K) whose rows each begin one number further right, so that
 a column holds one distance. Tables are added to it, and their gradients read from it, without a tensor of looked-up
@@ -52,13 +52,7 @@ class NearTables:
 
 
 def near_tables(
-    terms: RelativeTerms | None,
-    q: Tensor,
-    key_length: int,
-    *,
-    causal: bool,
-    offset: int,
-    dtype: torch.dtype,
+    terms: RelativeTerms | None, q: Tensor, key_length: int, *, causal: bool, offset: int, dtype: torch.dtype
 ) -> NearTables:
     """The tables for q (B, H, Tq, Dh) over `key_length` keys, in `dtype`, differentiable in those of `terms`."""
     if terms is None:
@@ -97,7 +91,7 @@ def largest_bias(terms: RelativeTerms, query_length: int, key_length: int, *, ca
 
 
 def no_infinity(largest: Tensor) -> Tensor:
-    """Zeros in place of -inf, so that -inf less the largest of a row is -inf and never NaN."""
+    """`largest` with zeros in place of -inf, so that -inf less the largest of a row is -inf and never NaN."""
     return largest.masked_fill(largest == -math.inf, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""What a position scheme is: settings, learned tables, and up to three places where it enters the decoder.
+"""The contract of a position scheme: settings, learned tables, and up to three places where it enters the decoder.
 
 Axes, here and in every scheme:
     B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Dh = D / H head dimension, L layers,
@@ -52,14 +52,15 @@ class ModelShape:
 
 @dataclass(frozen=True, eq=False)
 class RelativeTerms:
-    """What attention knows of the distance between query position i and key position j, as data.
+    """Attention's knowledge of the distance between query position i and key position j, as data.
 
     Each table has R = highest - lowest + 1 rows; the pair (i, j) uses row r = clip(i - j, lowest, highest) - lowest:
 
         score[i, j] = scale * q_i . (k_j + keys[r]) + bias[h, r]
         out[i]      = sum_j w[i, j] * (v_j + values[r])           w = softmax of score over the visible j
 
-    bias: (H, R); keys and values: (R, Dh), or (H, R, Dh) where heads differ. Any of them may be None.
+    bias: (H, R), of any size, -inf for keys that are not to be seen; a query that sees none gets zeros. keys and
+    values: (R, Dh), or (H, R, Dh) where heads differ. Any of the three may be None.
     Raises ValueError for a table whose number of rows is not R.
     """
 
@@ -74,8 +75,8 @@ class RelativeTerms:
         for name, row_axis in (("bias", -1), ("keys", -2), ("values", -2)):
             table = getattr(self, name)
             if table is not None and table.shape[row_axis] != rows:
-                found = table.shape[row_axis]
-                raise ValueError(f"{name} has {found} rows, but distances {self.lowest} to {self.highest} need {rows}")
+                problem = f"has {table.shape[row_axis]} rows, but distances {self.lowest} to {self.highest} need {rows}"
+                raise ValueError(f"{name} {problem}")
 
     def to(self, device: torch.device) -> RelativeTerms:
         """The same terms with their tables on `device`."""
@@ -146,7 +147,7 @@ class PositionScheme:
         """Raises SettingError where the settings can't work with this model. Must not use torch."""
 
     def warnings(self, shape: ModelShape) -> list[str]:
-        """What will work but not as the user may think, such as table rows that the context never reaches."""
+        """Sentences about settings that work but not as the user may think: rows that the context never reaches."""
         return []
 
     def max_positions(self, shape: ModelShape) -> int | None:
@@ -169,9 +170,9 @@ class PositionScheme:
         return x
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
-        """What `layer` knows of distances; `distances` are those that occur, from 0 on if the model is causal."""
+        """The terms of `layer`, None for no terms; `distances` occur in the text, from 0 on if the model is causal."""
         return None
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        """What was learned, by name, for TensorBoard and reports."""
+        """Pictures of the learned tables, by name, for TensorBoard and reports."""
         return {}

@@ -55,8 +55,8 @@ class Shaw(PositionScheme):
         return {name: _xavier(*axes, rows, shape.head_dim) for name in names}  # ([L], [H], R, Dh)
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
-        own = {name: table if self.share_layers else table[layer] for name, table in tables.items()}  # ([H], R, Dh)
-        return RelativeTerms(0 if shape.causal else -self.max_distance, self.max_distance, **own)
+        chosen = {name: table if self.share_layers else table[layer] for name, table in tables.items()}  # ([H], R, Dh)
+        return RelativeTerms(0 if shape.causal else -self.max_distance, self.max_distance, **chosen)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         distances = list(range(0 if shape.causal else -self.max_distance, self.max_distance + 1))

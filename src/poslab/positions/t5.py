@@ -32,7 +32,8 @@ def relative_position_bucket(
 
     Equal to Hugging Face's T5 for every num_buckets and max_distance that it accepts, also where they make little
     sense: an odd num_buckets when bidirectional leaves the last bucket empty, and a max_distance below the exact half
-    runs backwards. `T5` refuses both. Raises ValueError where no logarithm can be laid through the settings.
+    runs backwards. `T5` refuses both. Raises SettingError where a direction has no exact bucket, or where max_distance
+    is the number of exact buckets, which leaves the logarithm no range.
     """
     side = num_buckets // 2 if bidirectional else num_buckets  # buckets per direction
     max_exact = side // 2
