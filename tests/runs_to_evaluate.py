@@ -63,7 +63,7 @@ class LargestTensor(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor):
+            if isinstance(tensor, Tensor) and not tensor.is_meta:
                 self.bytes = max(self.bytes, tensor.untyped_storage().nbytes())
         return result
 

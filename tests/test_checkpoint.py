@@ -1,5 +1,7 @@
 """Checkpoints: what they say of themselves, the model back from them, and files that are damaged or malicious."""
 
+import copy
+import math
 import pickle
 import random
 from collections.abc import Callable
@@ -221,6 +223,45 @@ def test_damaged_checkpoints_are_refused_in_one_line(damage: str, run: Path) -> 
     with pytest.raises(SettingError) as refusal:
         load_checkpoint(file)
     assert "\n" not in str(refusal.value)
+
+
+WRONG: list[Any] = [
+    None, 0, -1, 3, 10**9, 2**62, 10**30, 0.5, math.nan, math.inf, "", "x", "\0", "9" * 5000, [], [1], {}, {1: 2}, True,
+    torch.zeros(3), torch.zeros(0, dtype=torch.int32), torch.tensor([5, 3], dtype=torch.int32),
+]  # fmt: skip
+PARTS = [
+    ("pos",), ("observed",), ("data_sha256",), ("config",), *(("config", group) for group in ("pos", "model", "data")),
+    *(("config", "model", name) for name in ("context_length", "embed_dim", "num_layers", "num_heads")),
+    *(("config", "data", name) for name in ("path", "encoding")), ("config", "pos", "_target_"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", ["ckpt", pytest.param("safetensors", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("part", PARTS, ids=".".join)
+def test_a_wrong_value_ends_in_one_line_or_a_model(part: tuple[str, ...], suffix: str, run: Path) -> None:
+    """Whatever a file says of itself, and without the memory that it says it needs."""
+    content, file = content_of(run), run / "checkpoints" / f"crafted.{suffix}"
+    for value in WRONG:
+        about = copy.deepcopy(content["poslab"])
+        with_value(value, *part)(about)
+        if suffix == "ckpt":
+            torch.save(content | {"poslab": about}, file)
+        else:
+            try:
+                save_weights(file, content["state_dict"], about)
+            except (TypeError, AttributeError):  # what can't be JSON, or no tensor
+                continue
+        with LargestTensor() as seen:
+            try:
+                model = load_checkpoint(file).model
+            except SettingError as refusal:
+                said = str(refusal)
+            else:
+                model.generate([[1, 2, 3]], 2)
+                said = ""
+        assert seen.bytes < 10_000_000
+        assert "\n" not in said
+        assert len(said) < 1000
 
 
 @pytest.mark.parametrize("seed", range(20))

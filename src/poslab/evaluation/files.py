@@ -44,7 +44,7 @@ def own_text(checkpoint: Checkpoint) -> Text:
         if fingerprint(path) == checkpoint.data_sha256:  # a checkpoint may name any file: no other is tokenised
             corpus = _tokenised(path, vocabulary.encoding, observed_only=vocabulary.observed is not None)
             return Text(f"{corpus.name}, validation part", corpus.sha256, corpus.validation)
-    except SettingError as error:
+    except (SettingError, OSError) as error:  # OSError: of a name that no system takes
         problem = f"the text it was trained on can't be read ({error}); name one with data_path"
         raise SettingError("ckpt", checkpoint.path, problem) from error
     problem = f"{path} is not the text any more that it was trained on; name one with data_path"

@@ -85,9 +85,9 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise SettingError("ckpt", path, "there is not enough memory for it") from error
     except ValueError as error:
-        raise SettingError("ckpt", path, str(error)) from error
+        raise SettingError("ckpt", path, _short(str(error))) from error
     except Exception as error:  # of values that no check foresees
-        problem = f"no model can be made of what it says of itself ({type(error).__name__}: {error})"
+        problem = f"no model can be made of what it says of itself ({type(error).__name__}: {_short(str(error))})"
         raise SettingError("ckpt", path, problem) from error
     model.tokenizer = vocabulary
     data_path, sha256 = about["config"]["data"]["path"], about["data_sha256"]
@@ -100,6 +100,10 @@ def load(path: str | Path, device: str = "cpu", allow_code: bool = False) -> GPT
     The rest is as in `load_checkpoint`. Raises SettingError for what can't be loaded.
     """
     return load_checkpoint(find_checkpoint(str(path)), device, allow_code).model
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 300 else f"{text[:300]}..."
 
 
 def _checked(about: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from poslab.errors import SettingError
 from poslab.settings.roles import Limited, setting
 
-_CKPT = "a checkpoint, or a run folder: its checkpoints/best.ckpt"
+_CKPT = "a checkpoint, or a run folder: its best weights"
 _DEVICE = "auto, cpu or cuda"
 _DEVICES = ("auto", "cpu", "cuda")
 
