@@ -483,6 +483,21 @@ BUGS = [
         "test_statistics.py::test_estimate_worked_by_hand",
     ),
     Bug(
+        "runs-of-other-code-compared-without-a-caveat", "comparison/groups.py",
+        "lambda run: run.summary.code_fingerprint", "lambda run: None",
+        "test_comparable_runs.py::test_what_weakens_a_comparison_is_a_caveat",
+    ),
+    Bug(
+        "edited-scheme-compared-without-a-caveat", "comparison/groups.py",
+        "(run.summary.scheme_fingerprint for run in runs", "(None for run in runs",
+        "test_comparable_runs.py::test_a_scheme_whose_code_changed_between_runs",
+    ),
+    Bug(
+        "caveats-not-printed", "commands/compare.py",
+        "for caveat in report.comparison.caveats:", "for caveat in ():",
+        "test_comparison.py::test_caveats_stand_with_the_answers",
+    ),
+    Bug(
         "runs-of-other-dropout-compared", "settings/train.py",
         "    dropout: float = setting(least=0, below=1)\n",
         "    dropout: float = setting(least=0, below=1, role=Role.OUTPUT)\n",

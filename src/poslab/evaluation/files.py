@@ -1,4 +1,4 @@
-"""Evaluations of checkpoints: of which text, and where their figures go."""
+"""Evaluates checkpoints: chooses the text, and keeps the losses in the run folder, as JSON and for TensorBoard."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _EVENTS = ".evaluation"  # ends the name of the event file, so that a new evalua
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """What to evaluate on; `tokens` (N,) are ids of the model's vocabulary."""
+    """A text to evaluate on; `tokens` (N,) are ids of the model's vocabulary."""
 
     name: str
     sha256: str
@@ -33,12 +33,15 @@ class Text:
 
 
 def usual_lengths(context_length: int) -> list[int]:
-    """A quarter of the context to four times it."""
+    """Window lengths from a quarter of the context to four times it."""
     return sorted({max(1, context_length // 4), max(1, context_length // 2), *(context_length * n for n in (1, 2, 4))})
 
 
 def own_text(checkpoint: Checkpoint) -> Text:
-    """The validation part of the text that it was trained on. SettingError where that is gone or has changed."""
+    """Reads the validation part of the text that the model was trained on.
+
+    Raises SettingError where that text is gone or has changed.
+    """
     path, vocabulary = checkpoint.data_path, checkpoint.vocabulary
     try:
         if fingerprint(path) == checkpoint.data_sha256:  # a checkpoint may name any file: no other is tokenised
@@ -52,7 +55,10 @@ def own_text(checkpoint: Checkpoint) -> Text:
 
 
 def other_text(checkpoint: Checkpoint, path: str) -> Text:
-    """All of another text. SettingError where it can't be read, or has tokens that the model's vocabulary lacks."""
+    """Reads all of another text.
+
+    Raises SettingError where it can't be read, or has tokens that the model's vocabulary lacks.
+    """
     vocabulary = checkpoint.vocabulary
     try:
         # Cut in two only if training cut it, too: half words are tokens that the vocabulary has then, and only then.
@@ -65,7 +71,7 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
 
 
 def _tokenised(path: str, encoding: Encoding, **options: Any) -> Corpus:
-    """The text from the cache; where that can't be written, from files that are gone once nobody reads them."""
+    """Tokenises the text into the cache or, where that can't be written, into files that go once nobody reads them."""
     try:
         return load_corpus(path, encoding, default_cache_dir(), **options)
     except SettingError:
@@ -78,7 +84,7 @@ def _tokenised(path: str, encoding: Encoding, **options: Any) -> Corpus:
 def evaluate_checkpoint(
     checkpoint: Checkpoint, text: Text, lengths: Sequence[int] | None = None, stride: int | None = None
 ) -> Evaluation:
-    """At `lengths`, or the usual ones. Raises SettingError for a text of fewer than two tokens."""
+    """Evaluates at `lengths`, or at the usual ones. Raises SettingError for a text of fewer than two tokens."""
     if len(text.tokens) < 2:
         raise SettingError("data_path", text.name, "has fewer than two tokens, so there is none to predict")
     return evaluate(
@@ -102,7 +108,10 @@ def evaluate_run(
 
 
 def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str = EVALUATION) -> Evaluation:
-    """Adds it to what the folder's file says of the same weights and text, and to TensorBoard; returns all of it."""
+    """Writes an evaluation to the folder's file and to TensorBoard; returns what the file then says.
+
+    Other lengths that the file has of the same weights and text are kept.
+    """
     earlier = read_evaluation(folder, text.sha256, file)
     if earlier is not None and earlier.weights_sha256 == evaluation.weights_sha256:
         measured = {result.length for result in evaluation.lengths}
@@ -117,7 +126,7 @@ def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str
 
 
 def _write_events(folder: Path, evaluation: Evaluation) -> None:
-    """Losses as scalars over length, and over the place in a window of the training length."""
+    """Writes losses as scalars over length, and over the place in a window of the training length."""
     for path in RunFolder(folder).events:
         if path.name.endswith(_EVENTS):
             path.unlink()
