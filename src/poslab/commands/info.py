@@ -11,7 +11,7 @@ import torch
 from poslab.attention.dispatch import choose_backend
 from poslab.positions import ModelShape
 from poslab.settings.files import BUNDLED_DATA, default_cache_dir
-from poslab.settings.train import CONFIGS, parse_scheme
+from poslab.settings.train import parse_scheme, schemes
 from poslab.training.device import computes_bfloat16
 from poslab.training.summary import PACKAGES, git_state
 
@@ -58,18 +58,12 @@ def _backends() -> dict[str, str]:
     """By scheme, at the length that model=mini trains on, on the first GPU or else the CPU."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     found = {}
-    for yaml in sorted(CONFIGS.glob("pos/*.yaml")):
-        scheme = parse_scheme(_settings(yaml.stem))
+    for name, values in schemes().items():
+        scheme = parse_scheme(values)
         terms = scheme.relative(scheme.tables(_SHAPE), _SHAPE, 0, _SHAPE.distances)
         picks = [choose_backend(terms, _SHAPE.context_length, dropout_p=p, device=device) for p in (0.0, 0.1)]
-        found[yaml.stem] = ", ".join(picks)
+        found[name] = ", ".join(picks)
     return found
-
-
-def _settings(option: str) -> object:
-    from omegaconf import OmegaConf
-
-    return OmegaConf.to_container(OmegaConf.load(CONFIGS / "pos" / f"{option}.yaml"))
 
 
 def _data() -> dict[str, str]:

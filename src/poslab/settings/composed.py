@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -12,9 +11,8 @@ from omegaconf.errors import InterpolationResolutionError
 
 from poslab.errors import suggestion
 from poslab.settings.command_line import given_settings
-from poslab.settings.train import CONFIGS
-
-_NOT_SETTINGS = ("defaults", "hydra", "_target_")
+from poslab.settings.roles import Role
+from poslab.settings.train import CONFIGS, names, scheme_settings, schemes
 
 
 def scheme_name(running: Any = None) -> str | None:
@@ -62,24 +60,12 @@ def config_groups() -> dict[str, list[str]]:
 
 def _settings_near(option: str, given: dict[str, str]) -> list[str]:
     """What the command line takes in the place of `option`: the settings of its group, or groups and top level."""
-    top = OmegaConf.load(CONFIGS / "train.yaml")
-    defaults = {str(k): v for default in top.defaults if OmegaConf.is_dict(default) for k, v in default.items()}
-    group = option.split(".")[0]
-    if group in defaults and "." in option:
-        yaml = CONFIGS / group / f"{given.get(group)}.yaml"
-        if not yaml.exists():  # a sweep's list of options, or an option from another folder
-            yaml = yaml.with_name(f"{defaults[group]}.yaml")
-        return [f"{group}.{key}" for key in _keys(yaml)]
-    groups = [name for name in config_groups() if name in defaults]
-    return [*groups, *(str(key) for key in top if key not in _NOT_SETTINGS)]
-
-
-def _keys(yaml: Path) -> list[str]:
-    """The settings of one option, those of the options that it builds on included."""
-    node = OmegaConf.load(yaml)
-    inherited = [
-        key
-        for parent in OmegaConf.select(node, "defaults", default=[])
-        for key in _keys(yaml.with_name(f"{parent}.yaml"))
-    ]
-    return list(dict.fromkeys([*inherited, *(str(key) for key in node if key not in _NOT_SETTINGS)]))
+    group = option.partition(".")[0]
+    known = names(list(Role))
+    if group == "pos" and "." in option:
+        default = next(default.pos for default in OmegaConf.load(CONFIGS / "train.yaml").defaults if "pos" in default)
+        chosen = schemes().get(given.get("pos", default))
+        # A sweep's list of options, or an option from another folder, may have any scheme's settings.
+        return list(scheme_settings()) if chosen is None else [f"pos.{key}" for key in chosen if key != "_target_"]
+    of_group = [name for name in known if name.startswith(f"{group}.")]
+    return of_group or [*config_groups(), *(name for name in known if "." not in name)]

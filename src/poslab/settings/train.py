@@ -282,10 +282,16 @@ def parse_scheme(values: Any) -> PositionScheme:
         raise SettingError("pos", settings, f"{target} refuses: {error}") from error
 
 
+def schemes() -> dict[str, dict[str, Any]]:
+    """The options of configs/pos by name, each with its class as `_target_` and its settings."""
+    nodes = {yaml.stem: OmegaConf.load(yaml) for yaml in sorted(CONFIGS.glob("pos/*.yaml"))}
+    return {name: {str(key): value for key, value in node.items()} for name, node in nodes.items()}
+
+
 def scheme_settings() -> dict[str, Any]:
     """Every setting of every scheme in configs/pos, with the value "n/a": the keys that all runs have in common."""
-    names = {key for yaml in CONFIGS.glob("pos/*.yaml") for key in OmegaConf.load(yaml)}
-    return {f"pos.{name}": "n/a" for name in sorted(map(str, names - {"_target_"}))}
+    keys = {key for scheme in schemes().values() for key in scheme} - {"_target_"}
+    return {f"pos.{key}": "n/a" for key in sorted(keys)}
 
 
 def check_encoding(encoding: str) -> None:
