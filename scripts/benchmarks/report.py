@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.measure import Timing
+from poslab.runs.screen import table
 
 _PACKAGES = ("poslab", "torch", "transformers", "x-transformers", "pytorch-lightning")
 
@@ -41,12 +42,8 @@ class Table:
         return "\n".join([f"### {self.title}", "", *lines, ""])
 
     def text(self) -> str:
-        first, *others = [max(map(len, column)) for column in zip(*self.lines(), strict=True)]
-        lines = [
-            "  ".join([name.ljust(first), *(cell.rjust(width) for cell, width in zip(cells, others, strict=True))])
-            for name, *cells in self.lines()
-        ]
-        return "\n".join([f"\n{self.title}", *lines])
+        header, *rows = self.lines()
+        return f"\n{self.title}\n{table(header, rows)}"
 
 
 def write(folder: Path, tables: list[Table], command: str) -> None:
@@ -57,9 +54,9 @@ def write(folder: Path, tables: list[Table], command: str) -> None:
         f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {processor}, {torch.get_num_threads()} threads, "
         f"{packages} Python {platform.python_version()}"
     )
-    raw = {"command": command, "machine": machine, "tables": [asdict(table) for table in tables]}
+    raw = {"command": command, "machine": machine, "tables": [asdict(measured) for measured in tables]}
     (folder / "benchmark.json").write_text(json.dumps(raw, indent=2) + "\n", encoding="utf-8")
-    pages = "\n".join([f"`{command}`, {machine}", "", *(table.markdown() for table in tables)])
+    pages = "\n".join([f"`{command}`, {machine}", "", *(measured.markdown() for measured in tables)])
     (folder / "benchmark.md").write_text(pages, encoding="utf-8")
 
 
