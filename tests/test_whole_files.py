@@ -1,5 +1,6 @@
 """Files that appear whole or not at all: the system calls that decide what a reader, or a power cut, may find."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from conftest import compose_config
+from poslab.errors import RunStopped
 from poslab.runs.checkpoint_files import CheckpointFiles
 from poslab.training import train
 from runs_to_resume import TINY
@@ -24,6 +26,28 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
     CheckpointFiles().save_checkpoint({"state_dict": {"weight": torch.zeros(3)}, "poslab": {"observed": None}}, file)
     content, folder = file.stat().st_ino, tmp_path.stat().st_ino
     assert calls == [("fsync", content), ("replace", content), ("fsync", folder)]
+
+
+@pytest.mark.parametrize("kept", ["best.safetensors", "last.ckpt", "previous.ckpt"])
+def test_a_full_disk_leaves_what_was_there_and_says_what_that_is(
+    kept: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The best weights are nothing to go on from."""
+
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = tmp_path / "run" / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / kept).write_text("as before")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunStopped) as stopped:
+        CheckpointFiles().save_checkpoint({"weight": torch.zeros(3)}, folder / "last.ckpt")
+    place = "starts over, as no checkpoint is" if kept == "best.safetensors" else "goes on from the checkpoint"
+    assert str(stopped.value).endswith(
+        f"last.ckpt: can't be written: No space left on device; resume={tmp_path}/run {place} before it"
+    )
+    assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(kept, "as before")]
 
 
 def test_every_file_of_a_run_appears_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

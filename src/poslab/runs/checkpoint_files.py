@@ -51,8 +51,8 @@ class CheckpointFiles(CheckpointIO):
             reason = _reason(error)
             if reason is None:
                 raise
-            kept = "the one before it is intact" if run.resumable else "there is none before it, so it would start over"
-            problem = f"{path}: can't be written: {reason}; {kept}. resume={run} goes on"
+            place = "goes on from the checkpoint" if run.resumable else "starts over, as no checkpoint is"
+            problem = f"{path}: can't be written: {reason}; resume={run} {place} before it"
             raise RunStopped(problem) from error
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from poslab.runs.folder import RunFolder
 from poslab.runs.state import event_sizes, random_states, restore_random_states
 from poslab.training import lightning_loops
 from poslab.training.device import of_all_devices
-from poslab.training.module import LanguageModel
+from poslab.training.module import state_of
 
 
 class Checkpoints(Checkpoint):
@@ -35,15 +35,13 @@ class Checkpoints(Checkpoint):
         self._resumed = False
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        pl_module.state.clock.start()
+        state_of(pl_module).clock.start()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, LanguageModel)
         self.stop.listen()  # Lightning has just begun to, and would end the run without saving it
         if not self._resumed:
             return
-        states = pl_module.state.random
+        states = state_of(pl_module).random
         restore_random_states(states[trainer.global_rank % len(states)])
         trainer.should_stop |= lightning_loops.has_stopped_early(trainer)
         lightning_loops.follow_the_schedule(trainer)
@@ -65,8 +63,7 @@ class Checkpoints(Checkpoint):
             self._save_last(trainer, "before validation")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        if pl_module.state.best_step == trainer.global_step:
+        if state_of(pl_module).best_step == trainer.global_step:
             trainer.save_checkpoint(self.folder.best, weights_only=True)
         if trainer.world_size == 1 or lightning_loops.is_last_batch_of_epoch(trainer):
             self._random = random_states()
@@ -86,8 +83,8 @@ class Checkpoints(Checkpoint):
             raise Interrupted(self.stop.number, f"interrupted after step {trainer.global_step}, which is saved")
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        state, epoch_is_over = pl_module.state, self._place == "end of epoch"  # the module saves the state after this
+        state = state_of(pl_module)  # which the module saves after this
+        epoch_is_over = self._place == "end of epoch"
         state.step = trainer.global_step
         state.epoch = trainer.current_epoch + epoch_is_over
         state.batches = 0 if epoch_is_over else lightning_loops.batches_of_this_epoch(trainer)
@@ -100,8 +97,7 @@ class Checkpoints(Checkpoint):
             lightning_loops.set_back_to_start_of_validation(checkpoint)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        state, data = pl_module.state, trainer.datamodule  # type: ignore[attr-defined]
+        state, data = state_of(pl_module), trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, TextDataModule)
         self._resumed, self.saved_step = True, state.step
         data.order.go_on(state.epoch, state.batches * data.config.batch_size)

@@ -14,7 +14,7 @@ from poslab.runs.folder import RunFolder
 from poslab.runs.screen import clock, table_line
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
-from poslab.training.module import LanguageModel, perplexity
+from poslab.training.module import LanguageModel, perplexity, state_of
 from poslab.training.throughput import tokens_per_s
 
 _COLUMNS = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10, "perplexity": 10, "tokens/s": 8, "time": 6}
@@ -69,12 +69,10 @@ class ValidationLines(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        pl_module.state.batch_losses.append(outputs["loss"].detach())  # a tensor: reading it waits for the device
+        state_of(pl_module).batch_losses.append(outputs["loss"].detach())  # a tensor: reading it waits for the device
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        state = pl_module.state
+        state = state_of(pl_module)
         train_loss = sum(map(float, state.batch_losses)) / max(1, len(state.batch_losses))
         state.batch_losses = []
         pl_module.print(
@@ -117,8 +115,7 @@ class ProgressBar(TQDMProgressBar):
         loss = trainer.callback_metrics.get("train/loss")
         if loss is not None and (not self._loss or trainer.global_step % self.every == 0):
             self._loss = f"{float(loss):.3f}"  # reading it waits for a GPU, so not at every step
-        assert isinstance(pl_module, LanguageModel)
-        return {"loss": self._loss, "tok/s": f"{tokens_per_s(pl_module.state):,.0f}"}
+        return {"loss": self._loss, "tok/s": f"{tokens_per_s(state_of(pl_module)):,.0f}"}
 
 
 def one_line(text: str, indent: int) -> str:

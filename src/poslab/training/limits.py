@@ -8,7 +8,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from poslab.errors import RunStopped
-from poslab.training.module import LanguageModel
+from poslab.training.module import LanguageModel, state_of
 
 
 class StepLimit(Callback):
@@ -34,9 +34,9 @@ class TargetLoss(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        pl_module.state.batch_loss = float(outputs["loss"])
-        trainer.should_stop |= pl_module.state.batch_loss < self.target
+        state = state_of(pl_module)
+        state.batch_loss = float(outputs["loss"])
+        trainer.should_stop |= state.batch_loss < self.target
 
 
 class FiniteLoss(Callback):

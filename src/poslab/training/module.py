@@ -109,6 +109,12 @@ class LanguageModel(LightningModule):
         self.state = RunState.of(checkpoint)
 
 
+def state_of(module: LightningModule) -> RunState:
+    """The state of the run, for callbacks, to which Lightning gives any module."""
+    assert isinstance(module, LanguageModel)
+    return module.state
+
+
 def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor) -> Tensor:
     """Mean cross-entropy in nats; tokens and targets (B, T)."""
     hidden = model.hidden(tokens).flatten(0, 1)  # (B T, D)

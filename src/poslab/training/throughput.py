@@ -6,7 +6,7 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
 from poslab.runs.state import RunState
-from poslab.training.module import LanguageModel
+from poslab.training.module import state_of
 
 
 def tokens_per_s(state: RunState) -> float:
@@ -27,18 +27,16 @@ class Throughput(Callback):
         self._recent = 0.0  # tokens/s between the last two readings
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        self._last_reading = (pl_module.state.tokens, pl_module.state.training_clock.seconds)
+        state = state_of(pl_module)
+        self._last_reading = (state.tokens, state.training_clock.seconds)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        pl_module.state.training_clock.start()
+        state_of(pl_module).training_clock.start()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        pl_module.state.tokens += batch[0].numel() * trainer.world_size
+        state_of(pl_module).tokens += batch[0].numel() * trainer.world_size
         if (batch_idx + 1) % self.every == 0:
             self._read(pl_module)
         pl_module.log("train/tokens_per_s", self._recent)
@@ -50,11 +48,11 @@ class Throughput(Callback):
         self._read(pl_module)
 
     def _read(self, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, LanguageModel)
         if pl_module.device.type == "cuda":
             torch.cuda.synchronize(pl_module.device)
-        pl_module.state.training_clock.stop()
-        reading = (pl_module.state.tokens, pl_module.state.training_clock.seconds)
+        state = state_of(pl_module)
+        state.training_clock.stop()
+        reading = (state.tokens, state.training_clock.seconds)
         tokens, seconds = (now - before for now, before in zip(reading, self._last_reading, strict=True))
         if tokens and seconds:
             self._recent, self._last_reading = tokens / seconds, reading
