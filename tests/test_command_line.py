@@ -137,6 +137,7 @@ def test_what_a_line_can_not_say(line: list[str], problem: str) -> None:
 def test_train_s_lines_in_hydra_s_grammar() -> None:
     assert for_hydra(["seed=1", "--cfg", "job"]) == ["--cfg", "job", "seed=1"]
     assert for_hydra(["-m", "data.path=a.txt,b.txt"]) == ["-m", "data.path=a.txt,b.txt"]  # several are several
+    assert for_hydra(["-m", "run_dir=a,b"]) == ["-m", "run_dir='a,b'"]  # a sweep has one folder
     assert for_hydra(["-m", "data.path=a(b.txt"]) == ["-m", "data.path='a(b.txt'"]
     assert for_hydra(["-m", "pos=a,b", "pos.size=4"]) == ["-m", "pos=a,b", "pos.size=choice(4)"]
     assert for_hydra(["pos.size=4", "pos.scale=choice(1,2)"]) == ["pos.size=4", "pos.scale=choice(1,2)"]

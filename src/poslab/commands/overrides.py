@@ -49,7 +49,7 @@ def _refuse(message: str) -> NoReturn:
 
 def _quoted(setting: str, sweeping: bool) -> str:
     name, _, value = setting.partition("=")
-    if name.lstrip("+") == _TEXT or (name in _PATHS and not _is_plain(setting, sweeping)):
+    if name.lstrip("+") == _TEXT or (name in _PATHS and not _is_plain(setting, sweeping and name.startswith("data."))):
         return f"{name}={QuotedString(escaped(value), Quote.single).with_quotes()}"
     # Hydra composes what isn't swept before it knows a job's scheme, and would refuse pos=one,other pos.setting=16
     # where the default scheme has no such setting. A choice of one is swept.
