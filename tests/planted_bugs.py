@@ -363,7 +363,7 @@ BUGS = [
     ),
     Bug(
         "best-weights-are-the-last", "training/checkpoints.py",
-        "if pl_module.state.best_step == trainer.global_step:", "if True:",
+        "if state_of(pl_module).best_step == trainer.global_step:", "if True:",
         "test_resume.py::test_the_best_weights_stay_the_best",
     ),
     # Files
@@ -427,8 +427,13 @@ BUGS = [
     ),
     Bug(
         "identity-ignores-the-text", "sweep/plan.py",
-        "_fingerprint(config.data.path)]", "None]",
+        "_text_fingerprint(config.data.path), source)", '"", source)',
         "test_sweep.py::test_identity_is_settings_and_text",
+    ),
+    Bug(
+        "identity-ignores-the-scheme-s-source", "sweep/plan.py",
+        "_text_fingerprint(config.data.path), source)", '_text_fingerprint(config.data.path), "")',
+        "test_sweep.py::test_an_edited_scheme_is_another_job_and_another_group",
     ),
     Bug(
         "failed-job-counted-as-finished", "sweep/job.py",
@@ -439,6 +444,11 @@ BUGS = [
         "any-folder-is-a-finished-job", "sweep/plan.py",
         "return RunFolder(self.folder).finished", "return self.folder.exists()",
         "test_sweep.py::test_only_what_is_not_finished_runs_again",
+    ),
+    Bug(
+        "a-new-length-is-never-evaluated", "sweep/plan.py",
+        "return self.trained and not self.unmeasured", "return self.trained",
+        "test_sweep.py::test_another_length_is_only_evaluated",
     ),
     # Evaluation
     Bug(
