@@ -450,6 +450,16 @@ BUGS = [
         "return self.trained and not self.unmeasured", "return self.trained",
         "test_sweep.py::test_another_length_is_only_evaluated",
     ),
+    Bug(
+        "runs-of-other-code-reused-without-a-word", "sweep/plan.py",
+        'return "" if before == now else', 'return "" if before else',
+        "test_sweep.py::test_runs_of_other_code_are_reused_only_with_a_line",
+    ),
+    Bug(
+        "edited-schemes-in-one-group", "comparison/groups.py",
+        "if target and is_outside(target):", "if False:",
+        "test_comparable_runs.py::test_seeds_of_an_edited_scheme_from_outside_are_no_group",
+    ),
     # Evaluation
     Bug(
         "token-counted-twice", "evaluation/losses.py",

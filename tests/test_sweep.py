@@ -66,7 +66,7 @@ def in_this_process(config: TrainConfig, overrides: list[str], log: Path) -> str
 def without_training(config: TrainConfig, overrides: list[str], log: Path) -> str:
     """Leaves what a finished run leaves, but for its checkpoints."""
     folder = Path(str(config.settings.run_dir))
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     (folder / "config.yaml").write_text(yaml.safe_dump({"pos_name": config.pos_name} | config.plain))
     about = {"pos": config.pos_name, "seed": config.settings.seed, "data_sha256": fingerprint(config.data.path)}
     about |= {"pos_settings": config.pos_settings, "pos_target": config.plain["pos"]["_target_"]}
@@ -148,8 +148,6 @@ def test_only_what_is_not_finished_runs_again(swept_here: Sweep, tmp_path: Path)
     assert "was finished before" not in output
     (cut,) = (tmp_path / "runs" / "smoke").glob("t5-seed1-*")
     (cut / "summary.json").unlink()  # as if it had been killed
-    (cut / "config.yaml").unlink()
-    cut.rmdir()
     code, output, errors = swept_here("pos=t5,absolute", "seed=1,2")
     assert (code, errors) == (0, "")
     assert "smoke: 4 jobs, 1 to run; runs in runs/smoke" in output
