@@ -8,7 +8,8 @@ slow set, and all in a full campaign (tests/fault_campaign.py).
 import dataclasses
 import pickle
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -23,7 +24,6 @@ from poslab.settings.command_line import parse_line
 from poslab.settings.scripts import CompareConfig, EvaluateConfig, GenerateConfig
 from poslab.settings.train import Settings, flat
 from poslab.settings.typed import typed
-from poslab.training import train
 from runs_to_resume import TINY
 
 SCRIPTS = {"evaluate": EvaluateConfig, "compare": CompareConfig, "generate": GenerateConfig}
@@ -66,9 +66,6 @@ SCRIPT_LIMITS = {
     "compare": {"runs": ("[]",), "effect": ("0", "-3")},
     "generate": {"prompt": ("",), "top_p": ("0", "-3", "1.5")},
 }
-FOREIGN = (
-    "nowhere", "a_folder", "a_file", "latin.txt", "binary.bin", "tensors.ckpt", "malicious.ckpt", "malicious.pkl",
-)  # fmt: skip
 # What only shows when files are read, folders written or Lightning is asked.
 FOREIGN = (
     "nowhere",
@@ -262,10 +259,10 @@ class Payload:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(trained: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run and files that are no runs, texts or checkpoints."""
     root = tmp_path_factory.mktemp("place")
-    train(compose_config(*TINY, "pos=t5", f"run_dir={root / 'run'}"))
+    shutil.copytree(trained(*TINY, "pos=t5"), root / "run")
     (root / "a_file").write_text("mine")
     (root / "a_folder").mkdir()
     (root / "a_folder" / "notes.md").write_text("mine")

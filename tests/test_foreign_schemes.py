@@ -30,6 +30,7 @@ def test_the_suite_passes_with_three_more_schemes(tmp_path: Path) -> None:
     for name, yaml in FOREIGN.items():
         (copy / "configs" / "pos" / f"{name}.yaml").write_text(yaml)
     environment = os.environ | {"PYTHONPATH": str(copy / "src")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    command = [sys.executable, "-m", "pytest", "-q", "-rpf", "-p", "no:cacheprovider"]
     result = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout[-10_000:]
+    assert all(f"{name}]" in result.stdout for name in FOREIGN)  # they were there
