@@ -409,6 +409,11 @@ BUGS = [
         "test_checkpoint.py::test_a_malicious_pickle_runs_nothing",
     ),
     Bug(
+        "local-rank-taken-for-the-first-process", "runs/folder.py",
+        '("RANK", "LOCAL_RANK") if "RANK" in os.environ else ("SLURM_PROCID", "NODE_RANK", "LOCAL_RANK")',
+        '("LOCAL_RANK",)', "test_ranks.py::test_exactly_rank_0_is_the_first_process",
+    ),
+    Bug(
         "two-processes-in-one-folder", "runs/folder.py",
         "        lock.acquire()\n", "        pass\n",
         "test_resume.py::test_two_processes_at_one_folder",
