@@ -22,10 +22,12 @@ FOREIGN = {
 def test_the_suite_passes_with_three_more_schemes(tmp_path: Path) -> None:
     """All default tests in a copy of the repository that has them."""
     copy = tmp_path / "repository"
-    left_out = shutil.ignore_patterns(".*", "__pycache__", "runs", "*.egg-info")
-    shutil.copytree(REPOSITORY, copy, ignore=left_out)
-    for name in (".github", ".ci"):
-        shutil.copytree(REPOSITORY / name, copy / name)
+    left_out = shutil.ignore_patterns(".cache", "__pycache__", "*.egg-info")
+    for folder in ("src", "configs", "scripts", "data", "tests", ".github"):
+        shutil.copytree(REPOSITORY / folder, copy / folder, ignore=left_out)
+    for file in REPOSITORY.iterdir():
+        if file.is_file():
+            shutil.copy(file, copy)
     shutil.copy(REPOSITORY / "tests" / "foreign_schemes.py", copy / "src" / "poslab" / "positions")
     for name, yaml in FOREIGN.items():
         (copy / "configs" / "pos" / f"{name}.yaml").write_text(yaml)
