@@ -201,7 +201,7 @@ BUGS = [
     ),
     Bug(
         "window-of-the-cache-off-by-one", "cache.py",
-        "max(0, self.length + 1 - self.window)", "max(0, self.length - self.window)",
+        "max(0, self.length + 1 - self.window)", "max(0, self.length + 2 - self.window)",
         "test_cache.py::test_a_window_hides_what_is_older",
     ),
     Bug(
