@@ -168,9 +168,19 @@ BUGS = [
         "test_kernels.py::test_blockwise_equals_reference",
     ),
     Bug(
+        "gradient-of-bias-dropped-in-the-band", "attention/banded.py",
+        "grad_bias += by_distance.sum((1, 2))", "grad_bias += 0",
+        "test_kernels.py::test_banded_equals_reference",
+    ),
+    Bug(
         "wrong-beyond-two-blocks-only", "attention/blocks.py",
         "position = offset + first", "position = offset + first - (number > 1)",
         "test_schemes.py::test_kernels_compute_it_in_float32",
+    ),
+    Bug(
+        "band-off-by-one", "attention/banded.py",
+        "(key >= query + self.near)", "(key > query + self.near)",
+        "test_kernels.py::test_banded_equals_reference",
     ),
     Bug(
         "bias-less-the-far-row", "attention/relative.py",
@@ -182,6 +192,12 @@ BUGS = [
         "gradient-of-the-far-bias-forgotten", "attention/blockwise.py",
         "grad_far_bias -= by_row", "grad_far_bias -= 0 * by_row",
         "test_kernels.py::test_blockwise_equals_reference",
+    ),
+    Bug(
+        "far-bias-forgotten-in-the-band", "attention/banded.py",
+        "return near.far_bias[:, None] - near.largest_bias[:, near.count :]",
+        "return -near.largest_bias[:, near.count :]",
+        "test_kernels.py::test_banded_equals_reference",
     ),
     Bug(
         "backend-of-layer-0-for-all", "model.py",

@@ -5,7 +5,8 @@ Words used by the kernels:
                           from `highest` on (`relative`)
     block                 128 neighbouring queries, and the keys up to the last that any of them sees (`blocks`)
     tile                  the scores of one block (`tile`)
-    band                  the diagonals of a tile whose distances have near rows (`relative`)
+    band                  the diagonals of a tile, or of all scores, whose distances have near rows (`relative`)
+    group, chunk          of `banded` only: some queries with their near keys, and the groups computed at a time
     window                of `attend` only: how many keys a query sees, its own and those before it
 """
 

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from poslab.attention.banded import banded_attention
 from poslab.attention.blocks import BLOCK
 from poslab.attention.blockwise import blockwise_attention
 from poslab.attention.reference import reference_attention, visible
@@ -54,6 +55,9 @@ def attend(
         mask, is_causal = _sdpa_mask(q.shape[-2], k.shape[-2], causal, offset, q.device)
         return F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale=scale)
     if backend == "blockwise":
+        square = causal and offset == 0 and q.shape[-2] == k.shape[-2]
+        if terms is not None and square and dropout_p == 0 and _band_pays(terms, q):
+            return banded_attention(q, k, v, terms, scale=scale)
         return blockwise_attention(q, k, v, terms, causal=causal, offset=offset, scale=scale, dropout_p=dropout_p)
     return reference_attention(
         q,
@@ -87,6 +91,12 @@ def choose_backend(terms: RelativeTerms | None, query_length: int, *, dropout_p:
     if terms is None and (dropout_p == 0 or device.type != "cpu"):
         return "sdpa"
     return "reference" if query_length < BLOCK else "blockwise"
+
+
+def _band_pays(terms: RelativeTerms, q: Tensor) -> bool:
+    """Whether `banded` is faster than blocks, and can compute this; by timings on two cores."""
+    length = q.shape[-2]
+    return q.device.type == "cpu" and terms.lowest <= 0 < terms.highest and length >= max(1024, 16 * terms.highest)
 
 
 def _sdpa_mask(
