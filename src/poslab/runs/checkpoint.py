@@ -71,7 +71,8 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
     """
     try:
         content = read_checkpoint(path)
-        about = _checked(content["poslab"])
+        about = content["poslab"]
+        _check(about)
         target = about["config"]["pos"]["_target_"]
         if is_outside(target) and not allow_code:
             raise ValueError(
@@ -106,29 +107,19 @@ def _short(text: str) -> str:
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
-def _checked(about: Any) -> dict[str, Any]:
-    """The description, every part that is used of the type that it has in `describe`. Raises ValueError."""
-    config = _group(_group({"about": about}, "about"), "config")
-    pos, _, data = (_group(config, name) for name in ("pos", "model", "data"))
-    texts = {name: about.get(name) for name in ("pos", "data_sha256")}
-    texts |= {"pos._target_": pos.get("_target_"), "data.path": data.get("path"), "data.encoding": data.get("encoding")}
-    for name, text in texts.items():
-        if not (isinstance(text, str) and text and text.isprintable()):
-            raise ValueError(f"its description is damaged: {name} is no text")
-    observed = about.get("observed")
+def _check(about: dict[str, Any]) -> None:
+    """Raises ValueError, KeyError or TypeError where a part that is used has another type than in `describe`."""
+    config, observed = about["config"], about["observed"]
+    if not (isinstance(config, dict) and all(isinstance(config[name], dict) for name in ("pos", "model", "data"))):
+        raise ValueError("its description is damaged: a group of settings is none")
+    texts = about["pos"], about["data_sha256"], config["pos"]["_target_"], config["data"]["path"]
+    if not all(isinstance(text, str) and text and text.isprintable() for text in (*texts, config["data"]["encoding"])):
+        raise ValueError("its description is damaged: the name of its scheme, class or text is none")
     if observed is not None:
         if not isinstance(observed, Tensor) or observed.dtype != torch.int32 or observed.dim() != 1:
             raise ValueError("its description is damaged: observed is no list of tokens")
         if not (observed.is_contiguous() and len(observed) and observed[0] >= 0 and (observed.diff() > 0).all()):
             raise ValueError("its description is damaged: observed is no ascending list of tokens")
-    return dict(about)
-
-
-def _group(values: dict[str, Any], name: str) -> dict[str, Any]:
-    group = values.get(name)
-    if not isinstance(group, dict) or not all(isinstance(key, str) for key in group):
-        raise ValueError("its description is damaged, or another program's")
-    return group
 
 
 def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], state: dict[str, Any]) -> GPT:

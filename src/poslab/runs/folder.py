@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -21,58 +20,24 @@ SWEEP = ".sweep"  # beside the runs of a sweep: their states and logs
 _HANDED_DOWN = "POSLAB_RUN_FOLDER"
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """The names of everything in the folder of a run."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"  # all settings, resolved
+        self.summary = path / "summary.json"  # the figures of a finished run
+        self.evaluation = path / EVALUATION  # losses of the best weights by length and position, on the run's own text
+        self.error_log = path / "error.log"  # tracebacks of unexpected errors
+        self.checkpoints = path / "checkpoints"
+        self.best = self.checkpoints / "best.safetensors"  # the weights of the lowest validation loss
+        self.old_best = self.checkpoints / "best.ckpt"  # the same, as poslab 0.1 wrote it at first
+        self.last = self.checkpoints / "last.ckpt"  # everything that the run needs to go on
+        self.previous = self.checkpoints / "previous.ckpt"  # the one before, for the case that `last` is damaged
+        self._lock = path / ".lock"
 
     def __str__(self) -> str:
         return str(self.path)
-
-    @property
-    def config(self) -> Path:
-        """All settings, resolved."""
-        return self.path / "config.yaml"
-
-    @property
-    def summary(self) -> Path:
-        """The figures of a finished run."""
-        return self.path / "summary.json"
-
-    @property
-    def evaluation(self) -> Path:
-        """Losses of the best weights by length and position, on the run's own text."""
-        return self.path / EVALUATION
-
-    @property
-    def error_log(self) -> Path:
-        """Tracebacks of unexpected errors."""
-        return self.path / "error.log"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def best(self) -> Path:
-        """The weights of the lowest validation loss."""
-        return self.checkpoints / "best.safetensors"
-
-    @property
-    def old_best(self) -> Path:
-        """The same, as poslab 0.1 wrote it at first."""
-        return self.checkpoints / "best.ckpt"
-
-    @property
-    def last(self) -> Path:
-        """Everything that the run needs to go on."""
-        return self.checkpoints / "last.ckpt"
-
-    @property
-    def previous(self) -> Path:
-        """The checkpoint before `last`, for the case that `last` is damaged."""
-        return self.checkpoints / "previous.ckpt"
 
     @property
     def events(self) -> list[Path]:
@@ -108,10 +73,6 @@ class RunFolder:
         for folder in (self.checkpoints, self.path):
             with suppress(OSError):  # not there, or somebody's files are
                 folder.rmdir()
-
-    @property
-    def _lock(self) -> Path:
-        return self.path / ".lock"
 
     def _check_empty(self) -> None:
         """Raises SettingError for a folder with anything in it but what a run leaves that was killed at its start."""
