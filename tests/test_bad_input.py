@@ -44,7 +44,6 @@ WRONG = {
     list[str]: (),
     Any: (),
 }
-BATCHES = ("-1", "1.5", "many", "true")
 # What else is impossible, without a look at anything but the settings: what a field's limits don't tell.
 LIMITS = {
     "model.context_length": ("0", "-3"),
@@ -56,15 +55,15 @@ LIMITS = {
     "data.num_workers": ("9999",),
     "trainer.max_epochs": ("null",),
     "trainer.max_steps": ("0", "-3"),
-    "trainer.limit_train_batches": ("0", *BATCHES),
-    "trainer.limit_val_batches": BATCHES,
-    "trainer.val_check_interval": ("0", *BATCHES),
+    "trainer.limit_train_batches": ("1.5", "true"),
+    "trainer.limit_val_batches": ("1.5", "true"),
+    "trainer.val_check_interval": ("1.5", "true"),
     "trainer.check_val_every_n_epoch": ("99",),
 }
 SCRIPT_LIMITS = {
     "evaluate": {"lengths": ("[]",)},
-    "compare": {"runs": ("[]",), "effect": ("0", "-3")},
-    "generate": {"prompt": ("",), "top_p": ("0", "-3", "1.5")},
+    "compare": {"runs": ("[]",)},
+    "generate": {"prompt": ("",)},
 }
 # What only shows when files are read, folders written or Lightning is asked.
 FOREIGN = (
@@ -150,6 +149,7 @@ def wrong_values(schema: type) -> Iterator[tuple[str, str]]:
         nothing = ("null",) if NoneType not in get_args(hint) and hint in (int, float, bool, list[int]) else ()
         limits = [
             *(str(metadata["least"] - distance) for distance in (1, 4) if metadata.get("least") is not None),
+            *(str(metadata["above"] - distance) for distance in (0, 3) if metadata.get("above") is not None),
             *([str(metadata["most"] + 1)] if metadata.get("most") is not None else []),
             *([str(metadata["below"])] if metadata.get("below") is not None else []),
             *(value for value in ("nothing", "5") if metadata.get("choices")),
@@ -225,25 +225,30 @@ def test_the_limits_that_numbers_have() -> None:
     """A limit that is taken from its field is missed here; the table above is made from those that are left."""
     schemas = {name: schema for name, (schema, _) in GROUPS.items()} | SCRIPTS
     least: dict[Any, set[str]] = {None: set(), 0: set(), 1: set()}
-    upper = {}
+    above, upper = {}, {}
     for group, schema in schemas.items():
         for field in dataclasses.fields(schema):
             hint = get_type_hints(schema)[field.name]
             name = f"{group}.{field.name}".lstrip(".")
             if {int, float, list[int]} & {hint, *get_args(hint)}:
                 least[field.metadata.get("least")].add(name)
+            if (limit := field.metadata.get("above")) is not None:
+                above[name] = limit
             if (limit := field.metadata.get("below") or field.metadata.get("most")) is not None:
                 upper[name] = limit
     sizes = {f"model.{size}" for size in ("context_length", "embed_dim", "num_layers", "num_heads")}
-    assert least[None] == sizes | {"trainer.max_steps", "compare.effect", "generate.top_p"}  # checked otherwise
+    assert above == dict.fromkeys(
+        ("trainer.limit_train_batches", "trainer.val_check_interval", "compare.effect", "generate.top_p"), 0
+    )
+    assert least[None] == sizes | {"trainer.max_steps"} | above.keys()  # the first checked otherwise
     assert least[0] == {
         "model.dropout", "data.num_workers", "optim.learning_rate", "optim.weight_decay", "optim.beta1", "optim.beta2",
         "optim.warmup_share", "optim.final_share", "trainer.gradient_clip_val", "sample.new_tokens",
         "sample.temperature", "seed", "target_loss", "generate.max_new_tokens", "generate.temperature",
-        "generate.seed",
+        "generate.seed", "trainer.limit_val_batches",
     }  # fmt: skip
     shares = dict.fromkeys(
-        ("model.dropout", "optim.beta1", "optim.beta2", "optim.warmup_share", "optim.final_share"), 1
+        ("model.dropout", "optim.beta1", "optim.beta2", "optim.warmup_share", "optim.final_share", "generate.top_p"), 1
     )
     assert upper == dict.fromkeys(shares, 1) | {"seed": 2**32, "generate.seed": 2**32, "generate.samples": 1000}
 

@@ -17,12 +17,12 @@ from poslab.comparison.statistics import (
     token_difference,
     token_sentence,
 )
-from poslab.errors import UserError, as_typed, require_one_of
+from poslab.errors import UserError, as_typed
 from poslab.runs.code import is_outside
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import LeftOut, Run
 from poslab.settings.roles import NOT_COMPARED
-from poslab.settings.train import flat
+from poslab.settings.train import default_scheme, flat
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def compare(
     effect: float = 0.02,
     allow_differences: bool = False,
 ) -> Comparison:
-    """Groups the runs and compares each group with the baseline (absolute, or else the first by name).
+    """Groups the runs and compares each group with the baseline (`default_scheme`, or else the first by name).
 
     Raises UserError without runs, and for runs that differ in more than the scheme, unless `allow_differences`.
     """
@@ -95,8 +95,7 @@ def compare(
     groups, repeated = _group(runs, list(other_differences))
     labels = [group.label for group in groups]
     if baseline is None:
-        baseline = "absolute" if "absolute" in labels else min(labels)
-    require_one_of(labels, baseline=baseline)
+        baseline = default_scheme() if default_scheme() in labels else min(labels)
     groups.sort(key=lambda group: group.loss.mean)
     by_label = differences({group.label: group.losses for group in groups}, baseline)
     caveats = [f"{key} differs: {values}" for key, values in other_differences.items()] + _caveats(runs)

@@ -6,13 +6,12 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import MissingConfigException, OverrideParseException
-from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
 from poslab.errors import suggestion
 from poslab.settings.command_line import given_settings
 from poslab.settings.roles import Role
-from poslab.settings.train import CONFIGS, names, scheme_settings, schemes
+from poslab.settings.train import CONFIGS, default_scheme, names, scheme_settings, schemes
 
 
 def scheme_name(running: Any = None) -> str | None:
@@ -63,8 +62,7 @@ def _settings_near(option: str, given: dict[str, str]) -> list[str]:
     group = option.partition(".")[0]
     known = names(list(Role))
     if group == "pos" and "." in option:
-        default = next(default.pos for default in OmegaConf.load(CONFIGS / "train.yaml").defaults if "pos" in default)
-        chosen = schemes().get(given.get("pos", default))
+        chosen = schemes().get(given.get("pos", default_scheme()))
         # A sweep's list of options, or an option from another folder, may have any scheme's settings.
         return list(scheme_settings()) if chosen is None else [f"pos.{key}" for key in chosen if key != "_target_"]
     of_group = [name for name in known if name.startswith(f"{group}.")]

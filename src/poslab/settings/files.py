@@ -25,15 +25,15 @@ def find_files(path: str) -> list[Path]:
     if given.is_file():
         return [given]
     if given.is_dir():
-        files = sorted(p for p in given.rglob("*.txt") if p.is_file())
-        if not files:
-            raise SettingError("path", path, "no .txt file in this folder")
-        return files
-    if given.exists():
+        matches, none = given.rglob("*.txt"), "no .txt file in this folder"
+    elif given.exists():
         raise SettingError("path", path, "is neither a file nor a folder")
-    files = sorted(Path(p) for p in glob.glob(str(given), recursive=True) if os.path.isfile(p))
+    else:
+        matches = (Path(match) for match in glob.iglob(str(given), recursive=True))
+        none = "no such file, folder or glob match"
+    files = sorted(match for match in matches if match.is_file())
     if not files:
-        raise SettingError("path", path, "no such file, folder or glob match")
+        raise SettingError("path", path, none)
     return files
 
 

@@ -8,11 +8,12 @@ an older version and one that nobody knows decide the result: the careful assump
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Any
 
-from poslab.errors import SettingError, require_at_least, require_one_of
+from poslab.errors import SettingError, require_one_of
 
 
 class Role(Enum):
@@ -44,6 +45,7 @@ def setting(
     *,
     role: Role = Role.RESULT,
     least: float | None = None,
+    above: float | None = None,
     most: float | None = None,
     below: float | None = None,
     choices: Sequence[str] = (),
@@ -52,11 +54,11 @@ def setting(
 ) -> Any:
     """A dataclass field that says more of a setting than its type; a list as default is copied for every instance.
 
-    least, most, below, choices: limits of the value, or of each in a list; None always is within them.
+    least, above, most, below, choices: limits of the value, or of each in a list; None always is within them.
     help: what --help says of it. text: whether the command line's value is plain text, whatever it is.
     """
-    metadata = {"role": role, "least": least, "most": most, "below": below, "choices": choices}
-    metadata |= {"help": help, "text": text}
+    limits = {"least": least, "above": above, "most": most, "below": below, "choices": choices}
+    metadata = limits | {"role": role, "help": help, "text": text}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -70,21 +72,25 @@ class Limited:
             value = getattr(self, field.name)
             for item in value if isinstance(value, list) else [value]:
                 if item is not None and field.metadata:
-                    _require(field.name, item, **field.metadata)
+                    _require_within(field.metadata, field.name, item)
 
 
-def _require(name: str, value: Any, least: Any, most: Any, below: Any, choices: Sequence[str], **_: Any) -> None:
-    if choices:
-        require_one_of(choices, **{name: value})
-    if least is not None:
-        require_at_least(least, **{name: value})
-    if most is not None and value > most:
-        raise SettingError(name, value, f"must be at most {most}")
-    if below is not None and value >= below:
-        raise SettingError(name, value, f"must be below {below}")
+_NUMERIC_LIMITS = {
+    "least": (operator.ge, "at least"),
+    "above": (operator.gt, "above"),
+    "most": (operator.le, "at most"),
+    "below": (operator.lt, "below"),
+}
+
+
+def _require_within(limits: Mapping[str, Any], name: str, value: Any) -> None:
+    if limits["choices"]:
+        require_one_of(limits["choices"], **{name: value})
+    for limit, (holds, words) in _NUMERIC_LIMITS.items():
+        if limits[limit] is not None and not holds(value, limits[limit]):
+            raise SettingError(name, value, f"must be {words} {limits[limit]}")
 
 
 def roles(schema: type) -> dict[str, Role]:
     """The role of each field of a dataclass."""
-    fields = dataclasses.fields(schema)
-    return {field.name: field.metadata.get("role", Role.RESULT) for field in fields}
+    return {field.name: field.metadata.get("role", Role.RESULT) for field in dataclasses.fields(schema)}

@@ -48,9 +48,12 @@ class CompareConfig(Limited):
     """
 
     runs: list[str] = setting(["runs"], help="a folder with runs at any depth, or several: FOLDER,FOLDER")
-    baseline: str | None = setting(None, help="what the others are compared with; null: absolute, or the first by name")
+    baseline: str | None = setting(
+        None,
+        help="what the others are compared with; null: the scheme that train.py has by default, or the first by name",
+    )
     effect: float = setting(
-        0.02, help="nats that would matter: where no difference can be shown, how many seeds would show this one"
+        0.02, above=0, help="nats that matter: where no difference can be shown, how many seeds would show this one"
     )
     sentence: str | None = setting(
         None, text=True, help="whose attention is drawn; by default how the validation text begins"
@@ -60,8 +63,7 @@ class CompareConfig(Limited):
     allow_code: bool = setting(False, help="import schemes from outside poslab that checkpoints name")
 
     def __post_init__(self) -> None:
-        if self.effect <= 0:
-            raise SettingError("effect", self.effect, "must be above 0")
+        super().__post_init__()
         if not self.runs:
             raise SettingError("runs", self.runs, "name at least one folder")
 
@@ -83,7 +85,9 @@ class GenerateConfig(Limited):
     max_new_tokens: int = setting(200, least=0)
     temperature: float = setting(0.8, least=0, help="0: always the likeliest token")
     top_k: int | None = setting(40, least=1, help="only so many of the likeliest tokens; null: all")
-    top_p: float | None = setting(None, help="of those, only the likeliest that together have this probability")
+    top_p: float | None = setting(
+        None, above=0, most=1, help="of those, only the likeliest that together have this probability"
+    )
     seed: int = setting(1, least=0, below=2**32)
     samples: int = setting(1, least=1, most=1000, help="texts per prompt")
     stop: bool = setting(True, help="a text ends at <|endoftext|>; in a prompt, <|endoftext|> is text like any other")
@@ -98,7 +102,5 @@ class GenerateConfig(Limited):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise SettingError("top_p", self.top_p, "must be above 0 and at most 1")
         if not all(self.prompt) or not self.prompt:
             raise SettingError("prompt", "", "must be given (any text but an empty one)")

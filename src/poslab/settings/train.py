@@ -15,13 +15,14 @@ from typing import Any
 
 import tiktoken
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from poslab.errors import SettingError, require_at_least, require_one_of
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.base import BACKENDS
 from poslab.settings.files import BUNDLED, BUNDLED_DATA, find_files
 from poslab.settings.roles import Limited, Role, roles, setting
-from poslab.settings.typed import mapping, resolved, typed
+from poslab.settings.typed import mapping, typed
 
 CONFIGS = BUNDLED / "configs"
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps", "tpu")
@@ -71,8 +72,6 @@ class DataConfig(Limited):
         if self.num_workers > processors:
             raise SettingError("num_workers", self.num_workers, f"must be at most {processors}, the processors here")
         check_encoding(self.encoding)
-        if not self.path:
-            raise SettingError("path", "", "must name a file, a folder or a glob")
         find_files(self.path)
 
 
@@ -100,9 +99,9 @@ class TrainerConfig(Limited):
     max_epochs: int | None = setting(None, role=Role.LENGTH, least=1)
     max_steps: int = setting(-1, role=Role.LENGTH)
     max_time: str | None = setting(None, role=Role.LENGTH)
-    limit_train_batches: Any = None
-    limit_val_batches: Any = None
-    val_check_interval: Any = None
+    limit_train_batches: int | float | None = setting(None, above=0)
+    limit_val_batches: int | float | None = setting(None, least=0)
+    val_check_interval: int | float | None = setting(None, above=0)
     check_val_every_n_epoch: int | None = setting(1, least=1)
     accumulate_grad_batches: int = setting(1, least=1)
     gradient_clip_val: float | None = setting(None, least=0)
@@ -116,10 +115,6 @@ class TrainerConfig(Limited):
         super().__post_init__()
         for option in ("limit_train_batches", "limit_val_batches", "val_check_interval"):
             value = getattr(self, option)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
-                raise SettingError(option, value, "must be a whole number of batches, or a share of them such as 0.5")
-            if value == 0 and option != "limit_val_batches":
-                raise SettingError(option, value, "must be above 0")
             if isinstance(value, float) and value > 1:
                 raise SettingError(option, value, "is a share, at most 1.0; a number of batches has no decimal point")
         if self.max_steps != -1:
@@ -246,7 +241,10 @@ def parse(config: DictConfig, pos_name: str | None = None, overrides: list[str] 
 
     Raises SettingError for the first setting that is unknown, of the wrong type or impossible. Loads no torch.
     """
-    plain: dict[str, Any] = {str(key): resolved(config, str(key)) for key in config}
+    try:
+        plain: Any = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise SettingError(str(error.full_key), "...", str(error).splitlines()[0]) from None
     parsed: dict[str, Any] = {name: typed(schema, plain.get(name), name) for name, schema in _GROUPS.items()}
     rest = {key: value for key, value in plain.items() if key not in _GROUPS and key != "pos"}
     scheme = parse_scheme(plain.get("pos"))
@@ -286,6 +284,11 @@ def schemes() -> dict[str, dict[str, Any]]:
     """The options of configs/pos by name, each with its class as `_target_` and its settings."""
     nodes = {yaml.stem: OmegaConf.load(yaml) for yaml in sorted(CONFIGS.glob("pos/*.yaml"))}
     return {name: {str(key): value for key, value in node.items()} for name, node in nodes.items()}
+
+
+def default_scheme() -> str:
+    """The option of configs/pos that train.py takes where none is chosen."""
+    return str(next(default.pos for default in OmegaConf.load(CONFIGS / "train.yaml").defaults if "pos" in default))
 
 
 def scheme_settings() -> dict[str, Any]:

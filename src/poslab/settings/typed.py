@@ -6,8 +6,8 @@ import re
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigTypeError, OmegaConfBaseException, ValidationError
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigTypeError, ValidationError
 
 from poslab.errors import SettingError, suggestion
 
@@ -47,17 +47,6 @@ def typed(schema: type[Schema], values: Any, group: str) -> Schema:
         return schema(**(arguments | texts))
     except SettingError as error:
         raise (error.prefixed(group) if group else error) from None
-
-
-def resolved(config: DictConfig, key: str) -> Any:
-    """The value as plain containers, a mandatory value left as "???"."""
-    try:
-        node = config._get_node(key)
-        if OmegaConf.is_config(node):
-            return OmegaConf.to_container(node, resolve=True)
-        return "???" if OmegaConf.is_missing(config, key) else config[key]
-    except OmegaConfBaseException as error:
-        raise SettingError(key, "...", str(error).splitlines()[0]) from None
 
 
 def escaped(text: str) -> str:
