@@ -2,7 +2,7 @@
 
 They are planted one by one in a copy of the repository, and the tests named beside each are run there.
 
-    python tests/planted_bugs.py                 all, in some minutes
+    python tests/planted_bugs.py                 all, in three to seven minutes
     python tests/planted_bugs.py fsync top-p     those with one of these words in their name
     python tests/planted_bugs.py --list          names only
 
