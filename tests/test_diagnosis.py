@@ -91,4 +91,4 @@ def test_info(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     info.print_info()
     said = capsys.readouterr().out
     assert re.search("the-verdict.txt +CHANGED", said)
-    assert said.count("can't be read: No such file") == 3
+    assert said.count("no such file") == 3

@@ -3,6 +3,8 @@
 import codecs
 import sys
 import time
+from collections.abc import Iterable, Iterator
+from functools import partial
 
 import torch
 
@@ -21,74 +23,55 @@ def run_generation(config: GenerateConfig) -> None:
     if not config.strict:
         _say_what_is_left_out(config, checkpoint, max(map(len, prompts)))
     stop_token = checkpoint.vocabulary.end_of_text if config.stop else None
-    try:
-        steps = stream(
-            checkpoint.model,
-            prompts,
-            config.max_new_tokens,
-            sampling=Sampling(config.temperature, config.top_k, config.top_p),
-            generator=torch.Generator().manual_seed(config.seed),
-            stop_token=stop_token,
-            window=config.window,
-            strict=config.strict,
-        )
-        headings = _headings(config)
-        pages = [_Page(checkpoint.vocabulary, stop_token) for _ in prompts]
-        pages[0].show(headings[0])
-        for page, prompt in zip(pages, prompts, strict=True):
-            page.add(*prompt, read=True)
-        started = time.perf_counter()
+    steps = stream(
+        checkpoint.model,
+        prompts,
+        config.max_new_tokens,
+        sampling=Sampling(config.temperature, config.top_k, config.top_p),
+        generator=torch.Generator().manual_seed(config.seed),
+        stop_token=stop_token,
+        window=config.window,
+        strict=config.strict,
+    )
+    columns: list[list[int]] = []  # a token of each text, again and again
+
+    def first_text() -> Iterator[int]:
         for ids in steps:
-            for page, token in zip(pages, ids.tolist(), strict=True):
-                page.add(token)
-        seconds = time.perf_counter() - started
+            columns.append(ids.tolist())
+            yield columns[-1][0]
+
+    show = partial(show_text, checkpoint.vocabulary, stop_token)
+    headings = _headings(config)
+    started = time.perf_counter()
+    try:
+        written = show(headings[0], prompts[0], first_text())
     except ValueError as error:
         if "not finite" not in str(error):
             raise
-        pages[0].end()
         raise SettingError("ckpt", config.ckpt, f"{error}: its training diverged") from error
-    pages[0].end()
-    for page, heading in zip(pages[1:], headings[1:], strict=True):
-        page.show(heading)
-        page.end()
-    written = sum(page.written for page in pages)
+    seconds = time.perf_counter() - started
+    for number in range(1, len(prompts)):
+        written += show(headings[number], prompts[number], (column[number] for column in columns))
     print(f"{written:,} tokens in {seconds:.1f} s, {written / max(seconds, 1e-9):,.0f} tokens/s", file=sys.stderr)
 
 
-class _Page:
-    """One text: kept until it is shown, from then on printed as it comes."""
-
-    def __init__(self, vocabulary: Vocabulary, stop_token: int | None) -> None:
-        self.written = 0  # tokens by the model
-        self._vocabulary = vocabulary
-        self._stop_token = stop_token
-        self._stopped = False
-        self._shown = False
-        self._waiting = ""
-        # A character may be spread over several tokens: it is printed when it is complete.
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-
-    def add(self, *ids: int, read: bool = False) -> None:
-        """Tokens that the model has written, or `read` in its prompt. After the stop token, nothing counts."""
-        if self._stopped:
-            return
-        self._stopped = not read and ids[-1] == self._stop_token
-        self.written += 0 if read else len(ids)
-        if not self._stopped:
-            self._print(self._decoder.decode(self._vocabulary.decode_bytes(ids)))
-
-    def show(self, heading: str | None) -> None:
-        text, self._waiting, self._shown = self._waiting, "", True
-        self._print(text if heading is None else f"{heading}\n{text}")
-
-    def end(self) -> None:
-        self._print(self._decoder.decode(b"", final=True) + "\n")
-
-    def _print(self, text: str) -> None:
-        if self._shown:
-            print(text, end="", flush=True)
-        else:
-            self._waiting += text
+def show_text(
+    vocabulary: Vocabulary, stop_token: int | None, heading: str, prompt: list[int], new: Iterable[int]
+) -> int:
+    """Prints a text as its tokens come, to the stop token; returns how many of the new ones count, that included."""
+    # A character may be spread over several tokens: it is printed when it is complete.
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    count, stopped = 0, False
+    print(heading + decoder.decode(vocabulary.decode_bytes(prompt)), end="", flush=True)
+    try:
+        for token in new:
+            count += not stopped
+            stopped = stopped or token == stop_token
+            if not stopped:
+                print(decoder.decode(vocabulary.decode_bytes([token])), end="", flush=True)
+    finally:
+        print(decoder.decode(b"", final=True))
+    return count
 
 
 def _encoded(prompt: str, vocabulary: Vocabulary) -> list[int]:
@@ -98,17 +81,17 @@ def _encoded(prompt: str, vocabulary: Vocabulary) -> list[int]:
     return ids
 
 
-def _headings(config: GenerateConfig) -> list[str | None]:
+def _headings(config: GenerateConfig) -> list[str]:
     """A line above each text, where there are several."""
     prompts, samples = len(config.prompt), config.samples
     if prompts * samples == 1:
-        return [None]
+        return [""]
     names = []
     for p in range(1, prompts + 1):
         for s in range(1, samples + 1):
             parts = [f"prompt {p}"] * (prompts > 1) + [f"sample {s}"] * (samples > 1)
-            names.append(f"== {', '.join(parts)}")
-    return list(names)
+            names.append(f"== {', '.join(parts)}\n")
+    return names
 
 
 def _say_what_is_left_out(config: GenerateConfig, checkpoint: Checkpoint, prompt: int) -> None:

@@ -1,6 +1,5 @@
 """What poslab finds on this machine: the first thing to look at, and to send along, when something looks wrong."""
 
-import hashlib
 import os
 import platform
 import re
@@ -8,14 +7,13 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from poslab.attention.dispatch import choose_backend
-from poslab.positions import ModelShape
-from poslab.settings.files import BUNDLED_DATA, default_cache_dir
+from poslab.errors import SettingError
+from poslab.model import GPT
+from poslab.positions import PositionScheme
+from poslab.settings.files import BUNDLED_DATA, default_cache_dir, fingerprint
 from poslab.settings.train import parse_scheme, schemes
 from poslab.training.device import computes_bfloat16
 from poslab.training.summary import PACKAGES, git_state
-
-_SHAPE = ModelShape(context_length=256, embed_dim=256, num_layers=4, num_heads=4)  # model=mini
 
 
 def print_info() -> None:
@@ -55,15 +53,14 @@ def _machine() -> dict[str, str]:
 
 
 def _backends() -> dict[str, str]:
-    """By scheme, at the length that model=mini trains on, on the first GPU or else the CPU."""
+    """By scheme, for model=mini on the first GPU or else the CPU."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found = {}
-    for name, values in schemes().items():
-        scheme = parse_scheme(values)
-        terms = scheme.relative(scheme.tables(_SHAPE), _SHAPE, 0, _SHAPE.distances)
-        picks = [choose_backend(terms, _SHAPE.context_length, dropout_p=p, device=device) for p in (0.0, 0.1)]
-        found[name] = ", ".join(picks)
-    return found
+
+    def backend(scheme: PositionScheme, dropout: float) -> str:
+        return GPT(scheme, vocab_size=1, dropout=dropout).training_backend(device)
+
+    all_schemes = {name: parse_scheme(values) for name, values in schemes().items()}
+    return {name: f"{backend(scheme, 0.0)}, {backend(scheme, 0.1)}" for name, scheme in all_schemes.items()}
 
 
 def _data() -> dict[str, str]:
@@ -78,8 +75,7 @@ def _data() -> dict[str, str]:
 
 def _check(name: str, sha256: str) -> str:
     try:
-        with (BUNDLED_DATA / name).open("rb") as opened:
-            same = hashlib.file_digest(opened, "sha256").hexdigest() == sha256
-    except OSError as error:
-        return f"can't be read: {error.strerror}"
+        same = fingerprint(str(BUNDLED_DATA / name)) == sha256
+    except SettingError as error:
+        return error.problem
     return "as published" if same else "CHANGED: not the file that poslab came with"
