@@ -94,7 +94,7 @@ def evaluations_spoilt() -> list[Any]:
         good | {"lengths": [length | {"by_position": [None]}]},
         good | {"lengths": [length | {"by_position": 4.0}]},
         good | {"lengths": [length | {"note": 5}]},
-        good | {"lengths": [length | {"surprise": 5}]},
+        good | {"lengths": [{"length": 16}]},
         good | {"context_length": None},
         good | {"token_losses": None},
         good | {"token_losses": ["4.0"]},

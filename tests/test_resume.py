@@ -260,8 +260,8 @@ def test_what_a_run_can_not_go_on_with(overrides: list[str], problem: str, run_f
     [
         (lambda run: shutil.rmtree(run), "no such folder"),
         (lambda run: (run / "config.yaml").unlink(), "no run to go on with, it has no config.yaml"),
-        (lambda run: (run / "config.yaml").write_text("- [half"), "its config.yaml can't be read"),
-        (lambda run: (run / "config.yaml").write_text("seed: 1"), "its config.yaml can't be read: it is not a run's"),
+        (lambda run: (run / "config.yaml").write_text("- [half"), "config.yaml can't be read"),
+        (lambda run: (run / "config.yaml").write_text("seed: 1"), "config.yaml is not a run's"),
         (lambda run: (run / "checkpoints" / "last.ckpt").write_bytes(b"PK"), "last.ckpt: damaged, and no intact one"),
         (
             lambda run: edit(run, "learning_rate: 0.001", "learning_rate: 0.5"),
@@ -363,7 +363,7 @@ def test_an_older_checkpoint_goes_on_to_the_same_end(
 
 IMPOSSIBLE = {
     "step": -1, "epoch": 1.5, "batches": True, "tokens": 2**63, "best_step": None, "threads": 0, "sample": 5,
-    "best_val_loss": "low", "last_val_loss": None, "val_loss_tokens": -3, "batch_loss": 1, "batch_losses": [None],
+    "best_val_loss": "low", "last_val_loss": None, "val_loss_tokens": -3, "batch_loss": [1], "batch_losses": [None],
     "clock": "0:01", "training_clock": None, "random": [], "events": {"events": -1},
 }  # fmt: skip
 
@@ -374,10 +374,10 @@ def test_a_checkpoint_with_an_impossible_state_is_refused(name: str, run_folder:
     assert content["state"].keys() == IMPOSSIBLE.keys()
     last = run_folder / "checkpoints" / "last.ckpt"
     torch.save(content | {"state": content["state"] | {name: IMPOSSIBLE[name]}}, last)
-    with pytest.raises(UserError, match=rf"last\.ckpt: says {name}="):
+    with pytest.raises(UserError, match=rf"last\.ckpt: says .*{name}="):
         go_on(run_folder, "trainer.max_epochs=3")
     torch.save(content | {"state": {k: v for k, v in content["state"].items() if k != name}}, last)
-    with pytest.raises(UserError, match=r"last\.ckpt: says nothing of a run's progress"):
+    with pytest.raises(UserError, match=rf"last\.ckpt: says nothing of a run's {name}"):
         go_on(run_folder, "trainer.max_epochs=3")
 
 

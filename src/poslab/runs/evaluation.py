@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.runs.folder import EVALUATION
+from poslab.runs.readers import checked, read_mapping
 from poslab.settings.train import EvaluationConfig
 
 
@@ -47,36 +48,21 @@ class Evaluation:
 
     @staticmethod
     def of_plain(plain: dict[str, Any]) -> "Evaluation":
-        """The inverse of `plain`. Raises KeyError, TypeError or ValueError for anything else than what that gave."""
-        lengths = [LengthLoss(**values) for values in plain["lengths"]]
-        weights = plain.get("weights_sha256", "")
-        evaluation = Evaluation(plain["context_length"], plain["tokens"], lengths, plain["token_losses"], weights)
-        if not evaluation._is_whole():
-            raise ValueError("an evaluation with values of the wrong type")
+        """The inverse of `plain`. Raises TypeError or ValueError for what that can't have given."""
+        lengths = [LengthLoss(**checked(LengthLoss, values)) for values in plain.get("lengths", ())]
+        evaluation = Evaluation(**checked(Evaluation, plain | {"lengths": lengths}))
+        counts = (count for result in lengths for count in (result.length, result.stride))
+        if min(evaluation.context_length, evaluation.tokens, *counts) < 1:
+            raise ValueError("an evaluation of nothing")
         return evaluation
-
-    def _is_whole(self) -> bool:
-        counts = [
-            self.context_length,
-            self.tokens,
-            *(n for result in self.lengths for n in (result.length, result.stride)),
-        ]
-        means = [n for result in self.lengths for n in (result.loss, result.sliding_loss) if n is not None]
-        rows = [self.token_losses, means, *(result.by_position or [] for result in self.lengths)]
-        return (
-            all(type(count) is int and 0 < count < 2**31 for count in counts)
-            and all(isinstance(row, list) and all(isinstance(loss, float) for loss in row) for row in rows)
-            and all(isinstance(text, str) for text in (self.weights_sha256, *(result.note for result in self.lengths)))
-        )
 
 
 def read_evaluation(folder: Path, sha256: str | None = None, file: str = EVALUATION) -> Evaluation | None:
     """Reads the folder's evaluation of the text with that hash, or of any; None where there is no whole one."""
     try:
-        plain = json.loads((folder / file).read_text(encoding="utf-8"))
-        same = sha256 is None or plain["text_sha256"] == sha256
-        return Evaluation.of_plain(plain) if same else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        plain = read_mapping(folder / file, json.loads)
+        return Evaluation.of_plain(plain) if sha256 in (None, plain.get("text_sha256")) else None
+    except (TypeError, ValueError):
         return None
 
 

@@ -2,16 +2,14 @@
 
 import json
 import os
-import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from poslab.errors import SettingError
 from poslab.runs.folder import SWEEP, RunFolder
+from poslab.runs.readers import read_config, read_mapping
 from poslab.runs.summary import Summary
 
 _INFINITE = 1e100  # losses from here on; sums of their squares would be
@@ -104,10 +102,10 @@ def _failed_jobs(root: Path) -> list[LeftOut]:
     for path in sorted(root.rglob(f"{SWEEP}/*.json")):
         folder = path.parent.parent / path.stem
         try:
-            status = json.loads(path.read_text(encoding="utf-8"))
-            if status["state"] == "failed" and not folder.exists():
-                left_out.append(LeftOut(folder, f"failed: {status['reason']}"))
-        except (OSError, ValueError, KeyError, TypeError):
+            status = read_mapping(path, json.loads)
+            if status.get("state") == "failed" and not folder.exists():
+                left_out.append(LeftOut(folder, f"failed: {status.get('reason')}"))
+        except (OSError, ValueError):
             continue  # of no run, and no result either
     return left_out
 
@@ -118,7 +116,7 @@ def read_run(folder: Path) -> Run:
     summary = Summary.read(run.summary)
     if not run.config.exists():
         return Run(folder, summary, _config_of(summary), has_config=False)
-    return Run(folder, summary, _read_config(run.config))
+    return Run(folder, summary, read_config(run.config))
 
 
 def _config_of(summary: Summary) -> dict[str, Any]:
@@ -126,17 +124,3 @@ def _config_of(summary: Summary) -> dict[str, Any]:
     pos = {"_target_": summary.pos_target, **summary.pos_settings}
     data = {"path": summary.data, "vocabulary": summary.vocabulary}
     return {"pos": pos, "model": {"context_length": summary.context_length}, "data": data}
-
-
-def _read_config(file: Path) -> dict[str, Any]:
-    try:
-        config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ValueError(f"{file.name} can't be read: {str(error).splitlines()[0]}") from error
-    groups = [config.get(name) if isinstance(config, dict) else None for name in ("pos", "model", "data")]
-    if not (isinstance(config, dict) and all(isinstance(group, dict) for group in groups)):
-        raise ValueError(f"{file.name} is not a run's")
-    target = config["pos"].get("_target_")
-    if not (isinstance(target, str) and all(part.isidentifier() for part in target.split("."))):
-        raise ValueError(f"{file.name} has pos._target_={reprlib.repr(target)}, which is no class")
-    return {str(key): value for key, value in config.items()}

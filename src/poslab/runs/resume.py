@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from poslab.errors import SettingError, as_typed
 from poslab.runs.code import is_outside
 from poslab.runs.folder import RunFolder
+from poslab.runs.readers import read_config
 from poslab.settings.command_line import given_settings
 from poslab.settings.roles import MAY_CHANGE, Role
 from poslab.settings.train import TrainConfig, flat, names, parse, role_of
@@ -81,13 +81,10 @@ def _read(folder: Path) -> DictConfig:
     if not file.exists():
         raise SettingError("resume", folder, f"no run to go on with, it has no {file.name}")
     try:
-        plain = yaml.safe_load(file.read_text(encoding="utf-8"))
         groups = ("pos", "model", "data", "optim", "trainer", "sample", "evaluation")
-        if not (isinstance(plain, dict) and all(isinstance(plain.get(group), dict) for group in groups)):
-            raise ValueError("it is not a run's")
-        return OmegaConf.create(_literal(plain))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
-        raise SettingError("resume", folder, f"its {file.name} can't be read: {str(error).splitlines()[0]}") from error
+        return OmegaConf.create(_literal(read_config(file, groups)))
+    except (ValueError, OmegaConfBaseException) as error:
+        raise SettingError("resume", folder, str(error).splitlines()[0]) from error
 
 
 def _literal(value: Any) -> Any:

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from poslab.runs.folder import RunFolder
+from poslab.runs.readers import checked
 
 
 class Stopwatch:
@@ -46,7 +48,7 @@ class RunState:
     last_val_loss: float = math.nan
     val_loss_tokens: int | None = None  # predictions that the best loss is a mean over
     batch_loss: float = math.inf  # of the last batch; kept up only where the training ends at a loss
-    batch_losses: list[Any] = field(default_factory=list)  # since the last validation
+    batch_losses: list[Tensor | float] = field(default_factory=list)  # since the last validation
     sample: str = ""  # what the model wrote at the last validation
     clock: Stopwatch = field(default_factory=Stopwatch)  # runs from the beginning to the end
     training_clock: Stopwatch = field(default_factory=Stopwatch)  # stands still in validations
@@ -65,30 +67,18 @@ class RunState:
         """The state in a checkpoint. Raises ValueError for a checkpoint that holds none, or not all of it."""
         try:
             plain = content["state"] if "state" in content else _older(content)
-            known = {f.name: plain[f.name] for f in fields(cls)}
+            missing = {f.name for f in fields(cls)} - plain.keys()
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("says nothing of a run's progress: another program's, or another version's") from error
-        for name, value in known.items():
-            if not _is_possible(name, value):
-                raise ValueError(f"says {name}={str(value)[:60]}, which no run's progress can be")
-        return cls(**known | {name: Stopwatch(known[name]) for name in _CLOCKS})
+        if missing:
+            raise ValueError(f"says nothing of a run's {', '.join(missing)}: another version's")
+        values = checked(cls, plain, **dict.fromkeys(_CLOCKS, float))
+        if not (values["threads"] and values["random"]):
+            raise ValueError(f"says threads={values['threads']}, random={values['random']}, which must be some")
+        return cls(**values | {name: Stopwatch(values[name]) for name in _CLOCKS})
 
 
 _CLOCKS = ("clock", "training_clock")
-
-
-def _is_possible(name: str, value: Any) -> bool:
-    if name in ("step", "epoch", "batches", "tokens", "best_step", "threads"):
-        return type(value) is int and (name == "threads") <= value < 2**63
-    if name == "val_loss_tokens":
-        return value is None or _is_possible("tokens", value)
-    if name == "batch_losses":
-        return isinstance(value, list) and all(type(loss) is float for loss in value)
-    if name == "random":
-        return isinstance(value, list) and bool(value)
-    if name == "events":
-        return isinstance(value, dict) and all(_is_possible("tokens", size) for size in value.values())
-    return isinstance(value, str) if name == "sample" else type(value) is float
 
 
 def _older(content: dict[str, Any]) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 import json
 import reprlib
-import types
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
+from poslab.runs.readers import checked, read_mapping
 from poslab.settings.files import write_whole
 
 
@@ -60,37 +60,12 @@ class Summary:
     def read(cls, file: Path) -> "Summary":
         """Reads and checks a summary; keys that it doesn't know are left out. Raises ValueError with a one-line reason
         for a file that is no run's summary."""
+        plain = read_mapping(file, json.loads)
         try:
-            plain = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise ValueError(f"unfinished: it has no {file.name}") from error
-        except (OSError, ValueError, RecursionError) as error:
-            raise ValueError(f"{file.name} can't be read: {error}") from error
-        if not isinstance(plain, dict):
-            raise ValueError(f"{file.name} is not a run's")
-        missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in plain]
-        if missing:
-            raise ValueError(f"{file.name} says nothing of {', '.join(missing)}: not a run's, or another version's")
-        known = {name: plain[name] for name in get_type_hints(cls) if name in plain}
-        for name, hint in get_type_hints(cls).items():
-            problem = _problem(known[name], hint) if name in known else ""
-            if problem:
-                raise ValueError(f"{file.name} has {name}={reprlib.repr(known[name])}, which is {problem}")
-        return cls(**known)
-
-
-def _problem(value: Any, hint: Any) -> str:
-    """Says how the value is none of the field's type; empty if it is."""
-    options = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if value is None and types.NoneType in options:
-        return ""
-    is_whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-    if int in options:
-        return "" if is_whole else "no whole number"
-    if float in options:
-        return "" if is_whole or isinstance(value, float) else "no number"
-    if str in options:
-        return "" if isinstance(value, str) and value.strip() and value.isprintable() else "no name"
-    if bool in options:
-        return "" if isinstance(value, bool) else "neither true nor false"
-    return "" if isinstance(value, dict) else "no group of values"
+            values = checked(cls, plain)
+        except ValueError as error:
+            raise ValueError(f"{file.name} {error}") from error
+        for name, value in values.items():
+            if isinstance(value, str) and not (value.strip() and value.isprintable()):
+                raise ValueError(f"{file.name} says {name}={reprlib.repr(value)}, which is no name")
+        return cls(**values)

@@ -30,18 +30,18 @@ def typed(schema: type[Schema], values: Any, group: str) -> Schema:
         if _is_text(value, hints[name]):
             texts[name], value = value, type(value)()  # kept from OmegaConf, which would look for ${name} in it
         try:
-            if bool in _kinds(hints[name]) and value is not None and str(value).lower() not in _FLAGS:
+            if bool in kinds(hints[name]) and value is not None and str(value).lower() not in _FLAGS:
                 raise ValidationError  # OmegaConf takes every number but 0 for true
             if isinstance(value, str) and "${" in value:
                 raise ValidationError  # it would look for the value of that name
             node[name] = value
         except (ValidationError, ConfigTypeError):
-            raise SettingError(f"{prefix}{name}", value, f"must be {_in_words(hints[name])}") from None
+            raise SettingError(f"{prefix}{name}", value, f"must be {in_words(hints[name])}") from None
         if isinstance(node[name], float) and not math.isfinite(node[name]):
             raise SettingError(f"{prefix}{name}", value, "must be a finite number")
     missing = sorted(OmegaConf.missing_keys(node))
     if missing:
-        raise SettingError(f"{prefix}{missing[0]}", "", f"must be given ({_in_words(hints[missing[0]])})")
+        raise SettingError(f"{prefix}{missing[0]}", "", f"must be given ({in_words(hints[missing[0]])})")
     try:
         arguments: Any = OmegaConf.to_container(node)
         return schema(**(arguments | texts))
@@ -64,17 +64,18 @@ def mapping(values: Any, group: str) -> dict[str, Any]:
 def _is_text(value: Any, hint: Any) -> bool:
     """Whether it is text, or a list of texts, where the field takes just that."""
     if isinstance(value, list):
-        return list[str] in _kinds(hint) and all(isinstance(item, str) for item in value)
-    return isinstance(value, str) and str in _kinds(hint)
+        return list[str] in kinds(hint) and all(isinstance(item, str) for item in value)
+    return isinstance(value, str) and str in kinds(hint)
 
 
-def _kinds(hint: Any) -> tuple[Any, ...]:
+def kinds(hint: Any) -> tuple[Any, ...]:
     """int | None -> (int, NoneType)."""
     return get_args(hint) if isinstance(hint, UnionType) else (hint,)
 
 
-def _in_words(hint: Any) -> str:
+def in_words(hint: Any) -> str:
     """int | None -> "a whole number or null"."""
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
     words |= {list[int]: "a list of whole numbers such as [64,128]", list[str]: "a list such as [one,two]"}
-    return " or ".join(words.get(kind, str(kind)) for kind in _kinds(hint))
+    words |= {dict[str, Any]: "a group of values"}
+    return " or ".join(words.get(kind, str(kind)) for kind in kinds(hint))

@@ -1,0 +1,64 @@
+"""Values that a run has written, read back and checked. Loads no torch."""
+
+import reprlib
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import yaml
+
+from poslab.settings.typed import in_words, kinds
+
+
+def read_mapping(file: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
+    """Raises ValueError with a one-line reason where the file can't be read or holds something else."""
+    try:
+        content = parse(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ValueError(f"unfinished: it has no {file.name}") from error
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ValueError(f"{file.name} can't be read: {str(error).splitlines()[0]}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{file.name} is not a run's")
+    return {str(key): value for key, value in content.items()}
+
+
+def read_config(file: Path, groups: tuple[str, ...] = ("pos", "model", "data")) -> dict[str, Any]:
+    """Raises ValueError as `read_mapping` does, and where a run's config.yaml lacks a group or its scheme's class."""
+    config = read_mapping(file, yaml.safe_load)
+    if not all(isinstance(config.get(group), dict) for group in groups):
+        raise ValueError(f"{file.name} is not a run's")
+    target = config["pos"].get("_target_")
+    if not (isinstance(target, str) and all(part.isidentifier() for part in target.split("."))):
+        raise ValueError(f"{file.name} has pos._target_={reprlib.repr(target)}, which is no class")
+    return config
+
+
+def checked(schema: type, plain: Any, **saved_as: type) -> dict[str, Any]:
+    """The values for the fields of a dataclass; keys that it doesn't know are left out. saved_as: the types of fields
+    that are written as another one. Raises ValueError where a field without a default is missing, or one can't be.
+    """
+    if not isinstance(plain, dict):
+        raise ValueError("is not a run's")
+    missing = [f.name for f in fields(schema) if f.default is f.default_factory is MISSING and f.name not in plain]
+    if missing:
+        raise ValueError(f"says nothing of {', '.join(missing)}: not a run's, or another version's")
+    hints = {name: hint for name, hint in (get_type_hints(schema) | saved_as).items() if name in plain}
+    for name, hint in hints.items():
+        if not _is_of(plain[name], hint):
+            raise ValueError(f"says {name}={reprlib.repr(plain[name])}, which must be {in_words(hint)}")
+    return {name: plain[name] for name in hints}
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    """Whether a plain value is of a type; whole numbers are never negative, and pass for numbers."""
+    if hint is Any:
+        return True
+    if isinstance(value, list | dict):
+        kind = next((kind for kind in kinds(hint) if get_origin(kind) is type(value)), None)
+        items = value.values() if isinstance(value, dict) else value
+        return kind is not None and all(_is_of(item, get_args(kind)[-1]) for item in items)
+    if type(value) is int:
+        return 0 <= value < 2**63 and bool({int, float} & set(kinds(hint)))
+    return type(value) in kinds(hint)
