@@ -57,8 +57,12 @@ def _own(
     for key, _, value in (override.lstrip("+~").partition("=") for override in overrides):
         if key in ("experiment", "debug"):
             raise SettingError(key, value, "can't be given with resume, a run keeps its settings; give single ones")
+        if key == "run_dir":
+            raise SettingError(key, composed.run_dir, "can't be given with resume, which names the run's folder")
         if key != "resume":
-            _change(own, key, composed)
+            node = OmegaConf.select(composed, key)
+            given = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+            OmegaConf.update(own, key, given, merge=False, force_add=True)  # one setting, or a whole group
     check_same(folder, _flat(own), before)
     return own, None if pos_name is None else str(pos_name), recorded
 
@@ -94,15 +98,6 @@ def _literal(value: Any) -> Any:
     if isinstance(value, list):
         return [_literal(item) for item in value]
     return escaped(value) if isinstance(value, str) else value
-
-
-def _change(own: DictConfig, key: str, composed: DictConfig) -> None:
-    """Puts what the command line says of a setting, or a whole group, in the place of the run's own."""
-    if key == "run_dir":
-        raise SettingError("run_dir", composed.run_dir, "can't be given with resume, which names the run's folder")
-    node = OmegaConf.select(composed, key)
-    value = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-    OmegaConf.update(own, key, value, merge=False, force_add=True)
 
 
 def _flat(own: DictConfig) -> dict[str, Any]:

@@ -56,6 +56,11 @@ class RunState:
     random: list[dict[str, Any]] = field(default_factory=list)  # of each process, after its last training batch
     events: dict[str, int] = field(default_factory=dict)  # bytes of TensorBoard's files, by name
 
+    @property
+    def tokens_per_s(self) -> float:
+        """The mean over the run so far, validations left out."""
+        return self.tokens / self.training_clock.seconds if self.training_clock.seconds else 0.0
+
     def plain(self) -> dict[str, Any]:
         """Everything as values that a checkpoint may hold; the inverse of `of`."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}

@@ -46,16 +46,14 @@ class Checkpoints(Checkpoint):
         trainer.should_stop |= lightning_loops.has_stopped_early(trainer)
         lightning_loops.follow_the_schedule(trainer)
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
         step = trainer.global_step
         if step == self.saved_step or trainer.world_size > 1:
             return
         if self.stop.number is not None or (self.every and step % self.every == 0):
             self._save_last(trainer, "between batches")
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, *_: Any) -> None:
         self._random = random_states()
 
     def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:

@@ -15,7 +15,6 @@ from poslab.runs.screen import clock, table_line
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
 from poslab.training.module import LanguageModel, perplexity, state_of
-from poslab.training.throughput import tokens_per_s
 
 _COLUMNS = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10, "perplexity": 10, "tokens/s": 8, "time": 6}
 
@@ -54,7 +53,7 @@ def conclude(summary: Summary, state: RunState, folder: RunFolder, target: float
     duration, speed = clock(summary.wall_time_s), summary.tokens_per_s
     print(f"speed    {summary.tokens:,} tokens in {duration}, {speed:,.0f} tokens/s")
     if state.sample:
-        print(textwrap.fill(state.sample, _width(), initial_indent="sample   ", subsequent_indent=" " * 9))
+        print(textwrap.fill(state.sample, width(), initial_indent="sample   ", subsequent_indent=" " * 9))
     print(f"run      {folder}")
     print(f"compare  tensorboard --logdir {folder.path.parent}")
 
@@ -66,9 +65,7 @@ class ValidationLines(Callback):
         if trainer.enable_validation:
             pl_module.print(_line(*_COLUMNS))
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
         state_of(pl_module).batch_losses.append(outputs["loss"].detach())  # a tensor: reading it waits for the device
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -82,7 +79,7 @@ class ValidationLines(Callback):
                 f"{train_loss:.4f}",
                 f"{state.last_val_loss:.4f}",
                 f"{perplexity(state.last_val_loss):,.1f}",
-                f"{tokens_per_s(state):,.0f}",
+                f"{state.tokens_per_s:,.0f}",
                 clock(state.clock.seconds),
             )
         )
@@ -115,15 +112,9 @@ class ProgressBar(TQDMProgressBar):
         loss = trainer.callback_metrics.get("train/loss")
         if loss is not None and (not self._loss or trainer.global_step % self.every == 0):
             self._loss = f"{float(loss):.3f}"  # reading it waits for a GPU, so not at every step
-        return {"loss": self._loss, "tok/s": f"{tokens_per_s(state_of(pl_module)):,.0f}"}
+        return {"loss": self._loss, "tok/s": f"{state_of(pl_module).tokens_per_s:,.0f}"}
 
 
-def one_line(text: str, indent: int) -> str:
-    """The text on one line of the terminal."""
-    text, width = " ".join(text.split()), _width() - indent
-    return text if len(text) <= width else f"{text[: width - 3]}..."
-
-
-def _width() -> int:
+def width() -> int:
     """Columns of the terminal, kept within what reads well."""
     return min(120, max(60, shutil.get_terminal_size().columns))

@@ -31,9 +31,7 @@ class TargetLoss(Callback):
     def __init__(self, target: float) -> None:
         self.target = target
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
         state = state_of(pl_module)
         state.batch_loss = float(outputs["loss"])
         trainer.should_stop |= state.batch_loss < self.target
@@ -49,9 +47,7 @@ class FiniteLoss(Callback):
         self.every = every
         self._unseen: list[tuple[int, Tensor]] = []
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
         assert isinstance(pl_module, LanguageModel)
         values = [outputs["loss"].detach().float().flatten()]
         # With 16-bit floats Lightning scales the loss, and leaves out steps whose gradient that makes infinite.
@@ -62,11 +58,9 @@ class FiniteLoss(Callback):
             self._look(trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        if not math.isfinite(pl_module.state.last_val_loss):
-            raise _stopped(
-                trainer, pl_module, trainer.global_step, f"validation loss is {pl_module.state.last_val_loss}"
-            )
+        loss = state_of(pl_module).last_val_loss
+        if not math.isfinite(loss):
+            raise _stopped(trainer, pl_module, trainer.global_step, f"validation loss is {loss}")
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         self._look(trainer, pl_module)

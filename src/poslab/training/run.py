@@ -62,36 +62,36 @@ def train(config: TrainConfig) -> Summary:
         return _train(config, data, *prepared, folder, earlier)
 
 
-def _prepare(config: TrainConfig, data: TextDataModule, threads: int | None = None) -> tuple[LanguageModel, list[int]]:
-    """(module, prompt of the sample texts): all that can fail before a folder is made. threads: those of the run before
-    it was interrupted; with another number, sums are rounded otherwise."""
+def _prepare(
+    config: TrainConfig, data: TextDataModule, threads: int | None = None
+) -> tuple[LanguageModel, SampleText, int]:
+    """(module, sample texts, training batches of an epoch): all that can fail before a folder is made. threads: those
+    of the run before it was interrupted; with another number, sums are rounded otherwise."""
     threads = config.settings.threads or threads
     if threads is not None:
         torch.set_num_threads(threads)
     seed_everything(config.settings.seed, workers=True, verbose=False)
     module = LanguageModel(_make_model(config, data.vocabulary.size), config, data.corpus)
-    check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
-    return module, _prompt(config, data)
+    batches = check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
+    return module, SampleText(config.sample, data.vocabulary, _prompt(config, data), config.settings.seed), batches
 
 
 def _train(
     config: TrainConfig,
     data: TextDataModule,
     module: LanguageModel,
-    prompt: list[int],
+    sample: SampleText,
+    train_batches: int,
     folder: RunFolder,
     earlier: ResumedRun | None = None,
 ) -> Summary:
-    train_batches = check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
     every = min(config.trainer.log_every_n_steps, train_batches)
-    sample = SampleText(config.sample, data.vocabulary, prompt, config.settings.seed)
     stop = StopRequest()
     trainer = make_trainer(config, folder, every, sample, stop)
     if trainer.is_global_zero:
         notes = config.pos.warnings(config.model.shape) + slow_precision(config.trainer, trainer.strategy.root_device)
-        introduce(
-            module, data, folder, notes + (earlier.notes if earlier else []), earlier.state.step if earlier else None
-        )
+        notes += earlier.notes if earlier else []
+        introduce(module, data, folder, notes, earlier.state.step if earlier else None)
     # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
     trainer.precision_plugin.convert_module(module)
     with _saying_how_to_go_on(folder):

@@ -18,7 +18,6 @@ from poslab.settings.roles import NOT_SHOWN
 from poslab.settings.train import TrainConfig, flat, scheme_settings
 from poslab.training.lightning_loops import batches_of_all_epochs
 from poslab.training.module import LanguageModel, perplexity
-from poslab.training.throughput import tokens_per_s
 
 PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
 
@@ -42,7 +41,7 @@ def summarise(module: LanguageModel, data: TextDataModule, trainer: Trainer) -> 
         epochs=math.ceil(batches_of_all_epochs(trainer) / trainer.num_training_batches),
         steps=trainer.global_step,
         tokens=state.tokens,
-        tokens_per_s=tokens_per_s(state),
+        tokens_per_s=state.tokens_per_s,
         wall_time_s=state.clock.seconds,
         peak_memory_mb=_peak_memory_mb(trainer.strategy.root_device),
         params_total=counts["total"],

@@ -1,6 +1,7 @@
 """What TensorBoard gets beside the scalars: settings to compare runs by, sample texts, and pictures of the scheme."""
 
 import math
+import textwrap
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from poslab.data.vocabulary import Vocabulary
 from poslab.evaluation.attention_maps import attention_maps
 from poslab.evaluation.pictures import attention_figure, draw
 from poslab.settings.train import SampleConfig
-from poslab.training.console import one_line
+from poslab.training.console import width
 from poslab.training.module import LanguageModel
 from poslab.training.summary import flat_settings
 
@@ -79,7 +80,7 @@ class SampleText(Callback):
             generator=torch.Generator().manual_seed(self.seed),
         )
         text = pl_module.state.sample = self.vocabulary.decode(tokens)
-        pl_module.print("       " + one_line(text, indent=8))
+        pl_module.print("       " + textwrap.shorten(text, width() - 8, placeholder=" ..."))
         if isinstance(trainer.logger, TensorBoardLogger):
             trainer.logger.experiment.add_text("sample", text, trainer.global_step)
 

@@ -5,13 +5,7 @@ from typing import Any
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 
-from poslab.runs.state import RunState
 from poslab.training.module import state_of
-
-
-def tokens_per_s(state: RunState) -> float:
-    """The mean over the run so far, validations left out."""
-    return state.tokens / state.training_clock.seconds if state.training_clock.seconds else 0.0
 
 
 class Throughput(Callback):
