@@ -67,7 +67,8 @@ def seeded() -> None:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out what takes most of the time of a report."""
-    monkeypatch.setattr("poslab.commands.compare._panels", lambda *given: ([], []))
+    for panels in ("loss_panels", "model_panels"):
+        monkeypatch.setattr(f"poslab.commands.compare.{panels}", lambda *given: ([], []))
 
 
 @pytest.fixture

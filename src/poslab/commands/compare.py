@@ -4,11 +4,10 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from poslab.comparison.groups import Comparison, compare, token_sentences
-from poslab.comparison.panels import Panel, loss_panels, model_panels
+from poslab.comparison.panels import loss_panels, model_panels
 from poslab.comparison.report import Report
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_checkpoint, own_text, write_evaluation
@@ -45,8 +44,10 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
         if all(run.folder in evaluations for run in group.runs)
     }
     answers = comparison.sentences + token_sentences(comparison, evaluations)
-    panels, not_drawn = _panels(comparison, by_group, config)
-    report = Report(comparison, by_group, answers, [*notes, *not_drawn], panels, command)
+    of_losses, without_curves = loss_panels(comparison, by_group)
+    of_models, not_drawn = model_panels(comparison, config.sentence, config.allow_code)
+    notes += without_curves + not_drawn
+    report = Report(comparison, by_group, answers, notes, of_losses + of_models, command)
     try:
         report.write(folder)
     except OSError as error:
@@ -76,14 +77,6 @@ def _evaluate(run: Run, allow_code: bool) -> Evaluation:
     return evaluation
 
 
-def _panels(
-    comparison: Comparison, evaluations: Mapping[str, list[Evaluation]], config: CompareConfig
-) -> tuple[list[Panel], list[str]]:
-    of_losses, without_curves = loss_panels(comparison, evaluations)
-    of_models, not_drawn = model_panels(comparison, config.sentence, config.allow_code)
-    return of_losses + of_models, without_curves + not_drawn
-
-
 def _report_folder(config: CompareConfig) -> Path:
     """`out`, or "report" in the folder of the runs; beside runs that are named one by one, a folder with a time."""
     if config.out is not None:
@@ -98,11 +91,7 @@ def _report_folder(config: CompareConfig) -> Path:
 
 
 def _print(report: Report, folder: Path) -> None:
-    rows = []
-    for group in report.comparison.groups:
-        loss = group.loss
-        interval = "n/a" if loss.low is None or loss.high is None else f"{loss.low:.4f} to {loss.high:.4f}"
-        rows.append([group.label, str(loss.n), f"{loss.mean:.4f}", interval])
+    rows = [report.row(group)[:4] for group in report.comparison.groups]
     print(table(["scheme", "n", "best val loss", "95 % interval"], rows, align="<>><"))
     print()
     for answer in report.answers:

@@ -108,13 +108,14 @@ def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluatio
 
     Groups of several seeds need no such sentence: `differences` says more.
     """
-    single_runs = {group.label: group.runs[0] for group in comparison.groups if len(group.runs) == 1}
-    baseline_run = single_runs.pop(comparison.baseline, None)
+    alone = {group.label: group.runs[0] for group in comparison.groups if len(group.runs) == 1}
+    measured = {label: run for label, run in alone.items() if run.folder in evaluations}
+    baseline_run = measured.pop(comparison.baseline, None)
+    if baseline_run is None:
+        return []
     sentences = []
-    for label, run in single_runs.items():
-        if baseline_run is None or not {run.folder, baseline_run.folder} <= evaluations.keys():
-            continue
-        losses = [evaluations[folder].token_losses for folder in (run.folder, baseline_run.folder)]
+    for label, run in measured.items():
+        losses = [evaluations[of.folder].token_losses for of in (run, baseline_run)]
         if _same_tokens(run, baseline_run) and 0 < len(losses[0]) == len(losses[1]) and np.isfinite(losses).all():
             sentences.append(token_sentence(label, comparison.baseline, token_difference(*losses)))
     return [text for text in sentences if text is not None]

@@ -75,15 +75,16 @@ class Report:
             "left_out": self.comparison.left_out,
             "baseline": self.comparison.baseline,
             "columns": _COLUMNS,
-            "rows": [self._row(group) for group in groups],
+            "rows": [self.row(group) for group in groups],
             "panels": self._by_file_name(),
             "command": self.command,
-            "repeats": [(group.label, command_of(group), _yaml(_described(group))) for group in groups],
+            "repeats": [(group.label, command_of(group), _yaml(group)) for group in groups],
             "facts": _facts(self.comparison.runs),
             "runs": self.comparison.runs,
         }
 
-    def _row(self, group: Group) -> list[str]:
+    def row(self, group: Group) -> list[str]:
+        """Gives what the table says of a group, from its label and number of seeds to its loss in longer windows."""
         loss, difference = group.loss, self.comparison.differences.get(group.label)
         return [
             group.label,
@@ -123,15 +124,13 @@ def _name(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def _described(group: Group) -> Run | None:
-    return next((run for run in group.runs if run.has_config), None)
-
-
-def _yaml(run: Run | None) -> str:
-    if run is None:
+def _yaml(group: Group) -> str:
+    """The settings that all schemes share, by the first run that has recorded them; empty if none has."""
+    config = next((run.config for run in group.runs if run.has_config), None)
+    if config is None:
         return ""
     without = NOT_REPEATED | {Role.SEED, Role.SCHEME}
-    shown = {key: value for key, value in run.config.items() if role_of(key) not in without}
+    shown = {key: value for key, value in config.items() if role_of(key) not in without}
     return str(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
 
 

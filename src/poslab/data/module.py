@@ -111,11 +111,10 @@ class TextDataModule(LightningDataModule):
 
     def _check_length(self) -> None:
         train, validation = len(self.corpus.train), len(self.corpus.validation)
-        longest = min(train, validation) - 1
-        if self.context_length <= longest:
+        tokens = min(train, validation)
+        if self.context_length < tokens:
             return
         side = "training" if train < validation else "validation"
-        fits = f"up to {longest} would fit" if longest >= 1 else "no context would fit, take a longer text"
-        tokens = min(train, validation)
+        fits = f"up to {tokens - 1} would fit" if tokens > 1 else "no context would fit, take a longer text"
         problem = f"the {side} part of {self.corpus.name} has only {tokens} token{'s' * (tokens != 1)}; {fits}"
         raise SettingError("model.context_length", self.context_length, problem)
