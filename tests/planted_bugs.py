@@ -439,6 +439,12 @@ BUGS = [
         "write_whole(file, json", "file.write_text(json",
         "test_whole_files.py::test_every_file_of_a_run_appears_whole",
     ),
+    Bug(
+        "values-of-a-wrong-type-not-noticed", "runs/readers.py",
+        "if not _is_of(plain[name], hint):", "if False:",
+        "test_left_out_runs.py::test_a_spoilt_run_is_named_and_left_out "
+        "test_resume.py::test_a_checkpoint_with_an_impossible_state_is_refused",
+    ),
     # Sweeps
     Bug(
         "identity-ignores-the-learning-rate", "settings/train.py",

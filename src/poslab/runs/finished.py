@@ -81,18 +81,21 @@ def _run_folders(root: Path, above: frozenset[Path] = frozenset()) -> list[Path]
         return []
     try:
         own = [root] if RunFolder(root).is_run else []
-        children = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+        children = _subfolders(root)
     except OSError:
         return [root]
     return own + [folder for child in children for folder in _run_folders(child, above | {here})]
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def _foreign(root: Path, found: list[Path]) -> list[LeftOut]:
     """Folders directly in `root` that hold no run."""
     if root in found:
         return []
-    children = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
-    empty = [child for child in children if not any(folder.is_relative_to(child) for folder in found)]
+    empty = [child for child in _subfolders(root) if not any(folder.is_relative_to(child) for folder in found)]
     return [LeftOut(child, "no run in it") for child in empty if not (child / "report.html").exists()]
 
 

@@ -89,19 +89,14 @@ _CLOCKS = ("clock", "training_clock")
 def _older(content: dict[str, Any]) -> dict[str, Any]:
     """The same from a checkpoint of the time when each callback kept its own part."""
     progress, callbacks = content["progress"], content["callbacks"]
-    return (
-        progress
-        | {"val_loss_tokens": None}
-        | content["figures"]
-        | {
-            "tokens": callbacks["Throughput"]["tokens"],
-            "batch_loss": callbacks.get("TargetLoss", {}).get("loss", math.inf),
-            "batch_losses": callbacks["ValidationLines"]["losses"],
-            "sample": callbacks["SampleText"]["text"],
-            "clock": progress["seconds"],
-            "training_clock": callbacks["Throughput"]["seconds"],
-        }
-    )
+    return {"val_loss_tokens": None, **progress, **content["figures"]} | {
+        "tokens": callbacks["Throughput"]["tokens"],
+        "batch_loss": callbacks.get("TargetLoss", {}).get("loss", math.inf),
+        "batch_losses": callbacks["ValidationLines"]["losses"],
+        "sample": callbacks["SampleText"]["text"],
+        "clock": progress["seconds"],
+        "training_clock": callbacks["Throughput"]["seconds"],
+    }
 
 
 def random_states() -> dict[str, Any]:

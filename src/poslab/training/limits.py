@@ -67,12 +67,10 @@ class FiniteLoss(Callback):
 
     def _look(self, trainer: Trainer, pl_module: LightningModule) -> None:
         unseen, self._unseen = self._unseen, []
-        if not unseen or all(torch.cat([values for _, values in unseen]).isfinite().tolist()):
-            return
-        step, values = next((step, values) for step, values in unseen if not values.isfinite().all())
-        name = "loss" if not values[0].isfinite() else "gradient's norm"
-        value = float(values[0] if name == "loss" else values[1])
-        raise _stopped(trainer, pl_module, step, f"{name} is {value}")
+        for step, values in unseen:
+            for name, value in zip(("loss", "gradient's norm"), values.tolist(), strict=False):
+                if not math.isfinite(value):
+                    raise _stopped(trainer, pl_module, step, f"{name} is {value}")
 
 
 def _stopped(trainer: Trainer, pl_module: LightningModule, step: int, what: str) -> RunStopped:
