@@ -16,10 +16,6 @@ _TEXT = "sample.prompt"  # always plain text
 _PATHS = ("run_dir", "resume", "data.path", "data.cache_dir")  # plain text wherever Hydra can't read them
 
 
-def is_sweep(arguments: list[str]) -> bool:
-    return bool({"-m", "--multirun"} & set(arguments))
-
-
 def for_hydra(arguments: list[str]) -> list[str]:
     """Flags and then settings, since Hydra takes these in one piece only, with the quotes that its grammar needs.
 
@@ -30,7 +26,8 @@ def for_hydra(arguments: list[str]) -> list[str]:
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     parser.parse_args([*flags, *settings])
-    return [*flags, *(_quoted(setting, is_sweep(arguments)) for setting in settings)]
+    sweeping = bool({"-m", "--multirun"} & set(flags))
+    return [*flags, *(_quoted(setting, sweeping) for setting in settings)]
 
 
 def as_typed(override: str) -> str:

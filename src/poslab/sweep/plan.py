@@ -26,6 +26,8 @@ from poslab.settings.files import fingerprint
 from poslab.settings.roles import NOT_IDENTITY
 from poslab.settings.train import EvaluationConfig, TrainConfig, flat, parse
 
+_text_fingerprint = cache(fingerprint)  # a text is read once for all jobs of a sweep
+
 
 @dataclass(frozen=True)
 class Job:
@@ -102,12 +104,6 @@ def _hash(pos_name: str, config: dict[str, Any], text: str, source: str | None) 
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-@cache
-def _text_fingerprint(path: str) -> str:
-    """A text is read once for all jobs of a sweep."""
-    return fingerprint(path)
-
-
 def _plan_job(
     overrides: list[str],
     varied: list[str],
@@ -128,11 +124,11 @@ def _plan_job(
             raise UserError(f"resume={composed.resume}: goes on with one run, without -m; a sweep finds its own")
         parsed = parse(composed, pos_name)
         name = "-".join([parsed.pos_name, *label, f"seed{parsed.settings.seed}"])
-        run = finished.get(identity(parsed))
-        if run is not None:
+        decisive = identity(parsed)
+        if (run := finished.get(decisive)) is not None:
             other_code = _other_code(run.summary, type(parsed.pos))
             return Job(overrides, run.folder, parsed.evaluation, reused=True, other_code=other_code)
-        return Job(overrides, folder / f"{_safe(name)}-{identity(parsed)[:8]}", parsed.evaluation)
+        return Job(overrides, folder / f"{_safe(name)}-{decisive[:8]}", parsed.evaluation)
     except (HydraException, OmegaConfBaseException) as error:
         problem = explain(error, overrides)
     except UserError as error:

@@ -1,5 +1,6 @@
 """A whole sweep: plan it, run what is left, say how far it is, and end with a table of all jobs."""
 
+import contextlib
 import os
 import sys
 import threading
@@ -53,7 +54,10 @@ def run_sweep(
             interruption = error
         finally:
             progress.stop()
-        _remove_if_empty(Path(str(config.hydra.sweep.dir)))
+        with contextlib.suppress(OSError):  # of folders that are not empty
+            scratch = Path(str(config.hydra.sweep.dir))
+            scratch.rmdir()
+            scratch.parent.rmdir()
     complete = _conclude(jobs, left, folder)
     if interruption is not None:
         print("the same command goes on from here")
@@ -168,11 +172,3 @@ def _divide_threads(config: DictConfig, jobs: int) -> int | None:
     if at_a_time < 0:  # joblib: -1 is all processors, -2 all but one
         at_a_time = max(1, processors + 1 + at_a_time)
     return max(1, processors // max(1, min(at_a_time, jobs)))
-
-
-def _remove_if_empty(folder: Path) -> None:
-    for path in (folder, folder.parent):
-        try:
-            path.rmdir()
-        except OSError:
-            return
