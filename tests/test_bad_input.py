@@ -90,7 +90,7 @@ LATER = {
         "trainer.val_check_interval": ("99999",),
         "trainer.profiler": ("luck", "5"),
         "sample.prompt": ("漢字",),
-        "run_dir": ("a_file", "a_folder", "a_file/run", "/proc/run"),
+        "run_dir": ("", "a_file", "a_folder", "a_file/run", "/proc/run"),
         "resume": ("nowhere", "a_file", "a_folder", "a_spoiled_run"),
         "pos._target_": ("nowhere.Scheme", "os.getcwd", "torch.nn.Linear", "5", "poslab.positions.t5.T6"),
         "pos": ("t6", "5"),
@@ -250,7 +250,12 @@ def test_the_limits_that_numbers_have() -> None:
     shares = dict.fromkeys(
         ("model.dropout", "optim.beta1", "optim.beta2", "optim.warmup_share", "optim.final_share", "generate.top_p"), 1
     )
-    assert upper == dict.fromkeys(shares, 1) | {"seed": 2**32, "generate.seed": 2**32, "generate.samples": 1000}
+    assert upper == dict.fromkeys(shares, 1) | {
+        "seed": 2**32,
+        "generate.seed": 2**32,
+        "generate.samples": 1000,
+        "threads": 1024,
+    }
 
 
 # Whole scripts

@@ -11,6 +11,7 @@ import pytest
 from conftest import ALIBI, SCHEMES, compose_config, make_scheme
 from poslab import load
 from poslab.errors import SettingError
+from poslab.evaluation.files import evaluate_run
 from poslab.runs import code
 from poslab.training import train
 from runs_to_resume import TINY, content_of, go_on
@@ -119,6 +120,9 @@ def test_a_run_does_not_go_on_with_an_edited_scheme(
         with pytest.raises(SettingError, match=message):
             go_on(run, "trainer.max_epochs=3", "allow_code=true")
         assert content_of(run)["state"]["step"] == before["state"]["step"]
+        with pytest.raises(SettingError, match="its losses would be another model's"):
+            evaluate_run(run, allow_code=True)
+        assert not (run / "evaluation.json").exists()
         capsys.readouterr()
         load(run, allow_code=True)
     assert "warning: " in (warned := capsys.readouterr().err)

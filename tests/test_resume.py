@@ -264,6 +264,10 @@ def test_what_a_run_can_not_go_on_with(overrides: list[str], problem: str, run_f
         (lambda run: (run / "config.yaml").write_text("seed: 1"), "config.yaml is not a run's"),
         (lambda run: (run / "checkpoints" / "last.ckpt").write_bytes(b"PK"), "last.ckpt: damaged, and no intact one"),
         (
+            lambda run: (run / "checkpoints" / "last.ckpt").unlink(),
+            "it is finished, but has no last.ckpt to go on from",
+        ),
+        (
             lambda run: edit(run, "learning_rate: 0.001", "learning_rate: 0.5"),
             "optim.learning_rate=0.5 (its own: 0.001)",
         ),

@@ -84,7 +84,14 @@ def _tokenised(path: str, encoding: Encoding, **options: Any) -> Corpus:
 def evaluate_checkpoint(
     checkpoint: Checkpoint, text: Text, lengths: Sequence[int] | None = None, stride: int | None = None
 ) -> Evaluation:
-    """Evaluates at `lengths`, or at the usual ones. Raises SettingError for a text of fewer than two tokens."""
+    """Evaluates at `lengths`, or at the usual ones.
+
+    Raises SettingError for a text of fewer than two tokens, and for a scheme whose code is not the one trained: the
+    losses would be kept as those of the trained model.
+    """
+    if checkpoint.scheme_edited:
+        problem = "the code of its scheme has changed since it was trained, so its losses would be another model's"
+        raise SettingError("ckpt", checkpoint.path, problem)
     if len(text.tokens) < 2:
         raise SettingError("data_path", text.name, "has fewer than two tokens, so there is none to predict")
     return evaluate(

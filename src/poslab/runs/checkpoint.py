@@ -28,7 +28,10 @@ _LONGEST = 2**20  # tokens of context; a file that claims more is damaged, and w
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A model in eval mode, and what is known of its training."""
+    """A model in eval mode, and what is known of its training.
+
+    scheme_edited: whether the code of a scheme from outside poslab has changed since, so that the model is another one.
+    """
 
     path: Path
     model: GPT
@@ -36,6 +39,7 @@ class Checkpoint:
     pos_name: str
     data_path: str
     data_sha256: str
+    scheme_edited: bool
 
     @property
     def run(self) -> RunFolder | None:
@@ -79,7 +83,8 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
                 f"its scheme is {target}, which is no part of poslab; allow_code=true imports it, if you trust it"
             )
         scheme = parse_scheme(about["config"]["pos"])
-        if is_outside(target) and "scheme_fingerprint" in changed(about, type(scheme)):
+        scheme_edited = is_outside(target) and "scheme_fingerprint" in changed(about, type(scheme))
+        if scheme_edited:
             print(f"warning: {path}: the code of {target} has changed since it was trained", file=sys.stderr)
         vocabulary = Vocabulary(load_tokenizer(about["config"]["data"]["encoding"]), about["observed"])
         model = _model(scheme, vocabulary.size, about["config"]["model"], content["state_dict"]).to(device)
@@ -92,7 +97,7 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
         raise SettingError("ckpt", path, problem) from error
     model.tokenizer = vocabulary
     data_path, sha256 = about["config"]["data"]["path"], about["data_sha256"]
-    return Checkpoint(path, model.eval(), vocabulary, about["pos"], data_path, sha256)
+    return Checkpoint(path, model.eval(), vocabulary, about["pos"], data_path, sha256, scheme_edited)
 
 
 def load(path: str | Path, device: str = "cpu", allow_code: bool = False) -> GPT:

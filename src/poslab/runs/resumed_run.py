@@ -31,6 +31,11 @@ class ResumedRun:
         """Raises SettingError where the run is finished and `config` doesn't ask for more, or can't be taken up."""
         checkpoint, content, notes = newest_intact(folder)
         if checkpoint is None:
+            if folder.summary.exists():
+                problem = (
+                    f"it is finished, but has no {folder.last.name} to go on from; starting over would overwrite it"
+                )
+                raise SettingError("resume", folder, problem)
             return cls(folder, None, RunState(), None, notes)
         try:
             state = RunState.of(content)

@@ -154,8 +154,13 @@ class Settings(Limited):
     early_stopping_patience: int | None = setting(None, least=1)
     target_loss: float | None = setting(None, role=Role.LENGTH, least=0)
     checkpoint_every_n_steps: int | None = setting(100, role=Role.SPEED, least=1)
-    threads: int | None = setting(None, role=Role.SPEED, least=1)
+    threads: int | None = setting(None, role=Role.SPEED, least=1, most=1024)  # torch crashes with many thousands
     allow_code: bool = setting(False, role=Role.COMMAND)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.run_dir == "":
+            raise SettingError("run_dir", "", "must name a folder; null makes one in runs")
 
 
 @dataclass
