@@ -31,10 +31,15 @@ from poslab.training import train
 from processes import without_pictures
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-# The README's Python, in its order.
-GENERATION, ALIBI, EXAMPLES = re.findall(
-    r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), flags=re.DOTALL
-)
+
+
+def python_in(readme: str) -> list[str]:
+    """The Python that a README shows, in its order."""
+    return re.findall(r"```python\n(.*?)```", (REPOSITORY / readme).read_text(), flags=re.DOTALL)
+
+
+(ALIBI,) = python_in("README.md")
+GENERATION, EXAMPLES = python_in("src/poslab/README.md")
 # Set by tests/fault_campaign.py: as many faults as before a release, and not the part that is tried at every change.
 FULL_CAMPAIGN = os.environ.get("POSLAB_CAMPAIGN") == "full"
 SCHEMES = sorted(path.stem for path in CONFIGS.glob("pos/*.yaml"))

@@ -1,4 +1,4 @@
-"""What the README shows works as shown."""
+"""What the READMEs show works as shown."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,9 @@ from conftest import ALIBI, ENDLESS, EXAMPLES, GENERATION, REPOSITORY
 from poslab.positions import ModelShape
 from runs_to_evaluate import make_run
 
-README = (REPOSITORY / "README.md").read_text()
+READMES = [
+    REPOSITORY / folder / "README.md" for folder in (".", "configs", "scripts/benchmarks", "src/poslab", "tests")
+]
 
 
 def test_python_examples() -> None:
@@ -42,12 +44,14 @@ def test_alibi_is_alibi(tmp_path: pytest.TempPathFactory, monkeypatch: pytest.Mo
     assert torch.allclose(bias[:, 9, 0], 9 * expected)
 
 
-def test_links_and_pictures_exist() -> None:
-    headings = {f"#{title.lower().replace(' ', '-')}" for title in re.findall(r"^#+ (.+)$", README, flags=re.MULTILINE)}
-    for target in re.findall(r"\]\(([^)]+)\)", README):
-        if target in headings:
-            continue
-        assert (REPOSITORY / target).exists(), target
-    for path in re.findall(r"`((?:src|tests|configs|scripts|data)/[\w./-]+)`", README):
+@pytest.mark.parametrize("readme", READMES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_links_and_pictures_exist(readme: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", readme.read_text()):
+        file, _, heading = target.partition("#")
+        linked = readme.parent / file if file else readme
+        assert linked.exists(), target
+        titles = re.findall(r"^#+ (.+)$", linked.read_text(), flags=re.MULTILINE) if heading else []
+        assert heading in {"", *(title.lower().replace(" ", "-") for title in titles)}, target
+    for path in re.findall(r"`((?:src|tests|configs|scripts|data)/[\w./-]+)`", readme.read_text()):
         if "alibi" not in path and ".cache" not in path:
             assert (REPOSITORY / path).exists(), path
