@@ -151,9 +151,9 @@ def test_repeated_seeds_count_once(tmp_path: Path) -> None:
         ({"threads": 1}, "several numbers of threads: 1, 2; "),
         (
             {"code_fingerprint": "f" * 16},
-            f"several fingerprints of poslab's code: 0123456789abcdef, {'f' * 16}; they may",
+            f"several versions of poslab's code: 0123456789abcdef, {'f' * 16}; they may",
         ),
-        ({"code_fingerprint": None}, "several fingerprints of poslab's code: 0123456789abcdef, unknown; they may"),
+        ({"code_fingerprint": None}, "several versions of poslab's code: 0123456789abcdef, unknown; they may"),
     ],
 )
 def test_what_weakens_a_comparison_is_a_caveat(changes: dict, caveat: str, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_scheme_whose_code_changed_between_runs(tmp_path: Path) -> None:
     assert not compare_folders(tmp_path).caveats
     write_run(tmp_path, "t5", 2, scheme_fingerprint="b" * 16)
     (caveat,) = compare_folders(tmp_path).caveats
-    assert caveat.startswith("several fingerprints of the code of poslab.positions.t5.T5: bbbbbbbbbbbbbbbb, fedcba98")
+    assert caveat.startswith("several versions of the code of poslab.positions.t5.T5: bbbbbbbbbbbbbbbb, fedcba98")
 
 
 def test_seeds_of_an_edited_scheme_from_outside_are_no_group(tmp_path: Path) -> None:

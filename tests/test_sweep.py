@@ -168,8 +168,8 @@ def test_a_run_is_found_by_its_contents_not_by_its_folder_s_name(swept_here: Swe
 def test_settings_that_change_no_training_train_nothing_again(swept_here: Sweep) -> None:
     swept_here("pos=t5")
     same = ("trainer.log_every_n_steps=2", "trainer.profiler=simple", "sample.temperature=0.5", "evaluation.stride=4")
-    assert "1 jobs, 0 to run;" in swept_here("pos=t5", *same)[1]
-    assert "1 jobs, 1 to run;" in swept_here("pos=t5", "model.dropout=0.2")[1]
+    assert "1 job, 0 to run;" in swept_here("pos=t5", *same)[1]
+    assert "1 job, 1 to run;" in swept_here("pos=t5", "model.dropout=0.2")[1]
 
 
 def test_another_length_is_only_evaluated(

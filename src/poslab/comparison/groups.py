@@ -203,7 +203,7 @@ def _caveats(runs: Sequence[Run]) -> list[str]:
     rounding = "times can't be compared, and losses differ by rounding"
     facts: list[tuple[str, Callable[[Run], Any], str]] = [
         ("versions of poslab", lambda run: run.summary.versions.get("poslab"), other_code),
-        ("fingerprints of poslab's code", lambda run: run.summary.code_fingerprint, other_code),
+        ("versions of poslab's code", lambda run: run.summary.code_fingerprint, other_code),
         ("versions of torch", lambda run: run.summary.versions.get("torch"), rounding),
         ("devices", lambda run: run.summary.device, rounding),
         ("numbers of threads", lambda run: run.summary.threads, rounding),
@@ -213,7 +213,7 @@ def _caveats(runs: Sequence[Run]) -> list[str]:
         caveats += _several(fact, map(value_of, runs), consequence)
     for target in dict.fromkeys(run.config["pos"]["_target_"] for run in runs):
         of_scheme = (run.summary.scheme_fingerprint for run in runs if run.config["pos"]["_target_"] == target)
-        caveats += _several(f"fingerprints of the code of {target}", of_scheme, other_code)
+        caveats += _several(f"versions of the code of {target}", of_scheme, other_code)
     return caveats
 
 
