@@ -15,7 +15,7 @@ class EvaluateConfig(Limited):
     """Evaluate a trained model at several lengths, also beyond the one that it was trained to.
 
     Examples
-      python scripts/evaluate.py ckpt=runs/t5-seed1-20261122-040802
+      python scripts/evaluate.py ckpt=RUN_FOLDER
       python scripts/evaluate.py ckpt=RUN_FOLDER lengths=[64,128,256,512,1024]
       python scripts/evaluate.py ckpt=FILE.ckpt data_path=other.txt stride=16
     """
@@ -43,8 +43,8 @@ class CompareConfig(Limited):
 
     Examples
       python scripts/compare.py runs=runs/ablation
-      python scripts/compare.py runs=runs/t5-seed1-20261122-040802,runs/shaw-seed1-20261122-041133
-      python scripts/compare.py runs=runs/shaw_clip baseline="shaw max_distance=16"
+      python scripts/compare.py runs=RUN_FOLDER,RUN_FOLDER
+      python scripts/compare.py runs=runs/shaw_clip baseline="SCHEME max_distance=16"
     """
 
     runs: list[str] = setting(["runs"], help="a folder with runs at any depth, or several: FOLDER,FOLDER")

@@ -40,7 +40,9 @@ def run_sweep(
     to_train = sum(not job.trained for job in left)
     to_evaluate = f", {len(left) - to_train} to evaluate" if len(left) > to_train else ""
     name = config.hydra.runtime.choices.get("experiment") or "sweep"
-    print(f"{name}: {len(jobs)} job{'s' * (len(jobs) != 1)}, {to_train} to run{to_evaluate}; runs in {folder}", flush=True)
+    print(
+        f"{name}: {len(jobs)} job{'s' * (len(jobs) != 1)}, {to_train} to run{to_evaluate}; runs in {folder}", flush=True
+    )
     progress = Progress(len(jobs), left)
     interruption: BaseException | None = None
     if left:
