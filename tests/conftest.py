@@ -119,7 +119,7 @@ def _richest(names: list[str]) -> str:
 
 # Schemes by what they are, not by their names: a new one finds its place among them by itself. What concerns a whole
 # training or a script is tested with one of each kind; what concerns the scheme itself, with all (see test_schemes.py).
-UNBOUNDED = [name for name in SCHEMES if make_scheme(name).max_positions(_SHAPE) is None]
+UNBOUNDED = [name for name in SCHEMES if make_scheme(name).max_length(_SHAPE) is None]
 BOUNDED = [name for name in SCHEMES if name not in UNBOUNDED]
 RICHEST, ENDLESS, ENDING = _richest(SCHEMES), _richest(UNBOUNDED), _richest(BOUNDED)
 

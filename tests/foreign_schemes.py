@@ -45,7 +45,7 @@ class BoundedKeys(PositionScheme):
 
     std: float = 0.5
 
-    def max_positions(self, shape: ModelShape) -> int:
+    def max_length(self, shape: ModelShape) -> int:
         return shape.context_length
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:

@@ -125,7 +125,7 @@ def test_past_the_context(name: str) -> None:
     model, length = strong_model(name), 3 * CONTEXT + 5
     tokens = some_tokens(1, length)
     cache = KeyValueCache(CONTEXT)
-    if model.pos.max_positions(model.shape) is None:
+    if model.pos.max_length(model.shape) is None:
         found = in_chunks(model, tokens, [CONTEXT, *[1] * (length - CONTEXT)], cache)
         assert close(found, with_window(model, tokens, CONTEXT))
         assert max(layer._buffer.shape[-2] for layer in cache._layers) <= 4 * CONTEXT  # old keys are dropped

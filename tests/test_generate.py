@@ -17,7 +17,7 @@ from poslab.generate import Sampling, _head, generate, stream
 from test_cache import CONTEXT, OTHERS, SCHEMES, VOCAB, close, some_tokens, strong_model, with_window
 
 every_scheme = pytest.mark.parametrize("name", [*SCHEMES, *OTHERS])
-ENDLESS = [n for n in [*SCHEMES, *OTHERS] if strong_model(n).pos.max_positions(strong_model(n).shape) is None]
+ENDLESS = [n for n in [*SCHEMES, *OTHERS] if strong_model(n).pos.max_length(strong_model(n).shape) is None]
 ENDING = [name for name in [*SCHEMES, *OTHERS] if name not in ENDLESS]
 
 
@@ -123,7 +123,7 @@ def test_what_can_not_be(bad: dict[str, Any], problem: str) -> None:
 
 def greedy_by_definition(model: GPT, prompt: list[int], count: int) -> list[int]:
     """The likeliest token after a full pass over all before it, those in a window of the context."""
-    longest = model.pos.max_positions(model.shape)
+    longest = model.pos.max_length(model.shape)
     text = prompt[-CONTEXT:]
     for _ in range(count):
         read = torch.tensor([text if longest is None else text[-longest:]])
@@ -207,7 +207,7 @@ def test_stop_token() -> None:
 @pytest.mark.parametrize("name", ENDING)
 def test_strict_refuses_what_passes_the_positions(name: str) -> None:
     model = strong_model(name)
-    longest = model.pos.max_positions(model.shape)
+    longest = model.pos.max_length(model.shape)
     assert longest is not None
     prompt = [some_tokens(longest - 9).tolist()]
     assert len(generate(model, prompt, 10, strict=True)[0]) == longest + 1  # the last is drawn, never read

@@ -71,7 +71,7 @@ def test_notes_about_what_the_model_can_not_see(script: RunScript, runs: dict[st
     """The context is 32 tokens; a note goes to stderr, a line each, and names no scheme."""
     for name, run in runs.items():
         model = poslab.load(run)
-        ends = model.pos.max_positions(model.shape) is not None
+        ends = model.pos.max_length(model.shape) is not None
         _, _, said = script(f"ckpt={run}", "prompt=" + "a b " * 30, "max_new_tokens=3")
         *notes, _ = said.splitlines()
         assert notes[0] == "note: of the prompt's 61 tokens the model reads the last 32"

@@ -276,7 +276,7 @@ def test_parameter_counts(name: str) -> None:
 def test_longer_than_the_context(name: str) -> None:
     """Either the scheme goes on, or it says how far it goes and how much was asked."""
     model = make_model(name)
-    longest = make_scheme(name).max_positions(model.shape)
+    longest = make_scheme(name).max_length(model.shape)
     if longest is None:
         assert model(some_tokens(1, LONG)).isfinite().all()
     else:

@@ -131,7 +131,7 @@ def stream(
     A row that has stopped goes on with nothing but its stop token. Each token sees at most `window` tokens, itself
     included, by default the model's context_length; of a longer prompt only the last ones are read. A scheme that knows
     any number of positions slides: keys and values of older tokens are dropped, those of newer ones remain as they are.
-    One that ends at `max_positions` then computes anew for each token, from the last max_positions tokens; with
+    One that ends at `max_length` then computes anew for each token, from the last max_length tokens; with
     `strict` that is refused before it begins.
 
     A row's draws depend on the generator and on the row's number, not on the other rows; its logits depend on them in
@@ -144,7 +144,7 @@ def stream(
     require_at_least(0, max_new_tokens=max_new_tokens)
     require_at_least(1, window=window)
     tokens, padding = _aligned(prompts, model)
-    longest = model.pos.max_positions(model.shape)
+    longest = model.pos.max_length(model.shape)
     if strict and longest is not None:
         _check_ends_within(longest, tokens.shape[1], max_new_tokens)
     window = window or model.shape.context_length
@@ -163,7 +163,7 @@ def _steps(
     stop_token: int | None,
     window: int,
 ) -> Iterator[Tensor]:
-    longest = model.pos.max_positions(model.shape)
+    longest = model.pos.max_length(model.shape)
     tokens, padding = _last(tokens, padding, window if longest is None else min(window, longest))
     cache, new = KeyValueCache(window, padding), tokens
     head = _head(model, len(tokens), max_new_tokens)

@@ -101,7 +101,7 @@ class GPT(nn.Module):
         """The hidden states, as from `_hidden`, of tokens at the end of a text whose beginning the cache has read."""
         if not self.shape.causal:
             raise SettingError("cache", "given", "this model isn't causal: a new token changes what all others see")
-        length, longest = tokens.shape[-1], self.pos.max_positions(self.shape)
+        length, longest = tokens.shape[-1], self.pos.max_length(self.shape)
         self._check_length(cache.positions_after(length))
         x, rotate = self._embed(tokens, cache.positions(length, tokens.device))
         caches = cache.layers(length, self.shape.num_layers, self.relative_terms, longest)
@@ -117,7 +117,7 @@ class GPT(nn.Module):
         return self.dropout(x), partial(_at_positions, partial(self.pos.rotate, tables), positions=positions)
 
     def _check_length(self, length: int) -> None:
-        longest = self.pos.max_positions(self.shape)
+        longest = self.pos.max_length(self.shape)
         if longest is not None and length > longest:
             raise SettingError("tokens", f"{length} long", f"this position scheme knows {longest} positions, no more")
 

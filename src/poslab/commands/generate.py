@@ -97,7 +97,7 @@ def _headings(config: GenerateConfig) -> list[str]:
 def _say_what_is_left_out(config: GenerateConfig, checkpoint: Checkpoint, prompt: int) -> None:
     """On stderr, in a line each: a prompt that isn't read in full, and a scheme whose positions will end."""
     model = checkpoint.model
-    longest = model.pos.max_positions(model.shape)
+    longest = model.pos.max_length(model.shape)
     window = config.window or model.shape.context_length
     seen = window if longest is None else min(window, longest)
     if prompt > seen:

@@ -48,7 +48,7 @@ def evaluate(model: GPT, tokens: Tensor, lengths: Sequence[int], stride: int | N
 
 
 def _at_length(model: GPT, tokens: Tensor, length: int, stride: int) -> LengthLoss:
-    longest = model.pos.max_positions(model.shape)
+    longest = model.pos.max_length(model.shape)
     if longest is not None and length > longest:
         return LengthLoss(length, stride, note=f"trained to {longest}")
     if length > len(tokens) - 1:

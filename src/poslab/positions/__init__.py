@@ -1,5 +1,16 @@
-"""Ways of knowing position: `base.py` is the contract, every other file is one scheme."""
+"""Ways of knowing position: `base.py` is the contract, `terms.py` what it says of pairs, other files are schemes."""
 
-from poslab.positions.base import Curves, Matrix, ModelShape, Picture, PositionScheme, RelativeTerms
+from poslab.positions.base import ModelShape, OneHead, PositionScheme
+from poslab.positions.pictures import Curves, Matrix, Picture
+from poslab.positions.terms import Pairs, RelativeTerms
 
-__all__ = ["Curves", "Matrix", "ModelShape", "Picture", "PositionScheme", "RelativeTerms"]
+__all__ = [
+    "Curves",
+    "Matrix",
+    "ModelShape",
+    "OneHead",
+    "Pairs",
+    "Picture",
+    "PositionScheme",
+    "RelativeTerms",
+]

@@ -25,7 +25,7 @@ class Absolute(PositionScheme):
 
     shift_invariant = False
 
-    def max_positions(self, shape: ModelShape) -> int:
+    def max_length(self, shape: ModelShape) -> int:
         return shape.context_length
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:

@@ -1,24 +1,46 @@
-"""The contract of a position scheme: settings, learned tables, and up to three places where it enters the decoder.
+"""The contract of a position scheme: settings, learned tables, and the places where it enters the decoder.
+
+Three kinds of places, from cheap to dear:
+
+    what enters one token             embed, query, key: maps of that token by its position
+    what is a function of i - j       relative: data, a few small tables by distance, which the fast kernels take
+    everything else                   scores: a function of a tile of scores, computed block by block and again in the
+                                      backward pass, so that memory stays linear; marks: what a token brings along
 
 Axes, here and in every scheme:
     B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Dh = D / H head dimension, L layers,
-    R rows of a relative table.
+    R rows of a relative table, E numbers of a mark.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import torch
+from poslab.positions.pictures import Curves, Matrix, Picture
+from poslab.positions.terms import Pairs, RelativeTerms
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     Tables = Mapping[str, Tensor]
 
+__all__ = [
+    "BACKENDS",
+    "Curves",
+    "Matrix",
+    "ModelShape",
+    "OneHead",
+    "Pairs",
+    "Picture",
+    "PositionScheme",
+    "RelativeTerms",
+]
 
 # The names of the ways to compute attention with relative terms; `poslab.attention.attend` says what they are.
 BACKENDS = ("auto", "reference", "sdpa", "blockwise")
@@ -51,83 +73,14 @@ class ModelShape:
 
 
 @dataclass(frozen=True, eq=False)
-class RelativeTerms:
-    """Attention's knowledge of the distance between query position i and key position j, as data.
+class OneHead:
+    """A text as one head sees it before any hook, for `PositionScheme.score`."""
 
-    Each table has R = highest - lowest + 1 rows; the pair (i, j) uses row r = clip(i - j, lowest, highest) - lowest:
-
-        score[i, j] = scale * q_i . (k_j + keys[r]) + bias[h, r]
-        out[i]      = sum_j w[i, j] * (v_j + values[r])           w = softmax of score over the visible j
-
-    bias: (H, R), of any size, -inf for keys that are not to be seen; a query that sees none gets zeros. keys and
-    values: (R, Dh), or (H, R, Dh) where heads differ. Any of the three may be None.
-    Raises ValueError for a table whose number of rows is not R.
-    """
-
-    lowest: int
-    highest: int
-    bias: Tensor | None = None
-    keys: Tensor | None = None
-    values: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        rows = self.highest - self.lowest + 1
-        for name, row_axis in (("bias", -1), ("keys", -2), ("values", -2)):
-            table = getattr(self, name)
-            if table is not None and table.shape[row_axis] != rows:
-                problem = f"has {table.shape[row_axis]} rows, but distances {self.lowest} to {self.highest} need {rows}"
-                raise ValueError(f"{name} {problem}")
-
-    def to(self, device: torch.device) -> RelativeTerms:
-        """The same terms with their tables on `device`."""
-        tables = (None if t is None else t.to(device) for t in (self.bias, self.keys, self.values))
-        return RelativeTerms(self.lowest, self.highest, *tables)
-
-    def row_indices(self, query_length: int, key_length: int, offset: int | None = None) -> Tensor:
-        """(Tq, Tk) int64: the table row of each pair.
-
-        offset: position of the first query minus position of the first key. By default the last query stands at the
-        last key, so that keys in excess of the queries are earlier memory.
-        """
-        if offset is None:
-            offset = key_length - query_length
-        table = next((t for t in (self.bias, self.keys, self.values) if t is not None), None)
-        device = table.device if table is not None else None
-        query = torch.arange(offset, offset + query_length, device=device)
-        key = torch.arange(key_length, device=device)
-        return (query[:, None] - key).clamp(self.lowest, self.highest) - self.lowest  # (Tq, Tk)
-
-    def dense_bias(self, query_length: int, key_length: int, offset: int | None = None) -> Tensor:
-        """(1, H, Tq, Tk): the bias of each pair; `offset` as in `row_indices`. Raises ValueError without a bias."""
-        if self.bias is None:
-            raise ValueError("these relative terms have no bias")
-        rows = self.row_indices(query_length, key_length, offset)
-        # embedding() rather than indexing: its backward is fast and sums in a fixed order.
-        return torch.nn.functional.embedding(rows, self.bias.T).permute(2, 0, 1)[None]  # (Tq, Tk, H) -> (1, H, Tq, Tk)
-
-
-@dataclass(frozen=True, eq=False)
-class Curves:
-    """A picture of what a scheme learned: one line per name, over a common x axis."""
-
-    title: str
-    x_label: str
-    y_label: str
-    x: list[int]
-    lines: dict[str, Tensor]  # each (len(x),)
-
-
-@dataclass(frozen=True, eq=False)
-class Matrix:
-    """A picture of what a scheme learned: values in -1 to 1 as colours."""
-
-    title: str
-    x_label: str
-    y_label: str
-    values: Tensor  # (rows, columns)
-
-
-Picture = Curves | Matrix
+    q: Tensor  # (T, Dh)
+    k: Tensor  # (T, Dh)
+    x: Tensor  # (T, D): what entered attention
+    positions: list[int]  # T numbers
+    seen: list[list[bool]]  # T x T: whether query i sees key j
 
 
 class PositionScheme:
@@ -136,12 +89,25 @@ class PositionScheme:
     A scheme is a frozen dataclass. Its fields are its settings, and the same names stand in its yaml; the command line
     is checked against their types and against `__post_init__` and `check` before torch is loaded. It keeps no state:
     what it learns are the tensors that `tables` returns, owned by the model as parameters and handed to every hook.
+    Methods that are no hooks begin with an underscore; what looks like a misspelt hook is refused.
     """
 
     # Whether `relative` gives every layer the same terms. It is then asked once per forward pass.
     share_layers: bool = False
     # Whether only distances count, so that moving all positions by the same amount changes nothing.
     shift_invariant: ClassVar[bool] = True
+    # Settings other than the defaults that the tests of the contract try as well.
+    variants: ClassVar[tuple[dict[str, Any], ...]] = ()
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        _check_names(cls)
+
+    def __new__(cls, *arguments: Any, **settings: Any) -> PositionScheme:
+        parameters = vars(cls).get("__dataclass_params__")
+        if cls is not PositionScheme and not (parameters and parameters.frozen):
+            raise SettingError("pos", cls.__name__, "a scheme must be a frozen dataclass: @dataclass(frozen=True)")
+        return super().__new__(cls)
 
     def check(self, shape: ModelShape) -> None:
         """Raises SettingError where the settings can't work with this model. Must not use torch."""
@@ -150,7 +116,7 @@ class PositionScheme:
         """Sentences about settings that work but not as the user may think: rows that the context never reaches."""
         return []
 
-    def max_positions(self, shape: ModelShape) -> int | None:
+    def max_length(self, shape: ModelShape) -> int | None:
         """The longest input that the scheme can take; None: any."""
         return None
 
@@ -158,21 +124,90 @@ class PositionScheme:
         """The initial values of everything learned, by name. Called after the rest of the model is initialised."""
         return {}
 
-    # `embed` and `rotate` map each token by itself: by nothing but its number in `positions`, which are whole numbers
-    # from 0 on in any order. (Prompts of unequal length come as one row, their tokens laid end to end.)
+    def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor | None:
+        """The positions of one training step, (T,) int64 and rising, on the CPU; None: 0, 1, 2, ...
+
+        They are the same for the whole batch. In evaluation and generation positions are 0, 1, 2, ...
+        """
+        return None
+
+    # `embed`, `query` and `key` map each token by itself: by nothing but its number in `positions`, which are whole
+    # numbers from 0 on in any order. (Rows with positions of their own come as one row, their tokens laid end to end.)
 
     def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
         """x (B, T, D) token embeddings, positions (T,) -> (B, T, D)."""
         return x
 
     def rotate(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
-        """x (B, H, T, Dh) queries or keys, positions (T,) -> (B, H, T, Dh)."""
+        """x (B, H, T, Dh) queries or keys of any layer, positions (T,) -> (B, H, T, Dh)."""
         return x
+
+    def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor) -> Tensor:
+        """q (B, H, T, Dh), positions (T,) -> (B, H, T, Dh), where queries are not mapped as keys are, or layers differ."""
+        return self.rotate(tables, q, positions)
+
+    def key(self, tables: Tables, layer: int, k: Tensor, positions: Tensor) -> Tensor:
+        """k (B, H, T, Dh), positions (T,) -> (B, H, T, Dh)."""
+        return self.rotate(tables, k, positions)
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
         """The terms of `layer`, None for no terms; `distances` occur in the text, from 0 on if the model is causal."""
         return None
 
+    def marks(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
+        """x (B, T, D) entering attention, in float32 or better -> (B, H, T, E), or None.
+
+        What a token brings along for `scores` and `key_bias`, made of that token alone: the cache keeps it.
+        """
+        return None
+
+    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
+        """A tile of scores in float32 or better -> the scores in their place, (B, H, m, n).
+
+        A query's result must not depend on which other queries share its tile, nor on keys that it doesn't see.
+        """
+        return pairs.scores
+
+    def key_bias(self, tables: Tables, shape: ModelShape, layer: int, marks: Tensor) -> Tensor | None:
+        """marks (B, H, N, E) of all keys, in order -> (B, H, N), added to every score of the key; None: there is none.
+
+        The fast road for a `scores` that adds to each pair a number of the key and one of the query, which no softmax
+        notices. Where this gives a bias, `scores` isn't asked.
+        """
+        return None
+
+    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+        """The score of query i and key j, a scalar, written from the paper and from no other hook: the tests' oracle."""
+        return (text.q[i] * text.k[j]).sum() / shape.head_dim**0.5
+
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         """Pictures of the learned tables, by name, for TensorBoard and reports."""
         return {}
+
+
+HOOKS = tuple(name for name, member in vars(PositionScheme).items() if inspect.isfunction(member) and name[0] != "_")
+
+
+def _check_names(cls: type[PositionScheme]) -> None:
+    """Raises SettingError for a class whose names don't mean what its author thinks."""
+    settings = inspect.get_annotations(cls)
+    inherited = {name for base in cls.__mro__[1:] for name in getattr(base, "__dataclass_fields__", {})}
+    for name, member in vars(cls).items():
+        if name in inherited and name not in settings and not name.startswith("_"):
+            raise _bad_name(cls, name, "is a setting of the class it derives from: a new default needs its type, too")
+        if name in HOOKS and not callable(member):
+            raise _bad_name(cls, name, "hides the hook of that name: call the setting something else")
+        if not inspect.isfunction(member) or name in HOOKS or name.startswith("_"):
+            continue
+        near = get_close_matches(name, HOOKS, n=1, cutoff=0.75)
+        if near or {"tables", "shape"} & inspect.signature(member).parameters.keys():
+            meant = f" (did you mean {near[0]}?)" if near else ""
+            problem = f"is no hook{meant}; hooks are {', '.join(HOOKS)}, other methods begin with _"
+            raise _bad_name(cls, name, problem)
+    for name in settings:
+        if name in HOOKS:
+            raise _bad_name(cls, name, "hides the hook of that name: call the setting something else")
+
+
+def _bad_name(cls: type[PositionScheme], name: str, problem: str) -> SettingError:
+    return SettingError("pos", f"{cls.__name__}.{name}", problem)

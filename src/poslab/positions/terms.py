@@ -1,0 +1,107 @@
+"""What a scheme knows of pairs of tokens: data for functions of the distance, and a tile of scores for everything else.
+
+Axes: B batch, H heads, Dh head dimension, Tq / Tk queries / keys, m / n queries / keys of a tile, R rows of a table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poslab.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class RelativeTerms:
+    """Attention's knowledge of the distance between query position i and key position j, as data.
+
+    Each table has R = highest - lowest + 1 rows; the pair (i, j) uses row r = clip(i - j, lowest, highest) - lowest:
+
+        score[i, j] = scale * (q_i . (k_j + keys[r]) + queries[r] . k_j) + bias[h, r]
+        out[i]      = sum_j w[i, j] * (v_j + values[r])           w = softmax of score over the visible j
+
+    bias: (H, R), of any size, -inf for keys that are not to be seen; a query that sees none gets zeros. keys, values
+    and queries: (R, Dh), or (H, R, Dh) where heads differ. window: a query sees at most so many keys, its own and those
+    right before it, and as many after it where it sees the future. Any of the five may be None.
+    Raises ValueError for a table whose number of rows is not R, and for a window below 1.
+    """
+
+    lowest: int
+    highest: int
+    bias: Tensor | None = None
+    keys: Tensor | None = None
+    values: Tensor | None = None
+    queries: Tensor | None = None
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        rows = self.highest - self.lowest + 1
+        for name, table in self.tables.items():
+            given = table.shape[-1 if name == "bias" else -2]
+            if given != rows:
+                problem = f"has {given} rows, but distances {self.lowest} to {self.highest} need {rows}"
+                raise ValueError(f"{name} {problem}")
+        if self.window is not None and self.window < 1:
+            raise ValueError(f"window is {self.window}, but a query sees at least one key")
+
+    @property
+    def tables(self) -> dict[str, Tensor]:
+        """The tables that there are, by name."""
+        named = {"bias": self.bias, "keys": self.keys, "values": self.values, "queries": self.queries}
+        return {name: table for name, table in named.items() if table is not None}
+
+    def with_tables(self, tables: dict[str, Tensor]) -> RelativeTerms:
+        """The same terms with other tables in the place of theirs."""
+        return dataclasses.replace(self, **tables)
+
+    def to(self, device: torch.device) -> RelativeTerms:
+        """The same terms with their tables on `device`."""
+        return self.with_tables({name: table.to(device) for name, table in self.tables.items()})
+
+    def row_indices(self, query_length: int, key_length: int, offset: int | None = None) -> Tensor:
+        """(Tq, Tk) int64: the table row of each pair.
+
+        offset: position of the first query minus position of the first key. By default the last query stands at the
+        last key, so that keys in excess of the queries are earlier memory.
+        """
+        if offset is None:
+            offset = key_length - query_length
+        device = next((table.device for table in self.tables.values()), None)
+        query = torch.arange(offset, offset + query_length, device=device)
+        key = torch.arange(key_length, device=device)
+        return self.rows_of(query[:, None] - key)  # (Tq, Tk)
+
+    def rows_of(self, distances: Tensor) -> Tensor:
+        """int64, the same shape: the table row of each distance query - key."""
+        return distances.clamp(self.lowest, self.highest) - self.lowest
+
+    def dense_bias(self, query_length: int, key_length: int, offset: int | None = None) -> Tensor:
+        """(1, H, Tq, Tk): the bias of each pair; `offset` as in `row_indices`. Raises ValueError without a bias."""
+        return self.bias_of(self.row_indices(query_length, key_length, offset))[None]
+
+    def bias_of(self, rows: Tensor) -> Tensor:
+        """rows (..., Tq, Tk) -> (..., H, Tq, Tk): the bias of each pair. Raises ValueError without a bias."""
+        if self.bias is None:
+            raise ValueError("these relative terms have no bias")
+        # embedding() rather than indexing: its backward is fast and sums in a fixed order.
+        return torch.nn.functional.embedding(rows, self.bias.T).movedim(-1, -3)  # (..., Tq, Tk, H) -> (..., H, Tq, Tk)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """A tile of attention: some queries and every key that any of them sees, for `PositionScheme.scores`."""
+
+    scores: Tensor  # (B, H, m, n): scale * q_i . k_j, relative terms included
+    queries: Tensor  # (B, H, m, Dh), and keys (B, H, n, Dh): as the scheme's own hooks left them
+    keys: Tensor
+    marks: Tensor | None  # (B, H, n, E): what the keys brought along; those of the queries are the last of them
+    i: Tensor  # (B or 1, 1, m, 1): positions of the queries
+    j: Tensor  # (B or 1, 1, 1, n): positions of the keys
+    seen: Tensor  # (B or 1, 1, m, n) bool: whether the query sees the key; hidden pairs may get any finite score
+    scale: float
+    causal: bool
+    query_index: Tensor  # (m,): which of the n keys each query stands at
