@@ -169,13 +169,13 @@ def test_same_bits_twice(kind: str) -> None:
 
 
 def test_choice_of_backend() -> None:
-    bias, cpu, gpu = RelativeTerms(0, 3, bias=torch.zeros(2, 4)), torch.device("cpu"), torch.device("cuda")
-    assert choose_backend(None, 256, dropout_p=0.0, device=cpu) == "sdpa"
-    assert choose_backend(None, 256, dropout_p=0.1, device=cpu) == "blockwise"
-    assert choose_backend(None, 256, dropout_p=0.1, device=gpu) == "sdpa"
-    assert choose_backend(bias, 256, dropout_p=0.0, device=cpu) == "blockwise"
-    assert choose_backend(bias, 256, dropout_p=0.0, device=gpu) == "blockwise"
-    assert choose_backend(bias, 1, dropout_p=0.0, device=cpu) == "reference"
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert choose_backend(True, 256, dropout_p=0.0, device=cpu) == "sdpa"
+    assert choose_backend(True, 256, dropout_p=0.1, device=cpu) == "blockwise"
+    assert choose_backend(True, 256, dropout_p=0.1, device=gpu) == "sdpa"
+    assert choose_backend(False, 256, dropout_p=0.0, device=cpu) == "blockwise"
+    assert choose_backend(False, 256, dropout_p=0.0, device=gpu) == "blockwise"
+    assert choose_backend(False, 1, dropout_p=0.0, device=cpu) == "reference"
 
 
 def test_unusable_backends_are_refused() -> None:

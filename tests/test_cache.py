@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import types
 from typing import Any
@@ -14,7 +15,7 @@ from conftest import ALIBI, SCHEMES, make_scheme
 from foreign_schemes import Mixed, Rotary, Sinusoid
 from oracles import attention_by_loops
 from poslab import GPT
-from poslab.attention import attend
+from poslab.attention import Places, attend
 from poslab.cache import KeyValueCache
 from poslab.errors import SettingError
 from poslab.positions import PositionScheme, RelativeTerms
@@ -62,16 +63,21 @@ def in_chunks(model: GPT, tokens: Tensor, sizes: list[int], cache: KeyValueCache
 @torch.no_grad()
 def with_window(model: GPT, tokens: Tensor, window: int) -> Tensor:
     """The full pass in which a query sees the last `window` keys, by the definition, layer by layer."""
-    tables, positions = model._tables(), torch.arange(tokens.shape[1])
-    x = model.pos.embed(tables, model.token_embedding(tokens), positions)
-    for block, terms in zip(model.blocks, model.relative_terms(tokens.shape[1]), strict=True):
-        rotate = lambda y: model.pos.rotate(tables, y, positions)  # noqa: E731
-        q, k, v = block.attention.queries_keys_values(block.attention_norm(x), rotate)
-        rows = [
-            attend(q[:, :, i : i + 1], k[:, :, first : i + 1], v[:, :, first : i + 1], terms, offset=i - first)
-            for i in range(tokens.shape[1])
-            for first in [max(0, i + 1 - window)]
-        ]
+    places = Places(torch.arange(tokens.shape[1]))
+    x = model._embed(tokens, places)
+    for block, layer in zip(model.blocks, model._layers(model.relative_terms(tokens.shape[1]), places), strict=True):
+        entering = block.attention_norm(x)
+        q, k, v = block.attention.queries_keys_values(entering)
+        q, k, marks = layer.enter(q, k, entering)
+        rows = []
+        for i in range(tokens.shape[1]):
+            seen = slice(max(0, i + 1 - window), i + 1)
+            query = dataclasses.replace(layer, places=Places(torch.tensor([i])))
+            seen_marks = None if marks is None else marks[:, :, seen]
+            keys = Places(torch.arange(seen.start, seen.stop))
+            rows.append(
+                query.attend(q[:, :, i : i + 1], k[:, :, seen], v[:, :, seen], seen_marks, keys, offset=i - seen.start)
+            )
         x = x + block.attention.project(torch.cat(rows, dim=2).transpose(1, 2).flatten(-2))
         x = x + block.mlp(block.mlp_norm(x))
     return model.final_norm(x) @ model.token_embedding.weight.T
@@ -128,7 +134,7 @@ def test_past_the_context(name: str) -> None:
     if model.pos.max_length(model.shape) is None:
         found = in_chunks(model, tokens, [CONTEXT, *[1] * (length - CONTEXT)], cache)
         assert close(found, with_window(model, tokens, CONTEXT))
-        assert max(layer._buffer.shape[-2] for layer in cache._layers) <= 4 * CONTEXT  # old keys are dropped
+        assert max(layer._keys.capacity for layer in cache._layers) <= 4 * CONTEXT  # old keys are dropped
     else:
         in_chunks(model, tokens[:, :CONTEXT], [30, 10], cache)
         with pytest.raises(SettingError, match=f"{CONTEXT + 1} long: .* knows {CONTEXT} positions"):
@@ -147,12 +153,12 @@ def test_a_cache_keeps_no_gradients_and_no_state_in_the_model(name: str) -> None
 def test_positions_count_from_the_first_real_token() -> None:
     cache = KeyValueCache(padding=torch.tensor([0, 2]))
     cpu = torch.device("cpu")
-    assert cache.positions(4, cpu).tolist() == [[0, 1, 2, 3], [0, 0, 0, 1]]
+    assert cache.places(4, cpu).positions.tolist() == [[0, 1, 2, 3], [0, 0, 0, 1]]
     assert cache.positions_after(4) == 4
     cache.advance(4)
-    assert cache.positions(2, cpu).tolist() == [[4, 5], [2, 3]]
+    assert cache.places(2, cpu).positions.tolist() == [[4, 5], [2, 3]]
     assert KeyValueCache(padding=torch.tensor([3, 1])).positions_after(4) == 3
-    assert KeyValueCache(padding=torch.tensor([0, 0])).positions(2, cpu).tolist() == [0, 1]
+    assert KeyValueCache(padding=torch.tensor([0, 0])).places(2, cpu).positions.tolist() == [0, 1]
 
 
 def test_a_model_that_sees_the_future_has_no_cache() -> None:
@@ -164,8 +170,8 @@ def test_a_model_that_sees_the_future_has_no_cache() -> None:
 def test_terms_are_made_a_few_times_and_not_for_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
     model = strong_model("mixed")
     asked: list[int] = []
-    make = model.relative_terms
-    monkeypatch.setattr(model, "relative_terms", lambda count: (asked.append(count), make(count))[1])
+    make = model._terms
+    monkeypatch.setattr(model, "_terms", lambda distances: (asked.append(distances.stop), make(distances))[1])
     in_chunks(model, some_tokens(1, 100), [10, *[1] * 90], KeyValueCache(64))
     assert asked == [20, 42, 64]
 
@@ -192,8 +198,7 @@ def test_attend_hides_by_window_and_first_key(window: int | None, offset: int) -
             assert torch.allclose(found[row : row + 1, :, i : i + 1], expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("settings", [{"backend": "blockwise"}, {"causal": False}])
-def test_only_the_reference_hides(settings: dict[str, Any]) -> None:
+def test_flash_attention_knows_no_window() -> None:
     q = torch.randn(1, 2, 5, 8)
     with pytest.raises(SettingError, match=r"^backend="):
-        attend(q, q, q, window=3, **settings)
+        attend(q, q, q, window=3, backend="sdpa")

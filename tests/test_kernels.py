@@ -16,7 +16,6 @@ from oracles import attention_by_loops
 from poslab.attention import attend, banded
 from poslab.attention.banded import banded_attention
 from poslab.attention.blockwise import blockwise_attention
-from poslab.attention.reference import reference_attention
 from poslab.positions import RelativeTerms
 
 TERMS = ["none", "bias", "keys", "values", "all", "per head"]
@@ -94,7 +93,7 @@ def test_blockwise_equals_reference(
     setting = {"causal": causal, "offset": offset, "scale": 0.4, "dropout_p": dropout_p}
     assert_equal(
         lambda: blockwise_attention(q, k, v, terms, **setting),
-        lambda: reference_attention(q, k, v, terms, **setting),
+        lambda: attend(q, k, v, terms, backend="reference", **setting),
         [q, k, v, *tables],
     )
 
@@ -121,7 +120,7 @@ def test_banded_equals_reference(
         patch.setattr(banded, "CHUNK", chunk)
         assert_equal(
             lambda: banded_attention(q, k, v, terms, scale=0.4),
-            lambda: reference_attention(q, k, v, terms, causal=True, offset=0, scale=0.4, dropout_p=0.0),
+            lambda: attend(q, k, v, terms, scale=0.4, backend="reference"),
             [q, k, v, *tables],
         )
 
@@ -156,7 +155,7 @@ def extreme_bias(rows: str, extreme: float, dtype: torch.dtype, count: int = 18)
 def causal_kernels(length: int) -> dict[str, Callable[..., Tensor]]:
     setting = {"causal": True, "offset": 0, "scale": 0.4, "dropout_p": 0.0}
     return {
-        "reference": lambda *given: reference_attention(*given, **setting),
+        "reference": lambda *given: attend(*given, backend="reference", **setting),
         "blockwise": lambda *given: blockwise_attention(*given, **setting),
         "banded": lambda *given: banded_attention(*given, scale=0.4),
         "last query": lambda q, k, v, terms: attend(q[:, :, -1:], k, v, terms, offset=length - 1, scale=0.4),

@@ -6,6 +6,7 @@ that hides all but the nearest tokens, or with no position at all.
 
 import dataclasses
 import io
+from functools import partial
 
 import pytest
 import torch
@@ -13,9 +14,8 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from conftest import SCHEMES, make_scheme
-from oracles import attention_by_loops
 from poslab import GPT
-from poslab.attention import attend
+from poslab.attention import Places, SchemeLayer, scheme_attention
 from poslab.errors import UserError
 from poslab.positions import Curves, Matrix, ModelShape, PositionScheme
 from poslab.settings.train import CONFIGS
@@ -78,18 +78,11 @@ def test_position_matters(name: str) -> None:
     assert (logits[0, -1] - logits[1, -1]).abs().max() > 1e-6
 
 
-def hooks_as_attention(
-    scheme: PositionScheme, tables: dict[str, Tensor], x: Tensor, positions: Tensor, causal: bool, by_loops: bool
-) -> Tensor:
+def one_layer(scheme: PositionScheme, tables: dict[str, Tensor], x: Tensor, positions: Tensor) -> Tensor:
     """One attention layer with the scheme's hooks and nothing else: x (B, T, D) -> (B, H, T, Dh)."""
-    length = int(positions[-1]) + 1  # of the whole sequence, of which x may be the end
     q = k = scheme.embed(tables, x, positions).unflatten(-1, (2, 12)).transpose(1, 2)
-    q, k = scheme.rotate(tables, q, positions), scheme.rotate(tables, k, positions)
     v = x.unflatten(-1, (2, 12)).transpose(1, 2)
-    terms = scheme.relative(tables, SHAPES[causal], 1, range(0 if causal else 1 - length, length))
-    if by_loops:
-        return attention_by_loops(q, k, v, terms, causal=causal, offset=0, scale=12**-0.5)
-    return attend(q, k, v, terms, causal=causal)
+    return scheme_attention(scheme, tables, q, k, v, x=x, layer=1, num_layers=3, positions=positions)
 
 
 def double_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tensor]:
@@ -97,23 +90,12 @@ def double_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tensor
     return {name: table.double() + 0.3 * torch.randn(table.shape) for name, table in scheme.tables(shape).items()}
 
 
-@pytest.mark.parametrize("causal", [True, False])
-def test_equals_the_oracle(name: str, causal: bool) -> None:
-    scheme = make_scheme(name)
-    tables = double_tables(scheme, SHAPES[causal])
-    x, positions = torch.randn(1, 30, 24, dtype=torch.float64), torch.arange(30)
-    fast, slow = (hooks_as_attention(scheme, tables, x, positions, causal, by_loops) for by_loops in (False, True))
-    assert torch.allclose(fast, slow, atol=1e-12)
-
-
 def test_shift(name: str) -> None:
     """Relative schemes don't notice when all positions move; absolute ones do."""
     scheme = make_scheme(name)
     tables = double_tables(scheme, SHAPES[True])
     x = 0.3 * torch.randn(2, 9, 24, dtype=torch.float64)  # small, so that every token is seen a little
-    here, there = (
-        hooks_as_attention(scheme, tables, x, torch.arange(start, start + 9), True, False) for start in (0, 31)
-    )
+    here, there = (one_layer(scheme, tables, x, torch.arange(start, start + 9)) for start in (0, 31))
     assert torch.allclose(here, there, atol=1e-4) == scheme.shift_invariant  # angles have the precision of float32
 
 
@@ -122,11 +104,14 @@ def test_fewer_queries_than_keys(name: str) -> None:
     scheme, shape = make_scheme(name), ModelShape(LONG, 24, 3, 2)
     tables = double_tables(scheme, shape)
     q, k, v = torch.randn(3, 2, 2, LONG, 12, dtype=torch.float64)
-    q, k = scheme.rotate(tables, q, torch.arange(LONG)), scheme.rotate(tables, k, torch.arange(LONG))
-    terms = scheme.relative(tables, shape, 1, range(LONG))
-    full = attend(q, k, v, terms)
+    x = torch.randn(2, LONG, 24, dtype=torch.float64)
+    places = Places(torch.arange(LONG))
+    whole = SchemeLayer(scheme, tables, shape, 1, scheme.relative(tables, shape, 1, range(LONG)), places)
+    q, k, marks = whole.enter(q, k, x)
+    full = whole.attend(q, k, v, marks)
     for count in (1, 7, 140):
-        tail = attend(q[:, :, -count:], k, v, terms, offset=LONG - count)
+        last = dataclasses.replace(whole, places=Places(places.positions[-count:]))
+        tail = last.attend(q[:, :, -count:], k, v, marks, places, offset=LONG - count)
         assert torch.allclose(tail, full[:, :, -count:], atol=1e-6)  # a scheme may give its terms in float32
 
 
@@ -136,14 +121,14 @@ def test_kernels_compute_it_in_float32(name: str, backend: str, causal: bool) ->
     """Over several blocks: outputs and gradients, those of the tables too, against the reference in float64."""
     scheme, shape = make_scheme(name), ModelShape(LONG, 24, 3, 2, causal)
     tables = double_tables(scheme, shape)
-    x, weights = torch.randn(2, 3, 1, 2, LONG, 12, dtype=torch.float64)
+    parts, weights = torch.randn(2, 3, 1, 2, LONG, 12, dtype=torch.float64)
+    x = torch.randn(1, LONG, 24, dtype=torch.float64)
     results = []
     for dtype, chosen in ((torch.float32, backend), (torch.float64, "reference")):
         own = {key: table.to(dtype).requires_grad_() for key, table in tables.items()}
-        q, k, v = leaves = [part.to(dtype).requires_grad_() for part in x]
-        q, k = scheme.rotate(own, q, torch.arange(LONG)), scheme.rotate(own, k, torch.arange(LONG))
-        terms = scheme.relative(own, shape, 1, range(0 if causal else 1 - LONG, LONG))
-        out = attend(q, k, v, terms, causal=causal, backend=chosen)
+        leaves = [part.to(dtype).requires_grad_() for part in parts]
+        how = {"x": x.to(dtype), "layer": 1, "num_layers": 3, "causal": causal, "backend": chosen}
+        out = scheme_attention(scheme, own, *leaves, **how)
         loss = (out * weights[0].to(dtype)).sum()
         results.append([out, *torch.autograd.grad(loss, [*leaves, *own.values()], materialize_grads=True)])
     for found, expected in zip(*results, strict=True):
@@ -199,10 +184,12 @@ def test_far_positions_in_bfloat16(name: str) -> None:
     """Angles and the like are computed in float32 or better: at position 4,093, those in bfloat16 are noise."""
     scheme, shape = make_scheme(name), ModelShape(4096, 24, 3, 2)
     tables, positions = scheme.tables(shape), torch.tensor([4093])
-    for hook, x in ((scheme.rotate, torch.randn(1, 2, 1, 12)), (scheme.embed, torch.randn(1, 1, 24))):
-        exact = hook(tables, x, positions)
+    of_head, of_token = torch.randn(1, 2, 1, 12), torch.randn(1, 1, 24)
+    hooks = [(partial(scheme.query, tables, 1), of_head), (partial(scheme.key, tables, 1), of_head)]
+    for hook, x in [*hooks, (partial(scheme.embed, tables), of_token)]:
+        exact = hook(x, positions)
         with torch.autocast("cpu", torch.bfloat16):
-            rounded = hook(tables, x.bfloat16(), positions)
+            rounded = hook(x.bfloat16(), positions)
         assert (rounded.float() - exact).abs().max() <= 2**-6 * exact.abs().max()
 
 

@@ -3,16 +3,19 @@
 B batch, H heads, T new tokens, N keys that they may see, Dh head dimension.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from poslab.attention import attend
+from poslab.attention import Places, SchemeLayer
+from poslab.errors import SettingError
 from poslab.positions import RelativeTerms
 
-# From a number of distances, counted from 0 on, to each layer's terms for them.
-MakeTerms = Callable[[int], list[RelativeTerms | None]]
+# From distances to each layer's terms for them.
+MakeTerms = Callable[[range], list[RelativeTerms | None]]
 
 
 class KeyValueCache:
@@ -32,32 +35,62 @@ class KeyValueCache:
         self._least_padding, self._most_padding = (
             (0, 0) if padding is None else (int(padding.min()), int(padding.max()))
         )
+        self._given: Tensor | None = None  # (length,) or (B, length): positions, where they were given
         self._layers: list[LayerCache] = []
-        self._reach = 0  # the number of distances that the layers' terms were made for
+        self._terms: list[RelativeTerms | None] = []
+        self._distances = range(0)  # those that the terms were made for
 
-    def positions(self, count: int, device: torch.device) -> Tensor:
-        """Those of the next `count` tokens: (T,), or (B, T) where rows differ, padding being at 0."""
-        positions = torch.arange(self.length, self.length + count, device=device)
+    def places(self, count: int, device: torch.device, given: Tensor | None = None) -> Places:
+        """Those of the next `count` tokens: (T,), or (B, T) where rows differ, padding being at 0.
+
+        given: their positions, if not 0, 1, 2, ...; to be given at every call or at none.
+        """
+        if (given is None) != (self._given is None) and self.length > 0:
+            raise SettingError("positions", given, "must be given for all of a text's tokens, or for none")
+        if given is None:
+            return self._counted(self.length, self.length + count, device)
+        new = Places.given(given.to(device))
+        if new.positions.shape[-1] != count:
+            raise SettingError("positions", list(given.shape), f"must be one for each of the {count} tokens")
+        self._given = new.positions if self._given is None else torch.cat([self._given, new.positions], dim=-1)
+        return Places(new.positions, irregular=bool((self._given.diff() != 1).any()))
+
+    def key_places(self, count: int, device: torch.device) -> Places:
+        """Those of all keys that the next `count` tokens may see, their own the last."""
+        if self._given is None:
+            return self._counted(self.first_seen, self.length + count, device)
+        return Places(self._given[..., self.first_seen :], irregular=bool((self._given.diff() != 1).any()))
+
+    def _counted(self, begin: int, end: int, device: torch.device) -> Places:
+        positions = torch.arange(begin, end, device=device)
         if self._padding is None:
-            return positions
-        return (positions - self._padding.to(device)[:, None]).clamp(min=0)
+            return Places(positions)
+        return Places((positions - self._padding.to(device)[:, None]).clamp(min=0))
 
     def positions_after(self, count: int) -> int:
         """How many positions the longest row has once `count` more tokens are read."""
         return self.length + count - self._least_padding
 
-    def layers(self, count: int, number: int, make_terms: MakeTerms, longest: int | None) -> list["LayerCache"]:
-        """The `number` layers' caches, ready for `count` more tokens.
+    def terms(self, count: int, longest: int | None, make_terms: MakeTerms) -> list[RelativeTerms | None]:
+        """Each layer's terms for `count` more tokens, whose places are known.
 
-        Terms are made when the distances outgrow them, for twice as many, but never for more than `longest`.
+        Made when the distances outgrow them, for twice as many, but never for more than `longest`.
         """
+        if self._given is not None:
+            needed = Places(self._given[..., self.first_seen :], irregular=True).distances(causal=True)
+        else:
+            limits = [limit for limit in (self.window, longest) if limit is not None]
+            needed = range(min(self.length + count, *limits) if limits else self.length + count)
+            if needed.stop > self._distances.stop:
+                needed = range(min(2 * needed.stop, *limits) if limits else 2 * needed.stop)
+        if needed.stop > self._distances.stop or needed.start < self._distances.start:
+            self._distances = needed
+            self._terms = make_terms(needed)
+        return self._terms
+
+    def layers(self, number: int) -> list[LayerCache]:
+        """The `number` layers' caches."""
         self._layers = self._layers or [LayerCache(self) for _ in range(number)]
-        limits = [limit for limit in (self.window, longest) if limit is not None]
-        needed = min(self.length + count, *limits) if limits else self.length + count
-        if needed > self._reach:
-            self._reach = min(2 * needed, *limits) if limits else 2 * needed
-            for layer, terms in zip(self._layers, make_terms(self._reach), strict=True):
-                layer.terms = terms
         return self._layers
 
     def advance(self, count: int) -> None:
@@ -77,40 +110,61 @@ class KeyValueCache:
 
 
 class LayerCache:
-    """One layer's keys and values, in a buffer with room to spare: growing and dropping cost little on average."""
+    """One layer's keys, values and marks."""
 
     def __init__(self, whole: KeyValueCache) -> None:
         self._whole = whole
-        self.terms: RelativeTerms | None = None  # of all distances that its queries see
-        self._buffer: Tensor | None = None  # (2, B, H, capacity, Dh)
-        self._origin = 0  # the position that the buffer begins with
+        self._keys, self._values, self._marks = Rows(), Rows(), Rows()
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, marks: Tensor | None, layer: SchemeLayer) -> Tensor:
         """Queries, keys and values of new tokens, (B, H, T, Dh) each -> (B, H, T, Dh): over all that they may see."""
-        keys, values = self._extend(k, v)
-        offset, first_key = keys.shape[-2] - q.shape[-2], self._whole.first_key(q.device)
-        return attend(q, keys, values, self.terms, offset=offset, window=self._whole.window, first_key=first_key)
+        whole, count = self._whole, q.shape[-2]
+        first = whole.first_seen
+        keys, values = self._keys.extend(k, first), self._values.extend(v, first)
+        all_marks = None if marks is None else self._marks.extend(marks, first)
+        return layer.attend(
+            q,
+            keys,
+            values,
+            all_marks,
+            whole.key_places(count, q.device),
+            offset=keys.shape[-2] - count,
+            window=whole.window,
+            first_key=whole.first_key(q.device),
+        )
 
-    def _extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Stores the new keys and values; all that their queries may see, (B, H, N, Dh), the new ones last."""
-        length, first, count = self._whole.length, self._whole.first_seen, k.shape[-2]
-        self._make_room(k, kept=length - first, count=count)
+
+class Rows:
+    """A tensor (B, H, N, n) that grows at its end and is dropped from its beginning, both cheap on average."""
+
+    def __init__(self) -> None:
+        self._buffer: Tensor | None = None  # (B, H, capacity, n)
+        self._begin, self._end = 0, 0  # numbers of the rows that the buffer holds, counted from the first ever
+
+    def extend(self, rows: Tensor, first: int) -> Tensor:
+        """Adds rows (B, H, T, n), drops those before number `first`; all that are left, the new ones last."""
+        count, kept = rows.shape[-2], self._end - first
+        self._make_room(rows, kept, count)
         assert self._buffer is not None
-        begin, end = length - self._origin, length - self._origin + count
-        self._buffer[0, :, :, begin:end] = k
-        self._buffer[1, :, :, begin:end] = v
-        keys, values = self._buffer[:, :, :, first - self._origin : end].unbind()
-        return keys, values
+        begin, end = first - self._begin, self._end - self._begin + count
+        self._buffer[:, :, end - count : end] = rows
+        self._end += count
+        return self._buffer[:, :, begin:end]
 
     def _make_room(self, like: Tensor, kept: int, count: int) -> None:
         """For `count` more after the last `kept`, which move to the front of the buffer, or of a new one."""
-        begin, end = self._whole.length - kept - self._origin, self._whole.length - self._origin
+        begin, end = self._end - kept - self._begin, self._end - self._begin
         old, roomy = self._buffer, 2 * (kept + count)
         if old is not None and end + count <= old.shape[-2]:
             return
         if old is None or roomy > old.shape[-2]:
-            self._buffer = like.new_empty(2, *like.shape[:2], roomy, like.shape[-1])
+            self._buffer = like.new_empty(*like.shape[:2], roomy, like.shape[-1])
         if old is not None and self._buffer is not None:
             # Within one buffer these can't overlap, as more than half of it is being dropped.
-            self._buffer[:, :, :, :kept] = old[:, :, :, begin:end]
-        self._origin += begin
+            self._buffer[:, :, :kept] = old[:, :, begin:end]
+        self._begin += begin
+
+    @property
+    def capacity(self) -> int:
+        """How many rows there is room for."""
+        return 0 if self._buffer is None else self._buffer.shape[-2]

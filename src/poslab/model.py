@@ -5,7 +5,6 @@ B batch, T sequence, D embedding, H heads, Dh head dimension, V vocabulary, L la
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from poslab.attention import attend, check_backend, choose_backend
+from poslab.attention import Places, SchemeLayer, check_backend, choose_backend
 from poslab.cache import KeyValueCache, LayerCache
 from poslab.errors import SettingError, require_at_least
 from poslab.generate import Prompts, generate
@@ -21,9 +20,6 @@ from poslab.positions import ModelShape, Picture, PositionScheme, RelativeTerms
 
 if TYPE_CHECKING:
     from poslab.data.vocabulary import Vocabulary
-
-# The scheme's rotation of queries and keys at known positions: (B, H, T, Dh) -> (B, H, T, Dh).
-Rotate = Callable[[Tensor], Tensor]
 
 
 class GPT(nn.Module):
@@ -69,52 +65,77 @@ class GPT(nn.Module):
         for name, table in tables.items():
             self.position_tables.register_parameter(name, nn.Parameter(table))
         self._compiled = torch.compile(self._hidden) if compile else None
-        for terms in self.relative_terms(1):
-            check_backend(attention_backend, terms, option="attention_backend")
+        if attention_backend != "auto":
+            check_backend(attention_backend, self._is_plain(), option="attention_backend")
 
-    def forward(self, tokens: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, cache: KeyValueCache | None = None, positions: Tensor | None = None) -> Tensor:
         """tokens (B, T) -> logits (B, T, V).
 
-        With a cache, these tokens follow those that it has read, and no gradient comes from the blocks. Raises
+        With a cache, these tokens follow those that it has read, and no gradient comes from the blocks. positions: of
+        the tokens, (T,) or (B, T) whole numbers; by default 0, 1, 2, ..., or in training what the scheme draws. Raises
         SettingError for positions that the scheme doesn't know.
         """
-        return F.linear(self.hidden(tokens, cache), self.token_embedding.weight)
+        return F.linear(self.hidden(tokens, cache, positions), self.token_embedding.weight)
 
-    def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+    def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None, positions: Tensor | None = None) -> Tensor:
         """tokens (B, T) -> the normalised last hidden states (B, T, D), which the tied head turns into logits."""
         if cache is not None:
-            return self._hidden_after(tokens, cache)
-        if self._compiled is not None and self.training:  # generation, with its growing lengths, would recompile
-            return self._compiled(tokens)
-        return self._hidden(tokens)
+            return self._hidden_after(tokens, cache, positions)
+        places = self._places(tokens, positions)
+        # Compiled only where nothing but the weights changes: generation, with its growing lengths, would recompile.
+        if self._compiled is not None and self.training and not places.irregular:
+            return self._compiled(tokens, places.positions)
+        return self._hidden(tokens, places.positions, places.irregular)
 
-    def _hidden(self, tokens: Tensor) -> Tensor:
-        length = tokens.shape[-1]
-        self._check_length(length)
-        x, rotate = self._embed(tokens, torch.arange(length, device=tokens.device))
-        for block, terms in zip(self.blocks, self.relative_terms(length), strict=True):
-            x = block(x, rotate, terms)
+    def _hidden(self, tokens: Tensor, positions: Tensor, irregular: bool = False) -> Tensor:
+        places = Places(positions, irregular)
+        x = self._embed(tokens, places)
+        terms = self._terms(places.distances(self.shape.causal))
+        for block, layer in zip(self.blocks, self._layers(terms, places), strict=True):
+            x = block(x, layer)
         return self.final_norm(x)
 
     @torch.no_grad()
-    def _hidden_after(self, tokens: Tensor, cache: KeyValueCache) -> Tensor:
+    def _hidden_after(self, tokens: Tensor, cache: KeyValueCache, positions: Tensor | None) -> Tensor:
         """The hidden states, as from `_hidden`, of tokens at the end of a text whose beginning the cache has read."""
         if not self.shape.causal:
             raise SettingError("cache", "given", "this model isn't causal: a new token changes what all others see")
         length, longest = tokens.shape[-1], self.pos.max_length(self.shape)
-        self._check_length(cache.positions_after(length))
-        x, rotate = self._embed(tokens, cache.positions(length, tokens.device))
-        caches = cache.layers(length, self.shape.num_layers, self.relative_terms, longest)
-        for block, layer_cache in zip(self.blocks, caches, strict=True):
-            x = block(x, rotate, None, layer_cache)
+        self._check_length(cache.positions_after(length) if positions is None else int(positions.max()) + 1)
+        places = cache.places(length, tokens.device, positions)
+        x = self._embed(tokens, places)
+        layers = self._layers(cache.terms(length, longest, self._terms), places)
+        for block, layer, layer_cache in zip(self.blocks, layers, cache.layers(len(layers)), strict=True):
+            x = block(x, layer, layer_cache)
         cache.advance(length)
         return self.final_norm(x)
 
-    def _embed(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Rotate]:
-        """The input of the first block, (B, T, D), and the rotation in every block; positions (T,) or (B, T)."""
+    def _places(self, tokens: Tensor, given: Tensor | None) -> Places:
+        """Where the tokens stand: as given, or as the scheme draws it in training, or one after the other."""
+        length, device = tokens.shape[-1], tokens.device
+        # A number is drawn for every scheme alike: what is random after it, as dropout, stays the same for all.
+        seed = int(torch.randint(2**62, ())) if self.training else None
+        if given is not None:
+            places = Places.given(given.to(device))
+            if places.positions.shape[-1] != length:
+                raise SettingError("positions", list(given.shape), f"must be one for each of the {length} tokens")
+            self._check_length(int(places.positions.max()) + 1)
+            return places
+        self._check_length(length)
+        if seed is not None and self.pos.overrides("sample"):
+            sampled = self.pos.sample(self.shape, length, torch.Generator().manual_seed(seed))
+            if sampled is not None:
+                return Places(sampled.to(device), irregular=bool((sampled.diff() != 1).any()))
+        return Places(torch.arange(length, device=device))
+
+    def _embed(self, tokens: Tensor, places: Places) -> Tensor:
+        """The input of the first block, (B, T, D)."""
+        x: Tensor = self.dropout(places.map(partial(self.pos.embed, self._tables()), self.token_embedding(tokens)))
+        return x
+
+    def _layers(self, terms: list[RelativeTerms | None], places: Places) -> list[SchemeLayer]:
         tables = self._tables()
-        x = _at_positions(partial(self.pos.embed, tables), self.token_embedding(tokens), positions)
-        return self.dropout(x), partial(_at_positions, partial(self.pos.rotate, tables), positions=positions)
+        return [SchemeLayer(self.pos, tables, self.shape, layer, of_it, places) for layer, of_it in enumerate(terms)]
 
     def _check_length(self, length: int) -> None:
         longest = self.pos.max_length(self.shape)
@@ -123,8 +144,10 @@ class GPT(nn.Module):
 
     def relative_terms(self, length: int) -> list[RelativeTerms | None]:
         """The terms of each layer for the distances within `length` tokens; made once where the layers share them."""
+        return self._terms(range(0 if self.shape.causal else 1 - length, length))
+
+    def _terms(self, distances: range) -> list[RelativeTerms | None]:
         tables = self._tables()
-        distances = range(0 if self.shape.causal else 1 - length, length)
         layers = 1 if self.pos.share_layers else self.shape.num_layers
         different = [self.pos.relative(tables, self.shape, layer, distances) for layer in range(layers)]
         device = self.token_embedding.weight.device  # a scheme that learns nothing need not know it
@@ -151,9 +174,15 @@ class GPT(nn.Module):
         if attention.backend != "auto":
             return attention.backend
         length, dropout_p = self.shape.context_length, attention.dropout_p
-        layers = self.relative_terms(length)
-        backends = {choose_backend(terms, length, dropout_p=dropout_p, device=device) for terms in layers}
+        layers = {self._is_plain(terms) for terms in self.relative_terms(length)}
+        backends = {choose_backend(plain, length, dropout_p=dropout_p, device=device) for plain in layers}
         return ", ".join(sorted(backends))
+
+    def _is_plain(self, *terms: RelativeTerms | None) -> bool:
+        """Whether attention with these terms, by default those of all layers, knows nothing of position."""
+        if self.pos.overrides("scores") or self.pos.overrides("marks") or self.pos.overrides("key_bias"):
+            return False
+        return not any(terms or self.relative_terms(self.shape.context_length))
 
     def _tables(self) -> dict[str, nn.Parameter]:
         return dict(self.position_tables.named_parameters())
@@ -171,18 +200,6 @@ class GPT(nn.Module):
                 nn.init.zeros_(module.bias)
 
 
-def _at_positions(hook: Callable[[Tensor, Tensor], Tensor], x: Tensor, positions: Tensor) -> Tensor:
-    """A scheme's hook on x (B, ..., T, n) at positions (T,) or (B, T).
-
-    A hook takes positions (T,) and each token by itself: where rows have positions of their own, all their tokens are
-    handed to it as one row of B T.
-    """
-    if positions.dim() == 1:
-        return hook(x, positions)
-    row = x.movedim(0, -3).flatten(-3, -2)[None]  # (1, ..., B T, n)
-    return hook(row, positions.flatten())[0].unflatten(-2, positions.shape).movedim(-3, 0)
-
-
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x))."""
 
@@ -193,11 +210,9 @@ class Block(nn.Module):
         self.mlp_norm = nn.LayerNorm(shape.embed_dim)
         self.mlp = MLP(shape.embed_dim, dropout)
 
-    def forward(
-        self, x: Tensor, rotate: Rotate, terms: RelativeTerms | None, cache: LayerCache | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, layer: SchemeLayer, cache: LayerCache | None = None) -> Tensor:
         """x (B, T, D) -> (B, T, D)."""
-        x = x + self.attention(self.attention_norm(x), rotate, terms, cache)
+        x = x + self.attention(self.attention_norm(x), layer, cache)
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -213,26 +228,25 @@ class Attention(nn.Module):
         self.project = nn.Linear(shape.embed_dim, shape.embed_dim)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(
-        self, x: Tensor, rotate: Rotate, terms: RelativeTerms | None, cache: LayerCache | None = None
-    ) -> Tensor:
-        """x (B, T, D) -> (B, T, D). A cache knows the terms itself, for it knows the distances."""
-        q, k, v = self.queries_keys_values(x, rotate)
+    def forward(self, x: Tensor, layer: SchemeLayer, cache: LayerCache | None = None) -> Tensor:
+        """x (B, T, D) -> (B, T, D)."""
+        q, k, v = self.queries_keys_values(x)
+        q, k, marks = layer.enter(q, k, x)
         if cache is not None:
-            out = cache.attend(q, k, v)
+            out = cache.attend(q, k, v, marks, layer)
         else:
             dropout_p = self.dropout_p if self.training else 0.0
-            out = attend(q, k, v, terms, causal=self.shape.causal, dropout_p=dropout_p, backend=self.backend)
+            out = layer.attend(q, k, v, marks, dropout_p=dropout_p, backend=self.backend)
         out = out.transpose(1, 2).flatten(-2)  # (B, H, T, Dh) -> (B, T, D)
         return self.dropout(self.project(out))
 
-    def queries_keys_values(self, x: Tensor, rotate: Rotate) -> tuple[Tensor, Tensor, Tensor]:
-        """x (B, T, D) -> three times (B, H, T, Dh), as they enter `attend`."""
+    def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x (B, T, D) -> three times (B, H, T, Dh), before the scheme's hooks."""
         q, k, v = (
             part.unflatten(-1, (self.shape.num_heads, self.shape.head_dim)).transpose(1, 2)
             for part in self.query_key_value(x).chunk(3, dim=-1)
         )
-        return rotate(q), rotate(k), v
+        return q, k, v
 
 
 class MLP(nn.Module):

@@ -10,24 +10,36 @@ BLOCK = 128
 
 @dataclass(frozen=True)
 class Block:
-    """Some neighbouring queries, and the keys up to the last that any of them sees."""
+    """Some neighbouring queries, and the keys from the first to the last that any of them sees."""
 
     number: int
     first_query: int
     queries: int  # m
+    first_key: int
     keys: int  # n
-    position: int  # of the first query, counted from the first key
+    position: int  # of the first query, counted from the block's first key
 
     @property
     def rows(self) -> slice:
         return slice(self.first_query, self.first_query + self.queries)
 
+    @property
+    def columns(self) -> slice:
+        return slice(self.first_key, self.first_key + self.keys)
 
-def query_blocks(query_length: int, key_length: int, offset: int, causal: bool) -> Iterator[Block]:
-    """The blocks of all queries that see a key; offset as in `attend`."""
+
+def query_blocks(
+    query_length: int, key_length: int, offset: int, causal: bool, window: int | None = None
+) -> Iterator[Block]:
+    """The blocks of all queries that see a key; offset and window as in `attend`."""
     first_seeing = max(0, -offset) if causal else 0
     for number, first in enumerate(range(first_seeing, query_length, BLOCK)):
         queries = min(BLOCK, query_length - first)
-        position = offset + first
-        keys = min(key_length, position + queries) if causal else key_length
-        yield Block(number, first, queries, keys, position)
+        begin, end = 0, key_length
+        if causal:
+            end = min(end, offset + first + queries)
+        if window is not None:
+            begin = min(max(0, offset + first - window + 1), end)
+            end = end if causal else max(begin, min(end, offset + first + queries - 1 + window))
+        if begin < end:
+            yield Block(number, first, queries, begin, end - begin, offset + first - begin)

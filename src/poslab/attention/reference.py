@@ -10,100 +10,80 @@ from torch import Tensor
 
 from poslab.attention.blocks import query_blocks
 from poslab.attention.dropout import WeightDropout
+from poslab.attention.problem import Problem
 from poslab.attention.relative import no_infinity
-from poslab.positions import RelativeTerms
+from poslab.positions import Pairs
 
 
-def visible(
-    query_length: int,
-    key_length: int,
-    offset: int,
-    device: torch.device | None = None,
-    *,
-    window: int | None = None,
-    first_key: Tensor | None = None,
-) -> Tensor:
-    """(Tq, Tk) bool, or (B, 1, Tq, Tk) with first_key: which keys a causal query sees; the rest as in `attend`."""
-    seen = torch.ones(query_length, key_length, dtype=torch.bool, device=device).tril(offset)
-    if window is not None:
-        seen = seen.triu(offset - window + 1)
-    if first_key is not None:
-        seen = seen & (torch.arange(key_length, device=device) >= first_key[:, None, None, None])
-    return seen
+def reference_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dropout_p: float = 0.0) -> Tensor:
+    """q (B, H, Tq, Dh), k and v (B, H, Tk, Dh) -> (B, H, Tq, Dh)."""
+    factors = _dropout_factors(q, k, problem, dropout_p) if dropout_p > 0 else None
+    return dense_attention(q, k, v, problem, factors)
 
 
-def attention_weights(
-    q: Tensor,
-    k: Tensor,
-    terms: RelativeTerms | None,
-    *,
-    causal: bool,
-    offset: int,
-    scale: float,
-    window: int | None = None,
-    first_key: Tensor | None = None,
-) -> Tensor:
-    """q (B, H, Tq, Dh), k (B, H, Tk, Dh) -> (B, H, Tq, Tk); the rows of queries that see no key are zeros."""
-    query_length, key_length = q.shape[-2], k.shape[-2]
-    scores = q @ k.transpose(-2, -1)  # (B, H, Tq, Tk)
-    if terms is not None and terms.keys is not None:
-        rows = terms.row_indices(query_length, key_length, offset).expand(scores.shape)  # (Tq, Tk) -> (B, H, Tq, Tk)
-        by_row = q @ terms.keys.to(q.dtype).transpose(-2, -1)  # (B, H, Tq, R): q_i . keys[r]
-        scores = scores + by_row.gather(-1, rows)
-    scores = scores * scale
-    hidden = None
-    if causal:
-        hidden = ~visible(query_length, key_length, offset, q.device, window=window, first_key=first_key)
-    if terms is not None and terms.bias is not None:
-        bias = terms.dense_bias(query_length, key_length, offset)  # (1, H, Tq, Tk)
-        # The softmax doesn't see what is taken off all scores of a query, but beside 1e4 they would lose their digits.
-        seen_bias = bias.detach() if hidden is None else bias.detach().masked_fill(hidden, -math.inf)
-        scores = scores + (bias - no_infinity(seen_bias.amax(-1, keepdim=True))).to(q.dtype)
-    if hidden is not None:
-        scores = scores.masked_fill(hidden, -math.inf)
-    # Not -inf, of which the softmax of a row that has nothing else would be NaN.
-    no_weight = scores == -math.inf
-    return scores.masked_fill(no_weight, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(no_weight, 0.0)
-
-
-def reference_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    terms: RelativeTerms | None,
-    *,
-    causal: bool,
-    offset: int,
-    scale: float,
-    dropout_p: float,
-    window: int | None = None,
-    first_key: Tensor | None = None,
-) -> Tensor:
+def dense_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, factors: Tensor | None = None) -> Tensor:
     """q (B, H, Tq, Dh), k and v (B, H, Tk, Dh) -> (B, H, Tq, Dh); the formula is in `RelativeTerms`.
 
-    A query that sees no key gets zeros.
+    factors: (B, H, Tq, Tk), of the weights. A query that sees no key gets zeros.
     """
-    weights = attention_weights(
-        q, k, terms, causal=causal, offset=offset, scale=scale, window=window, first_key=first_key
-    )  # (B, H, Tq, Tk)
-    if dropout_p > 0:
-        weights = weights * _dropout_factors(weights, causal, offset, dropout_p)
+    weights = attention_weights(q, k, problem)  # (B, H, Tq, Tk)
+    if factors is not None:
+        weights = weights * factors
     out = weights.to(v.dtype) @ v  # (B, H, Tq, Dh)
+    terms = problem.terms
     if terms is not None and terms.values is not None:
         # How much of each query's attention falls on each row; no (Tq, Tk, Dh) tensor of looked-up values.
-        rows = terms.row_indices(q.shape[-2], k.shape[-2], offset).expand(weights.shape)
+        rows = problem.rows(q.shape[-2], k.shape[-2]).expand(weights.shape)
         size = (*weights.shape[:-1], terms.highest - terms.lowest + 1)
         row_weights = weights.new_zeros(size).scatter_add(-1, rows, weights)  # (B, H, Tq, R)
         out = out + row_weights.to(v.dtype) @ terms.values.to(v.dtype)
     return out
 
 
+def attention_weights(q: Tensor, k: Tensor, problem: Problem) -> Tensor:
+    """q (B, H, Tq, Dh), k (B, H, Tk, Dh) -> (B, H, Tq, Tk); the rows of queries that see no key are zeros."""
+    seen = problem.visible(q.shape[-2], k.shape[-2], q.device)
+    scores = _scores(q, k, problem, seen).masked_fill(~seen, -math.inf)
+    # Not -inf, of which the softmax of a row that has nothing else would be NaN.
+    no_weight = scores == -math.inf
+    return scores.masked_fill(no_weight, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(no_weight, 0.0)
+
+
+def _scores(q: Tensor, k: Tensor, problem: Problem, seen: Tensor) -> Tensor:
+    """(B, H, Tq, Tk): less some number for each query, which no softmax notices."""
+    query_length, key_length = q.shape[-2], k.shape[-2]
+    scores = q @ k.transpose(-2, -1)
+    terms, pairwise = problem.terms, problem.pairwise
+    if terms is not None:
+        rows = problem.rows(query_length, key_length)
+        if terms.keys is not None:
+            by_row = q @ terms.keys.to(q.dtype).transpose(-2, -1)  # (B, H, Tq, R): q_i . keys[r]
+            scores = scores + by_row.gather(-1, rows.expand(scores.shape))
+        if terms.queries is not None:
+            by_row = k @ terms.queries.to(k.dtype).transpose(-2, -1)  # (B, H, Tk, R): queries[r] . k_j
+            scores = scores + by_row.gather(-1, rows.expand(scores.shape).mT).mT
+    scores = scores * problem.scale
+    if terms is not None and terms.bias is not None:
+        bias = terms.bias_of(rows.squeeze(1))  # (1 or B, H, Tq, Tk)
+        # Beside 1e4 that is added to all of them, scores would lose their digits.
+        largest = bias.detach().masked_fill(~seen, -math.inf).amax(-1, keepdim=True)
+        scores = scores + (bias - no_infinity(largest)).to(q.dtype)
+    place = torch.arange(problem.offset, problem.offset + query_length, device=q.device)  # of each query
+    if problem.key_bias is not None:
+        at_query = problem.key_bias.detach()[..., place.clamp(0, key_length - 1)]  # (B, H, Tq)
+        scores = scores + (problem.key_bias[..., None, :] - at_query[..., None]).to(q.dtype)
+    if pairwise is not None and pairwise.scores is not None:
+        i, j, marks = pairwise.i, pairwise.j, pairwise.marks
+        scores = pairwise.scores(Pairs(scores, q, k, marks, i, j, seen, problem.scale, problem.causal, place))
+    return scores
+
+
 @torch.compiler.disable
-def _dropout_factors(weights: Tensor, causal: bool, offset: int, dropout_p: float) -> Tensor:
-    """(B, H, Tq, Tk): the factors that `blockwise` draws block by block; zeros where a block sees no key."""
-    dropout = WeightDropout(dropout_p, weights.device)
-    factors = torch.zeros_like(weights)
-    for block in query_blocks(weights.shape[-2], weights.shape[-1], offset, causal):
-        of_block = factors[..., block.rows, : block.keys]
+def _dropout_factors(q: Tensor, k: Tensor, problem: Problem, dropout_p: float) -> Tensor:
+    """(B, H, Tq, Tk): the factors that other kernels draw block by block; zeros where a block sees no key."""
+    dropout = WeightDropout(dropout_p, q.device)
+    factors = q.new_zeros(*q.shape[:3], k.shape[-2])
+    for block in query_blocks(q.shape[-2], k.shape[-2], problem.offset, problem.causal, problem.window):
+        of_block = factors[..., block.rows, block.columns]
         of_block.copy_(dropout.factors(block, of_block))
     return factors

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from poslab.attention.reference import attention_weights
 from poslab.model import GPT, Attention
 
 
@@ -14,10 +13,10 @@ def attention_maps(model: GPT, tokens: Tensor) -> Tensor:
 
     def record(attention: nn.Module, inputs: tuple) -> None:  # type: ignore[type-arg]
         assert isinstance(attention, Attention)
-        x, rotate, terms, _ = inputs
-        q, k, _ = attention.queries_keys_values(x, rotate)
-        scale = attention.shape.head_dim**-0.5
-        weights = attention_weights(q, k, terms, causal=attention.shape.causal, offset=0, scale=scale)
+        x, layer, _ = inputs
+        q, k, _ = attention.queries_keys_values(x)
+        q, k, marks = layer.enter(q, k, x)
+        weights = layer.weights(q, k, marks)
         maps.append(weights[0].float().cpu())  # (1, H, T, T) -> (H, T, T)
 
     hooks = [part.register_forward_pre_hook(record) for part in model.modules() if isinstance(part, Attention)]

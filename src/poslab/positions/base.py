@@ -109,6 +109,10 @@ class PositionScheme:
             raise SettingError("pos", cls.__name__, "a scheme must be a frozen dataclass: @dataclass(frozen=True)")
         return super().__new__(cls)
 
+    def overrides(self, hook: str) -> bool:
+        """Whether the scheme has a hook of its own of that name."""
+        return getattr(type(self), hook) is not getattr(PositionScheme, hook)
+
     def check(self, shape: ModelShape) -> None:
         """Raises SettingError where the settings can't work with this model. Must not use torch."""
 
@@ -143,7 +147,7 @@ class PositionScheme:
         return x
 
     def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor) -> Tensor:
-        """q (B, H, T, Dh), positions (T,) -> (B, H, T, Dh), where queries are not mapped as keys are, or layers differ."""
+        """q (B, H, T, Dh), positions (T,) -> (B, H, T, Dh), where it isn't mapped as keys are, or layers differ."""
         return self.rotate(tables, q, positions)
 
     def key(self, tables: Tables, layer: int, k: Tensor, positions: Tensor) -> Tensor:
@@ -177,7 +181,7 @@ class PositionScheme:
         return None
 
     def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
-        """The score of query i and key j, a scalar, written from the paper and from no other hook: the tests' oracle."""
+        """The score of query i and key j, a scalar, written from the paper and no other hook: the oracle of tests."""
         return (text.q[i] * text.k[j]).sum() / shape.head_dim**0.5
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
@@ -185,7 +189,11 @@ class PositionScheme:
         return {}
 
 
-HOOKS = tuple(name for name, member in vars(PositionScheme).items() if inspect.isfunction(member) and name[0] != "_")
+HOOKS = tuple(
+    name
+    for name, member in vars(PositionScheme).items()
+    if inspect.isfunction(member) and not name.startswith("_") and name != "overrides"
+)
 
 
 def _check_names(cls: type[PositionScheme]) -> None:

@@ -11,7 +11,7 @@ future would never train.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
@@ -55,7 +55,9 @@ class Shaw(PositionScheme):
         return {name: _xavier(*axes, rows, shape.head_dim) for name in names}  # ([L], [H], R, Dh)
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
-        chosen = {name: table if self.share_layers else table[layer] for name, table in tables.items()}  # ([H], R, Dh)
+        chosen: dict[str, Any] = {
+            name: table if self.share_layers else table[layer] for name, table in tables.items()
+        }  # ([H], R, Dh)
         return RelativeTerms(0 if shape.causal else -self.max_distance, self.max_distance, **chosen)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:

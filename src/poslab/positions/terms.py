@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from poslab.lazy import torch
 
@@ -54,13 +54,10 @@ class RelativeTerms:
         named = {"bias": self.bias, "keys": self.keys, "values": self.values, "queries": self.queries}
         return {name: table for name, table in named.items() if table is not None}
 
-    def with_tables(self, tables: dict[str, Tensor]) -> RelativeTerms:
-        """The same terms with other tables in the place of theirs."""
-        return dataclasses.replace(self, **tables)
-
     def to(self, device: torch.device) -> RelativeTerms:
         """The same terms with their tables on `device`."""
-        return self.with_tables({name: table.to(device) for name, table in self.tables.items()})
+        tables: dict[str, Any] = {name: table.to(device) for name, table in self.tables.items()}
+        return dataclasses.replace(self, **tables)
 
     def row_indices(self, query_length: int, key_length: int, offset: int | None = None) -> Tensor:
         """(Tq, Tk) int64: the table row of each pair.

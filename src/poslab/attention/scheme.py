@@ -1,0 +1,166 @@
+"""A position scheme at work: its hooks, put in the order in which attention needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from poslab.attention.dispatch import attend
+from poslab.attention.problem import Pairwise, Problem
+from poslab.attention.reference import attention_weights
+from poslab.errors import SettingError
+from poslab.positions import ModelShape, PositionScheme, RelativeTerms
+
+if TYPE_CHECKING:
+    from poslab.positions.base import Tables
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """The positions of some tokens, (T,), or (B, T) where rows differ.
+
+    irregular: they are not consecutive: a distance along the text is no difference of positions.
+    """
+
+    positions: Tensor
+    irregular: bool = False
+
+    @classmethod
+    def given(cls, positions: Tensor) -> Places:
+        """Those of somebody who knows them. Raises SettingError for what are no positions."""
+        whole = not (positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool)
+        if positions.dim() not in (1, 2) or not whole or not positions.numel() or positions.min() < 0:
+            form = f"{list(positions.shape)} {positions.dtype}".replace("torch.", "")
+            raise SettingError("positions", form, "must be whole numbers from 0 on, (T,) or (B, T)")
+        return cls(positions.long(), irregular=bool((positions.diff() != 1).any()))
+
+    def distances(self, causal: bool) -> range:
+        """All distances between the positions of a query and of a key that it sees."""
+        reach = self.positions.shape[-1]
+        if self.irregular:
+            reach = int(self.positions.max() - self.positions.min()) + 1
+        falling = self.irregular and bool((self.positions.diff() < 0).any())
+        return range(0 if causal and not falling else 1 - reach, reach)
+
+    def map(self, hook: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Tensor:
+        """A scheme's hook on x (B, ..., T, n).
+
+        A hook takes positions (T,) and each token by itself: where rows have positions of their own, all their tokens
+        are handed to it as one row of B T.
+        """
+        if self.positions.dim() == 1:
+            return hook(x, self.positions)
+        batch = x.shape[0]
+        rows = self.positions.shape[0]
+        if rows != batch:
+            raise SettingError("positions", f"{rows} rows", f"must be one row, or one for each of the {batch} texts")
+        row = x.movedim(0, -3).flatten(-3, -2)[None]  # (1, ..., B T, n)
+        return hook(row, self._one_row)[0].unflatten(-2, self.positions.shape).movedim(-3, 0)
+
+    @cached_property
+    def _one_row(self) -> Tensor:
+        """(B T,): the same tensor at every call, by which schemes know what they have computed in this pass."""
+        return self.positions.flatten()
+
+
+@dataclass(frozen=True, eq=False)
+class SchemeLayer:
+    """A scheme in one layer of a model, for the tokens of one pass."""
+
+    scheme: PositionScheme
+    tables: Tables
+    shape: ModelShape
+    layer: int
+    terms: RelativeTerms | None
+    places: Places
+
+    def enter(self, q: Tensor, k: Tensor, x: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """q and k (B, H, T, Dh) as they enter attention, and the marks (B, H, T, E) that x (B, T, D) brings along."""
+        q = self.places.map(partial(self.scheme.query, self.tables, self.layer), q)
+        k = self.places.map(partial(self.scheme.key, self.tables, self.layer), k)
+        if not self.scheme.overrides("marks"):
+            return q, k, None
+        if x is None:
+            raise SettingError(
+                "x", None, f"{type(self.scheme).__name__} looks at what enters attention: give x (B, T, D)"
+            )
+        with torch.autocast(x.device.type, enabled=False):
+            return q, k, self.scheme.marks(self.tables, self.layer, x.to(torch.promote_types(x.dtype, torch.float32)))
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, marks: Tensor | None, key_places: Places | None = None, **settings: Any
+    ) -> Tensor:
+        """Attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), as `enter` left them -> (B, H, Tq, Dh).
+
+        marks (B, H, Tk, E) and key_places: of the keys; the settings are those of `poslab.attention.attend`.
+        """
+        settings |= self._content(marks, key_places)
+        return attend(q, k, v, self.terms, causal=self.shape.causal, **settings)
+
+    def weights(self, q: Tensor, k: Tensor, marks: Tensor | None) -> Tensor:
+        """The weights (B, H, T, T) of self-attention, rows are queries; the arguments are those of `attend`."""
+        window = None if self.terms is None else self.terms.window
+        content = self._content(marks)
+        problem = Problem(self.terms, self.shape.causal, 0, self.shape.head_dim**-0.5, window, None, **content)
+        return attention_weights(q, k, problem)
+
+    def _content(self, marks: Tensor | None, key_places: Places | None = None) -> dict[str, Any]:
+        """What `attend` must be told beside the terms: `key_bias` and `pairwise`, where there are any."""
+        keys = key_places or self.places
+        irregular = self.terms is not None and (self.places.irregular or keys.irregular)
+        key_bias = None
+        if marks is not None:
+            with torch.autocast(marks.device.type, enabled=False):
+                key_bias = self.scheme.key_bias(self.tables, self.shape, self.layer, marks)
+        scores = None
+        if key_bias is None and self.scheme.overrides("scores"):
+            scores = partial(self.scheme.scores, self.tables, self.layer)
+        if scores is None and not irregular:
+            return {} if key_bias is None else {"key_bias": key_bias}
+        pairwise = Pairwise(self.places.positions, keys.positions, marks, scores, irregular)
+        return {"key_bias": key_bias, "pairwise": pairwise}
+
+
+def scheme_attention(
+    scheme: PositionScheme,
+    tables: Tables,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    x: Tensor | None = None,
+    layer: int = 0,
+    num_layers: int = 1,
+    positions: Tensor | None = None,
+    causal: bool = True,
+    dropout_p: float = 0.0,
+    backend: str = "auto",
+) -> Tensor:
+    """Self-attention of q, k, v (B, H, T, Dh) with everything that a scheme does in one layer -> (B, H, T, Dh).
+
+    For models of one's own: q, k and v as the projections leave them; what the scheme does to the embeddings (`embed`)
+    is the model's part.
+
+    tables: as `scheme.tables(shape)` made them, for `num_layers` layers of H heads and an embedding of H * Dh.
+    x: (B, T, D), what entered the projections, for schemes that look at it.
+    positions: (T,) or (B, T) whole numbers; None: 0, 1, 2, ...
+    dropout_p, backend: as in `attend`.
+
+    Raises SettingError for what the scheme can't do: more positions than it knows, x missing.
+    """
+    _, heads, length, head_dim = q.shape
+    places = (
+        Places(torch.arange(length, device=q.device)) if positions is None else Places.given(positions.to(q.device))
+    )
+    last = length if positions is None else int(places.positions.max()) + 1
+    shape = ModelShape(max(length, last), heads * head_dim, num_layers, heads, causal)
+    scheme.check(shape)
+    terms = scheme.relative(tables, shape, layer, places.distances(causal))
+    own = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), places)
+    q, k, marks = own.enter(q, k, x)
+    return own.attend(q, k, v, marks, dropout_p=dropout_p, backend=backend)
