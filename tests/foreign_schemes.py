@@ -1,6 +1,6 @@
 """Schemes as strangers may write them: what no scheme of poslab's own is, so that no test takes it for granted.
 
-tests/test_foreign_schemes.py runs the whole suite with the first three among the schemes of configs/pos.
+tests/test_foreign_schemes.py runs the whole suite with most of them among the schemes of configs/pos.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from poslab.lazy import torch
-from poslab.positions.base import Curves, ModelShape, Picture, PositionScheme, RelativeTerms
+from poslab.positions.base import Curves, ModelShape, Pairs, Picture, PositionScheme, RelativeTerms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,3 +108,45 @@ class Mixed(PositionScheme):
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
         return RelativeTerms(2, 9, **tables)
+
+
+@dataclass(frozen=True)
+class Gated(PositionScheme):
+    """Each token says how much of what lies before it is forgotten: marks, and a function of a tile."""
+
+    gain: float = 2.0
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        return {"gate": torch.randn(shape.num_layers, shape.num_heads, shape.embed_dim) * 0.3}
+
+    def marks(self, tables: Tables, layer: int, x: Tensor) -> Tensor:
+        gate = torch.nn.functional.linear(x, tables["gate"][layer]).sigmoid()  # (B, T, H)
+        return gate.transpose(1, 2)[..., None]
+
+    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
+        assert pairs.marks is not None
+        passed = pairs.marks[..., 0].cumsum(-1)  # (B, H, n)
+        between = passed[..., pairs.query_index, None] - passed[..., None, :]  # (B, H, m, n)
+        return pairs.scores - self.gain * between.abs()
+
+    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
+        lines = {f"layer {i}": norms for i, norms in enumerate(tables["gate"].float().norm(dim=-1))}
+        return {"norm": Curves("Norm of the gates", "head", "L2 norm", list(range(shape.num_heads)), lines)}
+
+
+@dataclass(frozen=True)
+class Stretched(PositionScheme):
+    """A learned slope over the share of the text that lies between key and query: not a function of the distance."""
+
+    shift_invariant = False
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        return {"slope": torch.ones(shape.num_layers, shape.num_heads)}
+
+    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
+        share = (pairs.i - pairs.j).abs() / (pairs.i + 1)  # (B or 1, 1, m, n)
+        return pairs.scores - tables["slope"][layer][:, None, None] * share.to(pairs.scores.dtype)
+
+    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
+        lines = {f"layer {i}": slopes for i, slopes in enumerate(tables["slope"].float())}
+        return {"slope": Curves("Slopes", "head", "slope", list(range(shape.num_heads)), lines)}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from conftest import ALIBI, SCHEMES, make_scheme
-from foreign_schemes import Mixed, Rotary, Sinusoid
+from foreign_schemes import Gated, Mixed, Rotary, Sinusoid, Stretched
 from oracles import attention_by_loops
 from poslab import GPT
 from poslab.attention import Places, attend
@@ -38,6 +38,7 @@ def alibi() -> PositionScheme:
 
 
 OTHERS = {"alibi of the README": alibi, "rotary": Rotary, "sinusoid": Sinusoid, "mixed": Mixed, "none": PositionScheme}
+OTHERS |= {"gated": Gated, "stretched": Stretched}
 
 
 def strong_model(name: str, **sizes: Any) -> GPT:

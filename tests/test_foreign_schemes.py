@@ -10,16 +10,19 @@ import pytest
 
 from conftest import REPOSITORY
 
-# As whoever adds them would write their yaml: one with tables of every layer, one that ends, one that decays fast.
+# As whoever adds them would write their yaml: one with tables of every layer, one that ends, one that decays
+# fast, one whose tokens bring something along, one that is no function of the distance.
 FOREIGN = {
     "per_layer": "_target_: poslab.positions.foreign_schemes.PerLayerBias\nreach: 20\n",
     "bounded": "_target_: poslab.positions.foreign_schemes.BoundedKeys\nstd: 0.5\n",
     "fast": "_target_: poslab.positions.foreign_schemes.FastDecay\nslope: 4.0\n",
+    "gated": "_target_: poslab.positions.foreign_schemes.Gated\ngain: 2.0\n",
+    "stretched": "_target_: poslab.positions.foreign_schemes.Stretched\n",
 }
 
 
 @pytest.mark.slow
-def test_the_suite_passes_with_three_more_schemes(tmp_path: Path) -> None:
+def test_the_suite_passes_with_a_strangers_schemes(tmp_path: Path) -> None:
     """All default tests in a copy of the repository that has them."""
     copy = tmp_path / "repository"
     left_out = shutil.ignore_patterns(".cache", "__pycache__", "*.egg-info")
