@@ -34,7 +34,7 @@ CHUNKS = ([1] * 40, [3, 1, 20, 1, 15], [39, 1], [40])
 def alibi() -> PositionScheme:
     module = sys.modules.setdefault("alibi_for_the_cache", types.ModuleType("alibi_for_the_cache"))
     exec(ALIBI, vars(module))
-    return module.ALiBi()
+    return module.MyALiBi()
 
 
 OTHERS = {"alibi of the README": alibi, "rotary": Rotary, "sinusoid": Sinusoid, "mixed": Mixed, "none": PositionScheme}

@@ -17,7 +17,7 @@ from poslab.training import train
 from runs_to_resume import TINY, content_of, go_on
 
 
-def scheme_in(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str = "my_file.ALiBi") -> type:
+def scheme_in(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str = "my_file.MyALiBi") -> type:
     """The class, loaded anew from the files in `folder`, as a new process would."""
     module, name = target.rsplit(".", 1)
     for loaded in [m for m in sys.modules if m.split(".")[0] in ("my_file", "pack", "slopes", "tables")]:
@@ -29,7 +29,7 @@ def scheme_in(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str = "my_f
     return found
 
 
-def fingerprint(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str = "my_file.ALiBi") -> str | None:
+def fingerprint(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str = "my_file.MyALiBi") -> str | None:
     with monkeypatch.context() as patch:
         return code.scheme_fingerprint(scheme_in(folder, patch, target))
 
@@ -108,7 +108,7 @@ def test_a_run_does_not_go_on_with_an_edited_scheme(
     file.write_text(ALIBI)
     with monkeypatch.context() as patch:
         scheme_in(tmp_path, patch)
-        train(compose_config(*TINY, "pos._target_=my_file.ALiBi", f"run_dir={run}"))
+        train(compose_config(*TINY, "pos._target_=my_file.MyALiBi", f"run_dir={run}"))
         capsys.readouterr()
         load(run, allow_code=True)
         assert capsys.readouterr().err == ""
@@ -116,7 +116,7 @@ def test_a_run_does_not_go_on_with_an_edited_scheme(
     before = content_of(run)
     with monkeypatch.context() as patch:
         scheme_in(tmp_path, patch)
-        message = r"run: the code of my_file\.ALiBi has changed since step \d+; a new run trains the new code"
+        message = r"run: the code of my_file\.MyALiBi has changed since step \d+; a new run trains the new code"
         with pytest.raises(SettingError, match=message):
             go_on(run, "trainer.max_epochs=3", "allow_code=true")
         assert content_of(run)["state"]["step"] == before["state"]["step"]
@@ -126,7 +126,7 @@ def test_a_run_does_not_go_on_with_an_edited_scheme(
         capsys.readouterr()
         load(run, allow_code=True)
     assert "warning: " in (warned := capsys.readouterr().err)
-    assert "the code of my_file.ALiBi has changed since it was trained" in warned
+    assert "the code of my_file.MyALiBi has changed since it was trained" in warned
 
 
 def test_a_run_that_goes_on_with_other_code_of_poslab_says_so(

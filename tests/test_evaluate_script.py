@@ -228,17 +228,19 @@ def test_schemes_from_outside_are_imported_only_if_allowed(
     (tmp_path / f"{module}.py").write_text(f"{ALIBI}\nimport pathlib\npathlib.Path('imported').touch()\n")
     with monkeypatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
-        run = make_run(tmp_path / "run", f"pos._target_={module}.ALiBi")
+        run = make_run(tmp_path / "run", f"pos._target_={module}.MyALiBi")
     (tmp_path / "imported").unlink()
     monkeypatch.delitem(sys.modules, module)
-    assert_refused(script(f"ckpt={run}"), f"its scheme is {module}.ALiBi, which is no part of poslab; allow_code=true")
+    assert_refused(
+        script(f"ckpt={run}"), f"its scheme is {module}.MyALiBi, which is no part of poslab; allow_code=true"
+    )
     assert not (tmp_path / "imported").exists()
     code, output, errors = script(f"ckpt={run}", "lengths=[64]", "allow_code=true")
     assert (code, errors) == (0, "")
-    assert "(alibi, trained to 32)" in output
+    assert "(myalibi, trained to 32)" in output
     monkeypatch.delitem(sys.modules, module)
     (tmp_path / f"{module}.py").unlink()
-    assert_refused(script(f"ckpt={run}", "allow_code=true"), f"pos._target_={module}.ALiBi: can't be imported")
+    assert_refused(script(f"ckpt={run}", "allow_code=true"), f"pos._target_={module}.MyALiBi: can't be imported")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

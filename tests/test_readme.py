@@ -8,6 +8,7 @@ import torch
 
 from conftest import ALIBI, ENDLESS, EXAMPLES, GENERATION, REPOSITORY
 from poslab.positions import ModelShape
+from poslab.positions.alibi import ALiBi
 from runs_to_evaluate import make_run
 
 READMES = [
@@ -32,16 +33,17 @@ def test_generation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(text) > 100
 
 
-def test_alibi_is_alibi(tmp_path: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slopes 1/4, 1/16, 1/64, 1/256 for four heads, as in the paper."""
+@pytest.mark.parametrize("heads", [4, 6, 12])
+def test_alibi_is_alibi(heads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slopes as in the paper: 1/4, 1/16, 1/64, 1/256 for four heads; and as in its code for 6 and 12."""
     (tmp_path / "alibi_of_the_readme.py").write_text(ALIBI)
     monkeypatch.syspath_prepend(str(tmp_path))
-    from alibi_of_the_readme import ALiBi
+    from alibi_of_the_readme import MyALiBi
 
-    bias = ALiBi().relative({}, ModelShape(10, 8, 1, num_heads=4), 0, range(10)).dense_bias(10, 10)[0]
-    expected = -torch.tensor([1 / 4, 1 / 16, 1 / 64, 1 / 256])
-    assert torch.allclose(bias[:, 9, 8], expected)
-    assert torch.allclose(bias[:, 9, 0], 9 * expected)
+    shape = ModelShape(10, 2 * heads, 1, heads)
+    theirs, ours = (scheme.relative({}, shape, 0, range(10)).bias for scheme in (MyALiBi(), ALiBi()))
+    assert torch.allclose(theirs.double(), ours)
+    assert heads != 4 or torch.equal(theirs[:, 9], -9 * torch.tensor([1 / 4, 1 / 16, 1 / 64, 1 / 256]))
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda path: str(path.relative_to(REPOSITORY)))
@@ -53,5 +55,5 @@ def test_links_and_pictures_exist(readme: Path) -> None:
         titles = re.findall(r"^#+ (.+)$", linked.read_text(), flags=re.MULTILINE) if heading else []
         assert heading in {"", *(title.lower().replace(" ", "-") for title in titles)}, target
     for path in re.findall(r"`((?:src|tests|configs|scripts|data)/[\w./-]+)`", readme.read_text()):
-        if "alibi" not in path and ".cache" not in path:
+        if "my_alibi" not in path and ".cache" not in path:
             assert (REPOSITORY / path).exists(), path

@@ -212,7 +212,7 @@ def test_an_edited_scheme_is_another_job_and_another_group(
     def swept_as(source: str, seeds: str) -> str:
         file.write_text(source)
         monkeypatch.delitem(sys.modules, "swept_scheme", raising=False)
-        return swept_here("pos._target_=swept_scheme.ALiBi", f"seed={seeds}", "run_dir=s")[1]
+        return swept_here("pos._target_=swept_scheme.MyALiBi", f"seed={seeds}", "run_dir=s")[1]
 
     assert "2 jobs, 2 to run" in swept_as(ALIBI, "1,2")
     assert "2 jobs, 0 to run" in swept_as(f"{ALIBI}\n# a comment\n", "1,2")

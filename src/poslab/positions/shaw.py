@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
-from poslab.positions.base import Curves, ModelShape, Picture, PositionScheme, RelativeTerms
+from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +32,7 @@ class Shaw(PositionScheme):
     values: bool = True
     share_layers: bool = False
     share_heads: bool = True
+    variants = ({"max_distance": 3, "values": False, "share_heads": False}, {"keys": False, "share_layers": True})
 
     def __post_init__(self) -> None:
         require_at_least(1, max_distance=self.max_distance)
@@ -59,6 +60,16 @@ class Shaw(PositionScheme):
             name: table if self.share_layers else table[layer] for name, table in tables.items()
         }  # ([H], R, Dh)
         return RelativeTerms(0 if shape.causal else -self.max_distance, self.max_distance, **chosen)
+
+    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+        score = super().score(tables, shape, layer, head, text, i, j)
+        if not self.keys:
+            return score
+        table = tables["keys"] if self.share_layers else tables["keys"][layer]
+        table = table if self.share_heads else table[head]
+        distance = max(-self.max_distance, min(text.positions[i] - text.positions[j], self.max_distance))
+        relative_key = table[distance if shape.causal else distance + self.max_distance]
+        return score + text.q[i] @ relative_key / shape.head_dim**0.5
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         distances = list(range(0 if shape.causal else -self.max_distance, self.max_distance + 1))

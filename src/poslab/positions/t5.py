@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
-from poslab.positions.base import Curves, ModelShape, Picture, PositionScheme, RelativeTerms
+from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,6 +62,7 @@ class T5(PositionScheme):
     max_distance: int = 128
     scale: float = 1.0
     share_layers: bool = True
+    variants = ({"num_buckets": 8, "max_distance": 20, "scale": 0.5, "share_layers": False},)
 
     def __post_init__(self) -> None:
         require_at_least(2, num_buckets=self.num_buckets)
@@ -104,6 +105,19 @@ class T5(PositionScheme):
         buckets = buckets[first : starts[-1] + 1].to(table.device)
         bias = torch.nn.functional.embedding(buckets, table).T * self.scale  # (R, H) -> (H, R)
         return RelativeTerms(lowest + first, lowest + starts[-1], bias=bias)
+
+    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+        table = tables["bias"] if self.share_layers else tables["bias"][layer]
+        side = self.num_buckets if shape.causal else self.num_buckets // 2
+        exact, distance = side // 2, abs(text.positions[i] - text.positions[j])
+        bucket = distance
+        if distance >= exact:
+            share = math.log(distance / exact) / math.log(self.max_distance / exact)
+            # The tiny addition: where the exact value is a whole number, rounding must not fall below it.
+            bucket = min(side - 1, exact + math.floor(share * (side - exact) + 1e-9))
+        if text.positions[j] > text.positions[i]:
+            bucket += side
+        return super().score(tables, shape, layer, head, text, i, j) + self.scale * table[bucket, head]
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         distances = [d for d in shape.distances if abs(d) <= self.max_distance]

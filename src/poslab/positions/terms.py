@@ -55,8 +55,9 @@ class RelativeTerms:
         return {name: table for name, table in named.items() if table is not None}
 
     def to(self, device: torch.device) -> RelativeTerms:
-        """The same terms with their tables on `device`."""
-        tables: dict[str, Any] = {name: table.to(device) for name, table in self.tables.items()}
+        """The same terms with their tables on `device`; Apple's has no float64."""
+        dtype = torch.float32 if device.type == "mps" else None
+        tables: dict[str, Any] = {name: table.to(device, dtype) for name, table in self.tables.items()}
         return dataclasses.replace(self, **tables)
 
     def row_indices(self, query_length: int, key_length: int, offset: int | None = None) -> Tensor:

@@ -1,0 +1,48 @@
+"""ALiBi: a bias that falls with distance, steeper for some heads (Press, Smith, Lewis 2022, section 3).
+
+    score[i, j] = q_i . k_j / sqrt(Dh) - slope_h |i - j|          h = 1 .. H
+
+For H = 2^a heads the slopes are 2^(-8 h / H). For any other number they are what the authors' code takes, as does
+BLOOM: the slopes of the power of two P below it, then the first, third, ... of those of 2 P heads. Nothing is learned.
+
+The paper is about causal models; where a query sees the future, the bias falls alike to both sides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poslab.lazy import torch
+from poslab.positions.base import ModelShape, OneHead, PositionScheme, RelativeTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+
+
+def slopes(num_heads: int) -> list[float]:
+    """The slope of each head."""
+    power = 1 << (num_heads.bit_length() - 1)  # the largest power of two that is no more than num_heads
+    own, finer = ([2.0 ** (-8 * (h + 1) / count) for h in range(count)] for count in (power, 2 * power))
+    return own + finer[::2][: num_heads - power]
+
+
+@dataclass(frozen=True)
+class ALiBi(PositionScheme):
+    """Has no settings: the slopes are the paper's."""
+
+    share_layers = True
+
+    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
+        # In float64, which terms may be whatever the model's precision is.
+        slope = torch.tensor(slopes(shape.num_heads), dtype=torch.float64)
+        distance = torch.arange(distances.start, distances.stop).abs()
+        return RelativeTerms(distances[0], distances[-1], bias=-slope[:, None] * distance)  # (H, R)
+
+    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+        content = super().score(tables, shape, layer, head, text, i, j)
+        power = max(2**a for a in range(32) if 2**a <= shape.num_heads)
+        exponent = 8 * (head + 1) / power if head < power else 4 * (2 * (head - power) + 1) / power
+        return content - abs(text.positions[i] - text.positions[j]) / 2**exponent

@@ -1,0 +1,74 @@
+"""KERPLE: a bias that falls with the logarithm or a power of distance, as each head learns it (Chi et al. 2022).
+
+    score[i, j] = q_i . k_j / sqrt(Dh) + bias_h(|i - j|)
+
+    kernel = log      bias(d) = -r1 log(1 + r2 d)          r1, r2 > 0          (equation 6)
+    kernel = power    bias(d) = -r1 d^r2                   r1 > 0, 0 < r2 < 2  (equation 5)
+
+Both kernels are conditionally positive definite only within these limits. The authors' code keeps to them by clamping
+the parameters after each step; here the tables are free, and r1 (and r2 of the logarithm) are their absolute values,
+the exponent is 2 sigmoid(table). So r1 = 0 is no position at all, and no value stops learning at a limit. They start
+where the authors' do: for the logarithm r1 in (0, 2) and r2 in (0, 1), for the power r1 in (0, 1) and r2 in (0, 2). As
+in the paper's figure 1 all layers share them; `share_layers=false` gives each layer its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poslab.errors import require_one_of
+from poslab.lazy import torch
+from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+
+
+@dataclass(frozen=True)
+class Kerple(PositionScheme):
+    """The default is the kernel that extrapolates best in the paper."""
+
+    kernel: str = "log"
+    share_layers: bool = True
+    variants = ({"kernel": "power", "share_layers": False},)
+
+    def __post_init__(self) -> None:
+        require_one_of(("log", "power"), kernel=self.kernel)
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        layers = [] if self.share_layers else [shape.num_layers]
+        r1, r2 = torch.rand(2, *layers, shape.num_heads)  # each ([L], H)
+        if self.kernel == "log":
+            return {"r1": 2 * r1, "r2": r2}
+        return {"r1": r1, "r2": r2.logit(eps=0.005)}  # so that the exponent begins between 0.01 and 1.99
+
+    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
+        r1, r2 = (tables[name] if self.share_layers else tables[name][layer] for name in ("r1", "r2"))
+        r1, r2 = (r.to(torch.promote_types(r.dtype, torch.float32))[:, None] for r in (r1, r2))  # (H, 1)
+        distance = torch.arange(distances.start, distances.stop, device=r1.device).abs().to(r1.dtype)
+        falling = torch.log1p(r2.abs() * distance) if self.kernel == "log" else distance ** (2 * r2.sigmoid())
+        return RelativeTerms(distances[0], distances[-1], bias=-r1.abs() * falling)  # (H, R)
+
+    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+        own = tables if self.share_layers else {name: table[layer] for name, table in tables.items()}
+        r1, r2 = (own[name][head].item() for name in ("r1", "r2"))
+        distance = abs(text.positions[i] - text.positions[j])
+        if self.kernel == "log":
+            bias = -abs(r1) * math.log(1 + abs(r2) * distance)
+        else:
+            bias = -abs(r1) * distance ** (2 / (1 + math.exp(-r2)))
+        return super().score(tables, shape, layer, head, text, i, j) + bias
+
+    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
+        pictures: dict[str, Picture] = {}
+        for layer in range(1 if self.share_layers else shape.num_layers):
+            terms = self.relative(tables, shape, layer, shape.distances)
+            assert terms.bias is not None
+            name = "bias" if self.share_layers else f"bias_layer_{layer}"
+            lines = {f"head {h}": line.float() for h, line in enumerate(terms.bias)}
+            pictures[name] = Curves("Learned bias by distance", "distance", "bias", list(shape.distances), lines)
+        return pictures

@@ -1,0 +1,50 @@
+"""Music Transformer's relative attention: a learned key for every distance of the context (Huang et al. 2019, eq. 3).
+
+    score[i, j] = q_i . (k_j + E_{h, i - j}) / sqrt(Dh)
+
+These are the keys of Shaw et al. (2018) without the clip and without values, for each layer and head. The paper's
+"skewing" computes them without a tensor of (T, T, Dh); here the kernels do. The table begins as in the authors' code:
+normal with std 1 / sqrt(Dh). Nothing is known beyond the distances of the context.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poslab.lazy import torch
+from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+
+
+@dataclass(frozen=True)
+class MusicTransformer(PositionScheme):
+    """Has no settings: its table is as long as the context."""
+
+    def max_length(self, shape: ModelShape) -> int:
+        return shape.context_length
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        size = (shape.num_layers, shape.num_heads, len(shape.distances), shape.head_dim)
+        return {"keys": torch.randn(size) * shape.head_dim**-0.5}
+
+    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
+        keys = tables["keys"][layer]  # (H, R, Dh)
+        rows = keys.shape[-2]
+        lowest = 0 if shape.causal else -(rows // 2)
+        return RelativeTerms(lowest, lowest + rows - 1, keys=keys)
+
+    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+        first = 0 if shape.causal else 1 - shape.context_length
+        relative_key = tables["keys"][layer, head, text.positions[i] - text.positions[j] - first]
+        return (text.q[i] * (text.k[j] + relative_key)).sum() / shape.head_dim**0.5
+
+    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
+        norms = tables["keys"].float().norm(dim=-1).mean(1)  # (L, R)
+        lines = {f"layer {layer}": line for layer, line in enumerate(norms)}
+        title = "Norm of the relative keys, mean of the heads"
+        return {"keys_norm": Curves(title, "distance", "L2 norm", list(shape.distances), lines)}

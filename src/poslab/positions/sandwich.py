@@ -1,0 +1,57 @@
+"""Sandwich: a bias by distance, the inner product of two sinusoidal positions (Chi et al. 2023, section 5).
+
+    score[i, j] = q_i . k_j / sqrt(Dh) + (p_i . p_j - d / 2) / (8 h / H)          h = 1 .. H
+
+    p_i . p_j = sum over m of cos((i - j) / 10000^(2 m / d))          m = 0 .. d / 2 - 1,  d = dimensions
+
+Nothing is learned. m counts from 0 as in the authors' code (appendix E) and not from 1 as in the text; d / 2, the inner
+product at distance 0, is subtracted as in the text, which no softmax notices. In a model that sees the future, the bias
+is the same to both sides.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poslab.errors import SettingError
+from poslab.lazy import torch
+from poslab.positions.base import ModelShape, OneHead, PositionScheme, RelativeTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+
+
+@dataclass(frozen=True)
+class Sandwich(PositionScheme):
+    """dimensions: of the sinusoidal positions, the paper's d; it has nothing to do with the model's sizes."""
+
+    dimensions: int = 128
+    share_layers = True
+    variants = ({"dimensions": 6},)
+
+    def __post_init__(self) -> None:
+        if self.dimensions < 2 or self.dimensions % 2:
+            raise SettingError("dimensions", self.dimensions, "must be even and at least 2: a sine and a cosine each")
+
+    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
+        # In float64, which terms may be whatever the model's precision is.
+        pair = torch.arange(self.dimensions // 2, dtype=torch.float64)
+        distance = torch.arange(distances.start, distances.stop, dtype=torch.float64)
+        angle = distance[:, None] * 10000 ** (-2 * pair / self.dimensions)  # (R, d / 2)
+        product = angle.cos().sum(-1) - self.dimensions / 2  # (R,)
+        compression = torch.arange(1, shape.num_heads + 1, dtype=torch.float64) * 8 / shape.num_heads  # (H,)
+        return RelativeTerms(distances[0], distances[-1], bias=product / compression[:, None])  # (H, R)
+
+    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+        def position(n: int) -> list[float]:
+            angles = [n / 10000 ** (2 * m / self.dimensions) for m in range(self.dimensions // 2)]
+            return [*map(math.sin, angles), *map(math.cos, angles)]
+
+        here, there = position(text.positions[i]), position(text.positions[j])
+        product = sum(a * b for a, b in zip(here, there, strict=True))
+        bias = (product - self.dimensions / 2) / ((head + 1) * 8 / shape.num_heads)
+        return super().score(tables, shape, layer, head, text, i, j) + bias

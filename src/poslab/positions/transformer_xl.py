@@ -1,0 +1,78 @@
+"""Transformer-XL's relative attention (Dai et al. 2019, section 3.3): sinusoids of the distance make keys.
+
+    score[i, j] = ((q_i + u) . k_j + (q_i + v) . W R_{i - j}) / sqrt(Dh)
+
+    R_d = [sin(d w_0), sin(d w_1), ..., cos(d w_0), cos(d w_1), ...]          w_m = 10000^(-2 m / D)
+
+u and v are learned per layer and head, W (`project`, laid out as the weight of a Linear) per layer. The paper shares u
+and v by all layers; its code can untie them, and XLNet does. Here the query is q + u and W R_d are the relative keys.
+What is then missing is a number for each distance, the bias (v - u) . W R_d / sqrt(Dh). Everything begins normal with
+std 0.02, as in the authors' code. The memory of earlier segments, the paper's other half, is what a cache is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poslab.errors import SettingError
+from poslab.lazy import torch
+from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+
+
+@dataclass(frozen=True)
+class TransformerXL(PositionScheme):
+    """Has no settings."""
+
+    def check(self, shape: ModelShape) -> None:
+        if shape.embed_dim % 2:
+            raise SettingError("embed_dim", shape.embed_dim, "must be even: half of R are sines, half cosines")
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        heads = (shape.num_layers, shape.num_heads, shape.head_dim)
+        sizes = {"u": heads, "v": heads, "project": (shape.num_layers, shape.embed_dim, shape.embed_dim)}
+        return {name: torch.randn(size) * 0.02 for name, size in sizes.items()}
+
+    def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor) -> Tensor:
+        return q + tables["u"][layer][:, None].to(q.dtype)  # (B, H, T, Dh) + (H, 1, Dh)
+
+    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
+        keys = self._keys(tables, shape, layer, distances)  # (H, R, Dh)
+        v_less_u = tables["v"][layer] - tables["u"][layer]  # (H, Dh)
+        bias = (keys * v_less_u[:, None]).sum(-1) * shape.head_dim**-0.5  # (H, R)
+        return RelativeTerms(distances[0], distances[-1], bias=bias, keys=keys)
+
+    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+        u, v, project = tables["u"][layer, head], tables["v"][layer, head], tables["project"][layer]
+        distance = text.positions[i] - text.positions[j]
+        angles = [distance / 10000 ** (2 * m / shape.embed_dim) for m in range(shape.embed_dim // 2)]
+        sinusoids = torch.tensor([*map(math.sin, angles), *map(math.cos, angles)], dtype=project.dtype)
+        own = project[head * shape.head_dim : (head + 1) * shape.head_dim]  # (Dh, D)
+        return ((text.q[i] + u) @ text.k[j] + (text.q[i] + v) @ (own @ sinusoids)) / math.sqrt(shape.head_dim)
+
+    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
+        pictures: dict[str, Picture] = {}
+        for layer, v in enumerate(tables["v"]):
+            keys = self._keys(tables, shape, layer, shape.distances)
+            bias = (keys * v[:, None]).sum(-1).float() * shape.head_dim**-0.5  # (H, R)
+            lines = {f"head {h}": line for h, line in enumerate(bias)}
+            title = "What v adds to a score, by distance"
+            pictures[f"bias_layer_{layer}"] = Curves(title, "distance", "score", list(shape.distances), lines)
+        return pictures
+
+    def _keys(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> Tensor:
+        """(H, R, Dh): W R_d, in float32 or better under any autocast."""
+        project = tables["project"][layer]
+        project = project.to(torch.promote_types(project.dtype, torch.float32))  # (D, D)
+        pair = torch.arange(shape.embed_dim // 2, dtype=project.dtype, device=project.device)
+        distance = torch.arange(distances.start, distances.stop, device=project.device)
+        angle = distance[:, None] * 10000 ** (-2 * pair / shape.embed_dim)  # (R, D / 2)
+        with torch.autocast(project.device.type, enabled=False):
+            keys = torch.cat([angle.sin(), angle.cos()], dim=-1) @ project.T  # (R, D)
+        return keys.unflatten(-1, (shape.num_heads, shape.head_dim)).transpose(0, 1)
