@@ -39,9 +39,10 @@ class MusicTransformer(PositionScheme):
         return RelativeTerms(lowest, lowest + rows - 1, keys=keys)
 
     def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
-        first = 0 if shape.causal else 1 - shape.context_length
-        relative_key = tables["keys"][layer, head, text.positions[i] - text.positions[j] - first]
-        return (text.q[i] * (text.k[j] + relative_key)).sum() / shape.head_dim**0.5
+        keys = tables["keys"][layer, head]  # (R, Dh)
+        at_0 = 0 if shape.causal else len(keys) // 2
+        relative_key = keys[at_0 + text.positions[i] - text.positions[j]]
+        return text.q[i] @ (text.k[j] + relative_key) / shape.head_dim**0.5
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         norms = tables["keys"].float().norm(dim=-1).mean(1)  # (L, R)

@@ -67,12 +67,11 @@ class TransformerXL(PositionScheme):
         return pictures
 
     def _keys(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> Tensor:
-        """(H, R, Dh): W R_d, in float32 or better under any autocast."""
-        project = tables["project"][layer]
-        project = project.to(torch.promote_types(project.dtype, torch.float32))  # (D, D)
-        pair = torch.arange(shape.embed_dim // 2, dtype=project.dtype, device=project.device)
+        """(H, R, Dh): W R_d. The angles are in float32 or better; W is a projection as others are under autocast."""
+        project = tables["project"][layer]  # (D, D)
+        dtype = torch.promote_types(project.dtype, torch.float32)
+        pair = torch.arange(shape.embed_dim // 2, dtype=dtype, device=project.device)
         distance = torch.arange(distances.start, distances.stop, device=project.device)
         angle = distance[:, None] * 10000 ** (-2 * pair / shape.embed_dim)  # (R, D / 2)
-        with torch.autocast(project.device.type, enabled=False):
-            keys = torch.cat([angle.sin(), angle.cos()], dim=-1) @ project.T  # (R, D)
+        keys = torch.cat([angle.sin(), angle.cos()], dim=-1).to(project.dtype) @ project.T  # (R, D)
         return keys.unflatten(-1, (shape.num_heads, shape.head_dim)).transpose(0, 1)
