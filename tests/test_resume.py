@@ -20,7 +20,7 @@ from poslab.runs.state import random_states, restore_random_states
 from poslab.settings.train import CONFIGS
 from poslab.training import run as run_module
 from poslab.training import train
-from runs_to_resume import TINY, assert_equal, assert_same_run, content_of, go_on, logged
+from runs_to_resume import TINY, assert_same_run, content_of, go_on, logged
 
 HOOKS = (
     "on_train_batch_start", "on_train_batch_end", "on_validation_batch_end", "on_validation_end", "on_train_epoch_end",
@@ -335,36 +335,6 @@ def test_nothing_is_written_where_a_checkpoint_or_a_configuration_says(run_folde
     assert {path.name for path in tmp_path.iterdir()} == {"run", "precious"}
 
 
-def as_older(content: dict[str, Any]) -> dict[str, Any]:
-    """A checkpoint as the callbacks wrote it when each kept its own part of the state."""
-    state = content.pop("state")
-    content["figures"] = {name: state[name] for name in ("best_val_loss", "best_step", "last_val_loss")}
-    content["progress"] = {name: state[name] for name in ("step", "epoch", "batches", "threads", "random", "events")}
-    content["progress"]["seconds"] = state["clock"]
-    content["callbacks"] |= {
-        "Throughput": {"tokens": state["tokens"], "seconds": state["training_clock"], "batches": 10},
-        "ValidationLines": {"losses": state["batch_losses"], "seconds": state["clock"]},
-        "SampleText": {"text": state["sample"]},
-    }
-    return content
-
-
-def test_an_older_checkpoint_goes_on_to_the_same_end(
-    hooks: Callable[..., Counter], trained: Callable[..., Path], tmp_path: Path
-) -> None:
-    whole, cut = trained(*TINY), tmp_path / "cut"
-    hooks(at=15)
-    with pytest.raises(CutOff):
-        train(compose_config(*TINY, f"run_dir={cut}"))
-    torch.save(as_older(content_of(cut)), cut / "checkpoints" / "last.ckpt")
-    hooks()
-    go_on(cut)
-    ours, theirs = content_of(cut), content_of(whole)
-    for name in ("tokens", "last_val_loss", "best_val_loss", "best_step", "sample", "random"):
-        assert_equal(ours["state"][name], theirs["state"][name], name)
-    assert_equal(ours["state_dict"], theirs["state_dict"], "weights")
-
-
 IMPOSSIBLE = {
     "step": -1, "epoch": 1.5, "batches": True, "tokens": 2**63, "best_step": None, "threads": 0, "sample": 5,
     "best_val_loss": "low", "last_val_loss": None, "val_loss_tokens": -3, "batch_loss": [1], "batch_losses": [None],
@@ -385,6 +355,13 @@ def test_a_checkpoint_with_an_impossible_state_is_refused(name: str, run_folder:
         go_on(run_folder, "trainer.max_epochs=3")
 
 
+def test_a_checkpoint_of_the_time_before_there_was_a_state_is_refused(run_folder: Path) -> None:
+    content = {key: value for key, value in content_of(run_folder).items() if key != "state"}
+    torch.save(content, run_folder / "checkpoints" / "last.ckpt")
+    with pytest.raises(UserError, match=r"last\.ckpt: says nothing of a run's step, .*: another version's$"):
+        go_on(run_folder, "trainer.max_epochs=3")
+
+
 def test_damaged_best_weights_are_named_where_a_run_goes_on(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -393,17 +370,6 @@ def test_damaged_best_weights_are_named_where_a_run_goes_on(
     go_on(run_folder, "trainer.max_epochs=3", "evaluation.lengths=[]", "optim.learning_rate=0.001")
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "best.safetensors" in line]
     assert "is damaged: the best weights so far are lost, unless a later validation loss is lower" in line
-
-
-def test_a_run_of_the_older_validation_loss_goes_on_and_says_so(
-    run_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    content = as_older(content_of(run_folder))
-    content["figures"]["best_val_loss"] = 0.5
-    torch.save(content, run_folder / "checkpoints" / "last.ckpt")
-    summary = go_on(run_folder, "trainer.max_epochs=3")
-    assert (summary["best_val_loss"], summary["val_loss_tokens"]) == (0.5, None)
-    assert ", validation losses left out the last tokens of the text\n" in capsys.readouterr().err
 
 
 def test_two_processes_at_one_folder(run_folder: Path) -> None:

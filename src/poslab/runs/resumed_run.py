@@ -1,6 +1,5 @@
 """What a run folder tells of a run that goes on."""
 
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +44,6 @@ class ResumedRun:
         run = cls(folder, checkpoint, state, str(content["poslab"]["data_sha256"]), notes)
         run._check_unfinished(config, content)
         run._check_code(type(config.pos), content["poslab"])
-        if state.val_loss_tokens is None and math.isfinite(state.best_val_loss):
-            notes.append(f"up to step {state.step}, validation losses left out the last tokens of the text")
         return run
 
     @property

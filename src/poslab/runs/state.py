@@ -70,33 +70,15 @@ class RunState:
     @classmethod
     def of(cls, content: dict[str, Any]) -> "RunState":
         """The state in a checkpoint. Raises ValueError for a checkpoint that holds none, or not all of it."""
-        try:
-            plain = content["state"] if "state" in content else _older(content)
-            missing = {f.name for f in fields(cls)} - plain.keys()
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError("says nothing of a run's progress: another program's, or another version's") from error
-        if missing:
+        values = checked(cls, content.get("state", {}), **dict.fromkeys(_CLOCKS, float))
+        if missing := [f.name for f in fields(cls) if f.name not in values]:
             raise ValueError(f"says nothing of a run's {', '.join(missing)}: another version's")
-        values = checked(cls, plain, **dict.fromkeys(_CLOCKS, float))
         if not (values["threads"] and values["random"]):
             raise ValueError(f"says threads={values['threads']}, random={values['random']}, which must be some")
         return cls(**values | {name: Stopwatch(values[name]) for name in _CLOCKS})
 
 
 _CLOCKS = ("clock", "training_clock")
-
-
-def _older(content: dict[str, Any]) -> dict[str, Any]:
-    """The same from a checkpoint of the time when each callback kept its own part."""
-    progress, callbacks = content["progress"], content["callbacks"]
-    return {"val_loss_tokens": None, **progress, **content["figures"]} | {
-        "tokens": callbacks["Throughput"]["tokens"],
-        "batch_loss": callbacks.get("TargetLoss", {}).get("loss", math.inf),
-        "batch_losses": callbacks["ValidationLines"]["losses"],
-        "sample": callbacks["SampleText"]["text"],
-        "clock": progress["seconds"],
-        "training_clock": callbacks["Throughput"]["seconds"],
-    }
 
 
 def random_states() -> dict[str, Any]:
