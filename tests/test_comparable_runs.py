@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from poslab.comparison.groups import compare
 from poslab.errors import UserError
-from poslab.runs.finished import LeftOut, read_runs
-from runs_to_compare import change_config, change_summary, compare_folders, set_scheme, write_run, write_sweep
+from poslab.runs.finished import LeftOut
+from runs_to_compare import change_config, change_summary, compare_folders, set_scheme, write_run
 
 
 @pytest.mark.parametrize(
@@ -111,18 +110,6 @@ def test_a_setting_that_older_runs_lack(tmp_path: Path) -> None:
     settings = json.loads((old / "summary.json").read_text())["pos_settings"]
     change_summary(old, pos_settings={key: value for key, value in settings.items() if key != "scale"})
     assert {group.label for group in compare_folders(tmp_path).groups} == {"t5", "t5 scale=1.0"}
-
-
-def test_without_a_configuration_the_summary_speaks(tmp_path: Path) -> None:
-    write_sweep(tmp_path, absolute=0.0, t5=-0.5)
-    for folder in tmp_path.glob("*-seed*"):
-        (folder / "config.yaml").unlink()
-    comparison = compare(*read_runs([str(tmp_path)]))
-    assert comparison.sentences[0].startswith("t5 is better than absolute by 0.5")
-    assert sum("has no config.yaml" in caveat for caveat in comparison.caveats) == 10
-    change_summary(tmp_path / "t5-seed1", data_sha256="0" * 64)
-    with pytest.raises(UserError, match="data_sha256"):
-        compare(*read_runs([str(tmp_path)]))
 
 
 def test_two_schemes_of_one_name_are_not_mixed(tmp_path: Path) -> None:

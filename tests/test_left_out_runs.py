@@ -86,6 +86,7 @@ SPOILT: list[tuple[str, Callable[[Path], None], str]] = [
     ("version of text", summary_has(versions="0.1.0"), "versions='0.1.0', which must be a group of values"),
     ("device of numbers", summary_has(device=3), "device=3, which must be text or null"),
     ("clean by word", summary_has(git_clean="yes"), "git_clean='yes', which must be true or false or null"),
+    ("no config", lambda folder: (folder / "config.yaml").unlink(), "unfinished: it has no config.yaml"),
     ("broken config", config_is("a: [1"), "config.yaml can't be read"),
     (
         "binary config",

@@ -180,7 +180,7 @@ def _differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
     for key in dict.fromkeys(key for shared in all_shared for key in shared):
         values: dict[str, str] = {}
         for run, shared in zip(runs, all_shared, strict=True):
-            if key in shared:  # another version may not have known it, and a summary doesn't tell all
+            if key in shared:  # another version may not have known it
                 values.setdefault(_short(shared[key]), run.name)
         if len(values) > 1:
             different[key] = ", ".join(f"{value} (as in {name})" for value, name in values.items())
@@ -208,7 +208,7 @@ def _caveats(runs: Sequence[Run]) -> list[str]:
         ("devices", lambda run: run.summary.device, rounding),
         ("numbers of threads", lambda run: run.summary.threads, rounding),
     ]
-    caveats = [f"{run.folder} has no config.yaml; only its summary is compared" for run in runs if not run.has_config]
+    caveats = []
     for fact, value_of, consequence in facts:
         caveats += _several(fact, map(value_of, runs), consequence)
     for target in dict.fromkeys(run.config["pos"]["_target_"] for run in runs):

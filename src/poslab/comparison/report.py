@@ -125,12 +125,9 @@ def _name(override: str) -> str:
 
 
 def _yaml(group: Group) -> str:
-    """The settings that all schemes share, by the first run that has recorded them; empty if none has."""
-    config = next((run.config for run in group.runs if run.has_config), None)
-    if config is None:
-        return ""
+    """The settings that all schemes share."""
     without = NOT_REPEATED | {Role.SEED, Role.SCHEME}
-    shown = {key: value for key, value in config.items() if role_of(key) not in without}
+    shown = {key: value for key, value in group.runs[0].config.items() if role_of(key) not in without}
     return str(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
 
 

@@ -17,12 +17,11 @@ _INFINITE = 1e100  # losses from here on; sums of their squares would be
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its folder, its summary, and its configuration or, if that is missing, what the summary knows."""
+    """A finished run: its folder, its summary, and its configuration."""
 
     folder: Path
     summary: Summary
     config: dict[str, Any]
-    has_config: bool = True
 
     @property
     def name(self) -> str:
@@ -116,14 +115,4 @@ def _failed_jobs(root: Path) -> list[LeftOut]:
 def read_run(folder: Path) -> Run:
     """The run in a folder. Raises ValueError with the reason why it is no finished run."""
     run = RunFolder(folder)
-    summary = Summary.read(run.summary)
-    if not run.config.exists():
-        return Run(folder, summary, _config_of(summary), has_config=False)
-    return Run(folder, summary, read_config(run.config))
-
-
-def _config_of(summary: Summary) -> dict[str, Any]:
-    """As much of a run's configuration as its summary knows."""
-    pos = {"_target_": summary.pos_target, **summary.pos_settings}
-    data = {"path": summary.data, "vocabulary": summary.vocabulary}
-    return {"pos": pos, "model": {"context_length": summary.context_length}, "data": data}
+    return Run(folder, Summary.read(run.summary), read_config(run.config))
