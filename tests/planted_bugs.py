@@ -464,7 +464,7 @@ BUGS = [
     ),
     Bug(
         "failed-job-counted-as-finished", "sweep/job.py",
-        'Status("failed" if reason else "finished"', 'Status("finished"',
+        "            files.add_failure(reason)\n", "            pass\n",
         "test_sweep.py::test_a_job_does_not_start_over_among_foreign_files",
     ),
     Bug(

@@ -214,13 +214,12 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.Monke
 def test_jobs_that_failed_before_they_had_a_folder(tmp_path: Path) -> None:
     write_run(tmp_path)
     (tmp_path / ".sweep").mkdir()
-    states = {
-        "t5-seed1": json.dumps({"state": "failed", "seconds": 1, "reason": "killed by SIGKILL"}),
-        "absolute-seed1": json.dumps({"state": "failed", "seconds": 1, "reason": "an earlier attempt"}),
-        "shaw-seed1": json.dumps({"state": "running"}),
-        "damaged": '{"state": "fai',
-        "foreign": "[]",
+    logs = {
+        "t5-seed1": "scheme   t5\nerror: killed by SIGKILL\n",
+        "absolute-seed1": "error: an earlier attempt\n",
+        "shaw-seed1": "scheme   shaw\n",
+        "empty": "",
     }
-    for name, text in states.items():
-        (tmp_path / ".sweep" / f"{name}.json").write_text(text)
+    for name, text in logs.items():
+        (tmp_path / ".sweep" / f"{name}.log").write_text(text)
     assert reasons(compare_folders(tmp_path)) == {"t5-seed1": "failed: killed by SIGKILL"}

@@ -1,6 +1,5 @@
 """Run folders, read back: those that are finished and whole, and of all others why they are left out."""
 
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from poslab.errors import SettingError
-from poslab.runs.folder import SWEEP, RunFolder
-from poslab.runs.readers import read_config, read_mapping
+from poslab.runs.folder import SWEEP, RunFolder, failure_in
+from poslab.runs.readers import read_config
 from poslab.runs.summary import Summary
 
 _INFINITE = 1e100  # losses from here on; sums of their squares would be
@@ -100,16 +99,8 @@ def _foreign(root: Path, found: list[Path]) -> list[LeftOut]:
 
 def _failed_jobs(root: Path) -> list[LeftOut]:
     """Jobs of a sweep that failed before they had a folder."""
-    left_out = []
-    for path in sorted(root.rglob(f"{SWEEP}/*.json")):
-        folder = path.parent.parent / path.stem
-        try:
-            status = read_mapping(path, json.loads)
-            if status.get("state") == "failed" and not folder.exists():
-                left_out.append(LeftOut(folder, f"failed: {status.get('reason')}"))
-        except (OSError, ValueError):
-            continue  # of no run, and no result either
-    return left_out
+    jobs = {log.parents[1] / log.stem: failure_in(log) for log in sorted(root.rglob(f"{SWEEP}/*.log"))}
+    return [LeftOut(folder, f"failed: {why}") for folder, why in jobs.items() if why and not folder.exists()]
 
 
 def read_run(folder: Path) -> Run:

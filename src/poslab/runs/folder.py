@@ -14,7 +14,7 @@ from poslab.settings.files import UNFINISHED
 
 RUNS = Path("runs")
 EVALUATION = "evaluation.json"
-SWEEP = ".sweep"  # beside the runs of a sweep: their states and logs
+SWEEP = ".sweep"  # beside the runs of a sweep: their logs
 
 # Lightning starts a process of its own for each further device; all of them belong to one run.
 _HANDED_DOWN = "POSLAB_RUN_FOLDER"
@@ -98,6 +98,12 @@ class RunFolder:
             if self.finished or (refused and not was_there):  # nobody will want it any more
                 self._lock.unlink(missing_ok=True)
             lock.release()
+
+
+def failure_in(log: Path) -> str:
+    """Why a sweep's job failed, from the last line of its log; empty if it didn't, or there is no log."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    return lines[-1].removeprefix("error: ") if lines and lines[-1].startswith("error: ") else ""
 
 
 def is_first_process() -> bool:

@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
@@ -24,24 +23,20 @@ from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import RunFolder
 from poslab.settings.train import TrainConfig
-from poslab.sweep.status import Status, StatusFile
+from poslab.sweep.files import JobFiles
 
 
 def run_job(config: TrainConfig, overrides: list[str]) -> None:
     """Trains into config.settings.run_dir, or evaluates the run there at the lengths that it lacks; does nothing where
-    another process is at it. The screen output goes to the job's log, and how it ended to its status; only an
-    interruption raises."""
+    another process is at it. The screen output goes to the job's log, which ends with "error: ..." if it failed; only
+    an interruption raises."""
     folder = _folder(config)
-    status_file = StatusFile(folder.path)
-    with contextlib.suppress(Timeout), status_file.claim():
-        lengths = unmeasured_lengths(folder.path, config.evaluation)
-        if folder.finished and not lengths:
+    files = JobFiles(folder.path)
+    with contextlib.suppress(Timeout), files.claim():
+        if folder.finished and not unmeasured_lengths(folder.path, config.evaluation):
             return
-        done = f"evaluated at {', '.join(map(str, lengths))}" if folder.finished else ""
-        status_file.write(Status("running"))
-        started = time.perf_counter()
-        reason = _run_alone(config, overrides, status_file.log)
-        status_file.write(Status("failed" if reason else "finished", time.perf_counter() - started, reason or done))
+        if reason := _run_alone(config, overrides, files.log):
+            files.add_failure(reason)
 
 
 def _folder(config: TrainConfig) -> RunFolder:

@@ -5,7 +5,6 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,8 +19,8 @@ from poslab.runs.folder import RunFolder
 from poslab.runs.screen import clock, table
 from poslab.runs.summary import Summary
 from poslab.settings.files import require_writable
+from poslab.sweep.files import JobFiles
 from poslab.sweep.plan import Job, plan, sweep_folder
-from poslab.sweep.status import Status, StatusFile
 
 
 def run_sweep(
@@ -36,7 +35,7 @@ def run_sweep(
     if left:
         require_writable("run_dir", folder)
         for job in left:
-            StatusFile(job.folder).forget()
+            JobFiles(job.folder).log.unlink(missing_ok=True)
     to_train = sum(not job.trained for job in left)
     to_evaluate = f", {len(left) - to_train} to evaluate" if len(left) > to_train else ""
     name = config.hydra.runtime.choices.get("experiment") or "sweep"
@@ -60,7 +59,7 @@ def run_sweep(
             scratch = Path(str(config.hydra.sweep.dir))
             scratch.rmdir()
             scratch.parent.rmdir()
-    complete = _conclude(jobs, left, folder)
+    complete = _conclude(jobs, folder)
     if interruption is not None:
         print("the same command goes on from here")
         raise interruption
@@ -93,8 +92,9 @@ class Progress:
         self._show(last=True)
 
     def _show(self, last: bool = False) -> None:
-        states = Counter(status.state for job in self.left if (status := StatusFile(job.folder).read()))
-        ended, running = states["finished"] + states["failed"], states["running"]
+        begun = [job for job in self.left if JobFiles(job.folder).log.exists()]
+        ended = sum(job.finished or bool(JobFiles(job.folder).failure) for job in begun)
+        running = len(begun) - ended
         to_do = len(self.left) - ended
         job_has_ended, self._ended = ended != self._ended, ended
         line = f"{self.total - to_do} of {self.total} jobs done, {running} running, {to_do - running} left"
@@ -115,7 +115,7 @@ def _note_crashes(jobs: list[Job], results: Sequence[JobReturn]) -> None:
             _ = result.return_value
         except Exception as error:
             reason = " ".join(str(error).split()) or type(error).__name__
-            StatusFile(job.folder).write(Status("failed", reason=reason))
+            JobFiles(job.folder).add_failure(reason)
 
 
 def _overrides(job: Job, threads: int | None) -> list[str]:
@@ -126,9 +126,9 @@ def _overrides(job: Job, threads: int | None) -> list[str]:
     return [*settings, f"run_dir='{quoted}'", *(given or ([f"threads={threads}"] if threads else []))]
 
 
-def _conclude(jobs: list[Job], left: list[Job], folder: Path) -> bool:
+def _conclude(jobs: list[Job], folder: Path) -> bool:
     """Prints the table of all jobs; whether every one that can run is finished."""
-    rows = [[job.folder.name, *_result(job, StatusFile(job.folder).read() if job in left else None)] for job in jobs]
+    rows = [[job.folder.name, *_result(job)] for job in jobs]
     print(f"\n{table(['job', 'best val loss', 'time', ''], rows, align='<>><')}\n")
     if any(job.other_code for job in jobs):
         print("note: other code of poslab trained some of these; without their folders, or in another run_dir=..., "
@@ -137,24 +137,21 @@ def _conclude(jobs: list[Job], left: list[Job], folder: Path) -> bool:
     return all(job.finished or job.impossible for job in jobs)
 
 
-def _result(job: Job, status: Status | None) -> tuple[str, str, str]:
+def _result(job: Job) -> tuple[str, str, str]:
     """Loss, time and a note."""
     if job.impossible:
         return "left out", "", job.problem
     if job.problem:
         return "failed", "", job.problem
-    reason = status.reason if status else ""
-    if not reason and not job.finished and StatusFile(job.folder).claimed:
-        reason = "another process is running it"
-    log = StatusFile(job.folder).log
-    if not job.finished and status and log.exists():
-        reason += f" (log: {log})"
-    if not job.trained:
-        return "failed" if status and status.state == "failed" else "unfinished", "", reason
-    if job.unmeasured:
-        reason = f"not evaluated at {', '.join(map(str, job.unmeasured))}: {reason or 'unfinished'}"
-    before = f"was finished before{f', by {job.other_code} code' if job.other_code else ''}" if job.reused else ""
-    note = "; ".join(filter(None, [before, reason]))
+    notes = [f"was finished before{f', by {job.other_code} code' if job.other_code else ''}"] if job.reused else []
+    if not job.finished:
+        files = JobFiles(job.folder)
+        reason = files.failure or ("another process is running it" if files.claimed else "interrupted")
+        reason += f" (log: {files.log})" if files.log.exists() else ""
+        if not job.trained:
+            return "failed" if files.failure else "unfinished", "", reason
+        notes.append(f"not evaluated at {', '.join(map(str, job.unmeasured))}: {reason}")
+    note = "; ".join(notes)
     try:
         summary = Summary.read(RunFolder(job.folder).summary)
     except ValueError as error:
