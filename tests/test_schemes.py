@@ -95,8 +95,11 @@ def test_shift(name: str) -> None:
     scheme = make_scheme(name)
     tables = double_tables(scheme, SHAPES[True])
     x = 0.3 * torch.randn(2, 9, 24, dtype=torch.float64)  # small, so that every token is seen a little
-    here, there = (one_layer(scheme, tables, x, torch.arange(start, start + 9)) for start in (0, 31))
-    assert torch.allclose(here, there, atol=1e-4) == scheme.shift_invariant  # angles have the precision of float32
+    # What isn't invariant may notice only where it is moved far.
+    far = 31 if scheme.shift_invariant or scheme.max_length(SHAPES[True]) else 4000
+    here, *there = (one_layer(scheme, tables, x, torch.arange(start, start + 9)) for start in (0, 31, far))
+    same = all(torch.allclose(here, moved, atol=1e-4) for moved in there)  # angles have the precision of float32
+    assert same == scheme.shift_invariant
 
 
 def test_fewer_queries_than_keys(name: str) -> None:
@@ -143,13 +146,7 @@ def test_every_parameter_has_the_right_gradient(name: str) -> None:
     def loss() -> Tensor:
         return torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
 
-    loss().backward()
-    step = 1e-6  # so small that hardly any bend lies within it
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None, parameter_name
-        assert parameter.grad.abs().max() > 0, parameter_name
-        if parameter_name.startswith("position_tables.") and len(parameter) == SIZES["num_layers"]:
-            assert all(layer.abs().max() > 0 for layer in parameter.grad), f"{parameter_name} of some layer is not used"
+    def agrees(parameter: Tensor, step: float) -> bool:
         direction = torch.randn_like(parameter)
         with torch.no_grad():
             parameter.add_(step * direction)
@@ -158,7 +155,16 @@ def test_every_parameter_has_the_right_gradient(name: str) -> None:
             below = loss()
             parameter.add_(step * direction)
         slope = (parameter.grad * direction).sum()
-        assert torch.isclose(slope, (above - below) / (2 * step), rtol=1e-5, atol=1e-7), parameter_name
+        return torch.isclose(slope, (above - below) / (2 * step), rtol=1e-5, atol=1e-7)
+
+    loss().backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.abs().max() > 0, parameter_name
+        if parameter_name.startswith("position_tables.") and len(parameter) == SIZES["num_layers"]:
+            assert all(layer.abs().max() > 0 for layer in parameter.grad), f"{parameter_name} of some layer is not used"
+        # A bend may lie within a step, but hardly within several shorter ones.
+        assert any(agrees(parameter, step) for step in (1e-6, 1e-7, 1e-7, 1e-7)), parameter_name
 
 
 def test_layers_share_what_they_are_said_to_share(name: str) -> None:

@@ -1,5 +1,7 @@
 """One entry to attention for every scheme, and the choice of the backend behind it."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -61,7 +63,7 @@ def attend(
         # Sums along the text and logarithms of positions are noise in 16 bits.
         dtype = torch.promote_types(q.dtype, torch.float32)
         kernel = reference_attention if backend == "reference" else tiled_attention
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q.device):
             out = kernel(q.to(dtype), k.to(dtype), v.to(dtype), problem, dropout_p=dropout_p)
         return out.to(v.dtype)
     if backend == "reference":
@@ -72,6 +74,12 @@ def attend(
     if terms is not None and square and dropout_p == 0 and _band_pays(terms, q):
         return banded_attention(q, k, v, terms, scale=scale)
     return blockwise_attention(q, k, v, terms, causal=causal, offset=offset, scale=scale, dropout_p=dropout_p)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[None]:
+    """Where sums along the text and logarithms of positions are computed; nothing where there is no autocast at all."""
+    known = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 def check_backend(backend: str, plain: bool, option: str = "backend") -> None:

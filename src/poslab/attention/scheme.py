@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from poslab.attention.dispatch import attend
+from poslab.attention.dispatch import attend, without_autocast
 from poslab.attention.problem import Pairwise, Problem
 from poslab.attention.reference import attention_weights
 from poslab.errors import SettingError
@@ -89,7 +89,7 @@ class SchemeLayer:
             raise SettingError(
                 "x", None, f"{type(self.scheme).__name__} looks at what enters attention: give x (B, T, D)"
             )
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device):
             return q, k, self.scheme.marks(self.tables, self.layer, x.to(torch.promote_types(x.dtype, torch.float32)))
 
     def attend(
@@ -115,7 +115,7 @@ class SchemeLayer:
         irregular = self.terms is not None and (self.places.irregular or keys.irregular)
         key_bias = None
         if marks is not None:
-            with torch.autocast(marks.device.type, enabled=False):
+            with without_autocast(marks.device):
                 key_bias = self.scheme.key_bias(self.tables, self.shape, self.layer, marks)
         scores = None
         if key_bias is None and self.scheme.overrides("scores"):
