@@ -1,0 +1,77 @@
+"""Contextual position encoding, CoPE: a key's position is how many gates are open from it to the query.
+
+Golovneva et al. 2024, sections 3 and 3.1; their code is in appendix B.
+
+    s[i, j]     = q_i . k_j / sqrt(Dh)
+    p[i, j]     = sum_{l = j .. i} sigmoid(s[i, l]), at most max_positions - 1
+    score[i, j] = s[i, j] + q_i . e(p[i, j])          e: between two rows of the table, in proportion
+
+Conventions, where the formulas leave them open, are those of the paper's code (and of x-transformers): gates see the
+scaled scores, q . e isn't divided by sqrt(Dh), the heads of a layer share a table, and it begins at zero.
+
+Chosen here: the paper is causal. Where a query sees the future, the gates from one place to the other are counted,
+both ends included, in either direction.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poslab.errors import require_at_least
+from poslab.lazy import torch
+from poslab.positions.base import Curves, ModelShape, OneHead, Pairs, Picture, PositionScheme
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+
+
+@dataclass(frozen=True)
+class CoPE(PositionScheme):
+    """max_positions: rows of the table; keys with more open gates up to the query share the last row."""
+
+    max_positions: int = 64
+
+    variants = ({"max_positions": 5},)
+
+    def __post_init__(self) -> None:
+        require_at_least(2, max_positions=self.max_positions)
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        return {"position": torch.zeros(shape.num_layers, self.max_positions, shape.head_dim)}
+
+    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
+        position = _open_gates(pairs).clamp(max=self.max_positions - 1)  # (B, H, m, n)
+        table = tables["position"][layer].to(pairs.queries.dtype)
+        by_row = (pairs.queries @ table.mT).to(position.dtype)  # (B, H, m, max_positions)
+        step = torch.nn.functional.pad(by_row.diff(dim=-1), (0, 1))  # to the row above; the last has none
+        below = position.floor()
+        row = below.long()
+        return pairs.scores + torch.addcmul(by_row.gather(-1, row), step.gather(-1, row), position - below)
+
+    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+        q = text.q[i]
+        between = [token for token in range(min(i, j), max(i, j) + 1) if text.seen[i][token]]
+        gates = [1 / (1 + (-(q * text.k[token]).sum() / math.sqrt(shape.head_dim)).exp()) for token in between]
+        position = torch.stack(gates).sum().clamp(max=self.max_positions - 1)
+        below, above = math.floor(position), math.ceil(position)
+        low, high = tables["position"][layer, below], tables["position"][layer, above]
+        return (q * text.k[j]).sum() / math.sqrt(shape.head_dim) + (q * (low + (position - below) * (high - low))).sum()
+
+    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
+        norms = {f"layer {i}": table.float().norm(dim=-1) for i, table in enumerate(tables["position"])}
+        positions = list(range(self.max_positions))
+        return {"norm": Curves("Norm of the position table", "open gates", "L2 norm", positions, norms)}
+
+
+def _open_gates(pairs: Pairs) -> Tensor:
+    """(B, H, m, n): the sum of the gates from each key to the query, both included."""
+    gates = pairs.scores.sigmoid() * pairs.seen
+    if pairs.causal:  # what is after the query is hidden
+        return gates.flip(-1).cumsum(-1).flip(-1)
+    key, own = torch.arange(gates.shape[-1], device=gates.device), pairs.query_index[:, None]
+    before = (gates * (key <= own)).flip(-1).cumsum(-1).flip(-1)
+    return before + (gates * (key >= own)).cumsum(-1) * (key > own)

@@ -1,0 +1,106 @@
+"""FIRE: a small network of the distance, as a share of how far the query can look back (Li et al. 2024, section 3).
+
+    psi(x)      = log(|c x| + 1)
+    r[i, j]     = psi(i - j) / psi(max(L, i))          L = |threshold| * init_threshold
+    score[i, j] = q_i . k_j / sqrt(Dh) + output[h] . relu(hidden r[i, j] + hidden_bias) + output_bias[h]
+
+c and threshold are learned per layer, as are the network's weights, which begin as those of torch's Linear do: all as
+in the paper's code (appendix), which counts positions from 0 and adds 1e-6 to the denominator. Up to position L the
+score knows the distance alone. The paper is causal; where a query sees the future, distances are |i - j|.
+
+A network of one number with one hidden layer is a line on each of the `width` + 1 pieces between the places where a
+unit starts or stops: every pair looks up the slope and the intercept of its piece, whatever the width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poslab.errors import SettingError, require_at_least
+from poslab.lazy import torch
+from poslab.positions.base import Curves, ModelShape, OneHead, Pairs, Picture, PositionScheme
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+
+EPSILON = 1e-6
+
+
+@dataclass(frozen=True)
+class FIRE(PositionScheme):
+    """width: hidden units. init_c, init_threshold: where c and L begin; the paper's L is 512 at a context of 2,048."""
+
+    width: int = 32
+    init_c: float = 0.1
+    init_threshold: float = 512.0
+
+    shift_invariant = False
+    variants = ({"init_threshold": 4.0}, {"width": 3, "init_c": 1.0})
+
+    def __post_init__(self) -> None:
+        require_at_least(1, width=self.width)
+        for option, value in (("init_c", self.init_c), ("init_threshold", self.init_threshold)):
+            if not 0 < value < math.inf:
+                raise SettingError(option, value, "must be a finite number above 0")
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        layers, bound = shape.num_layers, self.width**-0.5
+        return {
+            "hidden": torch.empty(layers, self.width).uniform_(-1, 1),
+            "hidden_bias": torch.empty(layers, self.width).uniform_(-1, 1),
+            "output": torch.empty(layers, shape.num_heads, self.width).uniform_(-bound, bound),
+            "output_bias": torch.empty(layers, shape.num_heads).uniform_(-bound, bound),
+            "c": torch.full((layers,), self.init_c),
+            "threshold": torch.ones(layers),
+        }
+
+    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
+        of_layer = {name: table[layer].to(pairs.scores.dtype) for name, table in tables.items()}
+        return pairs.scores + self._bias(of_layer, pairs.i, pairs.j)
+
+    def _bias(self, of_layer: Tables, i: Tensor, j: Tensor) -> Tensor:
+        """i (B, 1, m, 1), j (B, 1, 1, n), tables of one layer -> (B, H, m, n)."""
+        c, dtype = of_layer["c"], of_layer["c"].dtype
+        reach = torch.maximum(i.to(dtype), (of_layer["threshold"] * self.init_threshold).abs())
+        ratio = (c * (i - j).to(dtype)).abs().log1p() / ((c * reach).abs().log1p() + EPSILON)  # (B, 1, m, n)
+        ends, *lines = _pieces(of_layer)
+        heads = (ratio.shape[0], len(of_layer["output"]), -1)
+        piece = torch.bucketize(ratio.detach(), ends).flatten(2).expand(heads)  # (B, H, m n)
+        slope, intercept = (line.expand(heads).gather(-1, piece).unflatten(-1, ratio.shape[2:]) for line in lines)
+        return torch.addcmul(intercept, slope, ratio)
+
+    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+        c, limit = tables["c"][layer], tables["threshold"][layer].abs() * self.init_threshold
+        place, distance = text.positions[i], abs(text.positions[i] - text.positions[j])
+        reach = limit if limit > place else torch.full_like(limit, place)
+        ratio = (c.abs() * distance + 1).log() / ((c.abs() * reach + 1).log() + EPSILON)
+        bias = tables["output_bias"][layer, head]
+        for unit in range(self.width):
+            hidden = tables["hidden"][layer, unit] * ratio + tables["hidden_bias"][layer, unit]
+            bias = bias + tables["output"][layer, head, unit] * hidden.clamp(min=0)
+        return (text.q[i] * text.k[j]).sum() / math.sqrt(shape.head_dim) + bias
+
+    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
+        last = shape.context_length - 1
+        keys = torch.arange(last, -1, -1, device=tables["c"].device).view(1, 1, 1, -1)
+        pictures: dict[str, Picture] = {}
+        for layer in range(shape.num_layers):
+            bias = self._bias({name: table[layer].float() for name, table in tables.items()}, keys[..., :1], keys)
+            lines = {f"head {h}": line for h, line in enumerate(bias[0, :, 0])}
+            title = f"Bias of layer {layer} for the last query of a context"
+            pictures[f"bias_layer_{layer}"] = Curves(title, "distance", "bias", list(range(last + 1)), lines)
+        return pictures
+
+
+def _pieces(of_layer: Tables) -> tuple[Tensor, Tensor, Tensor]:
+    """The network as lines: where each piece but the last ends, (width,), rising; slopes, intercepts (H, width + 1)."""
+    weight, bias, output = of_layer["hidden"], of_layer["hidden_bias"], of_layer["output"]
+    with torch.no_grad():
+        ends, units = (-bias / weight).nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf).sort()
+        beyond = torch.arange(len(ends) + 1, device=ends.device)[:, None] > units.argsort()  # (pieces, units)
+        works = torch.where(weight == 0, bias > 0, beyond == (weight > 0)).to(weight.dtype)
+    return ends, output @ (works * weight).mT, output @ (works * bias).mT + of_layer["output_bias"][:, None]

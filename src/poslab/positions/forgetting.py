@@ -1,0 +1,80 @@
+"""Forgetting Transformer: each token lets a share of what was before it be forgotten (Lin et al. 2025, section 3).
+
+    f_l         = sigmoid(gate[h] . x_l + bias[h])          x_l: what enters attention
+    score[i, j] = q_i . k_j / sqrt(Dh) + sum_{l = j + 1 .. i} log f_l
+
+With c_l = log f_0 + ... + log f_l the sum is c_i - c_j, and what it adds for the query is the same for all its keys:
+causal attention needs no more than -c_j at each key. Weights begin normal with std 0.02 and biases at 0, as in the
+authors' code, where a gate that sees nothing keeps a half; x-transformers ("data-dependent ALiBi") begins at 5.
+
+Chosen here: the paper is causal. Where a query sees the future, forgetting works both ways, -|c_i - c_j|, so that the
+gates of the same tokens lie between two places whichever of them asks (x-transformers learns a second set of gates).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poslab.errors import SettingError
+from poslab.lazy import torch
+from poslab.positions.base import Curves, ModelShape, OneHead, Pairs, Picture, PositionScheme
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+
+
+@dataclass(frozen=True)
+class Forgetting(PositionScheme):
+    """A gate per layer, head and token. init_bias: where the gates' biases begin."""
+
+    init_bias: float = 0.0
+
+    variants = ({"init_bias": 3.0},)
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.init_bias):
+            raise SettingError("init_bias", self.init_bias, "must be a finite number")
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        axes = (shape.num_layers, shape.num_heads)
+        return {"gate": torch.randn(*axes, shape.embed_dim) * 0.02, "bias": torch.full(axes, self.init_bias)}
+
+    def marks(self, tables: Tables, layer: int, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, H, T, 1): the logarithm of each token's gate."""
+        gate, bias = tables["gate"][layer].to(x.dtype), tables["bias"][layer].to(x.dtype)
+        logits = torch.nn.functional.linear(x, gate, bias)  # (B, T, H)
+        return torch.nn.functional.logsigmoid(logits).mT[..., None]
+
+    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
+        assert pairs.marks is not None
+        total = _running_total(pairs.marks)  # (B, H, n)
+        added = (total[..., pairs.query_index, None] - total[..., None, :]).to(pairs.scores.dtype)  # (B, H, m, n)
+        return pairs.scores + (added if pairs.causal else -added.abs())
+
+    def key_bias(self, tables: Tables, shape: ModelShape, layer: int, marks: Tensor) -> Tensor | None:
+        return -_running_total(marks) if shape.causal else None
+
+    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+        kept = (text.q[i] * text.k[j]).sum() / math.sqrt(shape.head_dim)
+        for token in range(min(i, j) + 1, max(i, j) + 1):
+            logit = (tables["gate"][layer, head] * text.x[token]).sum() + tables["bias"][layer, head]
+            kept = kept + (1 / (1 + (-logit).exp())).log()
+        return kept
+
+    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
+        heads = list(range(shape.num_heads))
+        kept = {f"layer {i}": bias.float().sigmoid() for i, bias in enumerate(tables["bias"])}
+        norms = {f"layer {i}": gate.float().norm(dim=-1) for i, gate in enumerate(tables["gate"])}
+        return {
+            "kept": Curves("Share kept by a gate that sees nothing", "head", "sigmoid(bias)", heads, kept),
+            "gate_norm": Curves("Norm of the gates' weights", "head", "L2 norm", heads, norms),
+        }
+
+
+def _running_total(marks: Tensor) -> Tensor:
+    """(B, H, N, 1) -> (B, H, N) float64: of sums over a long text, differences in float32 have few digits left."""
+    return marks[..., 0].double().cumsum(-1)

@@ -1,0 +1,95 @@
+"""FIRE: the paper's network written with torch's layers, its beginning, what it knows of the query's place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from poslab.attention import attend, scheme_attention
+from poslab.errors import SettingError
+from poslab.positions import ModelShape
+from poslab.positions.fire import FIRE
+
+
+def some_text(length: int) -> tuple[Tensor, Tensor, Tensor]:
+    return tuple(torch.randn(3, 2, 2, length, 8, dtype=torch.float64))
+
+
+def some_tables(scheme: FIRE) -> dict[str, Tensor]:
+    """Of one layer with two heads of 8, in double precision."""
+    return {name: table.double() for name, table in scheme.tables(ModelShape(64, 16, 1, 2)).items()}
+
+
+def network(tables: dict[str, Tensor]) -> nn.Module:
+    """From ratios (..., 1) to biases (..., H), as in the paper's code."""
+    (width,), heads = tables["hidden"][0].shape, len(tables["output"][0])
+    layers = nn.Sequential(nn.Linear(1, width), nn.ReLU(), nn.Linear(width, heads)).double()
+    weights = tables["hidden"][0][:, None], tables["hidden_bias"][0], tables["output"][0], tables["output_bias"][0]
+    layers.load_state_dict(dict(zip(layers.state_dict(), weights, strict=True)))
+    return layers
+
+
+def odd_units(tables: dict[str, Tensor]) -> None:
+    """Units that never bend, that bend at one place, and that bend outside of what occurs."""
+    hidden, bias = tables["hidden"][0], tables["hidden_bias"][0]
+    hidden[:3], bias[:3] = 0.0, torch.tensor([-0.5, 0.0, 0.5])
+    hidden[3:6], bias[3:6] = torch.tensor([1.0, -1.0, 2.0]), torch.tensor([-0.5, 0.5, -1.0])
+    hidden[6], bias[6] = 1e-300, 1.0
+
+
+@pytest.mark.parametrize("threshold", [20.0, 512.0])
+@pytest.mark.parametrize("odd", [False, True])
+def test_equals_the_network_of_the_paper(threshold: float, odd: bool) -> None:
+    scheme, length = FIRE(init_threshold=threshold), 200
+    tables = some_tables(scheme)
+    if odd:
+        odd_units(tables)
+    q, k, v = some_text(length)
+    place = torch.arange(length).double()
+    log = lambda x: torch.log(torch.abs(0.1 * x) + 1)  # noqa: E731
+    ratio = log(place[:, None] - place) / (log(place.clamp(min=threshold)) + 1e-6)[:, None]
+    scores = q @ k.mT / 8**0.5 + network(tables)(ratio[..., None]).movedim(-1, 0)
+    hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+    expected = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
+    assert torch.allclose(scheme_attention(scheme, tables, q, k, v), expected, atol=1e-10)
+
+
+def test_begins_as_linear_layers_do() -> None:
+    tables = FIRE(init_c=0.2).tables(ModelShape(64, 64, 40, 8))
+    assert (tables["c"] == tables["c"].new_tensor(0.2)).all()
+    assert (tables["threshold"] == 1).all()
+    for name, layer in (("hidden", nn.Linear(1, 32)), ("output", nn.Linear(32, 8))):
+        bound = layer.in_features**-0.5
+        for table in (tables[name], tables[f"{name}_bias"]):
+            assert 0.9 * bound < table.abs().max() <= bound
+            assert table.mean().abs() < 0.1 * bound
+
+
+def test_only_beyond_the_threshold_the_place_counts() -> None:
+    scheme, (q, k, v) = FIRE(init_threshold=100.0), some_text(40)
+    tables = some_tables(scheme)
+    starts = {
+        start: scheme_attention(scheme, tables, q, k, v, positions=torch.arange(start, start + 40))
+        for start in (0, 60, 400)
+    }
+    assert torch.allclose(starts[0], starts[60], atol=1e-12)
+    assert not torch.allclose(starts[0], starts[400], atol=1e-3)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_an_output_of_zeros_is_no_position(causal: bool) -> None:
+    scheme, (q, k, v) = FIRE(), some_text(140)
+    tables = some_tables(scheme)
+    tables["output"].zero_()
+    found = scheme_attention(scheme, tables, q, k, v, causal=causal)
+    assert torch.allclose(found, attend(q, k, v, causal=causal), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "setting", ["width=0", "init_c=0.0", "init_c=inf", "init_threshold=-1.0", "init_threshold=nan"]
+)
+def test_settings_that_say_nothing_are_refused(setting: str) -> None:
+    name, value = setting.split("=")
+    with pytest.raises(SettingError, match=f"^{setting}: must be"):
+        FIRE(**{name: int(value) if name == "width" else float(value)})

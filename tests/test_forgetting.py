@@ -1,0 +1,86 @@
+"""Forgetting Transformer: x-transformers, its two definitions, gates that are open, long texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from poslab.attention import attend, scheme_attention
+from poslab.errors import SettingError
+from poslab.positions import ModelShape
+from poslab.positions.forgetting import Forgetting
+
+
+@dataclass(frozen=True)
+class ByPairs(Forgetting):
+    """The same without the fast road."""
+
+    def key_bias(self, tables: object, shape: object, layer: int, marks: Tensor) -> None:
+        return None
+
+
+def some_text(length: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+    q, k, v = torch.randn(3, 2, 2, length, 8, dtype=dtype)
+    return q, k, v, torch.randn(2, length, 16, dtype=dtype)
+
+
+def some_tables(strength: float = 0.5) -> dict[str, Tensor]:
+    """Of one layer with two heads of 8."""
+    return {"gate": strength * torch.randn(1, 2, 16).double(), "bias": 2 + torch.randn(1, 2).double()}
+
+
+def test_equals_x_transformers() -> None:
+    """Its "data-dependent ALiBi", which is the same paper's."""
+    library = pytest.importorskip("x_transformers.x_transformers", reason="needs x-transformers, in the extra 'bench'")
+    tables, (q, k, v, x) = some_tables(), some_text(30)
+    gates = library.DataDependentAlibi(16, 2).double()
+    linear = gates.to_forget_gates[0]
+    linear.load_state_dict({"weight": tables["gate"][0], "bias": tables["bias"][0]})
+    hidden = torch.ones(30, 30, dtype=torch.bool).triu(1)
+    scores = (q @ k.mT / 8**0.5 + gates(x)).masked_fill(hidden, -torch.inf)
+    found = scheme_attention(Forgetting(), tables, q, k, v, x=x)
+    assert torch.allclose(found, scores.softmax(-1) @ v, atol=1e-12)
+
+
+def test_the_fast_road_equals_the_definition() -> None:
+    tables, text = some_tables(), some_text(300)
+    leaves = [*text, *tables.values()]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    results = []
+    for scheme in (Forgetting(), ByPairs()):
+        out = scheme_attention(scheme, tables, *text[:3], x=text[3])
+        results.append([out, *torch.autograd.grad(out.sin().sum(), leaves)])
+    assert all(torch.allclose(fast, slow, atol=1e-10) for fast, slow in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_open_gates_are_no_position(causal: bool) -> None:
+    tables, (q, k, v, x) = some_tables(strength=0.0), some_text(140)
+    tables["bias"].fill_(1e4)
+    found = scheme_attention(Forgetting(), tables, q, k, v, x=x, causal=causal)
+    assert torch.allclose(found, attend(q, k, v, causal=causal), atol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", [Forgetting(), ByPairs()], ids=["fast", "by pairs"])
+def test_far_along_the_text_digits_remain(scheme: Forgetting) -> None:
+    """The sums reach 10,000, of which float32 knows three decimals."""
+    (q, k, v, x), tables = some_text(1500), some_tables()
+    tables["bias"].fill_(-7)
+    single = {name: table.float() for name, table in tables.items()}
+    found = scheme_attention(scheme, single, *(part.float() for part in (q, k, v)), x=x.float())
+    expected = scheme_attention(scheme, tables, q, k, v, x=x)
+    assert (found - expected)[:, :, -100:].abs().max() < 1e-5
+
+
+def test_gates_begin_where_they_are_told_to() -> None:
+    shape = ModelShape(32, 64, 3, 4)
+    tables = Forgetting(init_bias=5.0).tables(shape)
+    assert (tables["bias"] == 5).all()
+    assert tables["gate"].shape == (3, 4, 64)
+    assert 0.015 < tables["gate"].std() < 0.025
+    with pytest.raises(SettingError, match=r"^init_bias=nan"):
+        Forgetting(init_bias=float("nan"))
