@@ -103,10 +103,21 @@ def compose_config(*overrides: str) -> TrainConfig:
 
 
 def make_scheme(name: str, **settings: object) -> PositionScheme:
-    """The scheme that configs/pos/<name>.yaml describes."""
+    """The scheme that configs/pos/<name>.yaml describes, or one of VARIANTS."""
     from omegaconf import OmegaConf
 
-    return parse_scheme(OmegaConf.to_container(OmegaConf.load(CONFIGS / "pos" / f"{name}.yaml")) | settings)
+    yaml, chosen = VARIANTS.get(name, (name, {}))
+    return parse_scheme(OmegaConf.to_container(OmegaConf.load(CONFIGS / "pos" / f"{yaml}.yaml")) | chosen | settings)
+
+
+def _with_settings(name: str, settings: dict[str, Any]) -> str:
+    """ "t5", {"scale": 0.5} -> "t5[scale=0.5]"."""
+    return f"{name}[{','.join(f'{key}={value}' for key, value in settings.items())}]"
+
+
+# Each scheme with the settings other than its defaults that it wants tried, for the tests where settings can matter.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {}
+VARIANTS |= {_with_settings(n, settings): (n, settings) for n in SCHEMES for settings in make_scheme(n).variants}
 
 
 _SHAPE = ModelShape(context_length=32, embed_dim=32, num_layers=2, num_heads=2)
