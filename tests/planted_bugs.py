@@ -67,7 +67,7 @@ BUGS = [
         "test_t5.py::test_last_query_stands_at_the_last_key",
     ),
     Bug(
-        "distance-off-by-one", "positions/base.py",
+        "distance-off-by-one", "positions/terms.py",
         "torch.arange(offset, offset + query_length", "torch.arange(offset + 1, offset + query_length + 1",
         "test_attention.py::test_equals_loops_in_outputs_and_gradients",
     ),
@@ -109,17 +109,17 @@ BUGS = [
     # Attention
     Bug(
         "bias-scaled", "attention/reference.py",
-        "bias = terms.dense_bias(", "bias = scale * terms.dense_bias(",
+        "bias = terms.bias_of(", "bias = problem.scale * terms.bias_of(",
         "test_attention.py::test_equals_loops_in_outputs_and_gradients",
     ),
     Bug(
-        "causal-mask-off-by-one", "attention/reference.py",
-        ".tril(offset)", ".tril(offset + 1)",
+        "causal-mask-off-by-one", "attention/problem.py",
+        ".tril(self.offset)", ".tril(self.offset + 1)",
         "test_schemes.py::test_causal",
     ),
     Bug(
-        "window-of-attention-off-by-one", "attention/reference.py",
-        "seen.triu(offset - window + 1)", "seen.triu(offset - window)",
+        "window-of-attention-off-by-one", "attention/problem.py",
+        "seen.triu(self.offset - self.window + 1)", "seen.triu(self.offset - self.window)",
         "test_cache.py::test_attend_hides_by_window_and_first_key",
     ),
     Bug(
@@ -174,7 +174,7 @@ BUGS = [
     ),
     Bug(
         "wrong-beyond-two-blocks-only", "attention/blocks.py",
-        "position = offset + first", "position = offset + first - (number > 1)",
+        "offset + first - begin)", "offset + first - begin - (number > 1))",
         "test_schemes.py::test_kernels_compute_it_in_float32",
     ),
     Bug(
@@ -201,18 +201,18 @@ BUGS = [
     ),
     Bug(
         "backend-of-layer-0-for-all", "model.py",
-        "for terms in layers}", "for terms in layers[:1]}",
+        "in self.relative_terms(length)}", "in self.relative_terms(length)[:1]}",
         "test_model.py::test_every_layer_is_asked_for_its_backend",
     ),
     # Cache and generation
     Bug(
         "position-0-for-a-cached-query", "cache.py",
-        "torch.arange(self.length, self.length + count, device=device)", "torch.arange(count, device=device)",
+        "self._counted(self.length, self.length + count, device)", "self._counted(0, count, device)",
         "test_cache.py::test_cached_logits_are_those_of_the_full_pass",
     ),
     Bug(
         "newest-query-at-the-first-key", "cache.py",
-        "self.terms, offset=offset,", "self.terms, offset=0,",
+        "offset=keys.shape[-2] - count", "offset=0",
         "test_cache.py::test_cached_logits_are_those_of_the_full_pass",
     ),
     Bug(
@@ -222,8 +222,8 @@ BUGS = [
     ),
     Bug(
         "padding-counted-as-positions", "cache.py",
-        "return (positions - self._padding.to(device)[:, None]).clamp(min=0)",
-        "return positions.expand(len(self._padding), -1)",
+        "return Places((positions - self._padding.to(device)[:, None]).clamp(min=0))",
+        "return Places(positions.expand(len(self._padding), -1))",
         "test_cache.py::test_rows_of_unequal_length_are_each_their_own_text",
     ),
     Bug(
@@ -249,9 +249,46 @@ BUGS = [
     # Model
     Bug(
         "head-not-tied", "model.py",
-        "return F.linear(self.hidden(tokens, cache), self.token_embedding.weight)",
-        "return F.linear(self.hidden(tokens, cache), self.token_embedding.weight.detach())",
+        "return F.linear(self.hidden(tokens, cache, positions), self.token_embedding.weight)",
+        "return F.linear(self.hidden(tokens, cache, positions), self.token_embedding.weight.detach())",
         "test_schemes.py::test_every_parameter_has_the_right_gradient",
+    ),
+    # Positions, marks and functions of a tile
+    Bug(
+        "relative-terms-by-places-where-positions-jump", "attention/problem.py",
+        "self.pairwise is not None and self.pairwise.irregular", "False",
+        "test_positions.py::test_relative_terms_go_by_them",
+    ),
+    Bug(
+        "positions-drawn-in-evaluation", "model.py",
+        "seed = int(torch.randint(2**62, ())) if self.training else None", "seed = int(torch.randint(2**62, ()))",
+        "test_positions.py::test_positions_of_a_training_step",
+    ),
+    Bug(
+        "seed-drawn-by-schemes-that-sample-only", "model.py",
+        "if self.training else None", 'if self.training and self.pos.overrides("sample") else None',
+        "test_positions.py::test_what_is_random_after_them_is_the_same_for_all_schemes",
+    ),
+    Bug(
+        "positions-of-the-first-row-for-all", "attention/scheme.py",
+        "return self.positions.flatten()", "return self.positions[:1].expand_as(self.positions).flatten()",
+        "test_positions.py::test_each_row_has_its_own",
+    ),
+    Bug(
+        "tile-of-the-wrong-keys", "attention/problem.py",
+        "key_positions=self.pairwise.key_positions[..., block.columns]",
+        "key_positions=self.pairwise.key_positions[..., : block.keys] + 1",
+        "test_positions.py::test_relative_terms_go_by_them",
+    ),
+    Bug(
+        "marks-of-new-tokens-only", "cache.py",
+        "else self._marks.extend(marks, first)", "else self._marks.extend(marks, first).clone().fill_(0.5)",
+        "test_cache.py::test_cached_logits_are_those_of_the_full_pass",
+    ),
+    Bug(
+        "given-positions-forgotten-by-the-cache", "cache.py",
+        "return Places(self._given[..., self.first_seen :]", "return Places(self._given[..., self.first_seen :] * 0",
+        "test_positions.py::test_a_cache_reads_them",
     ),
     Bug(
         "residual-initialisation-unscaled", "model.py",

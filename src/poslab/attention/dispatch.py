@@ -108,10 +108,10 @@ def choose_backend(plain: bool, query_length: int, *, dropout_p: float, device: 
 def _hiding_window(
     windows: tuple[int | None, ...], query_length: int, key_length: int, offset: int, causal: bool
 ) -> int | None:
-    """The smallest window, or None where it hides no key."""
-    smallest = min((window for window in windows if window is not None), default=None)
+    """The smallest window that hides a key, or None."""
     farthest = offset + query_length - 1 if causal else max(offset + query_length - 1, key_length - 1 - offset)
-    return None if smallest is None or smallest > farthest else smallest
+    hiding = [window for window in windows if window is not None and window <= farthest]
+    return min(hiding) if hiding else None
 
 
 def _band_pays(terms: RelativeTerms, q: Tensor) -> bool:
