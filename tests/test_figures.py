@@ -1,5 +1,6 @@
 """The figures of a report: what their lines show, and words of any kind and length."""
 
+import math
 import warnings
 from collections.abc import Iterable
 from xml.etree import ElementTree
@@ -18,7 +19,7 @@ from poslab.runs.evaluation import Evaluation, LengthLoss
 def test_figures_repeat() -> None:
     styles = figures.styles_of(["a"])
     curves = {"a": [Curve([(1, 2.0), (2, 1.0)], [(2, 1.5)])]}
-    assert len({figures.svg(figures.curves_figure(curves, styles)) for _ in range(2)}) == 1
+    assert len({figures.svg(figures.curves_figure(curves, styles, "a")) for _ in range(2)}) == 1
 
 
 NASTY = ["\x0c", "a\x07b", "$x^{$", "--", "<&>", "\ud800", "\n", " ", "漢", "_", "�"]
@@ -29,7 +30,7 @@ def test_figures_take_any_word() -> None:
     styles = figures.styles_of(NASTY)
     drawn = [
         attention_figure(maps, NASTY),
-        figures.curves_figure({word: [Curve([], [(1, 2.0), (2, 1.0)])] for word in NASTY}, styles),
+        figures.curves_figure({word: [Curve([], [(1, 2.0), (2, 1.0)])] for word in NASTY}, styles, "$x^{$"),
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -43,15 +44,17 @@ def test_figures_take_long_names() -> None:
     curve = Curve([(1, 3.0), (2, 2.0)], [(1, 2.0), (2, 1.0)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # matplotlib's, of axes that have no room
-        figures.svg(figures.curves_figure({name: [curve] for name in names}, styles))
+        figures.svg(figures.curves_figure({name: [curve] for name in names}, styles, names[0]))
         figures.svg(attention_figure({name: torch.eye(2).expand(1, 1, 2, 2) for name in names[:4]}, ["a", "b"]))
 
 
 def test_two_groups_never_look_alike() -> None:
     labels = [f"scheme {number}" for number in range(30)]
-    styles = figures.styles_of(labels)
-    assert len({tuple(sorted(styles[label].items())) for label in labels}) == 30
+    styles = figures.styles_of(labels, baseline="scheme 3")
+    seen = ("color", "marker", "linestyle")
+    assert len({tuple(styles[label][name] for name in seen) for label in labels}) == 30
     assert figures.styles_of(labels[::-1])["scheme 7"] == styles["scheme 7"]
+    assert [label for label in labels if "(baseline)" in styles[label]["label"]] == ["scheme 3"]
 
 
 def lines_of(figure: Figure, axes: int = 0) -> dict[str, np.ndarray]:
@@ -60,9 +63,42 @@ def lines_of(figure: Figure, axes: int = 0) -> dict[str, np.ndarray]:
 
 def test_curves_are_means_over_seeds() -> None:
     seeds = [Curve([], [(2, 4.0), (4, 3.0), (6, 2.0)]), Curve([], [(2, 5.0), (4, 5.0)])]
-    lines = lines_of(figures.curves_figure({"a": seeds, "b": []}, figures.styles_of(["a", "b"])))
+    lines = lines_of(figures.curves_figure({"a": seeds, "b": []}, figures.styles_of(["a", "b"]), "b"))
     assert lines["a"].tolist() == [[2, 4.5], [4, 4.0]]  # the steps that both have
     assert set(lines) == {"a"}
+
+
+def test_the_difference_from_the_baseline_stands_beside_the_curves() -> None:
+    curves = {
+        "a": [Curve([], [(2, 4.0), (4, 3.0)]), Curve([], [(2, 5.0), (4, 4.0)])],
+        "b": [Curve([], [(2, 4.25), (4, math.inf), (6, 1.0)])],
+    }
+    figure = figures.curves_figure(curves, figures.styles_of(curves, "a"), "a")
+    lines = lines_of(figure, axes=2)
+    assert lines["a (baseline)"].tolist() == [[2, 0], [4, 0]]
+    assert lines["b"][0].tolist() == [2, -0.25]
+    assert math.isnan(lines["b"][1, 1])
+    assert len(lines["b"]) == 2
+    assert len(figures.curves_figure({"a": curves["a"]}, figures.styles_of(["a"]), "a").axes) == 2  # from itself
+
+
+@pytest.mark.parametrize("groups", [3, 20])
+def test_lines_have_their_room_and_their_names_beside_them(groups: int) -> None:
+    labels = [f"scheme_{number}" for number in range(groups)]
+    curves = {label: [Curve([(1, 3.0), (2, n)], [(1, 2.0), (2, n)])] * 2 for n, label in enumerate(labels)}
+    figure = figures.curves_figure(curves, figures.styles_of(labels, labels[0]), labels[0])
+    figures.svg(figure)
+    (legend,) = figure.legends
+    box, whole = legend.get_window_extent(), figure.bbox
+    assert [text.get_text().removesuffix(" (baseline)") for text in legend.get_texts()] == labels
+    assert whole.x0 <= box.x0
+    assert box.x1 <= whole.x1
+    assert whole.y0 <= box.y0
+    assert box.y1 <= whole.y1
+    for axes in figure.axes:
+        assert axes.get_window_extent().width > 200
+        assert axes.get_window_extent().x1 < box.x0
+        assert bool(axes.collections) == (groups == 3 and axes is not figure.axes[-1])  # bands of few groups only
 
 
 def test_loss_by_length_needs_all_seeds() -> None:
@@ -78,7 +114,7 @@ def test_loss_by_length_needs_all_seeds() -> None:
 def test_loss_by_position_counts_every_place_once() -> None:
     losses = np.random.default_rng(3).normal(4, 1, 100)
     evaluation = Evaluation(100, 533, [LengthLoss(100, 50, 4.0, 4.0, losses.tolist(), 9)], [])
-    line = lines_of(figures.by_position_figure({"a": [evaluation]}, figures.styles_of(["a"])))["a"]
+    line = lines_of(figures.by_position_figure({"a": [evaluation]}, figures.styles_of(["a"]), "a"))["a"]
     assert line[0].tolist() == [1, pytest.approx(losses[0])]
     # The places in each bin, from its middle: as many as the bin is wide.
     ends = np.cumsum([2 * (middle - start) for middle, start in bins_of(line[:, 0])])

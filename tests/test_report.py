@@ -42,6 +42,27 @@ def test_table_has_a_row_per_scheme(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
+def test_many_answers_are_summed_up_first(tmp_path: Path) -> None:
+    effects = {"absolute": 0.0, **{f"shaw{n}": -0.3 for n in range(4)}, "t5a": 0.3, "t5b": 0.001, "t5c": 0.3}
+    for label, effect in effects.items():
+        for seed, noise in enumerate((0.001, -0.002, 0.0), 1):
+            run = write_run(tmp_path / "new", label[:8].rstrip("0123abc"), seed, 4 + effect + noise * len(label))
+            change_summary(run, pos=label)
+            run.rename(tmp_path / f"{label}-{seed}")
+    folder = report_of(tmp_path)
+    in_short, answers = page_in(folder).lists[:2]
+    assert in_short == [
+        f"lowest loss: shaw0, {page_in(folder).rows[1][2]} nats",
+        "better than absolute, 4 of 7: shaw0, shaw1, shaw2, shaw3",
+        "no difference from absolute can be shown, 1 of 7: t5b",
+        "worse than absolute, 2 of 7: t5a, t5c",
+    ]
+    assert len(answers) == 7
+    text = (folder / "report.md").read_text()
+    assert text.index(in_short[0]) < text.index(in_short[3]) < text.index(answers[0])
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_results_have_a_row_per_run(tmp_path: Path) -> None:
     losses = write_sweep(tmp_path, seeds=3, absolute=0.0, t5=-0.1)
     for folder in tmp_path.glob("t5-*"):
@@ -76,7 +97,7 @@ def test_report_fetches_nothing_and_is_whole(tmp_path: Path) -> None:
     page = page_in(folder)
     assert all(source.startswith("data:") for source in page.sources)
     text = (folder / "report.html").read_text()
-    assert not re.search(r"https?://|@import|url\(|<script", re.sub(r"data:image[^\"]+", "", text))
+    assert not re.search(r"https?://|@import|url\(|<script[^>]", re.sub(r"data:image[^\"]+", "", text))
     shown = [Path(name).stem for name in re.findall(r"\]\((figures/.*)\)", (folder / "report.md").read_text())]
     assert shown == ["losses", "curves", "by_position", "by_length"]
     for name in shown:

@@ -113,6 +113,46 @@ def test_table_has_a_row_per_scheme(report: Path, visit: Callable[..., Any]) -> 
     assert page.inner_text("#schemes thead").lower().startswith("scheme")
 
 
+def losses_shown(page: Any) -> list[str]:
+    return page.eval_on_selector_all("#schemes tbody tr", "rows => rows.map(row => row.cells[2].innerText)")
+
+
+def test_heads_sort_the_table(crowded: Path, visit: Callable[..., Any]) -> None:
+    page = visit(crowded, DESKTOP)
+    by_loss = losses_shown(page)
+    assert by_loss == sorted(by_loss, key=float)
+    page.click("th >> text=loss")
+    assert losses_shown(page) == by_loss[::-1]
+    page.focus("th button >> text=tokens/s")
+    page.keyboard.press("Enter")
+    speeds = page.eval_on_selector_all("#schemes tbody tr", "rows => rows.map(row => row.cells[9].innerText)")
+    assert speeds == sorted(speeds, key=lambda speed: int(speed.replace(",", "")))
+    sorted_by = page.eval_on_selector_all(
+        "th[aria-sort]", "heads => heads.map(head => [head.innerText, head.ariaSort])"
+    )
+    assert [(name.split()[0], how) for name, how in sorted_by] == [("tokens/s", "ascending")]
+    page.click("th >> text=longer windows")  # what has no number there comes last, either way
+    for _ in range(2):
+        last = page.eval_on_selector_all("#schemes tbody tr", "rows => rows.map(row => row.cells[11].innerText)")
+        assert not last[-1][0].isdigit()
+        assert last[0][0].isdigit()
+        page.click("th >> text=longer windows")
+    page.click("th >> text=scheme")
+    names = page.eval_on_selector_all("#schemes tbody tr", "rows => rows.map(row => row.cells[0].innerText)")
+    assert names == sorted(names)
+
+
+def test_without_scripts_the_table_is_in_order_of_the_loss(report: Path, browser: Any) -> None:
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(report.as_uri())
+    rows = page.inner_text("#schemes tbody").splitlines()
+    losses = [float(row.split("\t")[2]) for row in rows]
+    assert losses == sorted(losses)
+    assert "sorts the table" not in page.inner_text("body")
+    assert page.query_selector_all("button") == []
+    page.close()
+
+
 def test_nothing_is_fetched_and_nothing_complained_of(report: Path, visit: Callable[..., Any]) -> None:
     heard = visit(report, DESKTOP).heard
     assert report.as_uri() in heard
@@ -148,5 +188,5 @@ def test_crowded_page_on_paper(crowded: Path, visit: Callable[..., Any]) -> None
 def test_configuration_folds_out(report: Path, visit: Callable[..., Any]) -> None:
     page = visit(report, DESKTOP)
     assert "context_length: 32" not in page.inner_text("body")
-    page.click("summary >> nth=0")
+    page.click("summary >> text=all others")
     assert "context_length: 32" in page.inner_text("body")

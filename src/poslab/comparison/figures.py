@@ -3,7 +3,7 @@
 import io
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,86 +19,80 @@ from poslab.evaluation.pictures import looks, wrapped
 from poslab.runs.evaluation import Evaluation
 
 Styles = Mapping[str, dict[str, Any]]  # by label, for matplotlib's plot
+Lines = Mapping[str, Sequence[Sequence[tuple[float, float]]]]  # by label, for each seed (place, loss) pairs
+
+_MOST_BANDS = 6  # groups whose bands can still be told apart
 
 
-def styles_of(labels: Iterable[str]) -> Styles:
-    """A look for each label, in alphabetical order."""
-    return dict(zip(sorted(labels), looks(), strict=False))
+def styles_of(labels: Iterable[str], baseline: str | None = None) -> Styles:
+    """A look for each label, in alphabetical order; that of the baseline says so and stands out."""
+    styles = {label: look | {"label": wrapped(label)} for label, look in zip(sorted(labels), looks(), strict=False)}
+    if baseline is not None:
+        marked = {"label": wrapped(f"{baseline} (baseline)"), "color": "black", "linestyle": "-", "linewidth": 2.5}
+        styles[baseline] |= marked
+    return styles
 
 
 def losses_figure(comparison: Comparison, styles: Styles) -> Figure:
-    """Draws each run as a dot, each group's mean with its 95 % interval."""
+    """Draws each run as a dot, each group's mean with its 95 % interval, and its difference from the baseline."""
     groups = comparison.groups[::-1]
-    names = [wrapped(group.label) for group in groups]
-    row_height = 0.28 + 0.17 * _lines(names)
-    figure = Figure(figsize=(7, 1.2 + row_height * len(groups)), layout="constrained")
-    axes = figure.subplots()
+    names = [styles[group.label]["label"] for group in groups]
+    several = len(groups) > 1
+    height = 0.32 + 0.16 * max(name.count("\n") for name in names)  # inches of a row
+    figure = Figure(figsize=(12 if several else 7, 1 + height * len(groups)), layout="constrained")
+    left, *right = figure.subplots(1, 1 + several, sharey=True, squeeze=False)[0]
+    left.set(yticks=range(len(groups)), yticklabels=names, xlabel="best validation loss, nats per token")
     for row, group in enumerate(groups):
-        look, loss = styles[group.label], group.loss
-        marker, color = look["marker"], look["color"]
+        look = {name: styles[group.label][name] for name in ("marker", "color")}
         values = list(group.losses.values())
-        axes.plot(values, [row + 0.18] * len(values), marker, color=color, alpha=0.5, markersize=5)
-        low, high = (loss.mean if end is None else end for end in (loss.low, loss.high))
-        error = [[loss.mean - low], [high - loss.mean]]
-        axes.errorbar(loss.mean, row - 0.1, xerr=error, fmt=marker, color=color, capsize=4, markersize=8)
-    axes.set(yticks=range(len(groups)), yticklabels=names)
-    axes.set_ylim(-0.6, len(groups) - 0.4)
-    axes.set_xlabel("best validation loss, nats per token (above: each seed; below: mean and 95 % interval)")
-    axes.grid(axis="x", alpha=0.3)
+        left.plot(values, [row + 0.2] * len(values), linestyle="", alpha=0.5, markersize=5, **look)
+        loss, difference = group.loss, comparison.differences.get(group.label)
+        _interval(left, row - 0.1, loss.mean, loss.low, loss.high, look)
+        if difference and difference.mean is not None:
+            _interval(right[0], row, difference.mean, difference.low, difference.high, look)
+    for axes in right:
+        axes.axvline(0, color="black", linewidth=1)
+        axes.set_xlabel(f"difference from {wrapped(comparison.baseline)}, nats per token")
+    for axes in (left, *right):
+        axes.set_ylim(-0.6, len(groups) - 0.4)
+        axes.grid(axis="x", alpha=0.3)
     return figure
 
 
-def curves_figure(curves: Mapping[str, Sequence[Curve]], styles: Styles) -> Figure:
+def curves_figure(curves: Mapping[str, Sequence[Curve]], styles: Styles, baseline: str) -> Figure:
     """Draws validation and training loss over steps: mean over seeds, with a band of one standard deviation."""
-    figure = Figure(figsize=(9, 3.6 + _legend_height(curves, 3)), layout="constrained")
-    for axes, kind in zip(figure.subplots(1, 2), ("validation", "train"), strict=True):
-        for label, of_seeds in curves.items():
-            steps, losses = _aligned([getattr(curve, kind) for curve in of_seeds])
-            if len(steps):
-                _band(axes, steps, losses, label, styles, marker=len(steps) <= 30)
-        title = "Validation loss" if kind == "validation" else "Training loss"
-        axes.set(title=title, xlabel="step", ylabel="nats per token")
-        axes.grid(alpha=0.3)
-    _add_legend(figure, 3)
-    return figure
+    validation = {label: [curve.validation for curve in of_seeds] for label, of_seeds in curves.items()}
+    training = {label: [curve.train for curve in of_seeds] for label, of_seeds in curves.items()}
+    panels = {"Validation loss": validation, "Training loss": training} | _beside(baseline, validation)
+    return _drawn(panels, styles, "step")
 
 
-def by_position_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles) -> Figure:
+def by_position_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles, baseline: str) -> Figure:
     """Draws loss by the place in a window of the training length, in bins that grow wider."""
-    figure = Figure(figsize=(7, 3.8 + _legend_height(evaluations, 2)), layout="constrained")
-    axes = figure.subplots()
+    lines = {}
     for label, of_seeds in evaluations.items():
         results = [(e.context_length, result) for e in of_seeds for result in e.lengths]
         by_seed = [r.by_position for trained, r in results if r.length == trained and r.by_position]
-        if not by_seed:
-            continue
-        length = min(map(len, by_seed))
+        length = min(map(len, by_seed), default=0)
         edges = np.unique(np.geomspace(1, length + 1, 14).astype(int)) - 1  # 0, 1, 2, 4, ... length
-        binned = np.array([[np.mean(losses[a:b]) for a, b in pairwise(edges)] for losses in by_seed])
-        middle = (edges[:-1] + edges[1:] - 1) / 2 + 1
-        _band(axes, middle, binned, label, styles)
-    axes.set(xlabel="tokens seen in the window (log scale)", ylabel="nats per token")
-    _log_axis(axes)
-    _add_legend(figure, 2)
-    return figure
+        bins = list(pairwise(edges))
+        lines[label] = [[((a + b + 1) / 2, float(np.mean(losses[a:b]))) for a, b in bins] for losses in by_seed]
+    return _drawn({"Loss": lines} | _beside(baseline, lines), styles, "tokens seen in the window (log scale)", log=True)
 
 
 def by_length_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles) -> Figure:
     """Draws loss by the length of the window, with the training length marked."""
-    figure = Figure(figsize=(9, 3.8 + _legend_height([*evaluations, "trained to"], 3)), layout="constrained")
-    columns = (("loss", "Windows that follow each other"), ("sliding_loss", "Sliding windows"))
-    for axes, (kind, title) in zip(figure.subplots(1, 2, sharey=True), columns, strict=True):
-        for label, of_seeds in evaluations.items():
-            by_seed = [[(result.length, getattr(result, kind)) for result in e.lengths] for e in of_seeds]
-            lengths, losses = _aligned([[(n, loss) for n, loss in points if loss is not None] for points in by_seed])
-            if len(lengths):
-                _band(axes, lengths, losses, label, styles)
-        for trained in sorted({e.context_length for of_seeds in evaluations.values() for e in of_seeds}):
-            axes.axvline(trained, color="#555555", linestyle=":", linewidth=1, label=f"trained to {trained:,}")
-        axes.set(title=title, xlabel="length of the window (log scale)", ylabel="nats per token")
-        _log_axis(axes)
-    _add_legend(figure, 3)
-    return figure
+
+    def lines(kind: str) -> Lines:
+        return {
+            label: [[(r.length, loss) for r in e.lengths if (loss := getattr(r, kind)) is not None] for e in of_seeds]
+            for label, of_seeds in evaluations.items()
+        }
+
+    panels = {"Windows that follow each other": lines("loss"), "Sliding windows": lines("sliding_loss")}
+    lengths = sorted({e.context_length for of_seeds in evaluations.values() for e in of_seeds})
+    marks = {f"trained to {length:,}": length for length in lengths}
+    return _drawn(panels, styles, "length of the window (log scale)", log=True, marks=marks)
 
 
 def svg(figure: Figure) -> str:
@@ -110,50 +104,84 @@ def svg(figure: Figure) -> str:
     return buffer.getvalue()
 
 
-def _band(axes: Axes, x: Any, values: Any, label: str, styles: Styles, marker: bool = True) -> None:
-    """Draws the mean of values (seeds, x) and a band of one standard deviation; a gap where a value is not finite."""
-    look = styles[label] | ({} if marker else {"marker": None})
-    values = np.where(np.isfinite(values), values, np.nan)
-    mean = values.mean(0)
-    axes.plot(x, mean, label=wrapped(label), markersize=4, **look)
-    if len(values) > 1:
-        sd = values.std(0, ddof=1)
-        axes.fill_between(x, mean - sd, mean + sd, color=look["color"], alpha=0.15, linewidth=0)
-
-
-def _aligned(points: Sequence[Sequence[tuple[int, float]]]) -> tuple[Any, Any]:
-    """(places that all seeds have, values (seeds, places)) of a sequence of (place, value) for each seed."""
-    by_seed = [dict(of_seed) for of_seed in points]
-    places = sorted(set.intersection(*map(set, by_seed))) if by_seed else []
-    return np.array(places), np.array([[values[place] for place in places] for values in by_seed])
-
-
-def _legend_height(labels: Collection[str], columns: int) -> float:
-    """Inches that a legend takes."""
-    return 0.2 + 0.19 * math.ceil(len(labels) / columns) * _lines(map(wrapped, labels))
-
-
-def _add_legend(figure: Figure, columns: int) -> None:
-    """Adds one legend for all axes, below them, where it hides nothing."""
-    entries = {
-        label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+def _beside(baseline: str, lines: Lines) -> dict[str, Lines]:
+    """A panel of the same lines, as means over seeds, less those of the baseline; none where it is alone or missing."""
+    means = {
+        label: dict(zip(places, losses.mean(0), strict=True)) for label, (places, losses) in _aligned(lines).items()
     }
-    if entries:
-        handles, labels = list(entries.values()), list(entries)
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize="small")
+    if len(means) < 2 or baseline not in means:
+        return {}
+    course = means[baseline]
+    differences = {
+        label: [[(place, loss - course[place]) for place, loss in mean.items() if place in course]]
+        for label, mean in means.items()
+    }
+    return {f"Difference from {wrapped(baseline)}": differences}
+
+
+def _drawn(
+    panels: Mapping[str, Lines],
+    styles: Styles,
+    x_label: str,
+    *,
+    log: bool = False,
+    marks: Mapping[str, int] | None = None,
+) -> Figure:
+    """Draws lines as means over seeds, in panels side by side, with bands of one standard deviation where they are few.
+
+    marks: places of dotted lines upwards, by name.
+    """
+    names = [*(styles[label]["label"] for label in next(iter(panels.values()))), *(marks or ())]
+    widest = max((len(line) for name in names for line in name.split("\n")), default=0)
+    legend = 0.19 * sum(name.count("\n") + 1 for name in names) + 0.4
+    figure = Figure(figsize=(4 * len(panels) + 0.7 + 0.075 * widest, max(3.8, legend)), layout="constrained")
+    for axes, (title, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for label, (places, losses) in _aligned(lines).items():
+            _line(axes, places, losses, styles[label], band=len(styles) <= _MOST_BANDS)
+        for name, place in (marks or {}).items():
+            axes.axvline(place, color="#555555", linestyle=":", linewidth=1, label=name)
+        axes.set(title=title, xlabel=x_label, ylabel="nats per token")
+        if log:
+            _log_axis(axes)
+        axes.grid(alpha=0.3)
+    handles = {name: line for axes in figure.axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if handles:
+        figure.legend(list(handles.values()), list(handles), loc="outside right upper", fontsize="small")
+    return figure
+
+
+def _line(axes: Axes, places: Any, losses: Any, look: dict[str, Any], *, band: bool) -> None:
+    """Draws the mean of losses (seeds, places), and a band of one standard deviation; a gap where one is not finite."""
+    mean = losses.mean(0)
+    axes.plot(places, mean, markersize=4, markevery=max(1, len(places) // 20), **look)
+    if band and len(losses) > 1:
+        sd = losses.std(0, ddof=1)
+        axes.fill_between(places, mean - sd, mean + sd, color=look["color"], alpha=0.15, linewidth=0)
+
+
+def _aligned(lines: Lines) -> dict[str, tuple[Any, Any]]:
+    """(places that all seeds have, losses (seeds, places), NaN where they are not finite), of groups that have any."""
+    aligned = {}
+    for label, of_seeds in lines.items():
+        by_seed = [dict(points) for points in of_seeds]
+        places = sorted(set.intersection(*map(set, by_seed))) if by_seed else []
+        if places:
+            losses = np.array([[of_seed[place] for place in places] for of_seed in by_seed])
+            aligned[label] = np.array(places), np.where(np.isfinite(losses), losses, np.nan)
+    return aligned
+
+
+def _interval(axes: Axes, row: float, mean: float, low: float | None, high: float | None, look: dict[str, Any]) -> None:
+    """Draws a mean with its interval, where that is known."""
+    ends = [[mean - low], [high - mean]] if low is not None and high is not None else None
+    axes.errorbar(mean, row, xerr=ends, linestyle="", capsize=3, markersize=7, **look)
 
 
 def _log_axis(axes: Axes) -> None:
-    """Makes x logarithmic, with ticks at 1, 2, 4, ... rather than at powers of 2, and a grid."""
+    """Makes x logarithmic, with ticks at 1, 2, 4, ... rather than at powers of 2."""
     axes.set_xscale("log", base=2)
     low, high = axes.get_xlim()
     exponents = range(math.ceil(math.log2(max(low, 1e-9))), math.floor(math.log2(high)) + 1)
     axes.xaxis.set_major_locator(FixedLocator([2.0**n for n in exponents]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.grid(alpha=0.3)
-
-
-def _lines(texts: Iterable[str]) -> int:
-    """Lines of the longest text."""
-    return max((text.count("\n") + 1 for text in texts), default=1)

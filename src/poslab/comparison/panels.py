@@ -20,8 +20,16 @@ from poslab.runs.evaluation import Evaluation
 _WORDS = 20  # of the sentence whose attention is shown
 # Titles and captions.
 _CAPTIONS = {
-    "losses": ("Validation loss", "Each dot is a run; below them the mean over seeds and its 95 % interval."),
-    "curves": ("Loss curves", "Mean over seeds; bands are one standard deviation."),
+    "losses": (
+        "Validation loss",
+        "Left, each dot is a run; below them the mean over seeds and its 95 % interval. Right, the difference from the "
+        "baseline, seed by seed, and its 95 % interval.",
+    ),
+    "curves": (
+        "Loss curves",
+        "Means over seeds, and right less those of the baseline. Bands, where schemes are few, are one standard "
+        "deviation.",
+    ),
     "by_position": (
         "Loss by position",
         "How much seeing more helps: mean loss at each place of a window of the training length. A short text has few "
@@ -30,8 +38,8 @@ _CAPTIONS = {
     "by_length": (
         "Loss by length",
         "The same tokens at every length. Left, windows follow each other, so short ones suffer from their starts; "
-        "right, windows slide by half their length and only what is new counts. Bands are one standard deviation. A "
-        "scheme that ends at the training length knows no positions beyond.",
+        "right, windows slide by half their length and only what is new counts. A scheme that ends at the training "
+        "length knows no positions beyond.",
     ),
     "attention": (
         "Attention on the same words",
@@ -42,17 +50,19 @@ _CAPTIONS = {
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure of the report; its file gets the name."""
+    """A figure of the report; its file gets the name. small: whether it stands beside others of its kind."""
 
     name: str
     title: str
     caption: str
     figure: Figure
+    small: bool = False
 
 
 def loss_panels(comparison: Comparison, evaluations: Mapping[str, list[Evaluation]]) -> tuple[list[Panel], list[str]]:
     """(panels of losses by run, step, position and length, notes); evaluations are by the label of the group."""
-    styles = figures.styles_of(group.label for group in comparison.groups)
+    baseline = comparison.baseline
+    styles = figures.styles_of((group.label for group in comparison.groups), baseline)
     curves, empty = {}, []
     for group in comparison.groups:
         of_runs = [(run.name, read_curve(run.folder)) for run in group.runs]
@@ -60,21 +70,21 @@ def loss_panels(comparison: Comparison, evaluations: Mapping[str, list[Evaluatio
         empty += [name for name, curve in of_runs if not curve.validation]
     drawn = {
         "losses": figures.losses_figure(comparison, styles),
-        "curves": figures.curves_figure(curves, styles),
+        "curves": figures.curves_figure(curves, styles, baseline),
     }
     if evaluations:
-        drawn["by_position"] = figures.by_position_figure(evaluations, styles)
+        drawn["by_position"] = figures.by_position_figure(evaluations, styles, baseline)
         drawn["by_length"] = figures.by_length_figure(evaluations, styles)
     panels = [Panel(name, *_CAPTIONS[name], figure) for name, figure in drawn.items()]
     return panels, [f"no loss curve in {', '.join(empty)}"] if empty else []
 
 
 def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool) -> tuple[list[Panel], list[str]]:
-    """(panels of what each group's median run has learned and where it looks, notes).
+    """(panels of where each group's median run looks and what it has learned, notes).
 
     sentence: the text whose attention is drawn; None: the beginning of the validation text.
     """
-    panels, notes = [], []
+    learned, notes = [], []
     maps: dict[str, Tensor] = {}
     words: list[str] = []
     for group in comparison.groups:
@@ -84,7 +94,7 @@ def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool)
         except UserError as error:
             notes.append(f"{group.label} has no pictures of what it learned: {error}")
             continue
-        panels += _learned(group, checkpoint)
+        learned += _learned(group, checkpoint)
         try:
             tokens = _tokens(checkpoint, sentence)
             group_words = [checkpoint.vocabulary.decode([token]) for token in tokens.tolist()]
@@ -94,17 +104,16 @@ def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool)
             maps[group.label] = attention_maps(checkpoint.model, tokens)
         except UserError as error:
             notes.append(f"{group.label} has no picture of its attention: {error}")
-    if maps:
-        panels.append(Panel("attention", *_CAPTIONS["attention"], attention_figure(maps, words)))
-    return panels, notes
+    attention = [Panel("attention", *_CAPTIONS["attention"], attention_figure(maps, words))] if maps else []
+    return attention + learned, notes
 
 
 def _learned(group: Group, checkpoint: Checkpoint) -> list[Panel]:
-    caption = f"What {group.label} learned, in the run of the median loss (seed {group.median_run.seed})."
+    caption = f"{group.label}, seed {group.median_run.seed}"
     with torch.no_grad():
         pictures = checkpoint.model.pictures()
     return [
-        Panel(f"learned_{group.label}_{name}", f"{picture.title}: {group.label}", caption, draw(picture))
+        Panel(f"learned_{group.label}_{name}", f"{picture.title}: {group.label}", caption, draw(picture), small=True)
         for name, picture in pictures.items()
     ]
 

@@ -70,6 +70,7 @@ class Report:
         groups = self.comparison.groups
         return {
             "answers": self.answers,
+            "in_short": _in_short(self.comparison) if len(self.answers) > _MANY_ANSWERS else [],
             "caveats": self.comparison.caveats,
             "notes": self.notes,
             "left_out": self.comparison.left_out,
@@ -78,7 +79,8 @@ class Report:
             "rows": [self.row(group) for group in groups],
             "panels": self._by_file_name(),
             "command": self.command,
-            "repeats": [(group.label, command_of(group), _yaml(group)) for group in groups],
+            "repeats": [(group.label, command_of(group)) for group in groups],
+            "configurations": _configurations(groups),
             "facts": _facts(self.comparison.runs),
             "runs": self.comparison.runs,
         }
@@ -108,6 +110,27 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+_MANY_ANSWERS = 6  # above it, they are summed up first
+
+
+def _in_short(comparison: Comparison) -> list[str]:
+    """Who is better than the baseline, who worse, and of whom neither can be shown."""
+    better, worse = f"better than {comparison.baseline}", f"worse than {comparison.baseline}"
+    unclear = f"no difference from {comparison.baseline} can be shown"
+    verdicts: dict[str, list[str]] = {better: [], unclear: [], worse: []}
+    for group in comparison.groups:
+        if (found := comparison.differences.get(group.label)) is not None:
+            verdicts[unclear if not found.significant else better if (found.mean or 0) < 0 else worse].append(
+                group.label
+            )
+    best, all_others = comparison.groups[0], len(comparison.differences)
+    return [f"lowest loss: {best.label}, {best.loss.mean:.4f} nats"] + [
+        f"{verdict}, {len(labels)} of {all_others}: {', '.join(labels)}"
+        for verdict, labels in verdicts.items()
+        if labels
+    ]
+
+
 def command_of(group: Group) -> str:
     """The command that repeats a group: what was typed for one of its runs, with the seeds of all."""
     recorded = [run.config.get("overrides") for run in group.runs]
@@ -124,11 +147,21 @@ def _name(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def _yaml(group: Group) -> str:
-    """The settings that all schemes share."""
-    without = NOT_REPEATED | {Role.SEED, Role.SCHEME}
-    shown = {key: value for key, value in group.runs[0].config.items() if role_of(key) not in without}
-    return str(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
+def _configurations(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """(whose it is, yaml): each scheme's settings, and all others, once where they are the same."""
+    schemes: dict[str, Any] = {}
+    others: dict[str, list[str]] = {}
+    without = NOT_REPEATED | {Role.SEED}
+    for group in groups:
+        shown = {key: value for key, value in group.runs[0].config.items() if role_of(key) not in without}
+        schemes[group.label] = shown.pop("pos")
+        others.setdefault(_yaml(shown), []).append(group.label)
+    shared = [("all others" if len(others) == 1 else f"others, {', '.join(of)}", text) for text, of in others.items()]
+    return [("of the schemes", _yaml(schemes)), *shared]
+
+
+def _yaml(content: dict[str, Any]) -> str:
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 def _facts(runs: Sequence[Run]) -> dict[str, str]:

@@ -9,17 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from poslab.positions import Curves, Matrix, Picture
 
-# Okabe and Ito 2008, "Color Universal Design": for the colour-blind; without the yellow, too pale on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# Okabe and Ito 2008, "Color Universal Design": for the colour-blind; without the yellow, too pale on white, and black,
+# which is left for what stands out. Five more make a number that has no divisor in common with the others.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00",
+            "#6A3D9A", "#8C4A2F", "#7F7F7F", "#A50026", "#808000")  # fmt: skip
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_DASHES = ("-", "--", "-.", ":")
+_DASHES = ("-", "--", "-.")
 
 
 def looks() -> Iterator[dict[str, Any]]:
@@ -44,22 +45,28 @@ def draw(picture: Picture) -> Figure:
 
 def attention_figure(maps: Mapping[str, Tensor], words: Sequence[str]) -> Figure:
     """Draws the attention weights (L, H, T, T) of several models on the same words, as means over layers and heads."""
-    columns = min(3, len(maps))
-    rows = math.ceil(len(maps) / columns)
-    figure = Figure(figsize=(4.2 * columns, 4.2 * rows), layout="constrained")
-    grid = np.atleast_1d(figure.subplots(rows, columns)).flatten()
-    for axes in grid[len(maps) :]:
-        axes.set_axis_off()
+    columns = 3 if len(maps) <= 6 else 5
+    rows, side = math.ceil(len(maps) / columns), 12.6 / columns
+    figure = Figure(figsize=(side * min(columns, len(maps)) + 0.9, side * rows + 0.9), layout="constrained")
+    grid = figure.subplots(rows, min(columns, len(maps)), squeeze=False).flatten()
     # The first word gets most of the weight in most models; a root shows what the others get.
     means = {label: weights.mean((0, 1)).sqrt() for label, weights in maps.items()}
     highest = max(float(mean.max()) for mean in means.values())
-    ticks, names = range(len(words)), [printable(word) for word in words]
-    for axes, (label, mean) in zip(grid, means.items(), strict=False):
+    names = [printable(word) for word in words]
+    for number, (axes, (label, mean)) in enumerate(zip(grid, means.items(), strict=False)):
         image = axes.imshow(mean.numpy(), cmap="cividis", vmin=0, vmax=highest, interpolation="nearest")
-        axes.set_xticks(ticks, names, rotation=90, fontsize=7)
-        axes.set_yticks(ticks, names, fontsize=7)
-        axes.set(title=wrapped(label), xlabel="key", ylabel="query")
-    bar = figure.colorbar(image, ax=list(grid), shrink=0.6, label="attention weight (root scale)")
+        axes.set_title(wrapped(label), fontsize="medium")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        if number % columns == 0:
+            axes.set_yticks(range(len(names)), names, fontsize=6)
+            axes.set_ylabel("query")
+        if number + columns >= len(maps):  # there is none below it
+            axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
+            axes.set_xlabel("key")
+    for axes in grid[len(maps) :]:
+        axes.set_axis_off()
+    bar = figure.colorbar(image, ax=list(grid), shrink=min(1, 0.6 * 2 / rows), label="attention weight (root scale)")
     bar.set_ticks([tick for tick in bar.get_ticks() if tick <= highest])
     bar.set_ticklabels([f"{tick**2:.2f}" for tick in bar.get_ticks()])
     return figure
