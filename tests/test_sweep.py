@@ -276,10 +276,13 @@ def test_a_folder_that_can_not_be_written(swept_here: Sweep) -> None:
 
 
 def test_the_experiments() -> None:
-    for experiment, seeds in (("ablation", 5), ("extrapolation", 3)):
-        jobs = planned(f"experiment={experiment}", "seed=1")
-        assert len(jobs) == len(SCHEMES)
-        assert not any(job.problem for job in jobs)
+    field = planned("experiment=field", "seed=1")
+    assert len(field) == len(SCHEMES)
+    assert not any(job.problem for job in field)
+    of_three = planned("experiment=ablation", "seed=1")
+    assert len(of_three) == 3
+    assert {job.folder.name for job in of_three} < {job.folder.name for job in field}  # trained alike
+    for experiment, seeds in (("ablation", 5), ("field", 5), ("extrapolation", 3)):
         assert len(planned(f"experiment={experiment}", f"pos={SCHEMES[0]}")) == seeds
     clip = planned("experiment=shaw_clip", "seed=1", "pos.max_distance=2,4")
     assert len(clip) == 2 * 4
