@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import ALIBI, SCHEMES, make_scheme
+from conftest import ALIBI, SCHEMES, VARIANTS, make_scheme
 from foreign_schemes import Gated, Mixed, Rotary, Sinusoid, Stretched
 from oracles import attention_by_loops
 from poslab import GPT
@@ -113,6 +113,12 @@ def test_rows_of_unequal_length_are_each_their_own_text(name: str, sizes: list[i
         text = row[None, skipped:]
         expected = model(text) if window is None else with_window(model, text, window)
         assert close(own[None, skipped:], expected)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("window", [None, 7])
+def test_a_cache_serves_other_settings(name: str, window: int | None) -> None:
+    test_rows_of_unequal_length_are_each_their_own_text(name, CHUNKS[1], window)
 
 
 @every_scheme

@@ -10,10 +10,10 @@ from conftest import SCHEMES, VARIANTS, make_scheme
 from poslab.attention import scheme_attention
 from poslab.positions import ModelShape, OneHead, PositionScheme
 
-LENGTH, LAYERS, HEADS = 12, 2, 3
+LENGTH, LAYERS, HEADS = 8, 2, 3
 HEAD_DIM = LENGTH  # so that there is a value for each key, and outputs are weights
 ATTENTION = ("rotate", "query", "key", "relative", "scores", "key_bias")
-LATER = [0, 1, 2, 4, 5, 8, 9, 10, 13, 17, 18, 21]  # positions with gaps, as they may be given
+LATER = [0, 1, 2, 5, 8, 9, 13, 21]  # positions with gaps, as they may be given
 
 
 def oracle(
@@ -53,7 +53,7 @@ def test_attention_is_the_formula(name: str, causal: bool, positions: list[int] 
     tables = {key: table.double() for key, table in scheme.tables(shape).items()}
     tables = {key: table + 0.5 * torch.randn_like(table) for key, table in tables.items()}
     given = None if positions is None else torch.tensor(positions)
-    for layer in range(LAYERS):
+    for layer in range(LAYERS) if positions is None else [LAYERS - 1]:
         q, k = torch.randn(2, 1, HEADS, LENGTH, HEAD_DIM, dtype=torch.float64)
         x = torch.randn(1, LENGTH, HEADS * HEAD_DIM, dtype=torch.float64)
         values = torch.eye(LENGTH, dtype=torch.float64).expand(1, HEADS, -1, -1)
