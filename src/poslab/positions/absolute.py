@@ -2,14 +2,21 @@
 
 Vaswani et al. 2017, "Attention Is All You Need", section 3.5 (the learned variant); GPT-2 (Radford et al. 2019).
 
-    x_t = token_embedding_t + position_t          position: (context_length, D), normal with std 0.02 as in GPT-2
+    x_t = token_embedding_t + position_t          position: (max_positions, D), normal with std 0.02 as in GPT-2
+
+With `random_offset` each training step begins at a random position, the same for its whole batch, so that positions
+beyond the context are learned, too (SHAPE, Kiyono et al. 2021, "Shifted Absolute Position Embedding for Transformers",
+section 3, which draws an offset for each text and adds it to sinusoids):
+
+    x_t = token_embedding_t + position_(t + offset)          offset uniform from 0 to max_positions - T
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
 from poslab.positions.base import Matrix, ModelShape, Picture, PositionScheme
 
@@ -21,20 +28,49 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Absolute(PositionScheme):
-    """A learned table; nothing is known beyond its last row."""
+    """A learned table of max_positions rows, null for the context length; nothing is known beyond its last row."""
 
+    random_offset: bool = False
+    max_positions: int | None = None
     shift_invariant = False
 
+    variants: ClassVar[tuple[dict[str, Any], ...]] = ({"random_offset": True, "max_positions": 400},)
+
+    def __post_init__(self) -> None:
+        require_at_least(1, max_positions=self.max_positions)
+
+    def check(self, shape: ModelShape) -> None:
+        if self.max_length(shape) < shape.context_length:
+            problem = f"must be at least the context length, {shape.context_length}, or null"
+            raise SettingError("max_positions", self.max_positions, problem)
+
+    def warnings(self, shape: ModelShape) -> list[str]:
+        known, context = self.max_length(shape), shape.context_length
+        if self.random_offset and known == context:
+            return [f"pos.random_offset=true does nothing without pos.max_positions above the context of {context}"]
+        if not self.random_offset and known > context:
+            return [
+                f"pos.max_positions={known}: a context of {context} never trains positions {context} to {known - 1} "
+                "without pos.random_offset=true"
+            ]
+        return []
+
     def max_length(self, shape: ModelShape) -> int:
-        return shape.context_length
+        return self.max_positions or shape.context_length
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
-        return {"position": torch.randn(shape.context_length, shape.embed_dim) * 0.02}
+        return {"position": torch.randn(self.max_length(shape), shape.embed_dim) * 0.02}
+
+    def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor | None:
+        if not self.random_offset:
+            return None
+        offset = torch.randint(self.max_length(shape) - length + 1, (), generator=generator)
+        return offset + torch.arange(length)
 
     def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
         return x + torch.nn.functional.embedding(positions, tables["position"])  # (B, T, D) + (T, D)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         unit = torch.nn.functional.normalize(tables["position"].float(), dim=-1)
-        similarity = unit @ unit.T  # (context_length, context_length)
+        similarity = unit @ unit.T  # (max_positions, max_positions)
         return {"similarity": Matrix("Cosine similarity of positions", "position", "position", similarity)}

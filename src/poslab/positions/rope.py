@@ -1,0 +1,146 @@
+"""Rotary position embedding: queries and keys turn with their position (Su et al. 2021, "RoFormer", section 3.2).
+
+    score[i, j] = Re sum_d q_i[d] conj(k_j[d]) e^(sqrt(-1) (i - j) f_d) / sqrt(Dh)          f_d = base^(-2 d / n)
+
+where each pair of channels is one complex number, and the first n = fraction * Dh channels turn; the others add their
+plain products (GPT-J, GPT-NeoX). Scalings change f_d, so that a model reads `factor` times its original context:
+
+    linear   f_d / factor: positions between those known (Chen et al. 2023, "Extending Context Window of Large Language
+             Models via Positional Interpolation")
+    ntk      base * factor^(n / (n - 2)) in the place of base: the slowest pair turns `factor` times slower, the fastest
+             as before ("NTK-aware scaled RoPE", bloc97 2023)
+    yarn     pairs that turn more than 32 times within the original context keep f_d, those below one turn get
+             f_d / factor, between them a ramp over d; queries and keys grow by 0.1 ln(factor) + 1 (Peng et al. 2023,
+             "YaRN", sections 3.2 and 3.3)
+    llama3   f_d above 4 turns, f_d / factor below one, between them a ramp over the turns (Llama 3.1)
+
+Conventions: pairs are channels (d, d + n / 2) as in GPT-NeoX and Llama; `interleaved` takes the paper's and GPT-J's
+(2 d, 2 d + 1), the same but for the order of channels. yarn rounds the ends of its ramp to whole d, as its authors'
+code does. Left out is a base that grows with the text read so far ("dynamic" NTK): keys in a cache would have to turn.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from poslab.errors import SettingError, require_at_least, require_one_of
+from poslab.positions.base import ModelShape, OneHead, PositionScheme
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+    from poslab.positions.rotary import Rotation
+
+SCALINGS = ("none", "linear", "ntk", "yarn", "llama3")
+# The turns within the original context above which a pair's frequency stays, and below which it is divided.
+FAST_AND_SLOW = {"yarn": (32.0, 1.0), "llama3": (4.0, 1.0)}
+
+
+@dataclass(frozen=True)
+class RoPE(PositionScheme):
+    """original_context: the length that the model was trained at, for yarn and llama3."""
+
+    base: float = 10000.0
+    fraction: float = 1.0
+    interleaved: bool = False
+    scaling: str = "none"
+    factor: float = 1.0
+    original_context: int = 256
+
+    variants: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"interleaved": True, "fraction": 0.5},
+        {"scaling": "linear", "factor": 4.0},
+        {"scaling": "ntk", "factor": 4.0},
+        {"scaling": "yarn", "factor": 4.0, "original_context": 64},
+        {"scaling": "llama3", "factor": 4.0, "original_context": 64},
+    )
+
+    def __post_init__(self) -> None:
+        if not self.base > 1:
+            raise SettingError("base", self.base, "must be above 1")
+        if not 0 < self.fraction <= 1:
+            raise SettingError("fraction", self.fraction, "must be above 0 and at most 1")
+        require_one_of(SCALINGS, scaling=self.scaling)
+        require_at_least(1, factor=self.factor, original_context=self.original_context)
+
+    def check(self, shape: ModelShape) -> None:
+        turning = self._turning(shape.head_dim)
+        if turning < 2:
+            raise SettingError("fraction", self.fraction, f"leaves no pair of {shape.head_dim} channels that turns")
+        if self.scaling == "ntk" and turning < 4:
+            raise SettingError("scaling", self.scaling, f"needs two pairs that turn, but {turning} channels are one")
+
+    def warnings(self, shape: ModelShape) -> list[str]:
+        if self.scaling == "none":
+            return [] if self.factor == 1 else [f"pos.factor={self.factor} does nothing without pos.scaling"]
+        if self.factor == 1:
+            return [f"pos.scaling={self.scaling} does nothing with pos.factor=1"]
+        known, context = self.original_context, shape.context_length
+        if self.scaling in FAST_AND_SLOW and context not in (known, round(known * self.factor)):
+            return [
+                f"pos.original_context={known}: this model's context is {context}, neither that nor "
+                f"pos.factor={self.factor} times as much"
+            ]
+        return []
+
+    def rotate(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
+        from poslab.positions.rotary import Rotation, angles, once_per_pass
+
+        turning = self._turning(x.shape[-1])
+
+        def rotation() -> Rotation:
+            return Rotation.by(angles(positions, self._frequencies(turning)), self._growth, x.dtype)
+
+        return once_per_pass(positions, (self, turning, x.dtype), rotation).turn(x, self.interleaved)
+
+    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+        q, k = text.q[i], text.k[j]
+        turning = self._turning(shape.head_dim)
+        total = (q[turning:] * k[turning:]).sum()
+        for d, frequency in enumerate(self._frequencies(turning)):
+            a, b = (2 * d, 2 * d + 1) if self.interleaved else (d, d + turning // 2)
+            angle = (text.positions[i] - text.positions[j]) * frequency
+            real, imaginary = q[a] * k[a] + q[b] * k[b], q[b] * k[a] - q[a] * k[b]  # of q conj(k)
+            total = total + self._growth**2 * (real * math.cos(angle) - imaginary * math.sin(angle))
+        return total / math.sqrt(shape.head_dim)
+
+    def _turning(self, head_dim: int) -> int:
+        """How many channels turn: an even number."""
+        return 2 * int(head_dim * self.fraction / 2 + 1e-9)  # 0.58 * 100 is a little below 58
+
+    @property
+    def _growth(self) -> float:
+        return 0.1 * math.log(self.factor) + 1 if self.scaling == "yarn" else 1.0
+
+    def _frequencies(self, turning: int) -> list[float]:
+        """Of each pair, in radians per position."""
+        base = self.base * self.factor ** (turning / (turning - 2)) if self.scaling == "ntk" else self.base
+        plain = [base ** (-2 * d / turning) for d in range(turning // 2)]
+        if self.scaling == "linear":
+            return [frequency / self.factor for frequency in plain]
+        if self.scaling not in FAST_AND_SLOW:
+            return plain
+        stays = self._shares(plain)
+        return [f * share + f / self.factor * (1 - share) for f, share in zip(plain, stays, strict=True)]
+
+    def _shares(self, frequencies: list[float]) -> list[float]:
+        """How much of each frequency stays, from 0 to 1; what doesn't is divided by factor."""
+        fast, slow = FAST_AND_SLOW[self.scaling]
+        if self.scaling == "llama3":
+            turns = [self.original_context * frequency / math.tau for frequency in frequencies]
+            return [_clipped((t - slow) / (fast - slow)) for t in turns]
+        pairs = len(frequencies)
+        first, last = (self._pair_that_turns(times, pairs) for times in (fast, slow))
+        begin, end = max(math.floor(first), 0), min(math.ceil(last), 2 * pairs - 1)
+        return [1 - _clipped((d - begin) / (end - begin or 0.001)) for d in range(pairs)]
+
+    def _pair_that_turns(self, times: float, pairs: int) -> float:
+        """The d, not rounded, whose pair turns so many times within the original context."""
+        return pairs * math.log(self.original_context / (times * math.tau)) / math.log(self.base)
+
+
+def _clipped(share: float) -> float:
+    return min(max(share, 0.0), 1.0)

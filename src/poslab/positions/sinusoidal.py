@@ -1,0 +1,49 @@
+"""Sines and cosines added to the token embeddings (Vaswani et al. 2017, section 3.5).
+
+    x_t = token_embedding_t + amplitude * signal_t
+    signal[t, 2 d] = sin(t / base^(2 d / D))          signal[t, 2 d + 1] = cos(t / base^(2 d / D))
+
+The order of the channels is the paper's; tensor2tensor and others put all sines before all cosines, which renames them.
+
+Deviation: the paper multiplies token embeddings, whose standard deviation begins at 1 / sqrt(D), by sqrt(D), so that a
+signal of amplitude 1 meets tokens of standard deviation 1. Here tokens begin at 0.02, as in GPT-2, whatever the scheme,
+and the signal is as much smaller instead: the same sum but for a factor. An amplitude of 1 would drown the tokens;
+sqrt(D) would change the trunk, which is to be the same for all schemes: its layers' outputs are weighed for 0.02.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poslab.errors import SettingError
+from poslab.lazy import torch
+from poslab.positions.base import PositionScheme
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+
+
+@dataclass(frozen=True)
+class Sinusoidal(PositionScheme):
+    """Nothing is learned, and any position has its signal."""
+
+    base: float = 10000.0
+    amplitude: float = 0.02
+    shift_invariant = False
+
+    def __post_init__(self) -> None:
+        for name, value in (("base", self.base), ("amplitude", self.amplitude)):
+            if not (value > 0 and math.isfinite(value)):
+                raise SettingError(name, value, "must be above 0")
+
+    def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
+        from poslab.positions.rotary import angles
+
+        width = x.shape[-1]
+        angle = angles(positions, [self.base ** (-even / width) for even in range(0, width, 2)])  # (T, ceil(D / 2))
+        signal = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :width]  # (T, D)
+        return (x + self.amplitude * signal.to(torch.promote_types(x.dtype, torch.float32))).to(x.dtype)

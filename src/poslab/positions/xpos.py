@@ -1,0 +1,95 @@
+"""xPos: rotary positions whose products also fade with distance, fast pairs first (Sun et al. 2022, "A
+Length-Extrapolatable Transformer", section 2.2 and algorithm 1).
+
+    score[i, j] = Re sum_d q_i[d] conj(k_j[d]) e^(sqrt(-1) (i - j) f_d) zeta_d^((i - j) / scale_base) / sqrt(Dh)
+
+    f_d = base^(-2 d / Dh)          zeta_d = (2 d / Dh + 0.4) / 1.4
+
+where channels (2 d, 2 d + 1) are one complex number, as in the authors' code. Queries take zeta^((i - c) / scale_base)
+and keys zeta^((c - j) / scale_base), so that c cancels. Their code takes half the length for c, which a cache doesn't
+know; here it is 4 scale_base, always, so that both stay small in half precision over the first 8 scale_base positions.
+Beyond 64 scale_base positions they would leave the range of float32, so longer texts are refused.
+
+The formula fades where j < i and grows where j > i: it is meant for causal models. Left out is the paper's blockwise
+attention.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from poslab.errors import SettingError
+from poslab.lazy import torch
+from poslab.positions.base import ModelShape, OneHead, PositionScheme
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+    from poslab.positions.rotary import Rotation
+
+GAMMA = 0.4
+CENTRE, REACH = 4, 64  # in units of scale_base: c, and the positions that float32 can take
+
+
+@dataclass(frozen=True)
+class XPos(PositionScheme):
+    """Nothing is learned. The larger scale_base, the slower products fade."""
+
+    base: float = 10000.0
+    scale_base: float = 512.0
+
+    variants: ClassVar[tuple[dict[str, Any], ...]] = ({"scale_base": 16.0},)
+
+    def __post_init__(self) -> None:
+        if not self.base > 1:
+            raise SettingError("base", self.base, "must be above 1")
+        if not self.scale_base > 0:
+            raise SettingError("scale_base", self.scale_base, "must be above 0")
+
+    def check(self, shape: ModelShape) -> None:
+        if shape.head_dim < 2:
+            raise SettingError("num_heads", shape.num_heads, f"leaves one channel of {shape.embed_dim}, but pairs turn")
+        if shape.context_length > self.max_length(shape):
+            problem = f"knows {self.max_length(shape)} positions, but the context is {shape.context_length}"
+            raise SettingError("scale_base", self.scale_base, problem)
+
+    def warnings(self, shape: ModelShape) -> list[str]:
+        return [] if shape.causal else ["pos=xpos: in a model that sees the future, what comes after a token grows"]
+
+    def max_length(self, shape: ModelShape) -> int:
+        return int(REACH * self.scale_base)
+
+    def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor) -> Tensor:
+        return self._rotations(q, positions)[0].turn(q, interleaved=True)
+
+    def key(self, tables: Tables, layer: int, k: Tensor, positions: Tensor) -> Tensor:
+        return self._rotations(k, positions)[1].turn(k, interleaved=True)
+
+    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+        q, k, width = text.q[i], text.k[j], shape.head_dim
+        distance = text.positions[i] - text.positions[j]
+        total = q[-1] * k[-1] if width % 2 else torch.zeros_like(q[0])
+        for even in range(0, width - 1, 2):
+            angle = distance * self.base ** (-even / width)
+            fading = ((even / width + GAMMA) / (1 + GAMMA)) ** (distance / self.scale_base)
+            (q_real, q_imaginary), (k_real, k_imaginary) = q[even : even + 2], k[even : even + 2]
+            real, imaginary = q_real * k_real + q_imaginary * k_imaginary, q_imaginary * k_real - q_real * k_imaginary
+            total = total + fading * (real * math.cos(angle) - imaginary * math.sin(angle))
+        return total / math.sqrt(width)
+
+    def _rotations(self, x: Tensor, positions: Tensor) -> tuple[Rotation, Rotation]:
+        """Those of queries and of keys."""
+        from poslab.positions.rotary import Rotation, angles, once_per_pass
+
+        shares = [even / x.shape[-1] for even in range(0, x.shape[-1] - 1, 2)]  # 2 d / Dh
+
+        def rotations() -> tuple[Rotation, Rotation]:
+            angle = angles(positions, [self.base**-share for share in shares])  # (T, n)
+            fading = [math.log((share + GAMMA) / (1 + GAMMA)) / self.scale_base for share in shares]
+            growth = angles(positions - CENTRE * self.scale_base, fading).exp()  # (T, n), of queries
+            return Rotation.by(angle, growth, x.dtype), Rotation.by(angle, 1 / growth, x.dtype)
+
+        return once_per_pass(positions, (self, x.shape[-1], x.dtype), rotations)
