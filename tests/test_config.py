@@ -27,7 +27,7 @@ BAD = [
     ("model.context_lenght=64", "did you mean model.context_length"),
     ("+model.foo=1", "model.foo=1: unknown setting; valid: context_length"),
     ("pos=shaw +pos.num_buckets=8", "pos.num_buckets=8: unknown setting; valid: max_distance"),
-    ("+pos.x=1", "pos.x=1: unknown setting; there are none here"),
+    ("pos=nope +pos.x=1", "pos.x=1: unknown setting; there are none here"),
     ("+foo=1", "foo=1: unknown setting"),
     ("foo", "foo: not of the form option=value"),
     ("model.embed_dim=wide", "model.embed_dim=wide: must be a whole number"),

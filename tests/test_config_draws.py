@@ -20,7 +20,20 @@ from poslab.training import train
 DRAWS = 500 if FULL_CAMPAIGN else 120
 COUNTS = st.integers(-1, 6)
 POS = {
-    "absolute": {},
+    "absolute": {
+        "random_offset": st.booleans(),
+        "max_positions": st.sampled_from(["null", 0, 40, 600]),
+    },
+    "rope_nope": {
+        "base": st.sampled_from([0.5, 1.0, 100.0]),
+        "fraction": st.sampled_from([0.0, 0.3, 1.0, 1.1]),
+        "interleaved": st.booleans(),
+        "scaling": st.sampled_from(["none", "linear", "ntk", "yarn", "llama3", "dynamic"]),
+        "factor": st.sampled_from([0.5, 1.0, 4.0, 1e6]),
+        "original_context": st.sampled_from([0, 1, 17, 10**6]),
+        "every": st.sampled_from([1, 2, 4]),
+        "window": st.sampled_from(["null", 0, 1, 16, 10**6]),
+    },
     "shaw": {
         "max_distance": st.sampled_from([-1, 0, 1, 2, 7, 16, 100]),
         "keys": st.booleans(),
@@ -33,6 +46,10 @@ POS = {
         "max_distance": st.sampled_from([0, 1, 2, 4, 16, 17, 128]),
         "scale": st.sampled_from([0.0, -1.0, 0.5, 10.0]),
         "share_layers": st.booleans(),
+    },
+    "xpos": {
+        "base": st.sampled_from([1.0, 2.0, 10000.0]),
+        "scale_base": st.sampled_from([0.0, 1e-3, 0.5, 16.0, 512.0]),
     },
 }
 OPTIONS: dict[str, st.SearchStrategy[Any]] = {
