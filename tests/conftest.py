@@ -26,7 +26,10 @@ from hydra import compose, initialize_config_dir
 from poslab.commands.overrides import as_typed
 from poslab.data.tokenizer import load_tokenizer
 from poslab.positions import ModelShape, PositionScheme
-from poslab.settings.train import CONFIGS, TrainConfig, parse, parse_scheme
+from poslab.settings.composed import with_any_scheme
+from poslab.settings.files import CONFIGS
+from poslab.settings.schemes import parse_scheme
+from poslab.settings.train import TrainConfig, parse
 from poslab.training import train
 from processes import without_pictures
 
@@ -96,7 +99,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def compose_config(*overrides: str) -> TrainConfig:
     """The real configuration, as the command line would give it."""
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = compose("train", list(overrides))
+        config = compose("train", with_any_scheme(overrides))
     chosen = next((o.removeprefix("pos=") for o in overrides if o.startswith("pos=")), "absolute")
     named = not any(o.startswith("pos._target_") for o in overrides)
     return parse(config, chosen if named else None, [as_typed(override) for override in overrides])

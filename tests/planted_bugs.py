@@ -521,7 +521,7 @@ BUGS = [
     ),
     Bug(
         "edited-schemes-in-one-group", "comparison/groups.py",
-        "if target and is_outside(target):", "if False:",
+        "    if outside(node):\n", "    if False:\n",
         "test_comparable_runs.py::test_seeds_of_an_edited_scheme_from_outside_are_no_group",
     ),
     # Evaluation
@@ -617,7 +617,7 @@ BUGS = [
     ),
     Bug(
         "code-from-outside-without-permission", "runs/checkpoint.py",
-        "if is_outside(target) and not allow_code:",
+        "if foreign and not allow_code:",
         "if False:",
         "test_evaluate_script.py::test_schemes_from_outside_are_imported_only_if_allowed",
     ),

@@ -20,8 +20,9 @@ from poslab.commands.overrides import for_hydra
 from poslab.comparison.groups import Comparison, Group, compare
 from poslab.runs.evaluation import Evaluation, LengthLoss
 from poslab.runs.finished import read_runs
+from poslab.settings.files import CONFIGS
 from poslab.settings.scripts import CompareConfig
-from poslab.settings.train import CONFIGS, TrainConfig, parse
+from poslab.settings.train import TrainConfig, parse
 
 VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
 SUMMARY = {

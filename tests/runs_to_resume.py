@@ -10,7 +10,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.resume import resumed
-from poslab.settings.train import CONFIGS
+from poslab.settings.composed import with_any_scheme
+from poslab.settings.files import CONFIGS
 from poslab.training import train
 
 TINY = [
@@ -26,7 +27,7 @@ def go_on(folder: Path, *overrides: str) -> dict[str, Any]:
     """What `python scripts/train.py resume=FOLDER ...` does."""
     given = [f"resume={folder}", *overrides]
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        composed = compose("train", given)
+        composed = compose("train", with_any_scheme(given))
     return vars(train(resumed(composed, given)))
 
 

@@ -14,9 +14,9 @@ from conftest import RunScript
 from poslab.commands.overrides import as_typed, for_hydra
 from poslab.errors import UserError
 from poslab.settings.command_line import help_text, parse_line
+from poslab.settings.files import CONFIGS
 from poslab.settings.roles import setting
 from poslab.settings.scripts import CompareConfig, EvaluateConfig, GenerateConfig
-from poslab.settings.train import CONFIGS
 
 ODD = 'Hello, "world"! (it\'s ${odd}) [x] a=b {c: d} \\ $HOME #1 ~ é 漢字 😀 <|endoftext|>'
 SCRIPTS = {"evaluate": EvaluateConfig, "compare": CompareConfig, "generate": GenerateConfig}
@@ -139,8 +139,9 @@ def test_train_s_lines_in_hydra_s_grammar() -> None:
     assert for_hydra(["-m", "data.path=a.txt,b.txt"]) == ["-m", "data.path=a.txt,b.txt"]  # several are several
     assert for_hydra(["-m", "run_dir=a,b"]) == ["-m", "run_dir='a,b'"]  # a sweep has one folder
     assert for_hydra(["-m", "data.path=a(b.txt"]) == ["-m", "data.path='a(b.txt'"]
-    assert for_hydra(["-m", "pos=a,b", "pos.size=4"]) == ["-m", "pos=a,b", "pos.size=choice(4)"]
-    assert for_hydra(["pos.size=4", "pos.scale=choice(1,2)"]) == ["pos.size=4", "pos.scale=choice(1,2)"]
+    assert for_hydra(["-m", "pos=a,b", "pos.size=4"]) == ["-m", "pos=a,b", "++pos.size=4"]  # whatever the default has
+    assert for_hydra(["pos.of.base=5", "seed=2", "+pos.of=a"]) == ["++pos.of=a", "seed=2", "++pos.of.base=5"]
+    assert for_hydra(["pos.size=4", "pos.scale=choice(1,2)"]) == ["++pos.size=4", "++pos.scale=choice(1,2)"]
     assert as_typed("data.path='a, b'") == "data.path='a, b'"
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from conftest import REPOSITORY, SCHEMES, compose_config
 from poslab.errors import SettingError, suggestion
-from poslab.positions import PositionScheme
-from poslab.settings.train import CONFIGS, TrainerConfig, parse_scheme, scheme_settings
+from poslab.settings.files import CONFIGS
+from poslab.settings.schemes import scheme_settings
+from poslab.settings.train import TrainerConfig
 
 TRAIN = REPOSITORY / "scripts" / "train.py"
 
@@ -156,19 +157,6 @@ def test_trainer_settings_are_lightnings_own() -> None:
 
     ours = {field.name for field in dataclasses.fields(TrainerConfig)}
     assert ours <= set(inspect.signature(Trainer.__init__).parameters)
-
-
-def test_schemes_need_not_be_dataclasses() -> None:
-    class Plain(PositionScheme):
-        def __init__(self, slope: float = 1.0) -> None:
-            self.slope = slope
-
-    target = f"{__name__}.Plain"
-    globals()["Plain"] = Plain
-    assert parse_scheme({"_target_": target}).slope == 1.0
-    assert parse_scheme({"_target_": target, "slope": 2.0}).slope == 2.0
-    with pytest.raises(SettingError, match="slop"):
-        parse_scheme({"_target_": target, "slop": 2.0})
 
 
 def test_no_scheme_setting_is_missing_in_the_common_keys() -> None:

@@ -17,7 +17,7 @@ from tensorboard.summary.writer.event_file_writer import AtomicCounter
 from conftest import FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
 from poslab.errors import RunStopped, UserError
 from poslab.runs.state import random_states, restore_random_states
-from poslab.settings.train import CONFIGS
+from poslab.settings.files import CONFIGS
 from poslab.training import run as run_module
 from poslab.training import train
 from runs_to_resume import TINY, assert_same_run, content_of, go_on, logged

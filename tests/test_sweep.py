@@ -31,8 +31,8 @@ from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import read_evaluation
 from poslab.runs.finished import read_runs
 from poslab.runs.summary import Summary
-from poslab.settings.files import fingerprint
-from poslab.settings.train import CONFIGS, TrainConfig
+from poslab.settings.files import CONFIGS, fingerprint
+from poslab.settings.train import TrainConfig
 from poslab.sweep import job as job_module
 from poslab.sweep.files import JobFiles
 from poslab.sweep.job import run_job
@@ -70,7 +70,7 @@ def without_training(config: TrainConfig, overrides: list[str], log: Path) -> st
     (folder / "config.yaml").write_text(yaml.safe_dump({"pos_name": config.pos_name} | config.plain))
     about = {"pos": config.pos_name, "seed": config.settings.seed, "data_sha256": fingerprint(config.data.path)}
     about |= {"pos_settings": config.pos_settings, "pos_target": config.plain["pos"]["_target_"]}
-    Summary(**SUMMARY | about | fingerprints(type(config.pos))).write(folder / "summary.json")
+    Summary(**SUMMARY | about | fingerprints(config.pos)).write(folder / "summary.json")
     return ""
 
 
@@ -222,6 +222,20 @@ def test_an_edited_scheme_is_another_job_and_another_group(
     monkeypatch.delitem(sys.modules, "swept_scheme")
     groups = compare(*read_runs(["s"])).groups
     assert sorted(len(group.runs) for group in groups) == [2, 3]
+
+
+def test_settings_that_only_the_class_has_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "swept_class.py").write_text(ALIBI)
+    slope, whole = "pos.steepest=2.0", "pos._target_=swept_class.MyALiBi"
+    jobs = planned(whole, "pos.steepest=1.0,2.0", "pos.num_heads=4", "seed=1")
+    assert {job.problem for job in jobs} == {"pos.num_heads=4: unknown setting; valid: steepest"}
+    one, two = planned(whole, "pos.steepest=1.0,2.0", "seed=1")
+    assert (one.problem, two.problem) == ("", "")
+    assert two.folder.name.startswith("myalibi-steepest_2.0-seed1-")
+    assert [job.folder for job in planned("pos=t5", whole, slope, "seed=1")] == [
+        job.folder for job in planned(whole, slope, "seed=1")
+    ]
 
 
 def test_runs_of_other_code_are_reused_only_with_a_line(swept_here: Sweep, tmp_path: Path) -> None:

@@ -359,14 +359,14 @@ def test_too_long_a_context_says_what_would_fit(tmp_path: Path) -> None:
 def test_scheme_from_outside_by_its_class(tmp_path: Path) -> None:
     (tmp_path / "outside.py").write_text(ALIBI)
     result = run_process(
-        "train", *SMOKE, "pos._target_=outside.MyALiBi", "+pos.steepest=0.5", "run_dir=run", cwd=tmp_path
+        "train", *SMOKE, "pos._target_=outside.MyALiBi", "pos.steepest=0.5", "run_dir=run", cwd=tmp_path
     )
     assert result.returncode == 0, result.stderr
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["pos"], summary["pos_settings"]) == ("myalibi", {"steepest": 0.5})
     assert summary["params_scheme"] == 0
     assert summary["steps"] == 6
-    refused = run_process("train", *SMOKE, "pos._target_=outside.MyALiBi", "+pos.steepest=steep", cwd=tmp_path)
+    refused = run_process("train", *SMOKE, "pos._target_=outside.MyALiBi", "pos.steepest=steep", cwd=tmp_path)
     assert refused.returncode == 2
     assert refused.stderr == "error: pos.steepest=steep: must be a number\n"
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import poslab
 from hydra import compose, initialize_config_dir
-from poslab.settings.train import CONFIGS, parse
+from poslab.settings.files import CONFIGS
+from poslab.settings.train import parse
 from poslab.training import train
 
 print(Path(poslab.__file__).parent)

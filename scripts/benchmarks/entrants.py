@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from poslab.attention import attend
 from poslab.model import GPT
 from poslab.positions import ModelShape, PositionScheme
-from poslab.settings.train import CONFIGS, parse_scheme
+from poslab.settings.files import CONFIGS
+from poslab.settings.schemes import parse_scheme
 
 VOCABULARY, CONTEXT, EMBED, LAYERS, HEADS = 50257, 256, 256, 4, 4  # model=mini
 

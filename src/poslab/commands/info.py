@@ -11,7 +11,7 @@ from poslab.errors import SettingError
 from poslab.model import GPT
 from poslab.positions import PositionScheme
 from poslab.settings.files import BUNDLED_DATA, default_cache_dir, fingerprint
-from poslab.settings.train import parse_scheme, schemes
+from poslab.settings.schemes import parse_scheme, schemes
 from poslab.training.device import computes_bfloat16
 from poslab.training.summary import PACKAGES, git_state
 

@@ -1,6 +1,5 @@
 """Overrides of train.py: quoted where Hydra's grammar would stand in the user's way, and again as they were typed."""
 
-import re
 from typing import NoReturn
 
 from hydra._internal.utils import get_args_parser
@@ -10,6 +9,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from poslab.errors import UserError
+from poslab.settings.composed import is_of_scheme, with_any_scheme
 from poslab.settings.typed import escaped
 
 _TEXT = "sample.prompt"  # always plain text
@@ -27,11 +27,13 @@ def for_hydra(arguments: list[str]) -> list[str]:
     parser.error = _refuse  # type: ignore[method-assign]
     parser.parse_args([*flags, *settings])
     sweeping = bool({"-m", "--multirun"} & set(flags))
-    return [*flags, *(_quoted(setting, sweeping) for setting in settings)]
+    return [*flags, *(_quoted(setting, sweeping) for setting in with_any_scheme(settings))]
 
 
 def as_typed(override: str) -> str:
     """What is typed for an override that Hydra was given, the text without its quotes."""
+    if is_of_scheme(override):
+        return override.removeprefix("++")
     name = override.partition("=")[0]
     if name.lstrip("+") != _TEXT:
         return override
@@ -48,10 +50,7 @@ def _quoted(setting: str, sweeping: bool) -> str:
     name, _, value = setting.partition("=")
     if name.lstrip("+") == _TEXT or (name in _PATHS and not _is_plain(setting, sweeping and name.startswith("data."))):
         return f"{name}={QuotedString(escaped(value), Quote.single).with_quotes()}"
-    # Hydra composes what isn't swept before it knows a job's scheme, and would refuse pos=one,other pos.setting=16
-    # where the default scheme has no such setting. A choice of one is swept.
-    one = re.fullmatch(r"(\+{0,2}pos\.[^=]+)=([^,(]+)", setting) if sweeping else None
-    return f"{one[1]}=choice({one[2]})" if one else setting
+    return setting
 
 
 def _is_plain(setting: str, sweeping: bool) -> bool:

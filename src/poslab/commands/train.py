@@ -15,7 +15,8 @@ from poslab.commands.cli import start, told_in_one_line
 from poslab.commands.overrides import as_typed, for_hydra
 from poslab.runs.resume import resumed
 from poslab.settings.composed import config_groups, explain, scheme_name
-from poslab.settings.train import CONFIGS, parse
+from poslab.settings.files import CONFIGS
+from poslab.settings.train import parse
 
 
 def run_train() -> None:

@@ -18,11 +18,12 @@ from poslab.comparison.statistics import (
     token_sentence,
 )
 from poslab.errors import UserError, as_typed
-from poslab.runs.code import is_outside
+from poslab.runs.code import outside
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import LeftOut, Run
 from poslab.settings.roles import NOT_COMPARED
-from poslab.settings.train import default_scheme, flat
+from poslab.settings.schemes import TARGET, default_scheme, shown, targets
+from poslab.settings.train import flat
 
 
 @dataclass(frozen=True)
@@ -154,18 +155,23 @@ def _group(runs: Sequence[Run], conditions: list[str]) -> tuple[list[Group], lis
 
 def _label(run: Run, first_runs: list[Run], conditions: list[str]) -> str:
     """The scheme of the run's group, and of its settings those that tell it from other groups of that scheme."""
+    settings = _distinctions(run, conditions)
     namesakes = [_distinctions(other, conditions) for other in first_runs if other.pos == run.pos]
-    settings = _distinctions(run, conditions).items()
-    parts = [f"{key}={value}" for key, value in settings if any(other.get(key) != value for other in namesakes)]
-    return " ".join([run.pos, *parts])
+
+    def tells(key: str) -> bool:
+        """Where schemes are settings, the settings of one tell nothing of another."""
+        of = key.rpartition(".")[0] if key not in conditions else ""
+        return any(other.get(key) != settings[key] for other in namesakes if other.get(of) == settings.get(of))
+
+    return " ".join([run.pos, *(f"{key}={value}" for key, value in settings.items() if tells(key))])
 
 
 def _distinctions(run: Run, conditions: list[str]) -> dict[str, str]:
     """Values that tell groups of one scheme name apart: the scheme's settings, its class (two schemes may share a
     name), its source if it is from outside poslab, and the settings and facts named in `conditions`."""
-    target = run.config["pos"]["_target_"]
-    settings = run.summary.pos_settings | {"_target_": target}
-    if target and is_outside(target):
+    node = {TARGET: run.config["pos"][TARGET]} | run.summary.pos_settings
+    settings = shown(run.summary.pos_settings) | {TARGET: node[TARGET]}
+    if outside(node):
         settings["source"] = run.summary.scheme_fingerprint or "unknown"
     shared = _shared_by_comparable_runs(run)
     return {str(key): _short(value) for key, value in settings.items()} | {
@@ -211,9 +217,11 @@ def _caveats(runs: Sequence[Run]) -> list[str]:
     caveats = []
     for fact, value_of, consequence in facts:
         caveats += _several(fact, map(value_of, runs), consequence)
-    for target in dict.fromkeys(run.config["pos"]["_target_"] for run in runs):
-        of_scheme = (run.summary.scheme_fingerprint for run in runs if run.config["pos"]["_target_"] == target)
-        caveats += _several(f"versions of the code of {target}", of_scheme, other_code)
+    by_classes: dict[tuple[Any, ...], list[str | None]] = defaultdict(list)
+    for run in runs:
+        by_classes[tuple(targets(run.config["pos"]))].append(run.summary.scheme_fingerprint)
+    for names, of_scheme in by_classes.items():
+        caveats += _several(f"versions of the code of {' with '.join(map(str, names))}", of_scheme, other_code)
     return caveats
 
 

@@ -104,9 +104,8 @@ class PositionScheme:
         _check_names(cls)
 
     def __new__(cls, *arguments: Any, **settings: Any) -> PositionScheme:
-        parameters = vars(cls).get("__dataclass_params__")
-        if cls is not PositionScheme and not (parameters and parameters.frozen):
-            raise SettingError("pos", cls.__name__, "a scheme must be a frozen dataclass: @dataclass(frozen=True)")
+        if cls is not PositionScheme:
+            require_frozen(cls, "pos", cls.__name__)
         return super().__new__(cls)
 
     def overrides(self, hook: str) -> bool:
@@ -194,6 +193,13 @@ HOOKS = tuple(
     for name, member in vars(PositionScheme).items()
     if inspect.isfunction(member) and not name.startswith("_") and name != "overrides"
 )
+
+
+def require_frozen(cls: type, option: str, value: str) -> None:
+    """Raises SettingError, for `option` and its value, where the class itself is no frozen dataclass."""
+    parameters = vars(cls).get("__dataclass_params__")
+    if not (parameters and parameters.frozen):
+        raise SettingError(option, value, "a scheme must be a frozen dataclass: @dataclass(frozen=True)")
 
 
 def _check_names(cls: type[PositionScheme]) -> None:

@@ -18,9 +18,10 @@ from poslab.errors import SettingError
 from poslab.model import GPT
 from poslab.positions import PositionScheme
 from poslab.runs.checkpoint_files import read_checkpoint
-from poslab.runs.code import changed, is_outside
+from poslab.runs.code import changed, outside
 from poslab.runs.folder import RunFolder
-from poslab.settings.train import ModelConfig, TrainConfig, parse_scheme
+from poslab.settings.schemes import node_of, parse_scheme, targets
+from poslab.settings.train import ModelConfig, TrainConfig
 from poslab.settings.typed import typed
 
 _LONGEST = 2**20  # tokens of context; a file that claims more is damaged, and would take any amount of memory
@@ -77,15 +78,16 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
         content = read_checkpoint(path)
         about = content["poslab"]
         _check(about)
-        target = about["config"]["pos"]["_target_"]
-        if is_outside(target) and not allow_code:
+        node = about["config"]["pos"]
+        foreign = ", ".join(outside(node))
+        if foreign and not allow_code:
             raise ValueError(
-                f"its scheme is {target}, which is no part of poslab; allow_code=true imports it, if you trust it"
+                f"its scheme is {foreign}, which is no part of poslab; allow_code=true imports it, if you trust it"
             )
-        scheme = parse_scheme(about["config"]["pos"])
-        scheme_edited = is_outside(target) and "scheme_fingerprint" in changed(about, type(scheme))
+        scheme = parse_scheme(node)
+        scheme_edited = bool(foreign) and "scheme_fingerprint" in changed(about, scheme)
         if scheme_edited:
-            print(f"warning: {path}: the code of {target} has changed since it was trained", file=sys.stderr)
+            print(f"warning: {path}: the code of {foreign} has changed since it was trained", file=sys.stderr)
         vocabulary = Vocabulary(load_tokenizer(about["config"]["data"]["encoding"]), about["observed"])
         model = _model(scheme, vocabulary.size, about["config"]["model"], content["state_dict"]).to(device)
     except (MemoryError, torch.OutOfMemoryError) as error:
@@ -117,7 +119,7 @@ def _check(about: dict[str, Any]) -> None:
     config, observed = about["config"], about["observed"]
     if not (isinstance(config, dict) and all(isinstance(config[name], dict) for name in ("pos", "model", "data"))):
         raise ValueError("its description is damaged: a group of settings is none")
-    texts = about["pos"], about["data_sha256"], config["pos"]["_target_"], config["data"]["path"]
+    texts = about["pos"], about["data_sha256"], *targets(config["pos"]), config["data"]["path"]
     if not all(isinstance(text, str) and text and text.isprintable() for text in (*texts, config["data"]["encoding"])):
         raise ValueError("its description is damaged: the name of its scheme, class or text is none")
     if observed is not None:
@@ -134,7 +136,7 @@ def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], st
     shape = typed(ModelConfig, sizes, "model").shape
     scheme.check(shape)
     weights = {str(name).removeprefix("model."): weight for name, weight in state.items()}
-    known = None if is_outside(f"{type(scheme).__module__}.{type(scheme).__qualname__}") else scheme
+    known = None if outside(node_of(scheme)) else scheme
     try:
         if _fits(weights, known, vocab_size, sizes):
             if shape.context_length > _LONGEST:

@@ -12,14 +12,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from poslab.positions import PositionScheme
+from poslab.settings.schemes import classes, targets
+
 _PACKAGE = Path(__file__).parents[1]
 _ROOMS = ("attention", "data", "training", "model.py", "evaluation/losses.py")  # and what all schemes build on
 _SCHEMES = "poslab.positions."
 
 
-def is_outside(target: str) -> bool:
-    """Whether the scheme with this `_target_` is no part of poslab."""
-    return not target.startswith("poslab.")
+def outside(node: Mapping[Any, Any]) -> list[str]:
+    """The classes that a scheme's node names, those of schemes among its settings too, which are no part of poslab."""
+    named = (str(target) for target in targets(node) if target is not None)
+    return [target for target in named if "." in target and not target.startswith("poslab.")]
 
 
 @cache
@@ -33,31 +37,31 @@ def code_fingerprint() -> str:
 
 
 @cache
-def scheme_fingerprint(scheme: type) -> str | None:
-    """16 hex digits for the source of a scheme: the files of its class and its bases, and of the modules in the same
+def scheme_fingerprint(*schemes: type) -> str | None:
+    """16 hex digits for the source of schemes: the files of their classes and bases, and of the modules in the same
     folder tree that they import. None where there are no files, as for a class typed into a notebook.
 
     As it was at the first call in this process, which should be soon after that code was loaded.
     """
     files: dict[str, Path] = {}
-    for name in {base.__module__ for base in scheme.__mro__} - sys.stdlib_module_names:
+    for name in {base.__module__ for scheme in schemes for base in scheme.__mro__} - sys.stdlib_module_names:
         file = Path(getattr(sys.modules.get(name), "__file__", None) or "none")
         if file.is_file():
             _collect(name, file, files)
     return _hash(set(files.values()) - _base()) if files else None
 
 
-def fingerprints(scheme: type) -> dict[str, str | None]:
-    """Both, by their names in summary.json and in checkpoints."""
-    return {"code_fingerprint": code_fingerprint(), "scheme_fingerprint": scheme_fingerprint(scheme)}
+def fingerprints(scheme: PositionScheme) -> dict[str, str | None]:
+    """Both, by their names in summary.json and in checkpoints; schemes among the settings of a scheme count with it."""
+    return {"code_fingerprint": code_fingerprint(), "scheme_fingerprint": scheme_fingerprint(*classes(scheme))}
 
 
-def changed(before: Mapping[str, Any], scheme: type) -> list[str]:
+def changed(before: Mapping[str, Any], scheme: PositionScheme) -> list[str]:
     """Those of the fingerprints in `before` that the code no longer has."""
     return [key for key, now in fingerprints(scheme).items() if before.get(key) and not _ends(before[key], now)]
 
 
-def continued(before: Mapping[str, Any], scheme: type) -> dict[str, str | None]:
+def continued(before: Mapping[str, Any], scheme: PositionScheme) -> dict[str, str | None]:
     """The fingerprints of a run that goes on from `before`: all that it was trained with, joined by "+"."""
     pairs = {key: (before.get(key, "unknown"), now) for key, now in fingerprints(scheme).items()}
     return {key: earlier if _ends(earlier, now) else f"{earlier}+{now}" for key, (earlier, now) in pairs.items()}

@@ -8,6 +8,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
+from poslab.settings.schemes import targets
 from poslab.settings.typed import in_words, kinds
 
 
@@ -29,9 +30,9 @@ def read_config(file: Path, groups: tuple[str, ...] = ("pos", "model", "data")) 
     config = read_mapping(file, yaml.safe_load)
     if not all(isinstance(config.get(group), dict) for group in groups):
         raise ValueError(f"{file.name} is not a run's")
-    target = config["pos"].get("_target_")
-    if not (isinstance(target, str) and all(part.isidentifier() for part in target.split("."))):
-        raise ValueError(f"{file.name} has pos._target_={reprlib.repr(target)}, which is no class")
+    for target in targets(config["pos"]):
+        if not (isinstance(target, str) and all(part.isidentifier() for part in target.split("."))):
+            raise ValueError(f"{file.name} has pos._target_={reprlib.repr(target)}, which is no class")
     return config
 
 

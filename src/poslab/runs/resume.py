@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from poslab.errors import SettingError, as_typed
-from poslab.runs.code import is_outside
+from poslab.runs.code import outside
 from poslab.runs.folder import RunFolder
 from poslab.runs.readers import read_config
 from poslab.settings.command_line import given_settings
 from poslab.settings.roles import MAY_CHANGE, Role
+from poslab.settings.schemes import changed, chosen, given_of, node_of, parse_scheme, targets
 from poslab.settings.train import TrainConfig, flat, names, parse, role_of
 from poslab.settings.typed import escaped
 
@@ -29,7 +31,7 @@ def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
     folder = Path(os.path.expanduser(str(composed.resume)))
     own, pos_name, recorded = _own(folder, composed, overrides)
     try:
-        return parse(own, pos_name, recorded)
+        return replace(parse(own, pos_name), overrides=recorded)
     except SettingError as error:
         if any(override.lstrip("+~").startswith(f"{error.option}=") for override in overrides):
             raise
@@ -46,23 +48,30 @@ def _own(
     own = _read(folder)
     pos_name = own.pop("pos_name", None)
     recorded = _put_together(own.pop("overrides", None), overrides)
-    target = str(OmegaConf.select(own, "pos._target_"))
-    if is_outside(target) and not (composed.allow_code or target == composed.pos.get("_target_")):
-        problem = f"its scheme is {target}, which is no part of poslab; allow_code=true imports it, if you trust it"
+    given = given_of(overrides)
+    named = chosen(_plain(composed.pos), given)
+    foreign = [target for target in outside(_plain(own.pos)) if target not in targets(named)]
+    if foreign and not composed.allow_code:
+        which = ", ".join(foreign)
+        problem = f"its scheme is {which}, which is no part of poslab; allow_code=true imports it, if you trust it"
         raise SettingError("resume", folder, problem)
     # Where this run writes is where it is now, whatever its configuration says.
     own.run_dir, own.resume = None, str(folder)
     own.data.cache_dir = None
     before = _flat(own)
-    for key, _, value in (override.lstrip("+~").partition("=") for override in overrides):
+    for key, _, text in (override.lstrip("+~").partition("=") for override in overrides):
         if key in ("experiment", "debug"):
-            raise SettingError(key, value, "can't be given with resume, a run keeps its settings; give single ones")
+            raise SettingError(key, text, "can't be given with resume, a run keeps its settings; give single ones")
         if key == "run_dir":
             raise SettingError(key, composed.run_dir, "can't be given with resume, which names the run's folder")
-        if key != "resume":
+        if key == "pos":
+            own.pos = _literal(named)
+        elif key != "resume" and not key.startswith("pos."):
             node = OmegaConf.select(composed, key)
-            given = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-            OmegaConf.update(own, key, given, merge=False, force_add=True)  # one setting, or a whole group
+            value = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+            OmegaConf.update(own, key, value, merge=False, force_add=True)  # one setting, or a whole group
+    if given:
+        own.pos = _literal(node_of(parse_scheme(changed(_plain(own.pos), given))))
     check_same(folder, _flat(own), before)
     return own, None if pos_name is None else str(pos_name), recorded
 
@@ -102,8 +111,12 @@ def _literal(value: Any) -> Any:
 
 def _flat(own: DictConfig) -> dict[str, Any]:
     """All settings but those of the command."""
-    plain: Any = OmegaConf.to_container(own, resolve=True)
-    return flat(plain, without={Role.COMMAND})
+    return flat(_plain(own), without={Role.COMMAND})
+
+
+def _plain(node: DictConfig) -> dict[str, Any]:
+    plain: Any = OmegaConf.to_container(node, resolve=True)
+    return dict(plain)
 
 
 def check_same(folder: Path, settings: dict[str, Any], own: dict[str, Any]) -> None:

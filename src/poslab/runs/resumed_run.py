@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from poslab.errors import SettingError
+from poslab.positions import PositionScheme
 from poslab.runs.checkpoint_files import newest_intact
-from poslab.runs.code import changed, is_outside
+from poslab.runs.code import changed, outside
 from poslab.runs.folder import RunFolder
 from poslab.runs.resume import check_same
 from poslab.runs.state import RunState, rewind_events
 from poslab.settings.roles import Role
+from poslab.settings.schemes import node_of
 from poslab.settings.train import TrainConfig, flat
 
 
@@ -43,7 +45,7 @@ class ResumedRun:
         check_same(folder.path, flat(config), flat(content["poslab"]["config"], without={Role.COMMAND}))
         run = cls(folder, checkpoint, state, str(content["poslab"]["data_sha256"]), notes)
         run._check_unfinished(config, content)
-        run._check_code(type(config.pos), content["poslab"])
+        run._check_code(config.pos, content["poslab"])
         return run
 
     @property
@@ -68,13 +70,13 @@ class ResumedRun:
             if file.exists():
                 os.replace(file, file.with_name(f"{file.stem}-step{self.step}{file.suffix}"))
 
-    def _check_code(self, scheme: type, before: dict[str, Any]) -> None:
+    def _check_code(self, scheme: PositionScheme, before: dict[str, Any]) -> None:
         """Raises SettingError where the scheme is from outside poslab and its source has changed; of a change of
         poslab's own code a note tells."""
         differing = changed(before, scheme)
-        target = f"{scheme.__module__}.{scheme.__qualname__}"
-        if "scheme_fingerprint" in differing and is_outside(target):
-            problem = f"the code of {target} has changed since step {self.step}; a new run trains the new code"
+        foreign = ", ".join(outside(node_of(scheme)))
+        if "scheme_fingerprint" in differing and foreign:
+            problem = f"the code of {foreign} has changed since step {self.step}; a new run trains the new code"
             raise SettingError("resume", self.folder, f"{problem}, the old code goes on with this one")
         if differing:
             self.notes.append(f"poslab's code has changed since step {self.step}: a new run may give another result")

@@ -10,8 +10,9 @@ from omegaconf.errors import InterpolationResolutionError
 
 from poslab.errors import suggestion
 from poslab.settings.command_line import given_settings
+from poslab.settings.files import CONFIGS
 from poslab.settings.roles import Role
-from poslab.settings.train import CONFIGS, default_scheme, names, scheme_settings, schemes
+from poslab.settings.train import names
 
 
 def scheme_name(running: Any = None) -> str | None:
@@ -25,6 +26,18 @@ def scheme_name(running: Any = None) -> str | None:
     return str(running.runtime.choices["pos"])
 
 
+def with_any_scheme(overrides: Iterable[str]) -> list[str]:
+    """The overrides so that Hydra takes every setting of the scheme: it knows those of a yaml, not those of a class,
+    which are checked later. The name of a scheme comes before its settings, which else would be replaced by it."""
+    settings = [f"++{o.lstrip('+')}" if o.lstrip("+").startswith("pos.") else o for o in overrides]
+    outer_first = iter(sorted(filter(is_of_scheme, settings), key=lambda setting: setting.partition("=")[0].count(".")))
+    return [next(outer_first) if is_of_scheme(setting) else setting for setting in settings]
+
+
+def is_of_scheme(setting: str) -> bool:
+    return setting.startswith("++pos.")
+
+
 def explain(error: Exception, arguments: Iterable[str]) -> str:
     """One line for an error in which Hydra or OmegaConf refuse the command line: option, value, what is valid."""
     given = given_settings(arguments)
@@ -36,10 +49,10 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         return f"{group}={name}: unknown; {suggestion(name, error.options)}"
     if match := re.match(r"Could not override '([^']+)'", message):
         option = match[1]
-        valid = suggestion(option, _settings_near(option, given))
+        valid = suggestion(option, _settings_near(option))
         return f"{option}={given.get(option, '...')}: unknown setting; {valid}"
     if match := re.match(r"Ambiguous value for argument '([^=]+)=", message):
-        option = match[1]
+        option = match[1].lstrip("+")
         return f"{option}={given.get(option, '...')}: must be one value; -m runs each of several"
     if isinstance(error, InterpolationResolutionError):
         option = next((key for key, value in given.items() if "${" in value), str(error.full_key))
@@ -57,13 +70,9 @@ def config_groups() -> dict[str, list[str]]:
     return {folder.name: sorted(option.stem for option in folder.glob("*.yaml")) for folder in folders}
 
 
-def _settings_near(option: str, given: dict[str, str]) -> list[str]:
+def _settings_near(option: str) -> list[str]:
     """What the command line takes in the place of `option`: the settings of its group, or groups and top level."""
     group = option.partition(".")[0]
     known = names(list(Role))
-    if group == "pos" and "." in option:
-        chosen = schemes().get(given.get("pos", default_scheme()))
-        # A sweep's list of options, or an option from another folder, may have any scheme's settings.
-        return list(scheme_settings()) if chosen is None else [f"pos.{key}" for key in chosen if key != "_target_"]
     of_group = [name for name in known if name.startswith(f"{group}.")]
     return of_group or [*config_groups(), *(name for name in known if "." not in name)]

@@ -14,6 +14,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _IN_WHEEL = (_PACKAGE / "bundled").is_dir()
 BUNDLED = _PACKAGE / "bundled" if _IN_WHEEL else _PACKAGE.parents[1]  # holds configs/ and data/
 BUNDLED_DATA = BUNDLED / "data"
+CONFIGS = BUNDLED / "configs"
 UNFINISHED = ".tmp"  # ends the name of a file that is being written
 
 

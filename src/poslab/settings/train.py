@@ -7,7 +7,6 @@ configs/ holds the values, this file their types and limits. A position scheme b
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -20,11 +19,11 @@ from omegaconf.errors import OmegaConfBaseException
 from poslab.errors import SettingError, require_at_least, require_one_of
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.base import BACKENDS
-from poslab.settings.files import BUNDLED, BUNDLED_DATA, find_files
+from poslab.settings.files import BUNDLED_DATA, find_files
 from poslab.settings.roles import Limited, Role, roles, setting
-from poslab.settings.typed import mapping, typed
+from poslab.settings.schemes import TARGET, chosen, flat_node, given_of, node_of, parse_scheme
+from poslab.settings.typed import typed
 
-CONFIGS = BUNDLED / "configs"
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps", "tpu")
 PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64")
 
@@ -180,17 +179,18 @@ class TrainConfig:
 
     @property
     def pos_settings(self) -> dict[str, Any]:
-        """The scheme's settings, its defaults included."""
-        return dataclasses.asdict(self.pos) if dataclasses.is_dataclass(self.pos) else dict(vars(self.pos))
+        """The scheme's settings, its defaults included, in plain values."""
+        node = node_of(self.pos)
+        del node[TARGET]
+        return node
 
     @property
     def plain(self) -> dict[str, Any]:
         """The same as nested dicts of plain values, in the shape of the yaml files, without settings of the command."""
-        target = f"{type(self.pos).__module__}.{type(self.pos).__qualname__}"
         groups = {name: dataclasses.asdict(getattr(self, name)) for name in _GROUPS}
         groups["data"]["path"] = os.path.abspath(os.path.expanduser(self.data.path))  # a run may go on from elsewhere
         settings = {k: v for k, v in vars(self.settings).items() if role_of(k) is not Role.COMMAND}
-        return {"pos": {"_target_": target} | self.pos_settings, **groups, **settings}
+        return {"pos": node_of(self.pos), **groups, **settings}
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -232,17 +232,14 @@ def flat(config: TrainConfig | Mapping[Any, Any], without: Collection[Role] = ()
     config: as parsed, or as the plain dict of a config.yaml, which may be an older version's or hold unknown settings.
     """
     plain = config.plain if isinstance(config, TrainConfig) else config
-    settings: dict[str, Any] = {}
-    for group, values in plain.items():
-        grouped = isinstance(values, Mapping)
-        settings |= {f"{group}.{name}": value for name, value in values.items()} if grouped else {str(group): values}
-    return {name: value for name, value in settings.items() if role_of(name) not in without}
+    return {name: value for name, value in flat_node(plain).items() if role_of(name) not in without}
 
 
 def parse(config: DictConfig, pos_name: str | None = None, overrides: list[str] | None = None) -> TrainConfig:
     """Checks the composed config and makes it typed.
 
-    pos_name: what to call the scheme, by default its class. overrides: what was typed, to be recorded.
+    pos_name: what to call the scheme, by default its class. overrides: what was typed, to be recorded; of settings of
+    the scheme it tells which are those of the class that was chosen.
 
     Raises SettingError for the first setting that is unknown, of the wrong type or impossible. Loads no torch.
     """
@@ -252,7 +249,7 @@ def parse(config: DictConfig, pos_name: str | None = None, overrides: list[str] 
         raise SettingError(str(error.full_key), "...", str(error).splitlines()[0]) from None
     parsed: dict[str, Any] = {name: typed(schema, plain.get(name), name) for name, schema in _GROUPS.items()}
     rest = {key: value for key, value in plain.items() if key not in _GROUPS and key != "pos"}
-    scheme = parse_scheme(plain.get("pos"))
+    scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
     try:
         scheme.check(parsed["model"].shape)
     except SettingError as error:
@@ -263,43 +260,6 @@ def parse(config: DictConfig, pos_name: str | None = None, overrides: list[str] 
         raise SettingError("early_stopping_patience", patience, "needs validation, but trainer.limit_val_batches=0")
     name = pos_name or type(scheme).__name__.lower()
     return TrainConfig(scheme, name, settings=settings, overrides=overrides, **parsed)
-
-
-def parse_scheme(values: Any) -> PositionScheme:
-    """The scheme that a `pos` node describes: a class under `_target_`, and its settings."""
-    settings = dict(mapping(values, "pos"))
-    target = settings.pop("_target_", None)
-    try:
-        module, _, name = str(target).rpartition(".")
-        scheme: Any = getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever the import of somebody's file raises
-        raise SettingError("pos._target_", target, f"can't be imported: {error}".splitlines()[0]) from error
-    has_types = dataclasses.is_dataclass(scheme)
-    if not (isinstance(scheme, type) and issubclass(scheme, PositionScheme)):
-        raise SettingError("pos._target_", target, "must be a class derived from poslab.positions.PositionScheme")
-    if has_types:
-        return typed(scheme, settings, "pos")
-    try:
-        return scheme(**settings)
-    except (TypeError, ValueError) as error:
-        raise SettingError("pos", settings, f"{target} refuses: {error}") from error
-
-
-def schemes() -> dict[str, dict[str, Any]]:
-    """The options of configs/pos by name, each with its class as `_target_` and its settings."""
-    nodes = {yaml.stem: OmegaConf.load(yaml) for yaml in sorted(CONFIGS.glob("pos/*.yaml"))}
-    return {name: {str(key): value for key, value in node.items()} for name, node in nodes.items()}
-
-
-def default_scheme() -> str:
-    """The option of configs/pos that train.py takes where none is chosen."""
-    return str(next(default.pos for default in OmegaConf.load(CONFIGS / "train.yaml").defaults if "pos" in default))
-
-
-def scheme_settings() -> dict[str, Any]:
-    """Every setting of every scheme in configs/pos, with the value "n/a": the keys that all runs have in common."""
-    keys = {key for scheme in schemes().values() for key in scheme} - {"_target_"}
-    return {f"pos.{key}": "n/a" for key in sorted(keys)}
 
 
 def check_encoding(encoding: str) -> None:

@@ -55,7 +55,7 @@ def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
         with deaf_to_interrupts():  # at Ctrl-C it would print the traceback of what it was importing
             forkserver.ensure_running()
     command = [sys.argv[0], *overrides]
-    process = context.Process(target=_run, args=(config, command, log, fingerprints(type(config.pos))))
+    process = context.Process(target=_run, args=(config, command, log, fingerprints(config.pos)))
     process.start()
     try:
         process.join()
@@ -99,7 +99,7 @@ def _run(config: TrainConfig, command: list[str], log: Path, planned_code: dict[
 
 def train_or_evaluate(config: TrainConfig, planned_code: dict[str, str | None] | None = None) -> None:
     """Does the job in this process. Raises UserError for whatever the user can put right."""
-    if planned_code not in (None, fingerprints(type(config.pos))):
+    if planned_code not in (None, fingerprints(config.pos)):
         raise UserError("the code has changed since the sweep began; the same command trains what it is now")
     if _folder(config).finished:
         _evaluate(config)

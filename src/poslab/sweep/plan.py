@@ -16,12 +16,13 @@ from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from poslab.errors import SettingError, UserError
-from poslab.runs.code import fingerprints, is_outside
+from poslab.positions import PositionScheme
+from poslab.runs.code import fingerprints, outside
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.finished import Run, read_run
 from poslab.runs.folder import RUNS, RunFolder
 from poslab.runs.summary import Summary
-from poslab.settings.composed import explain, scheme_name
+from poslab.settings.composed import explain, scheme_name, with_any_scheme
 from poslab.settings.files import fingerprint
 from poslab.settings.roles import NOT_IDENTITY
 from poslab.settings.train import EvaluationConfig, TrainConfig, flat, parse
@@ -71,6 +72,7 @@ def sweep_folder(config: DictConfig) -> Path:
 
 def plan(combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader) -> list[Job]:
     """A job for each combination of overrides, without those that repeat another."""
+    combinations = [with_any_scheme(overrides) for overrides in combinations]
     folder, varied = sweep_folder(config), _varied(combinations)
     finished = _finished_runs(folder)
     jobs = [_plan_job(list(overrides), varied, folder, finished, config, loader) for overrides in combinations]
@@ -80,7 +82,7 @@ def plan(combinations: Sequence[Sequence[str]], config: DictConfig, loader: Conf
 def identity(config: TrainConfig) -> str:
     """A hash of everything that decides what training gives: resolved settings, the text, which is read for it, and the
     source of a scheme from outside poslab."""
-    source = fingerprints(type(config.pos))["scheme_fingerprint"]
+    source = fingerprints(config.pos)["scheme_fingerprint"]
     return _hash(config.pos_name, config.plain, _text_fingerprint(config.data.path), source)
 
 
@@ -98,7 +100,7 @@ def _finished_runs(folder: Path) -> dict[str, Run]:
 
 def _hash(pos_name: str, config: dict[str, Any], text: str, source: str | None) -> str:
     settings = {key: value for key, value in flat(config, without=NOT_IDENTITY).items() if key != "pos_name"}
-    content = [pos_name, settings, text, source if is_outside(str(settings["pos._target_"])) else None]
+    content = [pos_name, settings, text, source if outside(config["pos"]) else None]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -120,11 +122,11 @@ def _plan_job(
             del composed.hydra
         if composed.resume is not None:
             raise UserError(f"resume={composed.resume}: goes on with one run, without -m; a sweep finds its own")
-        parsed = parse(composed, pos_name)
+        parsed = parse(composed, pos_name, overrides)
         name = "-".join([parsed.pos_name, *label, f"seed{parsed.settings.seed}"])
         decisive = identity(parsed)
         if (run := finished.get(decisive)) is not None:
-            other_code = _other_code(run.summary, type(parsed.pos))
+            other_code = _other_code(run.summary, parsed.pos)
             return Job(overrides, run.folder, parsed.evaluation, reused=True, other_code=other_code)
         return Job(overrides, folder / f"{_safe(name)}-{decisive[:8]}", parsed.evaluation)
     except (HydraException, OmegaConfBaseException) as error:
@@ -135,7 +137,7 @@ def _plan_job(
     return Job(overrides, folder / _safe(name.strip("-")), problem=problem, impossible=impossible)
 
 
-def _other_code(summary: Summary, scheme: type) -> str:
+def _other_code(summary: Summary, scheme: PositionScheme) -> str:
     now = fingerprints(scheme)
     before = {key: getattr(summary, key) for key in now}
     return "" if before == now else "other" if before["code_fingerprint"] else "unknown"

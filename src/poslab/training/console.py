@@ -14,6 +14,7 @@ from poslab.runs.folder import RunFolder
 from poslab.runs.screen import clock, table_line
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
+from poslab.settings.schemes import shown
 from poslab.training.module import LanguageModel, perplexity, state_of
 
 _COLUMNS = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10, "perplexity": 10, "tokens/s": 8, "time": 6}
@@ -26,7 +27,7 @@ def introduce(
     config, counts = module.config, module.model.parameter_counts()
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    settings = ", ".join(f"{k}={v}" for k, v in config.pos_settings.items())
+    settings = ", ".join(f"{k}={v}" for k, v in shown(config.pos_settings).items())
     print(f"scheme   {config.pos_name}{f' ({settings})' if settings else ''}, seed {config.settings.seed}")
     print(f"model    {counts['total']:,} parameters, {counts['scheme']:,} of them for position")
     print(

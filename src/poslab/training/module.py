@@ -37,7 +37,7 @@ class LanguageModel(LightningModule):
         self.model = model
         self.config = config
         self.corpus = corpus
-        self.fingerprints = fingerprints(type(config.pos))
+        self.fingerprints = fingerprints(config.pos)
         self.state = RunState()
         self._window_losses: WindowLosses = {}  # of the validation that is going on
         self.gradient_norm: Tensor | None = None  # of the last step, before clipping
@@ -105,7 +105,7 @@ class LanguageModel(LightningModule):
         checkpoint["state"] = self.state.plain()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.fingerprints = continued(checkpoint["poslab"], type(self.config.pos))
+        self.fingerprints = continued(checkpoint["poslab"], self.config.pos)
         self.state = RunState.of(checkpoint)
 
 

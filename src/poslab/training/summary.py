@@ -15,7 +15,8 @@ import poslab
 from poslab.data.module import TextDataModule
 from poslab.runs.summary import Summary
 from poslab.settings.roles import NOT_SHOWN
-from poslab.settings.train import TrainConfig, flat, scheme_settings
+from poslab.settings.schemes import scheme_settings, shown
+from poslab.settings.train import TrainConfig, flat
 from poslab.training.lightning_loops import batches_of_all_epochs
 from poslab.training.module import LanguageModel, perplexity
 
@@ -75,11 +76,14 @@ def flat_settings(config: TrainConfig) -> dict[str, Any]:
     What a scheme from outside configs/pos has of its own stands together under "pos.other".
     """
     known = scheme_settings()
-    shown = {"pos": config.pos_name} | known | flat(config, without=NOT_SHOWN)
-    del shown["pos._target_"]
-    other = [key for key in shown if key.startswith("pos.") and key not in known]
-    shown["pos.other"] = ", ".join(f"{key.removeprefix('pos.')}={shown.pop(key)}" for key in other) or "n/a"
-    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in shown.items()}
+    own = {f"pos.{name}": value for name, value in shown(config.pos_settings).items()}
+    rest = {name: value for name, value in flat(config, without=NOT_SHOWN).items() if not name.startswith("pos.")}
+    other = [name for name in own if name not in known]
+    all_other = ", ".join(f"{name.removeprefix('pos.')}={own.pop(name)}" for name in other) or "n/a"
+    settings = {"pos": config.pos_name} | known | own | rest | {"pos.other": all_other}
+    return {
+        name: value if isinstance(value, bool | int | float | str) else str(value) for name, value in settings.items()
+    }
 
 
 def _device_name(device: torch.device) -> str:

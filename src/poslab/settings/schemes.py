@@ -1,0 +1,218 @@
+"""Position schemes as settings: a class, named by `_target_` or by an option of configs/pos, and the values of its
+fields, which may be schemes in turn.
+
+    pos=randomized pos.of=rope pos.of.base=500
+
+A scheme is written as a node: a mapping of its settings with `_target_` among them. Where a field takes a scheme, a
+name alone stands for its node. Nothing here loads torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from poslab.errors import SettingError, suggestion
+from poslab.positions import PositionScheme
+from poslab.positions.base import require_frozen
+from poslab.settings.command_line import given_settings
+from poslab.settings.files import CONFIGS
+from poslab.settings.typed import typed
+
+TARGET = "_target_"
+
+
+def schemes() -> dict[str, dict[str, Any]]:
+    """The options of configs/pos by name, each as a node."""
+    nodes = {yaml.stem: OmegaConf.load(yaml) for yaml in sorted(CONFIGS.glob("pos/*.yaml"))}
+    return {name: OmegaConf.to_container(node) for name, node in nodes.items()}  # type: ignore[misc]
+
+
+def default_scheme() -> str:
+    """The option of configs/pos that train.py takes where none is chosen."""
+    return str(next(default.pos for default in OmegaConf.load(CONFIGS / "train.yaml").defaults if "pos" in default))
+
+
+def scheme_settings() -> dict[str, Any]:
+    """Every setting of every scheme in configs/pos, with the value "n/a": the keys that all runs have in common."""
+    keys = {key for node in schemes().values() for key, value in node.items() if not isinstance(value, dict)}
+    return {f"pos.{key}": "n/a" for key in sorted(keys - {TARGET})}
+
+
+def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
+    """The scheme that a node, or the name of one, describes.
+
+    Raises SettingError, by the setting's name on the command line, where there is no such class or it refuses a
+    setting; and where the class is none that a scheme can be, which is its author's mistake.
+    """
+    if not isinstance(node, str | dict):
+        raise SettingError(option, node, "must be a scheme: the name of one, or a class as _target_ and its settings")
+    settings = {TARGET: node} if isinstance(node, str) else dict(node)
+    named_by = option if isinstance(node, str) else f"{option}.{TARGET}"
+    target = str(settings.pop(TARGET, ""))
+    if not target:
+        raise SettingError(named_by, "", "must be given (the name of a scheme, or a class)")
+    if "." not in target:
+        known = schemes()
+        if target not in known:
+            raise SettingError(named_by, target, f"unknown; {suggestion(target, known)}")
+        settings = _merged(known[target], settings)
+        target = settings.pop(TARGET)
+    scheme = _imported(target, named_by)
+    try:
+        return typed(scheme, settings, option, {PositionScheme: parse_scheme})
+    except SettingError:
+        raise
+    except ValueError as error:  # of somebody's __post_init__
+        raise SettingError(named_by, target, f"refuses its settings: {error}") from error
+
+
+def _imported(target: str, option: str) -> type[PositionScheme]:
+    try:
+        module, _, name = target.rpartition(".")
+        scheme = getattr(importlib.import_module(module), name)
+    except SettingError as error:  # of a class that is no scheme's, though it is to be one
+        raise SettingError(option, target, f"{error.value} {error.problem}") from error
+    except Exception as error:  # whatever the import of somebody's file raises
+        raise SettingError(option, target, f"can't be imported: {error}".splitlines()[0]) from error
+    if not (isinstance(scheme, type) and issubclass(scheme, PositionScheme) and scheme is not PositionScheme):
+        raise SettingError(option, target, "must be a class derived from poslab.positions.PositionScheme")
+    require_frozen(scheme, option, target)
+    return scheme
+
+
+def target_of(scheme: PositionScheme) -> str:
+    """The full name of its class."""
+    return f"{type(scheme).__module__}.{type(scheme).__qualname__}"
+
+
+def node_of(scheme: PositionScheme) -> dict[str, Any]:
+    """The inverse of `parse_scheme`: every setting, its defaults included, in plain values."""
+    return {TARGET: target_of(scheme)} | {name: _plain(value) for name, value in _settings_of(scheme).items()}
+
+
+def classes(scheme: PositionScheme) -> list[type]:
+    """Its class, and those of the schemes among its settings."""
+    inner = (value for value in _settings_of(scheme).values() if isinstance(value, PositionScheme))
+    return [type(scheme), *(found for part in inner for found in classes(part))]
+
+
+def _settings_of(scheme: PositionScheme) -> dict[str, Any]:
+    """A bare PositionScheme has none, and every other one is a dataclass."""
+    fields: Any = dataclasses.fields(scheme) if dataclasses.is_dataclass(scheme) else ()
+    return {field.name: getattr(scheme, field.name) for field in fields}
+
+
+def _plain(value: Any) -> Any:
+    return node_of(value) if isinstance(value, PositionScheme) else list(value) if isinstance(value, list) else value
+
+
+def targets(node: Mapping[Any, Any]) -> Iterator[Any]:
+    """Every class that a node names: its own, and those of the schemes among its settings."""
+    yield node.get(TARGET)
+    yield from (target for value in node.values() if isinstance(value, Mapping) for target in targets(value))
+
+
+def flat_node(node: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """A node's values by their names on the command line: {"of._target_": ..., "of.base": 500}."""
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        flat |= flat_node(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def shown(settings: Mapping[Any, Any]) -> dict[str, Any]:
+    """Settings of a scheme as one would type them: {"of": "rope", "of.base": 500}."""
+    names = _names()
+    return {
+        name.removesuffix(f".{TARGET}"): names.get(value, value) if name.endswith(TARGET) else value
+        for name, value in flat_node(settings).items()
+    }
+
+
+@cache
+def _names() -> dict[Any, str]:
+    """The options of configs/pos by their classes."""
+    return {node[TARGET]: name for name, node in reversed(schemes().items())}
+
+
+def chosen(node: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """A node as a command line chooses it, of one that has the single settings already.
+
+    given: text by the name of the setting, {"of": "rope", "of.base": "500"}. Where a class is among them, nothing else
+    is left of what was there: settings are another class's. A name with settings below it is that of a scheme.
+    """
+    node = _copied(node)
+    names = {name: text for name, text in given.items() if _typed_below(name, given)}
+    names |= {name[: -len(TARGET)].rstrip("."): text for name, text in given.items() if _is_target(name)}
+    for name in sorted(names, key=len):  # what is around before what is within
+        place = _at(node, name)
+        kept = _given_part(place, f"{name}." if name else "", given)
+        place.clear()
+        place |= {TARGET: names[name].strip("'\"")} | kept
+    return node
+
+
+def changed(node: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """A node with settings of a command line put in, `given` as in `chosen`."""
+    node = _copied(node)
+    for name, text in given.items():
+        place, _, key = name.rpartition(".")
+        try:
+            _at(node, place)[key] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            _at(node, place)[key] = text
+    return chosen(node, given)
+
+
+def _at(node: dict[str, Any], name: str) -> dict[str, Any]:
+    """The node of that name within another; an empty one where there is none yet."""
+    for part in name.split(".") if name else ():
+        inner = node.get(part)
+        node[part] = node = inner if isinstance(inner, dict) else {}
+    return node
+
+
+def given_of(overrides: Iterable[str]) -> dict[str, str]:
+    """The settings of the scheme on a command line, as `chosen` takes them."""
+    given = given_settings(overrides)
+    return {name.removeprefix("pos."): text for name, text in given.items() if name.startswith("pos.")}
+
+
+def _is_target(name: str) -> bool:
+    return name.rpartition(".")[2] == TARGET
+
+
+def _typed_below(name: str, given: Mapping[str, str]) -> bool:
+    return any(other.startswith(f"{name}.") for other in given)
+
+
+def _given_part(node: Mapping[str, Any], prefix: str, given: Mapping[str, str]) -> dict[str, Any]:
+    """What is left of a node without the values that were not typed."""
+    kept: dict[str, Any] = {}
+    for key, value in node.items():
+        if isinstance(value, dict) and _typed_below(f"{prefix}{key}", given):
+            kept[key] = _given_part(value, f"{prefix}{key}.", given)
+        elif f"{prefix}{key}" in given:
+            kept[key] = value
+    return kept
+
+
+def _merged(node: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    both = {key: _merged(node[key], value) for key, value in over.items() if _are_nodes(node.get(key), value)}
+    return {**node, **over, **both}
+
+
+def _are_nodes(first: Any, second: Any) -> bool:
+    """Whether the second only changes settings of the first."""
+    return isinstance(first, dict) and isinstance(second, dict) and TARGET not in second
+
+
+def _copied(node: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in node.items()}
