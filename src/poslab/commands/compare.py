@@ -1,6 +1,5 @@
 """scripts/compare.py: reads runs, evaluates those that aren't yet, and writes the report."""
 
-import contextlib
 import os
 import sys
 import time
@@ -10,10 +9,9 @@ from poslab.comparison.groups import Comparison, compare, token_sentences
 from poslab.comparison.panels import loss_panels, model_panels
 from poslab.comparison.report import Report
 from poslab.errors import SettingError, UserError
-from poslab.evaluation.files import evaluate_checkpoint, own_text, write_evaluation
-from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import Evaluation, read_evaluation
-from poslab.runs.finished import Run, read_runs
+from poslab.runs.finished import read_runs
 from poslab.runs.folder import RunFolder
 from poslab.runs.screen import table
 from poslab.settings.files import require_writable
@@ -60,21 +58,15 @@ def _evaluations(comparison: Comparison, allow_code: bool) -> tuple[dict[Path, E
     """(evaluations by folder of the run, those that were missing measured now; notes on runs that have none)."""
     evaluations, notes = {}, []
     for run in comparison.runs:
+        evaluation = read_evaluation(run.folder, run.summary.data_sha256)
         try:
-            evaluations[run.folder] = read_evaluation(run.folder, run.summary.data_sha256) or _evaluate(run, allow_code)
+            if evaluation is None:
+                print(f"evaluating {run.folder} ...", flush=True)
+                evaluation = evaluate_run(run.folder, allow_code=allow_code)
+            evaluations[run.folder] = evaluation
         except UserError as error:
             notes.append(f"{run.folder} is not evaluated by length and position: {error}")
     return evaluations, notes
-
-
-def _evaluate(run: Run, allow_code: bool) -> Evaluation:
-    print(f"evaluating {run.folder} ...", flush=True)
-    checkpoint = load_checkpoint(find_checkpoint(str(run.folder)), allow_code=allow_code)
-    text = own_text(checkpoint)
-    evaluation = evaluate_checkpoint(checkpoint, text)
-    with contextlib.suppress(OSError, UnicodeError):  # a folder that can't be written is evaluated anew each time
-        write_evaluation(run.folder, text, evaluation)
-    return evaluation
 
 
 def _report_folder(config: CompareConfig) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from poslab.errors import SettingError
 from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
-from poslab.runs.evaluation import Evaluation, LengthLoss
+from poslab.runs.evaluation import Evaluation, LengthLoss, perplexity
 from poslab.runs.folder import EVALUATION
 from poslab.runs.screen import table
 from poslab.settings.scripts import EvaluateConfig
@@ -38,15 +38,15 @@ def _print(evaluation: Evaluation) -> None:
 
 
 def _row(result: LengthLoss) -> list[str]:
-    if result.loss is None:
+    if result.loss is None or result.sliding_loss is None:
         return [str(result.length), *["n/a"] * (len(_COLUMNS) - 2), result.note]
     start, end = _ends(result)
     return [
         str(result.length),
         f"{result.loss:.4f}",
-        f"{result.perplexity:,.1f}",
+        f"{perplexity(result.loss):,.1f}",
         f"{result.sliding_loss:.4f}",
-        f"{result.sliding_perplexity:,.1f}",
+        f"{perplexity(result.sliding_loss):,.1f}",
         str(result.stride),
         f"{start:.4f}",
         f"{end:.4f}",

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -104,14 +105,21 @@ def evaluate_run(
     lengths: Sequence[int] | None = None,
     stride: int | None = None,
     *,
+    text: Text | None = None,
     data_path: str | None = None,
     allow_code: bool = False,
 ) -> Evaluation:
-    """Measures the best weights of a finished run on its own text, which may have moved to `data_path`, and writes that
-    into its folder. Raises SettingError for a checkpoint or a text that can't be read."""
+    """Measures the best weights of a run on its own text, and writes that into its folder where that is possible.
+
+    text: the run's own, where it is at hand. data_path: where that text is now. Raises SettingError for a checkpoint or
+    a text that can't be read.
+    """
     checkpoint = load_checkpoint(find_checkpoint(str(folder)), allow_code=allow_code)
-    text = own_text(replace(checkpoint, data_path=data_path or checkpoint.data_path))
-    return write_evaluation(folder, text, evaluate_checkpoint(checkpoint, text, lengths, stride))
+    text = text or own_text(replace(checkpoint, data_path=data_path or checkpoint.data_path))
+    evaluation = evaluate_checkpoint(checkpoint, text, lengths, stride)
+    with suppress(OSError, UnicodeError):  # then it is evaluated anew each time
+        return write_evaluation(folder, text, evaluation)
+    return evaluation
 
 
 def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str = EVALUATION) -> Evaluation:

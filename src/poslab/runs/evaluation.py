@@ -11,6 +11,14 @@ from poslab.runs.readers import checked, read_mapping
 from poslab.settings.train import EvaluationConfig
 
 
+def perplexity(loss: float) -> float:
+    """exp(loss), infinite where a float can't hold it."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
 @dataclass(frozen=True)
 class LengthLoss:
     """Losses, in nats per token, of windows of one length; None where they can't be had, for the reason in `note`."""
@@ -22,14 +30,6 @@ class LengthLoss:
     by_position: list[float] | None = None  # mean loss at each place of a full window, over all sliding windows
     windows: int = 0  # that by_position is a mean over
     note: str = ""
-
-    @property
-    def perplexity(self) -> float | None:
-        return None if self.loss is None else math.exp(min(self.loss, 700))
-
-    @property
-    def sliding_perplexity(self) -> float | None:
-        return None if self.sliding_loss is None else math.exp(min(self.sliding_loss, 700))
 
 
 @dataclass(frozen=True)

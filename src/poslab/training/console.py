@@ -10,12 +10,13 @@ from pytorch_lightning.callbacks import TQDMProgressBar
 from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm
 
 from poslab.data.module import TextDataModule
+from poslab.runs.evaluation import perplexity
 from poslab.runs.folder import RunFolder
 from poslab.runs.screen import clock, table_line
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
 from poslab.settings.schemes import shown
-from poslab.training.module import LanguageModel, perplexity, state_of
+from poslab.training.module import LanguageModel, state_of
 
 _COLUMNS = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10, "perplexity": 10, "tokens/s": 8, "time": 6}
 

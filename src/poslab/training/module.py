@@ -16,6 +16,7 @@ from poslab.evaluation.losses import WindowLosses, mean_loss, window_losses
 from poslab.model import GPT
 from poslab.runs.checkpoint import describe
 from poslab.runs.code import continued, fingerprints
+from poslab.runs.evaluation import perplexity
 from poslab.runs.state import RunState
 from poslab.settings.train import TrainConfig
 from poslab.training.device import of_all_devices
@@ -119,11 +120,3 @@ def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor) -> Tensor:
     """Mean cross-entropy in nats; tokens and targets (B, T)."""
     hidden = model.hidden(tokens).flatten(0, 1)  # (B T, D)
     return F.linear_cross_entropy(hidden, model.token_embedding.weight, targets.flatten(), options=_LOSS_OPTIONS)
-
-
-def perplexity(loss: float) -> float:
-    """exp(loss), infinite where a float can't hold it."""
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf

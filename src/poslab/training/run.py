@@ -18,10 +18,9 @@ from pytorch_lightning import seed_everything
 
 from poslab.data.module import TextDataModule
 from poslab.errors import Fault, RunStopped, SettingError, UserError
-from poslab.evaluation.files import Text, evaluate_checkpoint, write_evaluation
+from poslab.evaluation.files import Text, evaluate_run
 from poslab.interruption import Interrupted, StopRequest
 from poslab.model import GPT
-from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.folder import RunFolder, is_first_process, new_run_folder, old_run_folder
 from poslab.runs.resumed_run import ResumedRun
 from poslab.runs.state import RunState
@@ -155,9 +154,8 @@ def _evaluate(config: TrainConfig, data: TextDataModule, folder: RunFolder) -> N
     """Measures the best weights at the lengths asked for."""
     lengths, stride = config.evaluation.lengths, config.evaluation.stride
     print(f"\nevaluating at lengths {', '.join(map(str, lengths))} ...", flush=True)
-    checkpoint = load_checkpoint(find_checkpoint(str(folder)), allow_code=True)
     text = Text(f"{data.corpus.name}, validation part", data.corpus.sha256, data.corpus.validation)
-    write_evaluation(folder.path, text, evaluate_checkpoint(checkpoint, text, lengths, stride))
+    evaluate_run(folder.path, lengths, stride, text=text, allow_code=True)
 
 
 def _make_model(config: TrainConfig, vocab_size: int) -> GPT:

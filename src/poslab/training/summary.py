@@ -13,12 +13,13 @@ from pytorch_lightning import Trainer
 
 import poslab
 from poslab.data.module import TextDataModule
+from poslab.runs.evaluation import perplexity
 from poslab.runs.summary import Summary
 from poslab.settings.roles import NOT_SHOWN
 from poslab.settings.schemes import scheme_settings, shown
 from poslab.settings.train import TrainConfig, flat
 from poslab.training.lightning_loops import batches_of_all_epochs
-from poslab.training.module import LanguageModel, perplexity
+from poslab.training.module import LanguageModel
 
 PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
 
