@@ -220,9 +220,9 @@ def test_interrupted_renumbering_leaves_whole_files_only(
     ("prompt", "words"),
     [
         ("I HAD zebras", "' ze'"),  # "bras" is known
-        ("the 漢字 of é", "' 漢字', ' é'"),
+        ("the 漢字 of é", "' 漢字 é'"),
         ("I HAD always thought xylophones", "' xylophones'"),
-        ("xylophone " * 1000, "'xylophone xylophone xylophone xylophone ...'"),
+        ("xylophone " * 1000, "'xylophone xylophone xylophone x'"),
     ],
 )
 def test_words_outside_are_named(prompt: str, words: str, verdict: Corpus) -> None:

@@ -1,9 +1,7 @@
 """Errors that are meant for the user: one line, no traceback, and an exit code of their own."""
 
 import difflib
-import math
 from collections.abc import Iterable
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -55,20 +53,6 @@ def require_at_least(lowest: float, **settings: float | None) -> None:
     for option, value in settings.items():
         if value is not None and not value >= lowest:  # "not >=" also refuses NaN
             raise SettingError(option, value, f"must be at least {lowest}")
-
-
-def require_whole(**settings: Any) -> None:
-    """Raises SettingError for the first of the named settings that is no whole number; None means "not set"."""
-    for option, value in settings.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
-            raise SettingError(option, value, "must be a whole number")
-
-
-def require_finite(**settings: Any) -> None:
-    """Raises SettingError for the first of the named settings that is no finite number; None means "not set"."""
-    for option, value in settings.items():
-        if value is not None and (not isinstance(value, Real) or not math.isfinite(value)):
-            raise SettingError(option, value, "must be a finite number")
 
 
 def require_one_of(choices: Iterable[Any], **settings: Any) -> None:

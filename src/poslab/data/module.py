@@ -31,8 +31,6 @@ class Shuffled(Sampler[int]):
         self.seed = seed
         self.epoch = 0
         self.start = 0
-        self._generator = torch.Generator().manual_seed(seed)
-        self._drawn = 0  # epochs that the generator has drawn
 
     def __len__(self) -> int:
         return self.count
@@ -54,16 +52,13 @@ class Shuffled(Sampler[int]):
         self.epoch, self.start = epoch, start if start < self.count else 0
 
     def _order(self, epoch: int) -> Tensor:
-        """(count,) int64."""
-        if epoch < self._drawn:
-            self._generator.manual_seed(self.seed)
-            self._drawn = 0
-        for number in range(self._drawn, epoch + 1):
+        """(count,) int64; all epochs before are drawn, too, which takes no time beside training them."""
+        generator = torch.Generator().manual_seed(self.seed)
+        for number in range(epoch + 1):
             if number > 0:
-                torch.randperm(self.count, generator=self._generator)  # RandomSampler ends with a draw for nothing
-            torch.empty((), dtype=torch.int64).random_(generator=self._generator)  # DataLoader's seed for its workers
-            order = torch.randperm(self.count, generator=self._generator)
-        self._drawn = epoch + 1
+                torch.randperm(self.count, generator=generator)  # RandomSampler ends with a draw for nothing
+            torch.empty((), dtype=torch.int64).random_(generator=generator)  # DataLoader's seed for its workers
+            order = torch.randperm(self.count, generator=generator)
         return order
 
 

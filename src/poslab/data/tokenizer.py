@@ -1,8 +1,8 @@
 """tiktoken encodings by name; "gpt2" comes from the vocabulary in data/ and never touches the network."""
 
 import os
-from collections.abc import Callable
 from functools import cache
+from unittest.mock import patch
 
 import tiktoken
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
@@ -35,29 +35,16 @@ def load_tokenizer(encoding: str) -> tiktoken.Encoding:
 def _bundled_gpt2() -> tiktoken.Encoding:
     folder = BUNDLED_DATA / "gpt2"
     try:
-        ranks = _without_cache(
-            data_gym_to_mergeable_bpe_ranks,
-            vocab_bpe_file=str(folder / "vocab.bpe"),
-            encoder_json_file=str(folder / "encoder.json"),
-            vocab_bpe_hash=_VOCAB_SHA256,
-            encoder_json_hash=_ENCODER_SHA256,
-        )
+        with patch.dict(os.environ, TIKTOKEN_CACHE_DIR=""):  # or it would keep copies of the files
+            ranks = data_gym_to_mergeable_bpe_ranks(
+                vocab_bpe_file=str(folder / "vocab.bpe"),
+                encoder_json_file=str(folder / "encoder.json"),
+                vocab_bpe_hash=_VOCAB_SHA256,
+                encoder_json_hash=_ENCODER_SHA256,
+            )
     except (OSError, ValueError) as error:
         problem = f"its vocabulary in {folder} is missing or changed; restore vocab.bpe and encoder.json"
         raise SettingError("encoding", "gpt2", problem) from error
     return tiktoken.Encoding(
         "gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens={ENDOFTEXT: len(ranks)}
     )
-
-
-def _without_cache(load: Callable[..., dict[bytes, int]], **files: str) -> dict[bytes, int]:
-    """tiktoken would keep copies of the files in a cache; they are on disk already. An empty name means "no cache"."""
-    before = os.environ.get("TIKTOKEN_CACHE_DIR")
-    os.environ["TIKTOKEN_CACHE_DIR"] = ""
-    try:
-        return load(**files)
-    finally:
-        if before is None:
-            del os.environ["TIKTOKEN_CACHE_DIR"]
-        else:
-            os.environ["TIKTOKEN_CACHE_DIR"] = before

@@ -68,18 +68,10 @@ class Vocabulary:
         ids = torch.searchsorted(self.observed, tokens.contiguous(), out_int32=True)
         known = self.observed[ids.clamp(max=self.size - 1)] == tokens
         if not known.all():
-            unknown = self._unknown(tokens, ~known)
-            problem = f"the model knows only the {self.size:,} tokens of the text it was trained on, not {unknown}"
+            unknown = self.encoding.decode(tokens[~known][:10].tolist())
+            problem = f"the model knows only the {self.size:,} tokens of the text it was trained on, not {unknown!r}"
             raise SettingError(option, value, problem)
         return ids
-
-    def _unknown(self, tokens: Tensor, where: Tensor) -> str:
-        """The first few of the unknown tokens in quotes; neighbours together, as one may be a part of a letter only."""
-        places = where.nonzero().flatten()[:200]
-        gaps = (places.diff() > 1).nonzero().flatten() + 1
-        words = [self.encoding.decode(tokens[piece].tolist()) for piece in places.tensor_split(gaps)]
-        listed = ", ".join(repr(word if len(word) <= 40 else f"{word[:40]}...") for word in words[:3])
-        return listed if len(words) <= 3 else f"{listed} and others"
 
 
 def observed_ids(*parts: Tensor) -> Tensor:
