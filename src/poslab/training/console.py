@@ -1,5 +1,6 @@
 """What a run says on the screen: a line per validation, and a progress bar where there is a terminal."""
 
+import math
 import shutil
 import sys
 import textwrap
@@ -7,7 +8,6 @@ from typing import Any
 
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
-from pytorch_lightning.callbacks.progress.tqdm_progress import Tqdm
 
 from poslab.data.module import TextDataModule
 from poslab.runs.evaluation import perplexity
@@ -92,17 +92,8 @@ def _line(*cells: str) -> str:
 
 
 class ProgressBar(TQDMProgressBar):
-    """One bar for the epoch in progress, with tokens/s and the loss, which is read every so many steps."""
-
-    def __init__(self, every: int) -> None:
-        super().__init__()
-        self.every = every
-        self._loss = ""
-
-    def init_train_tqdm(self) -> Tqdm:
-        bar = super().init_train_tqdm()
-        bar.leave = False
-        return bar
+    """One bar for the epoch in progress, with tokens/s and the loss: reading it waits for a GPU, and so is not done at
+    every step."""
 
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         super().on_train_epoch_start(trainer)
@@ -111,10 +102,8 @@ class ProgressBar(TQDMProgressBar):
     def get_metrics(
         self, trainer: Trainer, pl_module: LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        loss = trainer.callback_metrics.get("train/loss")
-        if loss is not None and (not self._loss or trainer.global_step % self.every == 0):
-            self._loss = f"{float(loss):.3f}"  # reading it waits for a GPU, so not at every step
-        return {"loss": self._loss, "tok/s": f"{state_of(pl_module).tokens_per_s:,.0f}"}
+        loss = trainer.callback_metrics.get("train/loss", math.nan)
+        return {"loss": f"{float(loss):.3f}", "tok/s": f"{state_of(pl_module).tokens_per_s:,.0f}"}
 
 
 def width() -> int:

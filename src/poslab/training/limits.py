@@ -11,30 +11,26 @@ from poslab.errors import RunStopped
 from poslab.training.module import LanguageModel, state_of
 
 
-class StepLimit(Callback):
-    """Ends the training after `steps` optimiser steps, validated. (Lightning's own max_steps skips that validation, and
-    its loops go on from a checkpoint in another way where it is set.)"""
+class Limits(Callback):
+    """Ends the training after `steps` optimiser steps, validated, or once a batch's loss is below `target`, in nats.
 
-    def __init__(self, steps: int) -> None:
+    steps: -1 for any number. (Lightning's own max_steps skips that validation, and its loops go on from a checkpoint in
+    another way where it is set.)
+    """
+
+    def __init__(self, steps: int, target: float | None) -> None:
         self.steps = steps
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        trainer.should_stop |= trainer.global_step >= self.steps
-
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        trainer.should_stop |= trainer.global_step >= self.steps
-
-
-class TargetLoss(Callback):
-    """Ends the training once a batch's loss is below `target`, in nats."""
-
-    def __init__(self, target: float) -> None:
         self.target = target
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        trainer.should_stop |= 0 <= self.steps <= trainer.global_step
+
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
-        state = state_of(pl_module)
-        state.batch_loss = float(outputs["loss"])
-        trainer.should_stop |= state.batch_loss < self.target
+        if self.target is not None:
+            state = state_of(pl_module)
+            state.batch_loss = float(outputs["loss"])
+            trainer.should_stop |= state.batch_loss < self.target
+        self.on_train_start(trainer, pl_module)
 
 
 class FiniteLoss(Callback):

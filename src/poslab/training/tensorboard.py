@@ -34,19 +34,12 @@ class HyperParameters(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
-        settings = flat_settings(pl_module.config)
-        experiment, start, self._end = hparams(settings, dict.fromkeys(_METRICS, 0.0))
+        experiment, start, _ = hparams(flat_settings(pl_module.config), dict.fromkeys(_METRICS, 0.0))
         _show_first(experiment, ("pos", "seed"))
-        if not trainer.global_step:  # a run that goes on has said so before
-            self._write(trainer, experiment, start)
-
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._write(trainer, self._end)
-
-    def _write(self, trainer: Trainer, *summaries: Any) -> None:
-        if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero:
-            for summary in summaries:
-                trainer.logger.experiment.file_writer.add_summary(summary)
+        # A run that goes on has said so before.
+        if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero and not trainer.global_step:
+            trainer.logger.experiment.file_writer.add_summary(experiment)
+            trainer.logger.experiment.file_writer.add_summary(start)
 
 
 def _show_first(experiment: Any, names: tuple[str, ...]) -> None:

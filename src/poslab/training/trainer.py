@@ -18,7 +18,7 @@ from poslab.settings.train import TrainConfig, TrainerConfig
 from poslab.training.checkpoints import Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
 from poslab.training.device import computes_bfloat16
-from poslab.training.limits import FiniteLoss, StepLimit, TargetLoss
+from poslab.training.limits import FiniteLoss, Limits
 from poslab.training.tensorboard import HyperParameters, Logger, Pictures, SampleText
 from poslab.training.throughput import Throughput
 
@@ -33,14 +33,11 @@ def make_trainer(config: TrainConfig, folder: RunFolder, every: int, sample: Sam
         sample,
         HyperParameters(),
         Pictures(sample.vocabulary, sample.prompt),
+        Limits(config.trainer.max_steps, settings.target_loss),
     ]
     on_terminal = sys.stdout.isatty()
     if on_terminal:
-        callbacks.insert(1, ProgressBar(every))  # ahead of those that print, which it lets through
-    if config.trainer.max_steps != -1:
-        callbacks.append(StepLimit(config.trainer.max_steps))
-    if settings.target_loss is not None:
-        callbacks.append(TargetLoss(settings.target_loss))
+        callbacks.insert(1, ProgressBar(refresh_rate=every))  # ahead of those that print, which it lets through
     if settings.early_stopping_patience is not None:
         # At validations, so that what is saved after one knows of it.
         patience = settings.early_stopping_patience
