@@ -37,3 +37,61 @@ def test_longer_input_names_both_lengths() -> None:
     model = GPT(Absolute(), vocab_size=11, context_length=8, embed_dim=4, num_layers=1, num_heads=1)
     with pytest.raises(UserError, match=r"9 long.* 8 positions"):
         model(torch.zeros(1, 9, dtype=torch.long))
+
+
+def test_gpt2_of_transformers() -> None:
+    gpt2 = pytest.importorskip(
+        "transformers.models.gpt2.modeling_gpt2", reason="needs transformers, in the extra 'bench'"
+    )
+    config = gpt2.GPT2Config(vocab_size=11, n_positions=20, n_embd=8, n_layer=1, n_head=1, embd_pdrop=0.0)
+    theirs = gpt2.GPT2Model(config).eval()
+    tokens = torch.randint(0, 11, (2, 20))
+    expected = theirs(tokens, output_hidden_states=True).hidden_states[0]
+    assert torch.allclose(
+        Absolute().embed({"position": theirs.wpe.weight}, theirs.wte(tokens), torch.arange(20)), expected
+    )
+
+
+# A random start in training
+
+
+FAR = Absolute(random_offset=True, max_positions=20)
+
+
+def tiny(scheme: Absolute) -> GPT:
+    return GPT(scheme, vocab_size=11, context_length=8, embed_dim=4, num_layers=1, num_heads=1, dropout=0.0)
+
+
+def test_every_start_is_drawn_and_every_position_learned() -> None:
+    shape = ModelShape(context_length=8, embed_dim=4, num_layers=1, num_heads=1)
+    drawn = [FAR.sample(shape, 8, torch.Generator().manual_seed(seed)) for seed in range(400)]
+    assert all(torch.equal(positions, positions[0] + torch.arange(8)) for positions in drawn)
+    starts = torch.stack(drawn)[:, 0].bincount(minlength=13)
+    assert len(starts) == 13  # 0 to 20 - 8
+    assert starts.min() > 10  # 31 are expected
+    assert Absolute().sample(shape, 8, torch.Generator()) is None
+
+    model = tiny(FAR)
+    for _ in range(60):
+        model(torch.zeros(1, 8, dtype=torch.long)).square().sum().backward()
+    assert (model.position_tables.position.grad.abs().sum(-1) > 0).all()
+
+
+def test_evaluation_begins_at_0() -> None:
+    model = tiny(FAR).eval()
+    tokens = torch.randint(0, 11, (1, 8))
+    assert torch.equal(model(tokens), model(tokens, positions=torch.arange(8)))
+    assert model(torch.randint(0, 11, (1, 20))).isfinite().all()
+    with pytest.raises(UserError, match=r"21 long.* 20 positions"):
+        model(torch.zeros(1, 21, dtype=torch.long))
+
+
+def test_settings_of_the_random_start() -> None:
+    shape = ModelShape(context_length=8, embed_dim=4, num_layers=1, num_heads=1)
+    with pytest.raises(UserError, match=r"^max_positions=7: must be at least the context length, 8"):
+        Absolute(max_positions=7).check(shape)
+    assert FAR.warnings(shape) == Absolute().warnings(shape) == []
+    (said,) = Absolute(random_offset=True).warnings(shape)
+    assert said.startswith("pos.random_offset=true does nothing without pos.max_positions")
+    (said,) = Absolute(max_positions=20).warnings(shape)
+    assert said.startswith("pos.max_positions=20: a context of 8 never trains positions 8 to 19")

@@ -92,9 +92,10 @@ class RoPE(PositionScheme):
         turning = self._turning(x.shape[-1])
 
         def rotation() -> Rotation:
-            return Rotation.by(angles(positions, self._frequencies(turning)), self._growth, x.dtype)
+            angle = angles(positions, self._frequencies(turning))  # (T, turning / 2)
+            return Rotation.by(angle, x, interleaved=self.interleaved, growth=self._growth)
 
-        return once_per_pass(positions, (self, turning, x.dtype), rotation).turn(x, self.interleaved)
+        return once_per_pass(positions, (self, x.shape[-1], x.dtype), rotation).turn(x)
 
     def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
         q, k = text.q[i], text.k[j]

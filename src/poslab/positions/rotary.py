@@ -2,7 +2,7 @@
 
 It loads torch, so schemes import it within their hooks.
 
-Axes: B batch, H heads, T sequence, Dh head dimension, n pairs of channels that turn, the first 2 n channels.
+Axes: B batch, H heads, T sequence, Dh head dimension, n pairs of channels that turn: the first 2 n channels.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils.weak import WeakTensorKeyDictionary
 
 Made = TypeVar("Made")
@@ -47,41 +48,44 @@ def angles(positions: Tensor, frequencies: Sequence[float]) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
-    """How each pair of channels turns, and grows, at each position: cos and sin of its angle times its growth."""
+    """What a rotation does to queries or keys of Dh channels, at each of T positions.
 
-    cos: Tensor  # (T, n), both
-    sin: Tensor
+    Each pair of channels (a, b) becomes (a cos - b sin, b cos + a sin). The pairs are channels (d, d + n), or
+    (2 d, 2 d + 1) where they are interleaved; channels from 2 n on stay.
+    """
+
+    cos: Tensor  # (T, Dh): that of each channel's pair; 1 for channels that stay
+    sin: Tensor  # (T, n)
+    interleaved: bool
 
     @classmethod
-    def by(cls, angle: Tensor, growth: Tensor | float, dtype: torch.dtype) -> Rotation:
-        """For x of `dtype`: in float32 or better, as its angles would be noise in half precision."""
-        dtype = torch.promote_types(dtype, torch.float32)
-        return cls((angle.cos() * growth).to(dtype), (angle.sin() * growth).to(dtype))
+    def by(cls, angle: Tensor, like: Tensor, *, interleaved: bool, growth: Tensor | float = 1.0) -> Rotation:
+        """For queries or keys like these, (..., Dh): angle (T, n), growth (T, n) of each pair or of all.
 
-    def turn(self, x: Tensor, interleaved: bool) -> Tensor:
-        """x (B, H, T, Dh) -> (B, H, T, Dh) of x's type: with (a, b) for the two channels of each pair,
-
-            (a, b) -> (a cos - b sin, b cos + a sin)
-
-        The pairs are channels (d, d + n), or (2 d, 2 d + 1) where they are interleaved. Other channels stay.
+        In float32 or better: half precision would leave noise of the angles.
         """
-        x_exact = x.to(self.cos.dtype)
-        turned: Tensor = _Turn.apply(x_exact, self.cos, self.sin, interleaved)  # type: ignore[no-untyped-call]
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        cos, sin = (angle.cos() * growth).to(dtype), (angle.sin() * growth).to(dtype)
+        cos = cos.repeat_interleave(2, dim=-1) if interleaved else cos.repeat(1, 2)  # (T, 2 n)
+        return cls(F.pad(cos, (0, like.shape[-1] - cos.shape[-1]), value=1.0), sin, interleaved)
+
+    def turn(self, x: Tensor) -> Tensor:
+        """x (B, H, T, Dh) -> (B, H, T, Dh) of x's type."""
+        exact = x.to(self.cos.dtype)
+        turned: Tensor = _Turn.apply(exact, self.cos, self.sin, self.interleaved)  # type: ignore[no-untyped-call]
         return turned.to(x.dtype)
 
 
 class _Turn(torch.autograd.Function):
-    """`Rotation.turn` in as few passes over memory as it takes, forward and backward; there, angles turn back."""
+    """`Rotation.turn` in few passes over memory, both ways: the gradient is turned back."""
 
     @staticmethod
     def forward(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-        turned = 2 * cos.shape[-1]
-        out = torch.empty_like(x)
-        (a, b), (out_a, out_b) = (_pairs(y[..., :turned], interleaved) for y in (x, out))
-        torch.mul(a, cos, out=out_a).addcmul_(b, sin, value=-1)
-        torch.mul(b, cos, out=out_b).addcmul_(a, sin)
-        out[..., turned:] = x[..., turned:]
-        return out
+        turned = x * cos
+        (a, b), (out_a, out_b) = (_pairs(y[..., : 2 * sin.shape[-1]], interleaved) for y in (x, turned))
+        out_a.addcmul_(b, sin, value=-1)
+        out_b.addcmul_(a, sin)
+        return turned
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, bool], output: Tensor) -> None:

@@ -41,7 +41,7 @@ class XPos(PositionScheme):
     base: float = 10000.0
     scale_base: float = 512.0
 
-    variants: ClassVar[tuple[dict[str, Any], ...]] = ({"scale_base": 16.0},)
+    variants: ClassVar[tuple[dict[str, Any], ...]] = ({"scale_base": 64.0},)
 
     def __post_init__(self) -> None:
         if not self.base > 1:
@@ -63,10 +63,10 @@ class XPos(PositionScheme):
         return int(REACH * self.scale_base)
 
     def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor) -> Tensor:
-        return self._rotations(q, positions)[0].turn(q, interleaved=True)
+        return self._rotations(q, positions)[0].turn(q)
 
     def key(self, tables: Tables, layer: int, k: Tensor, positions: Tensor) -> Tensor:
-        return self._rotations(k, positions)[1].turn(k, interleaved=True)
+        return self._rotations(k, positions)[1].turn(k)
 
     def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
         q, k, width = text.q[i], text.k[j], shape.head_dim
@@ -90,6 +90,7 @@ class XPos(PositionScheme):
             angle = angles(positions, [self.base**-share for share in shares])  # (T, n)
             fading = [math.log((share + GAMMA) / (1 + GAMMA)) / self.scale_base for share in shares]
             growth = angles(positions - CENTRE * self.scale_base, fading).exp()  # (T, n), of queries
-            return Rotation.by(angle, growth, x.dtype), Rotation.by(angle, 1 / growth, x.dtype)
+            queries, keys = (Rotation.by(angle, x, interleaved=True, growth=g) for g in (growth, 1 / growth))
+            return queries, keys
 
         return once_per_pass(positions, (self, x.shape[-1], x.dtype), rotations)

@@ -1,0 +1,300 @@
+"""Rotary positions: the formula and its scalings, the layers without, the libraries' results, angles once per pass."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from poslab import GPT
+from poslab.attention import scheme_attention
+from poslab.errors import SettingError
+from poslab.positions import ModelShape, rotary
+from poslab.positions.rope import RoPE
+from poslab.positions.rope_nope import RoPENoPE
+from poslab.positions.rotary import once_per_pass
+
+NEEDS = "needs transformers, in the extra 'bench'"
+SCALED = [
+    {"scaling": "linear", "factor": 4.0},
+    {"scaling": "ntk", "factor": 3.0},
+    {"scaling": "yarn", "factor": 4.0, "original_context": 4096},
+    {"scaling": "yarn", "factor": 16.0, "original_context": 64, "base": 500.0},
+    {"scaling": "llama3", "factor": 8.0, "original_context": 8192, "base": 500000.0},
+    {"scaling": "llama3", "factor": 2.0, "original_context": 64},
+]
+
+
+def shape(head_dim: int = 16, context: int = 256, layers: int = 4, causal: bool = True) -> ModelShape:
+    return ModelShape(context, 2 * head_dim, layers, 2, causal)
+
+
+def frequencies(scheme: RoPE, head_dim: int = 32) -> Tensor:
+    """(head_dim / 2,): the angle by which each pair turns at position 1, from what becomes of (1, 0)."""
+    x = torch.tensor([1.0, 0.0]).double().repeat_interleave(head_dim // 2)[None, None, None]  # (1, 1, 1, Dh)
+    a, b = scheme.rotate({}, x, torch.tensor([1]))[0, 0, 0].chunk(2)
+    return torch.atan2(b, a)
+
+
+# The formula
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_a_pair_turns_by_its_angle(interleaved: bool) -> None:
+    """Queries as complex numbers, times e^(i position frequency); channels beyond the fraction stay."""
+    x = torch.randn(2, 3, 5, 10, dtype=torch.float64)
+    positions = torch.tensor([0, 1, 7, 4000, 2])
+    out = RoPE(base=100.0, fraction=0.65, interleaved=interleaved).rotate({}, x, positions)  # 6 of 10 channels
+    assert torch.equal(out[..., 6:], x[..., 6:])
+    for d in range(3):
+        a, b = (2 * d, 2 * d + 1) if interleaved else (d, d + 3)
+        turn = torch.polar(torch.ones(5).double(), positions.double() * 100.0 ** (-d / 3))
+        expected = torch.complex(x[..., a], x[..., b]) * turn
+        assert torch.allclose(torch.complex(out[..., a], out[..., b]), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", [RoPE(), RoPE(fraction=0.5, interleaved=True), RoPE(scaling="yarn", factor=4.0)])
+def test_only_distances_count_however_far(scheme: RoPE) -> None:
+    """In float32, at position 100,000: the angles themselves are computed in double precision."""
+    q, k, v = torch.randn(3, 1, 2, 9, 16)
+    here, there = (
+        scheme_attention(scheme, {}, q, k, v, positions=torch.arange(start, start + 9)) for start in (0, 100_000)
+    )
+    assert torch.allclose(here, there, atol=2e-6)
+
+
+def test_lengths_of_queries_stay_but_for_yarns_growth() -> None:
+    x, positions = torch.randn(1, 2, 7, 16, dtype=torch.float64), torch.arange(100, 107)
+    for scheme, growth in ((RoPE(), 1.0), (RoPE(scaling="yarn", factor=math.e), 1.1)):
+        norms = scheme.rotate({}, x, positions).norm(dim=-1)
+        assert torch.allclose(norms, growth * x.norm(dim=-1), atol=1e-12)
+
+
+def test_half_precision_only_rounds_the_result() -> None:
+    x, positions = torch.randn(1, 2, 6, 16), torch.tensor([0, 3, 500, 4093, 60_000, 99_999])
+    for dtype in (torch.bfloat16, torch.float16):
+        exact = RoPE().rotate({}, x.to(dtype).double(), positions)
+        found = RoPE().rotate({}, x.to(dtype), positions)
+        assert found.dtype == dtype
+        assert ((found.double() - exact).abs() <= 0.51 * torch.finfo(dtype).eps * exact.abs() + 1e-6).all()
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_gradients(interleaved: bool) -> None:
+    """The first and the second, also where x is a slice of something larger, as queries are."""
+    positions = torch.arange(3)
+    whole = torch.randn(1, 3, 2 * 14, dtype=torch.float64, requires_grad=True)
+
+    def turned(whole: Tensor) -> Tensor:
+        x = whole.unflatten(-1, (4, 7))[:, :, :2].transpose(1, 2)  # (1, 2, 3, 7), not contiguous
+        return RoPE(fraction=0.9, interleaved=interleaved).rotate({}, x, positions)
+
+    assert torch.autograd.gradcheck(turned, (whole,))
+    assert torch.autograd.gradgradcheck(lambda x: turned(x) ** 2, (whole,))
+
+
+def test_compiled() -> None:
+    scheme, positions = RoPE(fraction=0.5, interleaved=True), torch.arange(5)
+    x = torch.randn(1, 2, 5, 16, requires_grad=True)
+    compiled = torch.compile(lambda x: scheme.rotate({}, x, positions), fullgraph=True, backend="aot_eager")
+    (expected,) = torch.autograd.grad(scheme.rotate({}, x, positions).square()[..., :3].sum(), x)
+    (found,) = torch.autograd.grad(compiled(x).square()[..., :3].sum(), x)
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+# Scalings
+
+
+@pytest.mark.parametrize("settings", SCALED)
+def test_fast_pairs_stay_and_slow_ones_are_divided(settings: dict[str, Any]) -> None:
+    scaled = RoPE(**settings)
+    plain = frequencies(RoPE(base=scaled.base))
+    share = frequencies(scaled) / plain
+    assert share[-1] == pytest.approx(1 / scaled.factor)
+    assert share[0] == pytest.approx(1 if settings["scaling"] != "linear" else 1 / scaled.factor)
+    assert (share.diff() <= 1e-12).all()
+    assert torch.allclose(frequencies(RoPE(**settings | {"factor": 1.0})), plain)
+
+
+@pytest.mark.parametrize("settings", [{"base": 500.0}, *SCALED])
+def test_llama_of_transformers(settings: dict[str, Any]) -> None:
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama", reason=NEEDS)
+    scheme, length = RoPE(**settings), 128
+    kinds = {"none": "default", "ntk": "dynamic"}
+    parameters = {
+        "rope_type": kinds.get(scheme.scaling, scheme.scaling),
+        "rope_theta": scheme.base,
+        "factor": scheme.factor,
+        "original_max_position_embeddings": scheme.original_context,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    }
+    # Its dynamic NTK at a text of twice its maximum, with factor 2, is 2 * 2 - (2 - 1) = 3 times.
+    parameters |= {"factor": 2.0} if scheme.scaling == "ntk" else {}
+    config = llama.LlamaConfig(
+        hidden_size=64, num_attention_heads=2, max_position_embeddings=length // 2, rope_parameters=parameters
+    )
+    q, k = torch.randn(2, 1, 2, length, 32)
+    positions = torch.arange(length)
+    expected = llama.apply_rotary_pos_emb(q, k, *llama.LlamaRotaryEmbedding(config)(q, positions[None]))
+    found = [scheme.rotate({}, x, positions) for x in (q, k)]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.allclose(ours, theirs, atol=3e-5)  # their angles are float32
+
+
+def test_gpt_j_of_transformers() -> None:
+    gptj = pytest.importorskip("transformers.models.gptj.modeling_gptj", reason=NEEDS)
+    x, length = torch.randn(2, 50, 4, 32), 50  # (B, T, H, Dh)
+    sin, cos = gptj.create_sinusoidal_positions(length, 16).chunk(2, dim=-1)
+    turned = gptj.apply_rotary_pos_emb(x[..., :16], sin[None], cos[None])
+    expected = torch.cat([turned, x[..., 16:]], dim=-1).transpose(1, 2)
+    found = RoPE(fraction=0.5, interleaved=True).rotate({}, x.transpose(1, 2), torch.arange(length))
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_x_transformers() -> None:
+    library = pytest.importorskip("x_transformers.x_transformers", reason="needs x-transformers, in the extra 'bench'")
+    x, length = torch.randn(2, 4, 50, 32), 50
+    turns, _ = library.RotaryEmbedding(32, base=1000.0)(torch.arange(length))
+    found = RoPE(base=1000.0, interleaved=True).rotate({}, x, torch.arange(length))
+    assert torch.allclose(found, library.apply_rotary_pos_emb(x, turns), atol=1e-5)
+
+
+# Layers without positions
+
+
+def test_every_kth_layer_of_smollm3() -> None:
+    smollm = pytest.importorskip("transformers.models.smollm3.configuration_smollm3", reason=NEEDS)
+    x, positions = torch.randn(1, 2, 5, 16), torch.arange(5)
+    for every in (2, 3, 4):
+        config = smollm.SmolLM3Config(num_hidden_layers=9, no_rope_layer_interval=every)
+        for layer, has_rope in enumerate(config.no_rope_layers):
+            scheme = RoPENoPE(every=every, window=None)
+            for hook in (scheme.query, scheme.key):
+                assert torch.equal(hook({}, layer, x, positions), RoPE().rotate({}, x, positions) if has_rope else x)
+
+
+def test_a_window_in_the_other_layers() -> None:
+    q, k, v = torch.randn(3, 1, 2, 12, 8, dtype=torch.float64)
+    scheme = RoPENoPE(every=2, window=3)
+    whole = scheme_attention(scheme, {}, q, k, v, layer=1, num_layers=2)
+    assert torch.allclose(whole, torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
+    local = scheme_attention(scheme, {}, q, k, v, layer=0, num_layers=2)
+    for i in range(12):
+        seen = slice(max(0, i - 2), i + 1)
+        q_i, keys = RoPE().rotate({}, q, torch.arange(12))[:, :, i : i + 1], RoPE().rotate({}, k, torch.arange(12))
+        expected = torch.nn.functional.scaled_dot_product_attention(q_i, keys[:, :, seen], v[:, :, seen])
+        assert torch.allclose(local[:, :, i : i + 1], expected)
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        ({"base": 1.0}, "base"),
+        ({"fraction": 0.0}, "fraction"),
+        ({"fraction": 1.5}, "fraction"),
+        ({"fraction": 0.1}, "fraction"),  # of 16 channels
+        ({"scaling": "yran"}, "scaling"),
+        ({"scaling": "ntk", "factor": 2.0, "fraction": 0.125}, "scaling"),
+        ({"factor": 0.5}, "factor"),
+        ({"original_context": 0}, "original_context"),
+        ({"every": 1}, "every"),
+        ({"window": 0}, "window"),
+    ],
+)
+def test_what_can_not_be(settings: dict[str, Any], option: str) -> None:
+    with pytest.raises(SettingError) as refusal:
+        RoPENoPE(**settings).check(shape())
+    assert refusal.value.option == option
+
+
+@pytest.mark.parametrize(
+    ("scheme", "said"),
+    [
+        (RoPE(), None),
+        (RoPE(factor=4.0), "pos.factor=4.0 does nothing without"),
+        (RoPE(scaling="linear"), "pos.scaling=linear does nothing with pos.factor=1"),
+        (RoPE(scaling="linear", factor=4.0, original_context=7), None),
+        (RoPE(scaling="yarn", factor=4.0), None),  # evaluated beyond its context
+        (RoPE(scaling="yarn", factor=4.0, original_context=64), None),  # trained on
+        (RoPE(scaling="llama3", factor=4.0, original_context=100), "pos.original_context=100: this model's context"),
+        (RoPENoPE(), None),
+        (RoPENoPE(factor=4.0, every=3, window=100), "pos.factor=4.0 does nothing without"),
+        (RoPENoPE(every=5), "pos.every=5: with 4 layers"),
+        (RoPENoPE(window=256), "pos.window=256 hides nothing"),
+    ],
+)
+def test_warnings(scheme: RoPE, said: str | None) -> None:
+    scheme.check(shape())
+    warnings = scheme.warnings(shape())
+    assert [w.startswith(said) for w in warnings] == ([True] if said else []), warnings
+
+
+# Angles, once per pass
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """The positions whose angles were computed so far."""
+    calls: list[Tensor] = []
+    angles = rotary.angles
+    monkeypatch.setattr(
+        rotary, "angles", lambda positions, of: (calls.append(positions.clone()), angles(positions, of))[1]
+    )
+    return calls
+
+
+@pytest.mark.parametrize("scheme", [RoPE(), RoPENoPE(every=2)])
+@pytest.mark.parametrize("given", [None, torch.tensor([[0, 1, 2], [5, 6, 7]])], ids=["counted", "by row"])
+def test_angles_are_computed_once_per_pass(scheme: RoPE, given: Tensor | None, computed: list[Tensor]) -> None:
+    model = GPT(scheme, vocab_size=11, context_length=8, embed_dim=8, num_layers=4, num_heads=2)
+    for passes in (1, 2, 3):
+        model(torch.zeros(2, 3, dtype=torch.long), positions=given).sum().backward()
+        assert len(computed) == passes
+
+
+def test_other_positions_types_and_schemes_have_angles_of_their_own(computed: list[Tensor]) -> None:
+    x, positions = torch.randn(1, 2, 4, 8), torch.arange(4)
+    ways = [(RoPE(), x), (RoPE(base=50.0), x), (RoPE(), x.double()), (RoPE(), x[..., :6])]
+    for _ in range(2):
+        for scheme, of in ways:
+            out = scheme.rotate({}, of, positions)
+            assert out.dtype == of.dtype
+            assert torch.allclose(out, scheme.rotate({}, of, positions.clone()), atol=0)
+    assert len(computed) == len(ways) + 2 * len(ways)  # the clones' are new each time
+    assert torch.equal(RoPE().rotate({}, x, positions + 3), RoPE().rotate({}, x, torch.arange(3, 7)))
+
+
+def test_positions_changed_in_place_are_noticed() -> None:
+    x, positions = torch.randn(1, 2, 4, 8), torch.arange(4)
+    before = RoPE().rotate({}, x, positions)
+    positions += 5
+    assert torch.equal(RoPE().rotate({}, x, positions), RoPE().rotate({}, x, torch.arange(5, 9)))
+    assert not torch.equal(RoPE().rotate({}, x, positions), before)
+
+
+def test_angles_go_with_their_positions() -> None:
+    positions = torch.arange(4)
+    made = weakref.ref(once_per_pass(positions, "key", lambda: torch.zeros(1)))
+    assert made() is once_per_pass(positions, "key", lambda: torch.ones(1))
+    del positions
+    assert made() is None
+
+
+def test_what_inference_mode_computes_is_not_trained_with() -> None:
+    positions, x = torch.arange(4), torch.randn(1, 2, 4, 8, requires_grad=True)
+    with torch.inference_mode():
+        first = RoPE().rotate({}, x, positions)
+        own = torch.arange(4)
+        assert torch.equal(RoPE().rotate({}, x, own), first)
+        own += 1
+        assert not torch.equal(RoPE().rotate({}, x, own), first)
+    RoPE().rotate({}, x, positions).sum().backward()
+    assert x.grad is not None

@@ -1,0 +1,107 @@
+"""xPos: the formula, x-transformers' result, far positions, half precision, where it ends."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from poslab import GPT
+from poslab.attention import scheme_attention
+from poslab.errors import SettingError
+from poslab.positions import ModelShape, rotary
+from poslab.positions.rope import RoPE
+from poslab.positions.xpos import XPos
+
+SHAPE = ModelShape(context_length=64, embed_dim=32, num_layers=2, num_heads=2)
+
+
+def products(scheme: XPos, q: Tensor, k: Tensor, positions: Tensor) -> Tensor:
+    """(B, H, T, T): of queries and keys as the hooks leave them."""
+    return scheme.query({}, 0, q, positions) @ scheme.key({}, 0, k, positions).transpose(-1, -2)
+
+
+@pytest.mark.parametrize("length", [50, 77])
+def test_x_transformers(length: int) -> None:
+    """Whose centre is the middle of the text."""
+    library = pytest.importorskip("x_transformers.x_transformers", reason="needs x-transformers, in the extra 'bench'")
+    q, k = torch.randn(2, 2, 3, length, 32)
+    positions = torch.arange(length)
+    turns, scale = library.RotaryEmbedding(32, use_xpos=True, scale_base=64, base=1000.0)(positions)
+    theirs = library.apply_rotary_pos_emb(q, turns, scale), library.apply_rotary_pos_emb(k, turns, scale**-1.0)
+    found = products(XPos(base=1000.0, scale_base=64.0), q, k, positions)
+    # In the rest of the square, which nobody sees, products grow.
+    assert torch.allclose(found.tril(), (theirs[0] @ theirs[1].transpose(-1, -2)).tril(), atol=1e-4)
+
+
+def test_products_fade_by_channel() -> None:
+    """A pair's own product falls by zeta for every scale_base positions of distance; the angle is RoPE's."""
+    scheme, positions = XPos(scale_base=10.0), torch.tensor([0, 10])
+    for d in range(8):
+        x = torch.zeros(1, 1, 2, 16, dtype=torch.float64)
+        x[..., 2 * d] = 1.0
+        turned = RoPE(interleaved=True).rotate({}, x, positions)
+        plain = (turned @ turned.transpose(-1, -2))[0, 0]
+        found = products(scheme, x, x, positions)[0, 0]
+        zeta = (2 * d / 16 + 0.4) / 1.4
+        assert torch.allclose(found, plain * torch.tensor([[1, 1 / zeta], [zeta, 1]]), atol=1e-12)
+
+
+def test_a_large_scale_base_is_rope() -> None:
+    q, k = torch.randn(2, 1, 2, 40, 16, dtype=torch.float64)
+    positions = torch.arange(40)
+    turned = [RoPE(interleaved=True).rotate({}, x, positions) for x in (q, k)]
+    found = products(XPos(scale_base=1e12), q, k, positions)
+    assert torch.allclose(found, turned[0] @ turned[1].transpose(-1, -2), atol=1e-8)
+
+
+@pytest.mark.parametrize("start", [0, 4000, 32_768 - 300])
+def test_up_to_its_last_position(start: int) -> None:
+    """In float32, outputs and gradients are those of the first positions in double precision."""
+    parts = torch.randn(3, 1, 2, 300, 16)
+    results = []
+    for dtype, first in ((torch.float32, start), (torch.float64, 0)):
+        q, k, v = leaves = [part.to(dtype).requires_grad_() for part in parts]
+        out = scheme_attention(XPos(), {}, q, k, v, positions=torch.arange(first, first + 300))
+        results.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    for found, expected in zip(*results, strict=True):
+        assert torch.allclose(found.double(), expected, atol=1e-4)
+
+
+def test_from_the_first_position_to_the_last() -> None:
+    """The query at the end sees the key at the beginning: what is left of the product is that of slow pairs."""
+    q, k = torch.randn(2, 1, 1, 2, 16)
+    positions = torch.tensor([0, 32_767])
+    found, expected = (products(XPos(), q.to(t), k.to(t), positions) for t in (torch.float32, torch.float64))
+    assert torch.allclose(found.double().tril(), expected.tril(), atol=1e-6)
+
+
+def test_half_precision_over_the_first_positions() -> None:
+    q, k, v = torch.randn(3, 1, 2, 128, 16)
+    positions = torch.arange(0, 4096, 32)
+    exact = scheme_attention(XPos(), {}, q, k, v, positions=positions)
+    for dtype, within in ((torch.float16, 0.02), (torch.bfloat16, 0.1)):
+        found = scheme_attention(XPos(), {}, *(x.to(dtype) for x in (q, k, v)), positions=positions)
+        assert (found.float() - exact).abs().max() < within
+
+
+def test_rotations_are_computed_once_per_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    angles = rotary.angles
+    monkeypatch.setattr(rotary, "angles", lambda positions, of: (calls.append(of), angles(positions, of))[1])
+    model = GPT(XPos(), vocab_size=11, context_length=8, embed_dim=8, num_layers=3, num_heads=2)
+    model(torch.zeros(2, 8, dtype=torch.long)).sum().backward()
+    assert len(calls) == 2  # angles, and what fades
+
+
+def test_where_it_ends() -> None:
+    assert XPos().max_length(SHAPE) == 32_768
+    with pytest.raises(SettingError, match=r"^scale_base=0.5: knows 32 positions, but the context is 64"):
+        XPos(scale_base=0.5).check(SHAPE)
+    for option in ("base", "scale_base"):
+        with pytest.raises(SettingError, match=f"^{option}=0"):
+            XPos(**{option: 0.0})
+    with pytest.raises(SettingError, match=r"^num_heads=8: leaves one channel"):
+        XPos().check(ModelShape(64, 8, 1, 8))
+    assert XPos().warnings(SHAPE) == []
+    assert "grows" in XPos().warnings(ModelShape(64, 32, 2, 2, causal=False))[0]
