@@ -34,7 +34,7 @@ class Absolute(PositionScheme):
     max_positions: int | None = None
     shift_invariant = False
 
-    variants: ClassVar[tuple[dict[str, Any], ...]] = ({"random_offset": True, "max_positions": 400},)
+    variants: ClassVar[tuple[dict[str, Any], ...]] = ({"random_offset": True, "max_positions": 5000},)
 
     def __post_init__(self) -> None:
         require_at_least(1, max_positions=self.max_positions)
