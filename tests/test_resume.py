@@ -259,7 +259,7 @@ def test_what_a_run_can_not_go_on_with(overrides: list[str], problem: str, run_f
     ("spoil", "problem"),
     [
         (lambda run: shutil.rmtree(run), "no such folder"),
-        (lambda run: (run / "config.yaml").unlink(), "no run to go on with, it has no config.yaml"),
+        (lambda run: (run / "config.yaml").unlink(), "no run to go on with: unfinished: it has no config.yaml"),
         (lambda run: (run / "config.yaml").write_text("- [half"), "config.yaml can't be read"),
         (lambda run: (run / "config.yaml").write_text("seed: 1"), "config.yaml is not a run's"),
         (lambda run: (run / "checkpoints" / "last.ckpt").write_bytes(b"PK"), "last.ckpt: damaged, and no intact one"),

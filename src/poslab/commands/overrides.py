@@ -1,5 +1,6 @@
 """Overrides of train.py: quoted where Hydra's grammar would stand in the user's way, and again as they were typed."""
 
+import re
 from typing import NoReturn
 
 from hydra._internal.utils import get_args_parser
@@ -10,7 +11,6 @@ from omegaconf import OmegaConf
 
 from poslab.errors import UserError
 from poslab.settings.composed import is_of_scheme, with_any_scheme
-from poslab.settings.typed import escaped
 
 _TEXT = "sample.prompt"  # always plain text
 _PATHS = ("run_dir", "resume", "data.path", "data.cache_dir")  # plain text wherever Hydra can't read them
@@ -49,8 +49,14 @@ def _refuse(message: str) -> NoReturn:
 def _quoted(setting: str, sweeping: bool) -> str:
     name, _, value = setting.partition("=")
     if name.lstrip("+") == _TEXT or (name in _PATHS and not _is_plain(setting, sweeping and name.startswith("data."))):
-        return f"{name}={QuotedString(escaped(value), Quote.single).with_quotes()}"
+        return f"{name}={QuotedString(_escaped(value), Quote.single).with_quotes()}"
     return setting
+
+
+def _escaped(text: str) -> str:
+    """The text as OmegaConf gives it back unchanged: it would look for the value of ${name}. A backslash prevents that,
+    and is itself one of two before it."""
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
 def _is_plain(setting: str, sweeping: bool) -> bool:

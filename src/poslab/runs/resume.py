@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
 from poslab.errors import SettingError, as_typed
 from poslab.runs.code import outside
@@ -17,9 +16,8 @@ from poslab.runs.folder import RunFolder
 from poslab.runs.readers import read_config
 from poslab.settings.command_line import given_settings
 from poslab.settings.roles import MAY_CHANGE, Role
-from poslab.settings.schemes import changed, chosen, given_of, node_of, parse_scheme, targets
-from poslab.settings.train import TrainConfig, flat, names, parse, role_of
-from poslab.settings.typed import escaped
+from poslab.settings.schemes import changed, chosen, given_of, node_of, parse_scheme, part_of, targets
+from poslab.settings.train import TrainConfig, flat, names, parse, resolved, role_of
 
 
 def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
@@ -29,7 +27,7 @@ def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
     if not str(composed.resume):  # which would be the folder that one is in
         raise SettingError("resume", "", "must name the folder of a run")
     folder = Path(os.path.expanduser(str(composed.resume)))
-    own, pos_name, recorded = _own(folder, composed, overrides)
+    own, pos_name, recorded = _own(folder, resolved(composed), overrides)
     try:
         return replace(parse(own, pos_name), overrides=recorded)
     except SettingError as error:
@@ -42,81 +40,55 @@ def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
 
 
 def _own(
-    folder: Path, composed: DictConfig, overrides: Sequence[str]
-) -> tuple[DictConfig, str | None, list[str] | None]:
+    folder: Path, composed: dict[str, Any], overrides: Sequence[str]
+) -> tuple[dict[str, Any], str | None, list[str] | None]:
     """The run's configuration, the name of its scheme and the overrides that it was made of, if it says."""
     own = _read(folder)
     pos_name = own.pop("pos_name", None)
     recorded = _put_together(own.pop("overrides", None), overrides)
     given = given_of(overrides)
-    named = chosen(_plain(composed.pos), given)
-    foreign = [target for target in outside(_plain(own.pos)) if target not in targets(named)]
-    if foreign and not composed.allow_code:
+    named = chosen(composed["pos"], given)
+    foreign = [target for target in outside(own["pos"]) if target not in targets(named)]
+    if foreign and not composed["allow_code"]:
         which = ", ".join(foreign)
         problem = f"its scheme is {which}, which is no part of poslab; allow_code=true imports it, if you trust it"
         raise SettingError("resume", folder, problem)
     # Where this run writes is where it is now, whatever its configuration says.
-    own.run_dir, own.resume = None, str(folder)
-    own.data.cache_dir = None
-    before = _flat(own)
+    own |= {"run_dir": None, "resume": str(folder), "data": own["data"] | {"cache_dir": None}}
+    before = flat(own, without={Role.COMMAND})
     for key, _, text in (override.lstrip("+~").partition("=") for override in overrides):
         if key in ("experiment", "debug"):
             raise SettingError(key, text, "can't be given with resume, a run keeps its settings; give single ones")
         if key == "run_dir":
-            raise SettingError(key, composed.run_dir, "can't be given with resume, which names the run's folder")
+            raise SettingError(key, composed[key], "can't be given with resume, which names the run's folder")
         if key == "pos":
-            own.pos = _literal(named)
+            own["pos"] = named
         elif key != "resume" and not key.startswith("pos."):
-            node = OmegaConf.select(composed, key)
-            value = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-            OmegaConf.update(own, key, value, merge=False, force_add=True)  # one setting, or a whole group
+            group, _, name = key.rpartition(".")  # one setting, or a whole group
+            part_of(own, group)[name] = part_of(composed, group).get(name)
     if given:
-        own.pos = _literal(node_of(parse_scheme(changed(_plain(own.pos), given))))
-    check_same(folder, _flat(own), before)
+        own["pos"] = node_of(parse_scheme(changed(own["pos"], given)))
+    check_same(folder, flat(own, without={Role.COMMAND}), before)
     return own, None if pos_name is None else str(pos_name), recorded
 
 
 def _put_together(recorded: Any, overrides: Sequence[str]) -> list[str] | None:
     """The overrides of a run that goes on with others; None where its own are not known."""
-    if not OmegaConf.is_list(recorded):
+    if not isinstance(recorded, list):
         return None
     changed = given_settings(overrides)
     kept = [str(override) for override in recorded if not changed.keys() & given_settings([str(override)]).keys()]
     return kept + [o for o in overrides if all(role_of(name) is not Role.COMMAND for name in given_settings([o]))]
 
 
-def _read(folder: Path) -> DictConfig:
-    if folder.is_file():
-        raise SettingError("resume", folder, "is a file; name the folder of a run")
+def _read(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise SettingError("resume", folder, "no such folder; name that of a run")
-    file = RunFolder(folder).config
-    if not file.exists():
-        raise SettingError("resume", folder, f"no run to go on with, it has no {file.name}")
     try:
         groups = ("pos", "model", "data", "optim", "trainer", "sample", "evaluation")
-        return OmegaConf.create(_literal(read_config(file, groups)))
-    except (ValueError, OmegaConfBaseException) as error:
-        raise SettingError("resume", folder, str(error).splitlines()[0]) from error
-
-
-def _literal(value: Any) -> Any:
-    """A run's values are plain: nothing in them is looked up, be it another setting or the environment."""
-    if isinstance(value, dict):
-        return {str(key): _literal(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_literal(item) for item in value]
-    return escaped(value) if isinstance(value, str) else value
-
-
-def _flat(own: DictConfig) -> dict[str, Any]:
-    """All settings but those of the command."""
-    return flat(_plain(own), without={Role.COMMAND})
-
-
-def _plain(node: DictConfig) -> dict[str, Any]:
-    plain: Any = OmegaConf.to_container(node, resolve=True)
-    return dict(plain)
+        return read_config(RunFolder(folder).config, groups)
+    except ValueError as error:
+        raise SettingError("resume", folder, f"no run to go on with: {error}") from error
 
 
 def check_same(folder: Path, settings: dict[str, Any], own: dict[str, Any]) -> None:

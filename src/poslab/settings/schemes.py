@@ -152,7 +152,7 @@ def chosen(node: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     names = {name: text for name, text in given.items() if _typed_below(name, given)}
     names |= {name[: -len(TARGET)].rstrip("."): text for name, text in given.items() if _is_target(name)}
     for name in sorted(names, key=len):  # what is around before what is within
-        place = _at(node, name)
+        place = part_of(node, name)
         kept = _given_part(place, f"{name}." if name else "", given)
         place.clear()
         place |= {TARGET: names[name].strip("'\"")} | kept
@@ -165,13 +165,13 @@ def changed(node: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]
     for name, text in given.items():
         place, _, key = name.rpartition(".")
         try:
-            _at(node, place)[key] = yaml.safe_load(text)
+            part_of(node, place)[key] = yaml.safe_load(text)
         except yaml.YAMLError:
-            _at(node, place)[key] = text
+            part_of(node, place)[key] = text
     return chosen(node, given)
 
 
-def _at(node: dict[str, Any], name: str) -> dict[str, Any]:
+def part_of(node: dict[str, Any], name: str) -> dict[str, Any]:
     """The node of that name within another; an empty one where there is none yet."""
     for part in name.split(".") if name else ():
         inner = node.get(part)

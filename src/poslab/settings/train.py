@@ -235,18 +235,26 @@ def flat(config: TrainConfig | Mapping[Any, Any], without: Collection[Role] = ()
     return {name: value for name, value in flat_node(plain).items() if role_of(name) not in without}
 
 
-def parse(config: DictConfig, pos_name: str | None = None, overrides: list[str] | None = None) -> TrainConfig:
-    """Checks the composed config and makes it typed.
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """A composed config as plain values. Raises SettingError where one refers to another that there isn't."""
+    try:
+        plain: Any = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise SettingError(str(error.full_key), "...", str(error).splitlines()[0]) from None
+    return dict(plain)
+
+
+def parse(
+    config: DictConfig | Mapping[str, Any], pos_name: str | None = None, overrides: list[str] | None = None
+) -> TrainConfig:
+    """Checks a config, composed or of plain values, and makes it typed.
 
     pos_name: what to call the scheme, by default its class. overrides: what was typed, to be recorded; of settings of
     the scheme it tells which are those of the class that was chosen.
 
     Raises SettingError for the first setting that is unknown, of the wrong type or impossible. Loads no torch.
     """
-    try:
-        plain: Any = OmegaConf.to_container(config, resolve=True)
-    except OmegaConfBaseException as error:
-        raise SettingError(str(error.full_key), "...", str(error).splitlines()[0]) from None
+    plain = resolved(config) if isinstance(config, DictConfig) else config
     parsed: dict[str, Any] = {name: typed(schema, plain.get(name), name) for name, schema in _GROUPS.items()}
     rest = {key: value for key, value in plain.items() if key not in _GROUPS and key != "pos"}
     scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
