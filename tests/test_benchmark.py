@@ -16,7 +16,8 @@ import torch
 from benchmarks import attention, entrants, generate, step
 from benchmarks.measure import Timing, peak_memory, processes, take_turns
 from benchmarks.report import Table, write
-from conftest import REPOSITORY, SCHEMES
+from benchmarks.settings import BenchmarkConfig
+from conftest import ENDING, ENDLESS, REPOSITORY, SCHEMES
 from poslab import GPT
 from poslab.attention import attend
 from poslab.positions import ModelShape, PositionScheme
@@ -42,25 +43,35 @@ def test_the_libraries_compute_what_ours_does(library: str, scale: float | None)
 
 @dataclass(frozen=True)
 class Turning(PositionScheme):
-    """Position by rotation alone, which `relative` knows nothing of."""
+    """Positions of a training step, keys that are scaled by them, and scores by what their tokens bring along."""
 
-    def rotate(self, tables, x, positions):
-        return x * (1 + positions[:, None])
+    def sample(self, shape, length, generator):
+        return 2 * torch.arange(length)
+
+    def key(self, tables, layer, k, positions):
+        return k * (1 + positions[:, None])
+
+    def marks(self, tables, layer, x):
+        return x[:, None, :, :1].expand(-1, SHAPE[1], -1, -1)
+
+    def scores(self, tables, layer, pairs):
+        return pairs.scores + pairs.marks.mT
 
 
-def test_attention_is_measured_with_the_schemes_rotation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_is_measured_with_all_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entrants, "_scheme", lambda name: Turning())
     q, k, v = torch.randn(3, *SHAPE)
-    growing = torch.arange(1.0, 41)[:, None]
-    _, forward = entrants.poslab_attention("turning", "auto", q, k, v)
-    assert torch.allclose(forward(), attend(q * growing, k * growing, v), atol=1e-6)
+    (x,), forward = entrants.poslab_attention("turning", "auto", q, k, v)
+    growing = torch.arange(1.0, 80, 2)[:, None]
+    expected = attend(q, k * growing, v, key_bias=x[:, None, :, 0].expand(-1, SHAPE[1], -1))
+    assert torch.allclose(forward(), expected, atol=1e-5)
 
 
 def test_every_scheme_has_its_rows() -> None:
     ours = {f"poslab {scheme}" for scheme in SCHEMES}
     assert ours | {f"{name}, dense" for name in ours} <= set(attention.ENTRANTS)
-    assert ours | {f"{name}, no cache" for name in ours} <= set(generate.GENERATORS)
-    assert ours == set(entrants.OURS)
+    assert ours <= set(generate.GENERATORS)
+    assert ours == set(entrants.ours(BenchmarkConfig().schemes))
 
 
 @pytest.fixture
@@ -72,7 +83,7 @@ def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_models")
 def test_generation_writes_the_same_with_a_cache_and_without() -> None:
     prompt, texts = torch.arange(5)[None], []
-    for name in (next(iter(entrants.OURS)), f"{next(iter(entrants.OURS))}, no cache"):
+    for name in (generate.RECOMPUTING, generate.RECOMPUTING.removesuffix(", no cache")):
         torch.manual_seed(0)
         texts.append(generate.GENERATORS[name]()(prompt, 12))
     assert texts[0].shape == (1, 17)
@@ -101,7 +112,7 @@ def test_all_models_of_a_training_step_have_one_size() -> None:
 def test_a_step_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step, "VOCABULARY", 100)
     monkeypatch.setattr(step, "keep_freed_memory", lambda: None)
-    name = next(iter(entrants.OURS))
+    name = next(iter(entrants.ours()))
     model = step._built(name)[0]
     assert isinstance(model, GPT)
     before = model.token_embedding.weight.clone()
@@ -116,23 +127,27 @@ def without_processes(names: Iterable[str]) -> Iterator[dict[str, Callable[..., 
     yield {name: lambda function, *given: function(*given) for name in names if name.startswith(("poslab", "torch"))}
 
 
-def test_attention_tables_have_every_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "processes", without_processes)
     monkeypatch.setattr(attention, "keep_freed_memory", lambda: None)
-    tables = attention.measure_attention(2, shapes=(SHAPE, (1, 2, 20, 8)), long=(1, 2, 160, 8))
-    ours = {*entrants.OURS, *(f"{name}, dense" for name in entrants.OURS), "torch flash, no positions"}
+    monkeypatch.setattr("gc.collect", lambda: 0)  # takes most of the time
+    config = BenchmarkConfig(schemes=[ENDLESS, ENDING], dense=True)
+    tables = attention.measure_attention(config, 2, shapes=(SHAPE, (1, 2, 20, 8)), long=(1, 2, 160, 8))
+    ours = {name for scheme in config.schemes for name in (f"poslab {scheme}", f"poslab {scheme}, dense")}
+    ours.add("torch flash, no positions")
     assert all(set(table.rows) == ours for table in tables)
     assert tables[0].rows["torch flash, no positions"]["x flash"] == "1.00"
-    assert all([*peaks] == ["T = 20", "T = 160"] for peaks in tables[-1].rows.values())
+    assert all([*peaks] == ["T = 20", "T = 160", "grows by"] for peaks in tables[-1].rows.values())
     assert all(t.lower <= t.median <= t.upper for t in tables[0].seconds.values())
     attention.forward_and_backward.cache_clear()
 
 
-def test_entrants_run_in_processes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
-    with processes(["torch", "no-such-library 1"]) as asks:
-        assert list(asks) == ["torch"]
-        assert asks["torch"](os.getpid) != os.getpid()
-        assert asks["torch"](torch.get_num_threads) == torch.get_num_threads()
+def test_libraries_run_in_processes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with processes(["torch a", "torch b", "no-such-library 1"]) as asks:
+        assert list(asks) == ["torch a", "torch b"]
+        (of_the_library,) = {ask(os.getpid) for ask in asks.values()}
+        assert of_the_library != os.getpid()
+        assert asks["torch a"](torch.get_num_threads) == torch.get_num_threads()
     assert "no-such-library 1 is left out: no-such-library isn't installed" in capsys.readouterr().out
 
 
@@ -177,7 +192,12 @@ def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("groups=[speed]",), "groups=speed: unknown; valid: attention, step, generate, startup"),
         (("groups=[]",), "groups=[]: name at least one of attention, step, generate, startup"),
         (("rounds=0",), "rounds=0: must be at least 1"),
-        (("round=3",), "round=3: unknown setting; did you mean rounds or groups? valid: groups, rounds, out"),
+        (("schemes=[t6]",), "schemes=t6: unknown; did you mean t5"),
+        (("schemes=[]",), "schemes=[]: name at least one of"),
+        (
+            ("round=3",),
+            "round=3: unknown setting; did you mean rounds or groups? valid: groups, schemes, dense, rounds, out",
+        ),
     ],
 )
 def test_bad_input(arguments: tuple[str, ...], error: str) -> None:

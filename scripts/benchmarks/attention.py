@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.entrants import OURS, Attention, poslab_attention, transformers_t5, x_transformers_t5
+from benchmarks.entrants import Attention, ours, poslab_attention, transformers_t5, x_transformers_t5
 from benchmarks.measure import Timing, peak_memory, processes, take_turns
 from benchmarks.report import Table
+from benchmarks.settings import BenchmarkConfig
 from poslab.training.memory import keep_freed_memory
 
 Shape = tuple[int, int, int, int]  # (B, H, T, Dh)
 SHAPES: tuple[Shape, ...] = ((8, 4, 256, 64), (2, 4, 1024, 64), (1, 4, 2048, 64), (1, 4, 4096, 64))
-LONG: Shape = (1, 4, 16384, 64)  # memory only, and only for what keeps no (T, T) tensor
+LONG: Shape = (1, 4, 8192, 64)  # memory only, and only for what keeps no (T, T) tensor
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor) -> Attention:
@@ -24,32 +25,40 @@ def flash(q: Tensor, k: Tensor, v: Tensor) -> Attention:
     return [], partial(F.scaled_dot_product_attention, q, k, v, is_causal=True)
 
 
+def _dense(name: str) -> str:
+    return f"{name}, dense"
+
+
 FLASH = "torch flash, no positions"
+RIVALS = {"transformers T5Attention": transformers_t5, "x-transformers T5 bias": x_transformers_t5}
 ENTRANTS: dict[str, Callable[[Tensor, Tensor, Tensor], Attention]] = {
     FLASH: flash,
-    **{name: partial(poslab_attention, scheme, "auto") for name, scheme in OURS.items()},
+    **{name: partial(poslab_attention, scheme, "auto") for name, scheme in ours().items()},
     # As most code computes it: all scores at once, a (T, T) matrix per head.
-    **{f"{name}, dense": partial(poslab_attention, scheme, "reference") for name, scheme in OURS.items()},
-    "transformers T5Attention": transformers_t5,
-    "x-transformers T5 bias": x_transformers_t5,
+    **{_dense(name): partial(poslab_attention, scheme, "reference") for name, scheme in ours().items()},
+    **RIVALS,
 }
 
 
-def measure_attention(rounds: int, shapes: Sequence[Shape] = SHAPES, long: Shape = LONG) -> list[Table]:
+def measure_attention(
+    config: BenchmarkConfig, rounds: int, shapes: Sequence[Shape] = SHAPES, long: Shape = LONG
+) -> list[Table]:
     """One table per shape, and one of memory over the shapes that differ in T alone."""
     tables = []
-    with processes(ENTRANTS) as asks:
+    linear = [FLASH, *ours(config.schemes)]
+    dense = [*map(_dense, ours(config.schemes))] if config.dense else []
+    with processes([*linear, *dense, *RIVALS]) as asks:
         memory = {name: {shape: ask(peak_bytes, name, shape) for shape in shapes} for name, ask in asks.items()}
-        for name in (FLASH, *OURS):
+        for name in linear:
             memory[name][long] = asks[name](peak_bytes, name, long)
-        for name in OURS:
+        for name in linear[1:]:
             asks[name](keep_freed_memory)  # as training does
         for shape in shapes:
             cases = {name: partial(ask, seconds, name, shape) for name, ask in asks.items()}
             timings = take_turns(cases, rounds if shape[2] < 4096 else math.ceil(rounds / 2))
             tables.append(_table(shape, timings))
     lengths = [shape for shape in (*shapes, long) if shape[0] == 1]
-    rows = {name: {f"T = {s[2]}": _megabytes(peaks.get(s)) for s in lengths} for name, peaks in memory.items()}
+    rows = {name: _memory(peaks, lengths) for name, peaks in memory.items()}
     return [*tables, Table("Peak memory of a forward and backward pass above its inputs, MB", rows)]
 
 
@@ -94,5 +103,9 @@ def _table(shape: Shape, timings: dict[str, Timing]) -> Table:
     )
 
 
-def _megabytes(size: int | None) -> str:
-    return "n/a" if size is None else f"{size / 1e6:,.0f}"
+def _memory(peaks: dict[Shape, int | None], lengths: Sequence[Shape]) -> dict[str, str]:
+    """Megabytes at each length, and how they grow from the first to the last that was measured, beside the length."""
+    cells = {f"T = {s[2]}": f"{peak / 1e6:,.0f}" if (peak := peaks.get(s)) is not None else "" for s in lengths}
+    known = [(s[2], peak) for s in lengths if (peak := peaks.get(s))]
+    growth = f"{known[-1][1] / known[0][1]:.1f} at {known[-1][0] / known[0][0]:.0f} x T" if known else "n/a"
+    return cells | {"grows by": growth}

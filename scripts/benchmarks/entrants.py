@@ -4,14 +4,16 @@ A name begins with that of its library.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from poslab.attention import attend
+from benchmarks.settings import SCHEMES
+from poslab.attention import scheme_attention
 from poslab.model import GPT
 from poslab.positions import ModelShape, PositionScheme
 from poslab.settings.files import CONFIGS
@@ -19,11 +21,15 @@ from poslab.settings.schemes import parse_scheme
 
 VOCABULARY, CONTEXT, EMBED, LAYERS, HEADS = 50257, 256, 256, 4, 4  # model=mini
 
-OURS = {f"poslab {path.stem}": path.stem for path in sorted(CONFIGS.glob("pos/*.yaml"))}
 TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT = "transformers GPT-2", "x-transformers"
 
 # The tensors that attention learns, and its forward pass to the output (B, H, T, Dh).
 Attention = tuple[list[Tensor], Callable[[], Tensor]]
+
+
+def ours(schemes: Sequence[str] = SCHEMES) -> dict[str, str]:
+    """The schemes, by the names of our entrants."""
+    return {f"poslab {scheme}": scheme for scheme in schemes}
 
 
 def poslab_gpt(scheme: str, context: int = CONTEXT) -> GPT:
@@ -33,18 +39,15 @@ def poslab_gpt(scheme: str, context: int = CONTEXT) -> GPT:
 
 
 def poslab_attention(scheme: str, backend: str, q: Tensor, k: Tensor, v: Tensor) -> Attention:
-    """The attention of one layer with all hooks of the scheme, from q, k, v (B, H, T, Dh) before they are rotated."""
+    """Attention of one layer with every hook of the scheme that a layer asks, at positions as in training."""
     pos = _scheme(scheme)
-    _, heads, length, head_dim = q.shape
+    batch, heads, length, head_dim = q.shape
     shape = ModelShape(length, heads * head_dim, 1, heads)
     tables = {name: table.requires_grad_() for name, table in pos.tables(shape).items()}
-    positions = torch.arange(length)
-
-    def forward() -> Tensor:
-        terms = pos.relative(tables, shape, 0, shape.distances)
-        return attend(pos.rotate(tables, q, positions), pos.rotate(tables, k, positions), v, terms, backend=backend)
-
-    return list(tables.values()), forward
+    x = torch.randn(batch, length, heads * head_dim, requires_grad=True)
+    positions = pos.sample(shape, length, torch.Generator().manual_seed(0))
+    run = partial(scheme_attention, pos, tables, q, k, v, x=x, positions=positions, backend=backend)
+    return [x, *tables.values()], run
 
 
 def transformers_gpt2(context: int = CONTEXT) -> Any:

@@ -8,19 +8,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.entrants import OURS, TRANSFORMERS_GPT2, VOCABULARY, poslab_gpt, transformers_gpt2
+from benchmarks.entrants import TRANSFORMERS_GPT2, VOCABULARY, ours, poslab_gpt, transformers_gpt2
 from benchmarks.measure import processes, take_turns
 from benchmarks.report import Table
+from benchmarks.settings import BenchmarkConfig
+from poslab.settings.train import default_scheme
 
 CONTEXT, PROMPT, NEW, WARM_UP = 1024, 16, 1000, 100
+RECOMPUTING = f"poslab {default_scheme()}, no cache"
 
 # prompt (1, T), number of new tokens -> (1, T + n), the likeliest token each time
 Generate = Callable[[Tensor, int], Tensor]
 
 
-def measure_generation(rounds: int) -> list[Table]:
+def measure_generation(config: BenchmarkConfig, rounds: int) -> list[Table]:
     """One table."""
-    with processes(GENERATORS) as asks:
+    with processes([*ours(config.schemes), RECOMPUTING, TRANSFORMERS_GPT2]) as asks:
         for name, ask in asks.items():
             ask(generation_seconds, name, WARM_UP)
         cases = {name: partial(ask, generation_seconds, name, NEW) for name, ask in asks.items()}
@@ -82,7 +85,7 @@ def _transformers() -> Generate:
 
 
 GENERATORS: dict[str, Callable[[], Generate]] = {
-    **{name: partial(_cached, scheme) for name, scheme in OURS.items()},
-    **{f"{name}, no cache": partial(_recomputing, scheme) for name, scheme in OURS.items()},
+    **{name: partial(_cached, scheme) for name, scheme in ours().items()},
+    RECOMPUTING: partial(_recomputing, default_scheme()),
     TRANSFORMERS_GPT2: _transformers,
 }

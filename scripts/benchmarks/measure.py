@@ -54,21 +54,24 @@ def take_turns(cases: Mapping[str, Callable[[], float | None]], rounds: int, war
 
 @contextmanager
 def processes(names: Iterable[str]) -> Iterator[dict[str, Ask]]:
-    """Gives each entrant a new process, so that no library's imports, threads or memory settings touch another's.
+    """Gives each library a new process, so that none's imports, threads or memory settings touch another's.
 
-    A name begins with that of its library; where that isn't installed, a line says that the entrant is left out.
+    An entrant's name begins with that of its library; where that isn't installed, a line says that it is left out.
     """
     with ExitStack() as stack:
         asks: dict[str, Ask] = {}
+        pools: dict[str, ProcessPoolExecutor] = {}
         for name in names:
             library = name.split()[0]
             if find_spec(library.replace("-", "_")) is None:
                 print(f"{name} is left out: {library} isn't installed; python -m pip install -e '.[bench]'", flush=True)
                 continue
-            spawn = multiprocessing.get_context("spawn")
-            pool = ProcessPoolExecutor(1, spawn, torch.set_num_threads, (torch.get_num_threads(),))
-            stack.enter_context(pool)
-            asks[name] = lambda function, *arguments, pool=pool: pool.submit(function, *arguments).result()
+            if library not in pools:
+                spawn = multiprocessing.get_context("spawn")
+                pool = ProcessPoolExecutor(1, spawn, torch.set_num_threads, (torch.get_num_threads(),))
+                pools[library] = stack.enter_context(pool)
+            submit = pools[library].submit
+            asks[name] = lambda function, *arguments, submit=submit: submit(function, *arguments).result()
         yield asks
 
 

@@ -14,7 +14,7 @@ from benchmarks.step import measure_step
 from poslab.errors import SettingError
 
 # How many rounds give a stable median in a reasonable time.
-MEASURES: dict[str, tuple[Callable[[int], list[Table]], int]] = {
+MEASURES: dict[str, tuple[Callable[[BenchmarkConfig, int], list[Table]], int]] = {
     "attention": (measure_attention, 9),
     "step": (measure_step, 9),
     "generate": (measure_generation, 2),
@@ -29,7 +29,7 @@ def run_benchmark(config: BenchmarkConfig, command: str) -> None:
     for group in config.groups:
         measure, rounds = MEASURES[group]
         print(f"measuring {group} ...", flush=True)
-        for table in measure(config.rounds or rounds):
+        for table in measure(config, config.rounds or rounds):
             print(table.text(), flush=True)
             tables.append(table)
         write(folder, tables, command)

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError
 from poslab.settings.roles import Limited, setting
+from poslab.settings.train import CONFIGS
 
 GROUPS = ("attention", "step", "generate", "startup")
+SCHEMES = tuple(sorted(path.stem for path in CONFIGS.glob("pos/*.yaml")))
 
 
 @dataclass
@@ -14,12 +16,16 @@ class BenchmarkConfig(Limited):
     Everything is measured in turns; tables give medians, quartiles and ratios.
 
     Examples
-      python scripts/benchmark.py                               all groups, about half an hour
-      python scripts/benchmark.py groups=attention
+      python scripts/benchmark.py                               all groups and schemes: more than an hour
+      python scripts/benchmark.py groups=attention schemes=t5,shaw dense=true
       python scripts/benchmark.py groups=step,startup rounds=3 out=runs/quick
     """
 
     groups: list[str] = setting(list(GROUPS), choices=GROUPS, help="what is measured")
+    schemes: list[str] = setting(list(SCHEMES), choices=SCHEMES, help="whose attention, steps and texts are measured")
+    dense: bool = setting(
+        False, help="whether to measure their attention as most code computes it, too: minutes for each scheme"
+    )
     rounds: int | None = setting(
         None, least=1, help="how often each entrant of a group is measured; null: as often as its group needs"
     )
@@ -27,5 +33,6 @@ class BenchmarkConfig(Limited):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.groups:
-            raise SettingError("groups", self.groups, f"name at least one of {', '.join(GROUPS)}")
+        for name, valid in (("groups", GROUPS), ("schemes", SCHEMES)):
+            if not getattr(self, name):
+                raise SettingError(name, [], f"name at least one of {', '.join(valid)}")

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from benchmarks.measure import Timing, take_turns
 from benchmarks.report import Table
+from benchmarks.settings import BenchmarkConfig
 
 TRAIN = Path(__file__).parents[1] / "train.py"
 
 
-def measure_startup(rounds: int) -> list[Table]:
+def measure_startup(config: BenchmarkConfig, rounds: int) -> list[Table]:
     """Help, an error in a setting, and a run of one training step."""
     cases: dict[str, Callable[[], None]] = {
         "--help": partial(_train, 0, "--help"),

@@ -10,16 +10,17 @@ from torch.nn import functional as F
 
 from benchmarks.entrants import (
     CONTEXT,
-    OURS,
     TRANSFORMERS_GPT2,
     VOCABULARY,
     X_TRANSFORMERS_GPT,
+    ours,
     poslab_gpt,
     transformers_gpt2,
     x_transformers_gpt,
 )
 from benchmarks.measure import Timing, processes, take_turns
 from benchmarks.report import Table
+from benchmarks.settings import BenchmarkConfig
 from poslab.settings.train import OptimConfig
 from poslab.training.memory import keep_freed_memory
 from poslab.training.module import language_model_loss
@@ -29,10 +30,10 @@ BATCH = 4
 PRECISIONS = {"float32": torch.float32, "bfloat16 autocast": torch.bfloat16}
 
 
-def measure_step(rounds: int) -> list[Table]:
+def measure_step(config: BenchmarkConfig, rounds: int) -> list[Table]:
     """One table per precision."""
     tables = []
-    with processes([*OURS, TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT]) as asks:
+    with processes([*ours(config.schemes), TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT]) as asks:
         for precision, dtype in PRECISIONS.items():
             cases = {name: partial(ask, step_seconds, name, dtype) for name, ask in asks.items()}
             tables.append(_table(precision, take_turns(cases, rounds, warmups=2)))
@@ -70,9 +71,9 @@ def step_seconds(name: str, dtype: torch.dtype) -> float:
 @cache
 def _built(name: str) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], torch.optim.Optimizer]:
     """Model, loss and optimiser: ours as training has them, other libraries' with torch's own."""
-    if name in OURS:
+    if name in (schemes := ours()):
         keep_freed_memory()
-        gpt = poslab_gpt(OURS[name])
+        gpt = poslab_gpt(schemes[name])
         config = OptimConfig(1e-3, weight_decay=0.1, beta1=0.9, beta2=0.99, warmup_share=0.1, final_share=0.1)
         return gpt, partial(language_model_loss, gpt), make_optimizer(gpt, config, fused=True)
     model = transformers_gpt2() if name == TRANSFORMERS_GPT2 else x_transformers_gpt()
