@@ -1,7 +1,5 @@
 """One entry to attention for every scheme, and the choice of the backend behind it."""
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -9,7 +7,7 @@ from torch.nn import functional as F
 from poslab.attention.banded import banded_attention
 from poslab.attention.blocks import BLOCK
 from poslab.attention.blockwise import blockwise_attention
-from poslab.attention.problem import Pairwise, Problem
+from poslab.attention.problem import Pairwise, Problem, without_autocast
 from poslab.attention.reference import reference_attention
 from poslab.attention.tiles import tiled_attention
 from poslab.errors import SettingError, require_one_of
@@ -74,12 +72,6 @@ def attend(
     if terms is not None and square and dropout_p == 0 and _band_pays(terms, q):
         return banded_attention(q, k, v, terms, scale=scale)
     return blockwise_attention(q, k, v, terms, causal=causal, offset=offset, scale=scale, dropout_p=dropout_p)
-
-
-def without_autocast(device: torch.device) -> AbstractContextManager[None]:
-    """Where sums along the text and logarithms of positions are computed; nothing where there is no autocast at all."""
-    known = torch.amp.is_autocast_available(device.type)
-    return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 def check_backend(backend: str, plain: bool, option: str = "backend") -> None:

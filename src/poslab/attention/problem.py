@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from poslab.attention.blocks import Block
+from poslab.attention.blocks import Block, query_blocks
 from poslab.positions import Pairs, RelativeTerms
+
+if TYPE_CHECKING:
+    from poslab.positions.base import Tables
 
 
 @dataclass(frozen=True, eq=False)
 class Pairwise:
     """What is known of the tokens where distances along the text don't say it all.
 
-    scores: the scheme's hook; None: the scores remain as they are.
+    scores: the scheme's hook, called with `tables`, whose gradients it has; None: the scores remain as they are.
     irregular: positions aren't consecutive, so that relative terms go by them and not by places in the text.
     """
 
     query_positions: Tensor  # (Tq,) or (B, Tq)
     key_positions: Tensor  # (Tk,) or (B, Tk)
     marks: Tensor | None = None  # (B, H, Tk, E)
-    scores: Callable[[Pairs], Tensor] | None = None
+    scores: Callable[[Tables, Pairs], Tensor] | None = None
+    tables: Tables = field(default_factory=dict)
     irregular: bool = False
 
     @property
@@ -56,6 +62,34 @@ class Problem:
         more = (self.terms, self.window, self.first_key, self.key_bias, self.pairwise)
         return all(part is None for part in more)
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Everything that gradients may be wanted of."""
+        named = () if self.terms is None else self.terms.tables.values()
+        hook = () if self.pairwise is None else (self.pairwise.marks, *self.pairwise.tables.values())
+        return tuple(tensor for tensor in (*named, self.key_bias, *hook) if tensor is not None)
+
+    def with_tensors(self, tensors: Iterable[Tensor]) -> Problem:
+        """The same with other tensors in the place of `tensors`, in their order."""
+        rest = iter(tensors)
+        tables: dict[str, Any] = {} if self.terms is None else {name: next(rest) for name in self.terms.tables}
+        terms = self.terms and replace(self.terms, **tables)
+        key_bias = None if self.key_bias is None else next(rest)
+        pairwise = self.pairwise
+        if pairwise is not None:
+            marks = None if pairwise.marks is None else next(rest)
+            pairwise = replace(pairwise, marks=marks, tables={name: next(rest) for name in pairwise.tables})
+        return replace(self, terms=terms, key_bias=key_bias, pairwise=pairwise)
+
+    @property
+    def values(self) -> Tensor | None:
+        """(R, Dh) or (H, R, Dh): those of the terms."""
+        return None if self.terms is None else self.terms.values
+
+    def blocks(self, query_length: int, key_length: int) -> Iterator[Block]:
+        """The blocks of all queries that see a key."""
+        return query_blocks(query_length, key_length, self.offset, self.causal, self.window)
+
     def of(self, block: Block) -> Problem:
         """The same for the queries and keys of one block."""
         pairwise = self.pairwise and replace(
@@ -85,3 +119,9 @@ class Problem:
         if self.pairwise is not None and self.pairwise.irregular:
             return self.terms.rows_of(self.pairwise.i - self.pairwise.j)
         return self.terms.row_indices(query_length, key_length, self.offset)[None, None]
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[None]:
+    """Where sums along the text and logarithms of positions are computed; nothing where there is no autocast at all."""
+    known = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if known else nullcontext()

@@ -30,39 +30,44 @@ def dense_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, factors: 
     if factors is not None:
         weights = weights * factors
     out = weights.to(v.dtype) @ v  # (B, H, Tq, Dh)
-    terms = problem.terms
-    if terms is not None and terms.values is not None:
-        # How much of each query's attention falls on each row; no (Tq, Tk, Dh) tensor of looked-up values.
-        rows = problem.rows(q.shape[-2], k.shape[-2]).expand(weights.shape)
-        size = (*weights.shape[:-1], terms.highest - terms.lowest + 1)
-        row_weights = weights.new_zeros(size).scatter_add(-1, rows, weights)  # (B, H, Tq, R)
-        out = out + row_weights.to(v.dtype) @ terms.values.to(v.dtype)
+    if problem.values is not None:  # no (Tq, Tk, Dh) tensor of looked-up values
+        out = out + by_row(weights, problem).to(v.dtype) @ problem.values.to(v.dtype)
     return out
+
+
+def by_row(weights: Tensor, problem: Problem) -> Tensor:
+    """(B, H, Tq, Tk) -> (B, H, Tq, R): how much of each query's attention falls on each row of the terms' tables."""
+    assert problem.terms is not None
+    rows = problem.rows(*weights.shape[-2:]).expand(weights.shape)
+    size = (*weights.shape[:-1], problem.terms.highest - problem.terms.lowest + 1)
+    return weights.new_zeros(size).scatter_add(-1, rows, weights)
 
 
 def attention_weights(q: Tensor, k: Tensor, problem: Problem) -> Tensor:
     """q (B, H, Tq, Dh), k (B, H, Tk, Dh) -> (B, H, Tq, Tk); the rows of queries that see no key are zeros."""
     seen = problem.visible(q.shape[-2], k.shape[-2], q.device)
-    scores = _scores(q, k, problem, seen).masked_fill(~seen, -math.inf)
+    scores = pair_scores(q, k, problem, seen).masked_fill(~seen, -math.inf)
     # Not -inf, of which the softmax of a row that has nothing else would be NaN.
     no_weight = scores == -math.inf
     return scores.masked_fill(no_weight, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(no_weight, 0.0)
 
 
-def _scores(q: Tensor, k: Tensor, problem: Problem, seen: Tensor) -> Tensor:
+def pair_scores(q: Tensor, k: Tensor, problem: Problem, seen: Tensor) -> Tensor:
     """(B, H, Tq, Tk): less some number for each query, which no softmax notices."""
     query_length, key_length = q.shape[-2], k.shape[-2]
-    scores = q @ k.transpose(-2, -1)
+    scaled = q * problem.scale
+    scores = scaled @ k.transpose(-2, -1)
     terms, pairwise = problem.terms, problem.pairwise
     if terms is not None:
         rows = problem.rows(query_length, key_length)
         if terms.keys is not None:
-            by_row = q @ terms.keys.to(q.dtype).transpose(-2, -1)  # (B, H, Tq, R): q_i . keys[r]
-            scores = scores + by_row.gather(-1, rows.expand(scores.shape))
+            products = scaled @ terms.keys.to(q.dtype).transpose(-2, -1)  # (B, H, Tq, R): q_i . keys[r]
+            scores = scores + products.gather(-1, rows.expand(scores.shape))
         if terms.queries is not None:
-            by_row = k @ terms.queries.to(k.dtype).transpose(-2, -1)  # (B, H, Tk, R): queries[r] . k_j
-            scores = scores + by_row.gather(-1, rows.expand(scores.shape).mT).mT
-    scores = scores * problem.scale
+            products = k @ (terms.queries * problem.scale).to(k.dtype).transpose(
+                -2, -1
+            )  # (B, H, Tk, R): queries[r] . k_j
+            scores = scores + products.gather(-1, rows.expand(scores.shape).mT).mT
     if terms is not None and terms.bias is not None:
         bias = terms.bias_of(rows.squeeze(1))  # (1 or B, H, Tq, Tk)
         # Beside 1e4 that is added to all of them, scores would lose their digits.
@@ -74,7 +79,9 @@ def _scores(q: Tensor, k: Tensor, problem: Problem, seen: Tensor) -> Tensor:
         scores = scores + (problem.key_bias[..., None, :] - at_query[..., None]).to(q.dtype)
     if pairwise is not None and pairwise.scores is not None:
         i, j, marks = pairwise.i, pairwise.j, pairwise.marks
-        scores = pairwise.scores(Pairs(scores, q, k, marks, i, j, seen, problem.scale, problem.causal, place))
+        scores = pairwise.scores(
+            pairwise.tables, Pairs(scores, q, k, marks, i, j, seen, problem.scale, problem.causal, place)
+        )
     return scores
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from poslab.attention.dispatch import attend, without_autocast
-from poslab.attention.problem import Pairwise, Problem
+from poslab.attention.dispatch import attend
+from poslab.attention.problem import Pairwise, Problem, without_autocast
 from poslab.attention.reference import attention_weights
 from poslab.errors import SettingError
-from poslab.positions import ModelShape, PositionScheme, RelativeTerms
+from poslab.positions import ModelShape, Pairs, PositionScheme, RelativeTerms
 
 if TYPE_CHECKING:
     from poslab.positions.base import Tables
@@ -119,11 +119,15 @@ class SchemeLayer:
                 key_bias = self.scheme.key_bias(self.tables, self.shape, self.layer, marks)
         scores = None
         if key_bias is None and self.scheme.overrides("scores"):
-            scores = partial(self.scheme.scores, self.tables, self.layer)
+            scores = self._scores
         if scores is None and not irregular:
             return {} if key_bias is None else {"key_bias": key_bias}
-        pairwise = Pairwise(self.places.positions, keys.positions, marks, scores, irregular)
+        tables = {} if scores is None else self.tables
+        pairwise = Pairwise(self.places.positions, keys.positions, marks, scores, tables, irregular)
         return {"key_bias": key_bias, "pairwise": pairwise}
+
+    def _scores(self, tables: Tables, pairs: Pairs) -> Tensor:
+        return self.scheme.scores(tables, self.layer, pairs)
 
 
 def scheme_attention(

@@ -44,13 +44,27 @@ class CoPE(PositionScheme):
         return {"position": torch.zeros(shape.num_layers, self.max_positions, shape.head_dim)}
 
     def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
-        position = _open_gates(pairs).clamp(max=self.max_positions - 1)  # (B, H, m, n)
         table = tables["position"][layer].to(pairs.queries.dtype)
-        by_row = (pairs.queries @ table.mT).to(position.dtype)  # (B, H, m, max_positions)
+        # Less the last row, which no softmax notices: keys that are so far add nothing.
+        by_row = pairs.queries @ (table - table[-1]).mT  # (B, H, m, max_positions)
+        position = self._positions(pairs)  # (B, H, m, near)
         step = torch.nn.functional.pad(by_row.diff(dim=-1), (0, 1))  # to the row above; the last has none
-        below = position.floor()
-        row = below.long()
-        return pairs.scores + torch.addcmul(by_row.gather(-1, row), step.gather(-1, row), position - below)
+        row = position.long()
+        added = torch.addcmul(by_row.gather(-1, row), step.gather(-1, row), position.frac())
+        return pairs.scores + torch.nn.functional.pad(added, (pairs.scores.shape[-1] - added.shape[-1], 0))
+
+    def _positions(self, pairs: Pairs) -> Tensor:
+        """(B, H, m, near): of the last keys, as many as it takes until every query has reached the last position."""
+        last, count = self.max_positions - 1, pairs.scores.shape[-1]
+        if not pairs.causal:
+            return _open_gates(pairs).clamp(max=last)
+        near = len(pairs.query_index) + 3 * self.max_positions
+        while True:
+            scores, seen = pairs.scores[..., -near:], pairs.seen[..., -near:]
+            position = (scores.sigmoid() * seen).flip(-1).cumsum(-1).flip(-1)
+            if near >= count or position[..., 0].min() >= last:
+                return position.clamp(max=last)
+            near *= 2
 
     def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
         q = text.q[i]

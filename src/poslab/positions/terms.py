@@ -85,8 +85,10 @@ class RelativeTerms:
         """rows (..., Tq, Tk) -> (..., H, Tq, Tk): the bias of each pair. Raises ValueError without a bias."""
         if self.bias is None:
             raise ValueError("these relative terms have no bias")
-        # embedding() rather than indexing: its backward is fast and sums in a fixed order.
-        return torch.nn.functional.embedding(rows, self.bias.T).movedim(-1, -3)  # (..., Tq, Tk, H) -> (..., H, Tq, Tk)
+        heads = (*rows.shape[:-2], len(self.bias), -1)
+        # gather() rather than indexing: its backward is fast.
+        flat = rows.flatten(-2)[..., None, :].expand(heads)  # (..., H, Tq Tk)
+        return self.bias.expand(heads).gather(-1, flat).unflatten(-1, rows.shape[-2:])
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,174 @@
+"""The kernel of tiles against the dense formula: everything that a scheme can do, in outputs and all gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from poslab.attention import attend
+from poslab.attention.problem import Pairwise
+from poslab.positions import Pairs, RelativeTerms
+
+LENGTH = 300  # of three blocks
+
+
+def change(tables: Mapping[str, Tensor], pairs: Pairs) -> Tensor:
+    """A function of all that a tile knows, large where a query sees nothing."""
+    assert pairs.marks is not None
+    distance = (pairs.i - pairs.j).abs().to(pairs.scores.dtype)
+    own = pairs.marks[:, :, pairs.query_index.clamp(min=0), 0]  # (B, H, m)
+    total = (pairs.scores.sigmoid() * pairs.seen).cumsum(-1)
+    by_content = (pairs.queries @ tables["mixing"] @ pairs.keys.mT).tanh() * pairs.scale
+    scores = pairs.scores * tables["heads"][:, None, None] + by_content - 0.01 * total
+    scores = (
+        scores
+        + own[..., None] * pairs.marks[..., None, :, 0]
+        - tables["heads"].square()[:, None, None] * distance.sqrt()
+    )
+    return scores.masked_fill(~pairs.seen, 1e30)
+
+
+class Case:
+    """Attention of the last queries of a text, with every tensor that may want a gradient."""
+
+    def __init__(self, queries: int = LENGTH, keys: int = LENGTH, dtype: torch.dtype = torch.float64) -> None:
+        def draw(*shape: int) -> Tensor:
+            return torch.randn(*shape, dtype=torch.float64).to(dtype).requires_grad_()
+
+        self.q, self.k, self.v = draw(2, 2, queries, 8), draw(2, 2, keys, 8), draw(2, 2, keys, 8)
+        self.marks, self.key_bias = draw(2, 2, keys, 1), draw(2, 2, keys)
+        self.tables = {"mixing": draw(2, 8, 8), "heads": draw(2), "unused": draw(3)}
+        self.terms = {"bias": draw(2, 12), "keys": draw(12, 8), "values": draw(2, 12, 8), "queries": draw(12, 8)}
+        self.key_positions = torch.randint(3 * keys, (2, keys)).sort().values
+        self.offset = keys - queries
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        return [self.q, self.k, self.v, self.marks, self.key_bias, *self.tables.values(), *self.terms.values()]
+
+    def attend(self, backend: str, scores: Callable[..., Tensor] | None = change, **settings: object) -> Tensor:
+        query_positions = self.key_positions[:, max(0, self.offset) :][:, : self.q.shape[-2]]
+        pairwise = Pairwise(query_positions, self.key_positions, self.marks, scores, self.tables, irregular=True)
+        terms = RelativeTerms(-4, 7, **self.terms)
+        how = {"offset": self.offset, "key_bias": self.key_bias, "pairwise": pairwise} | settings
+        torch.manual_seed(5)  # of dropout
+        return attend(self.q, self.k, self.v, terms, backend=backend, **how)
+
+    def results(self, backend: str, **settings: object) -> list[Tensor]:
+        """The output and the gradients of all leaves."""
+        out = self.attend(backend, **settings)
+        return [out, *torch.autograd.grad(out.sin().sum(), self.leaves, materialize_grads=True)]
+
+
+HOW = {
+    "plain": {},
+    "bidirectional": {"causal": False},
+    "dropout": {"dropout_p": 0.3},
+    "window": {"window": 150},
+    "window both ways": {"window": 70, "causal": False},
+    "padding": {"first_key": torch.tensor([0, 170])},
+    "scores as they are": {"scores": None},
+}
+
+
+@pytest.mark.parametrize("how", HOW.values(), ids=HOW)
+def test_equals_the_dense_formula(how: dict) -> None:
+    case = Case()
+    for found, expected in zip(case.results("blockwise", **how), case.results("reference", **how), strict=True):
+        assert torch.allclose(found, expected, atol=1e-10)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 300), (140, 300), (3, 3)])
+def test_the_last_queries_of_a_text(queries: int, keys: int) -> None:
+    case = Case(queries, keys)
+    for found, expected in zip(case.results("blockwise"), case.results("reference"), strict=True):
+        assert torch.allclose(found, expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("how", [{"first_key": torch.tensor([0, LENGTH])}, {"offset": -150}], ids=["padding", "offset"])
+def test_queries_that_see_nothing_get_zeros(how: dict) -> None:
+    case = Case()
+    out, *gradients = case.results("blockwise", **how)
+    assert (out[1] if "first_key" in how else out[:, :, :150]).eq(0).all()
+    for found, expected in zip([out, *gradients], case.results("reference", **how), strict=True):
+        assert torch.allclose(found, expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("wanted", range(12))
+def test_each_gradient_alone(wanted: int) -> None:
+    case = Case(130, 130)
+    expected = case.results("blockwise")[1 + wanted]
+    for leaf in case.leaves:
+        leaf.requires_grad_(leaf is case.leaves[wanted])
+    found = torch.autograd.grad(case.attend("blockwise").sin().sum(), case.leaves[wanted], materialize_grads=True)
+    assert torch.equal(found[0], expected)
+
+
+def test_scores_that_are_not_those_of_queries_and_keys() -> None:
+    """A hook may return what depends on nothing, or hide keys by -inf."""
+    case = Case()
+    hidden = lambda tables, pairs: torch.where(pairs.j % 2 == 0, -torch.inf, torch.zeros_like(pairs.scores))  # noqa: E731
+    for found, expected in zip(
+        case.results("blockwise", scores=hidden), case.results("reference", scores=hidden), strict=True
+    ):
+        assert torch.allclose(found, expected, atol=1e-10)
+
+
+def test_same_bits_twice() -> None:
+    case = Case(dtype=torch.float32)
+    first, second = (case.results("blockwise", dropout_p=0.1) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_dropout_is_that_of_other_kernels() -> None:
+    q, k, v = torch.randn(3, 2, 2, LENGTH, 8, dtype=torch.float64)
+    terms = RelativeTerms(0, 9, bias=torch.randn(2, 10).double())
+    positions = torch.arange(LENGTH)
+    outputs = []
+    for pairwise in (None, Pairwise(positions, positions, irregular=True)):
+        torch.manual_seed(5)
+        outputs.append(attend(q, k, v, terms, dropout_p=0.3, pairwise=pairwise, backend="blockwise"))
+    assert torch.allclose(*outputs, atol=1e-12)
+
+
+def test_bfloat16_is_computed_in_float32() -> None:
+    """In the forward pass, and in a backward pass that runs under autocast itself."""
+    case = Case(dtype=torch.float32)
+    exact = case.results("blockwise")
+    with torch.autocast("cpu", torch.bfloat16):
+        found = case.results("blockwise")
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(found, exact, strict=True))
+    q, k, v = (x.detach().bfloat16() for x in (case.q, case.k, case.v))
+    with torch.autocast("cpu", torch.bfloat16):
+        windowed = attend(q, k, v, window=50, backend="blockwise")
+    expected = attend(q.float(), k.float(), v.float(), window=50, backend="reference")
+    assert windowed.dtype == torch.bfloat16
+    assert (windowed - expected).abs().max() < 2**-7 * expected.abs().max()
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes how many numbers the largest tensor of any operation has."""
+
+    numbers = 0
+
+    def __torch_dispatch__(
+        self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, Tensor):
+                self.numbers = max(self.numbers, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return result
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_memory_grows_with_the_length_and_not_its_square(causal: bool) -> None:
+    """Of the scores of all pairs, 128 rows exist at a time."""
+    case = Case(queries=600, keys=600)
+    with LargestTensor() as largest:
+        case.results("blockwise", causal=causal)
+    assert largest.numbers <= 2 * 2 * 128 * 600
