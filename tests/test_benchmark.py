@@ -59,7 +59,7 @@ class Turning(PositionScheme):
 
 
 def test_attention_is_measured_with_all_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entrants, "_scheme", lambda name: Turning())
+    monkeypatch.setattr(entrants, "parse_scheme", lambda name: Turning())
     q, k, v = torch.randn(3, *SHAPE)
     (x,), forward = entrants.poslab_attention("turning", "auto", q, k, v)
     growing = torch.arange(1.0, 80, 2)[:, None]

@@ -9,14 +9,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from benchmarks.settings import SCHEMES
 from poslab.attention import scheme_attention
 from poslab.model import GPT
-from poslab.positions import ModelShape, PositionScheme
-from poslab.settings.files import CONFIGS
+from poslab.positions import ModelShape
 from poslab.settings.schemes import parse_scheme
 
 VOCABULARY, CONTEXT, EMBED, LAYERS, HEADS = 50257, 256, 256, 4, 4  # model=mini
@@ -35,12 +33,12 @@ def ours(schemes: Sequence[str] = SCHEMES) -> dict[str, str]:
 def poslab_gpt(scheme: str, context: int = CONTEXT) -> GPT:
     """A decoder without dropout."""
     sizes: Any = {"vocab_size": VOCABULARY, "embed_dim": EMBED, "num_layers": LAYERS, "num_heads": HEADS}
-    return GPT(_scheme(scheme), context_length=context, dropout=0.0, **sizes)
+    return GPT(parse_scheme(scheme), context_length=context, dropout=0.0, **sizes)
 
 
 def poslab_attention(scheme: str, backend: str, q: Tensor, k: Tensor, v: Tensor) -> Attention:
     """Attention of one layer with every hook of the scheme that a layer asks, at positions as in training."""
-    pos = _scheme(scheme)
+    pos = parse_scheme(scheme)
     batch, heads, length, head_dim = q.shape
     shape = ModelShape(length, heads * head_dim, 1, heads)
     tables = {name: table.requires_grad_() for name, table in pos.tables(shape).items()}
@@ -95,7 +93,3 @@ def x_transformers_t5(q: Tensor, k: Tensor, v: Tensor) -> Attention:
     bias = RelativePositionBias(scale=head_dim**0.5, causal=True, heads=heads)
     attention = Attend(causal=True, heads=heads)
     return [bias.relative_attention_bias.weight], lambda: attention(q, k, v, attn_bias=bias(length, length))[0]
-
-
-def _scheme(name: str) -> PositionScheme:
-    return parse_scheme(OmegaConf.to_container(OmegaConf.load(CONFIGS / "pos" / f"{name}.yaml")))

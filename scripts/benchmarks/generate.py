@@ -12,7 +12,7 @@ from benchmarks.entrants import TRANSFORMERS_GPT2, VOCABULARY, ours, poslab_gpt,
 from benchmarks.measure import processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
-from poslab.settings.train import default_scheme
+from poslab.settings.schemes import default_scheme
 
 CONTEXT, PROMPT, NEW, WARM_UP = 1024, 16, 1000, 100
 RECOMPUTING = f"poslab {default_scheme()}, no cache"

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError
 from poslab.settings.roles import Limited, setting
-from poslab.settings.train import CONFIGS
+from poslab.settings.schemes import schemes
 
 GROUPS = ("attention", "step", "generate", "startup")
-SCHEMES = tuple(sorted(path.stem for path in CONFIGS.glob("pos/*.yaml")))
+SCHEMES = tuple(schemes())
 
 
 @dataclass
