@@ -20,7 +20,9 @@ import yaml
 
 from conftest import FULL_CAMPAIGN, SCHEMES, RunScript, compose_config, make_scheme
 from poslab.errors import SettingError
+from poslab.positions import PositionScheme
 from poslab.settings.command_line import parse_line
+from poslab.settings.schemes import node_of, parse_scheme
 from poslab.settings.scripts import CompareConfig, EvaluateConfig, GenerateConfig
 from poslab.settings.train import Settings, flat
 from poslab.settings.typed import typed
@@ -43,6 +45,7 @@ WRONG = {
     str: (),
     list[str]: (),
     Any: (),
+    PositionScheme: ("t6", "5", "null"),
 }
 # What else is impossible, without a look at anything but the settings: what a field's limits don't tell.
 LIMITS = {
@@ -202,7 +205,7 @@ def test_settings_of_a_run(group: str, name: str, text: str) -> None:
 def test_settings_of_a_scheme(scheme: str, name: str, text: str) -> None:
     valid = make_scheme(scheme)
     with pytest.raises(SettingError) as refusal:
-        typed(type(valid), vars(valid) | {name: yaml.safe_load(text)}, "pos")
+        parse_scheme(node_of(valid) | {name: yaml.safe_load(text)})
     assert_one_line(str(refusal.value), f"pos.{name}", text)
 
 

@@ -41,6 +41,11 @@ POS = {
         "share_layers": st.booleans(),
         "share_heads": st.booleans(),
     },
+    "randomized": {
+        "of": st.sampled_from(["rope", "t5", "fire", "absolute", "forgetting", "randomized", "rop"]),
+        "max_position": st.sampled_from([0, 16, 40, 600, 6000]),
+    },
+    "rope_t5": {"first.base": st.sampled_from([1.0, 500.0]), "second.max_distance": st.sampled_from([4, 16, 17, 64])},
     "t5": {
         "num_buckets": st.sampled_from([0, 1, 2, 3, 8, 32, 64]),
         "max_distance": st.sampled_from([0, 1, 2, 4, 16, 17, 128]),

@@ -41,14 +41,8 @@ def oracle(
     return weights
 
 
-@pytest.mark.parametrize("name", [*SCHEMES, *VARIANTS])
-@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
-@pytest.mark.parametrize("positions", [None, LATER], ids=["counting", "given"])
-def test_attention_is_the_formula(name: str, causal: bool, positions: list[int] | None) -> None:
+def assert_is_the_formula(scheme: PositionScheme, causal: bool, positions: list[int] | None = None) -> None:
     """In float64, in every layer, with tables large enough to be felt and different in each."""
-    scheme = make_scheme(name)
-    if not scheme.overrides("score") and any(map(scheme.overrides, ATTENTION)):
-        pytest.skip(f"{name} has no `score` to be held against")
     shape = ModelShape(LENGTH if positions is None else LATER[-1] + 1, HEADS * HEAD_DIM, LAYERS, HEADS, causal)
     tables = {key: table.double() for key, table in scheme.tables(shape).items()}
     tables = {key: table + 0.5 * torch.randn_like(table) for key, table in tables.items()}
@@ -65,3 +59,13 @@ def test_attention_is_the_formula(name: str, causal: bool, positions: list[int] 
                 scheme_attention(scheme, tables, q, k, v, **how, backend=backend) for v in (values, 0 * values)
             )
             assert torch.allclose((out - nothing)[0], expected, atol=1e-9), backend
+
+
+@pytest.mark.parametrize("name", [*SCHEMES, *VARIANTS])
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize("positions", [None, LATER], ids=["counting", "given"])
+def test_attention_is_the_formula(name: str, causal: bool, positions: list[int] | None) -> None:
+    scheme = make_scheme(name)
+    if not scheme.overrides("score") and any(map(scheme.overrides, ATTENTION)):
+        pytest.skip(f"{name} has no `score` to be held against")
+    assert_is_the_formula(scheme, causal, positions)

@@ -1,0 +1,110 @@
+"""Randomised positions (Ruoss et al. 2023, "Randomized Positional Encodings Boost Length Generalization of
+Transformers", section 3.1): a short text is trained on with the positions of a long one.
+
+    training     positions i_1 < i_2 < ... < i_T drawn from {0, ..., max_position - 1}, without replacement
+    elsewhere    0, 1, 2, ...
+
+Any scheme knows them: it sees a model whose context is max_position. Chosen here: one draw for each training step, the
+same for its whole batch, as in the paper; positions from 0, which are from 1 there. The paper evaluates with random
+positions, too; here evaluation and generation count, so that a text has one loss, and a cache can go on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from poslab.errors import SettingError, require_at_least
+from poslab.lazy import torch
+from poslab.positions.base import ModelShape, OneHead, Pairs, Picture, PositionScheme, RelativeTerms
+from poslab.positions.combined import check_part, warnings_of_part
+from poslab.positions.rope import RoPE
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+
+
+@dataclass(frozen=True)
+class Randomized(PositionScheme):
+    """of: the scheme whose positions are drawn. max_position: how many there are to draw from, the paper's L."""
+
+    of: PositionScheme = field(default_factory=RoPE)
+    max_position: int = 2048
+
+    variants: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"of": "t5", "max_position": 512},
+        {"of": "absolute", "max_position": 512},
+    )
+
+    @property
+    def share_layers(self) -> bool:  # type: ignore[override]
+        return self.of.share_layers
+
+    @property
+    def shift_invariant(self) -> bool:  # type: ignore[override]
+        return self.of.shift_invariant
+
+    def __post_init__(self) -> None:
+        require_at_least(1, max_position=self.max_position)
+
+    def overrides(self, hook: str) -> bool:
+        return hook == "sample" or self.of.overrides(hook)
+
+    def check(self, shape: ModelShape) -> None:
+        if self.max_position < shape.context_length:
+            problem = f"must be at least the context length, {shape.context_length}, or there are too few to draw from"
+            raise SettingError("max_position", self.max_position, problem)
+        check_part("of", self.of, self._shape(shape))
+
+    def warnings(self, shape: ModelShape) -> list[str]:
+        texts = warnings_of_part("of", self.of, self._shape(shape))
+        if self.max_position == shape.context_length:
+            texts.append(f"pos.max_position={self.max_position} is the context length, so nothing is random")
+        if self.of.overrides("sample"):
+            texts.append("pos.of may draw positions in training, too: those of pos.max_position are taken")
+        return texts
+
+    def max_length(self, shape: ModelShape) -> int | None:
+        return self.of.max_length(self._shape(shape))
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        return self.of.tables(self._shape(shape))
+
+    def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor:
+        if length > self.max_position:
+            problem = f"there are {self.max_position} positions to draw from in training, by pos.max_position"
+            raise SettingError("tokens", f"{length} long", problem)
+        return torch.randperm(self.max_position, generator=generator)[:length].sort().values
+
+    def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
+        return self.of.embed(tables, x, positions)
+
+    def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor) -> Tensor:
+        return self.of.query(tables, layer, q, positions)
+
+    def key(self, tables: Tables, layer: int, k: Tensor, positions: Tensor) -> Tensor:
+        return self.of.key(tables, layer, k, positions)
+
+    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
+        return self.of.relative(tables, self._shape(shape), layer, distances)
+
+    def marks(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
+        return self.of.marks(tables, layer, x)
+
+    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
+        return self.of.scores(tables, layer, pairs)
+
+    def key_bias(self, tables: Tables, shape: ModelShape, layer: int, marks: Tensor) -> Tensor | None:
+        return self.of.key_bias(tables, self._shape(shape), layer, marks)
+
+    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+        return self.of.score(tables, self._shape(shape), layer, head, text, i, j)
+
+    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
+        return self.of.pictures(tables, self._shape(shape))
+
+    def _shape(self, shape: ModelShape) -> ModelShape:
+        """The model as the scheme sees it: one that reads max_position tokens."""
+        return replace(shape, context_length=self.max_position)

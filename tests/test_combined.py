@@ -1,0 +1,143 @@
+"""Two schemes at once, and positions drawn anew in training: nothing of the schemes within them is lost."""
+
+import pytest
+import torch
+
+from conftest import make_scheme
+from poslab import GPT
+from poslab.errors import SettingError
+from poslab.positions import ModelShape, RelativeTerms
+from poslab.positions.absolute import Absolute
+from poslab.positions.alibi import ALiBi
+from poslab.positions.combined import Combined, added
+from poslab.positions.fire import FIRE
+from poslab.positions.forgetting import Forgetting
+from poslab.positions.kerple import Kerple
+from poslab.positions.randomized import Randomized
+from poslab.positions.rope import RoPE
+from poslab.positions.rope_nope import RoPENoPE
+from poslab.positions.rope_t5 import RoPET5
+from poslab.positions.shaw import Shaw
+from poslab.positions.t5 import T5
+from test_formulas import assert_is_the_formula
+
+SHAPE = ModelShape(40, 24, 3, 2)
+SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 3, "num_heads": 2, "dropout": 0.0}
+
+PAIRS = {
+    "rotation and bias": Combined(RoPE(), T5()),
+    "biases of other distances": Combined(ALiBi(), T5(num_buckets=4, max_distance=3)),
+    "keys and bias": Combined(Shaw(max_distance=2, values=False), Kerple()),
+    "two sets of marks": Combined(Forgetting(), Forgetting(init_bias=1.0)),
+    "marks and a tile": Combined(Forgetting(), FIRE()),
+    "a tile and marks": Combined(FIRE(), Forgetting()),
+    "three": Combined(Combined(Forgetting(), ALiBi()), Combined(FIRE(), Forgetting())),
+    "randomised": Randomized(Combined(Forgetting(), T5()), max_position=64),
+}
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_scores_are_those_of_both(pair: str, causal: bool) -> None:
+    assert_is_the_formula(PAIRS[pair], causal)
+    assert_is_the_formula(PAIRS[pair], causal, [0, 1, 2, 5, 8, 9, 13, 21])
+
+
+def test_embeddings_of_both() -> None:
+    pair = Combined(Absolute(), Absolute(max_positions=50))
+    tables, x, positions = pair.tables(SHAPE), torch.randn(1, 4, 24), torch.arange(4)
+    assert tables.keys() == {"first_position", "second_position"}
+    total = x + tables["first_position"][:4] + tables["second_position"][:4]
+    assert torch.allclose(pair.embed(tables, x, positions), total)
+    assert pair.max_length(SHAPE) == 40
+
+
+def test_terms_of_both() -> None:
+    """Beyond its own distances a table goes on as it ends; of two windows, the smaller one counts."""
+    first = RelativeTerms(0, 3, bias=torch.tensor([[1.0, 2, 3, 4]]), keys=torch.randn(4, 5), window=7)
+    second = RelativeTerms(
+        -1, 1, bias=torch.tensor([[10.0, 20, 30], [40, 50, 60]]), values=torch.randn(2, 3, 5), window=9
+    )
+    terms = added(first, second)
+    assert (terms.lowest, terms.highest, terms.window) == (-1, 3, 7)
+    assert torch.equal(terms.bias, torch.tensor([[11.0, 21, 32, 33, 34], [41, 51, 62, 63, 64]]))
+    assert torch.equal(terms.keys, first.keys[[0, 0, 1, 2, 3]])
+    assert torch.equal(terms.values, second.values[:, [0, 1, 2, 2, 2]])
+
+
+def test_a_window_beside_a_bias() -> None:
+    pair = Combined(RoPENoPE(window=5), ALiBi())
+    terms, alone = (scheme.relative({}, SHAPE, 0, range(40)) for scheme in (pair, ALiBi()))
+    assert terms.window == 5
+    assert torch.equal(terms.bias, alone.bias)
+
+
+def test_checks_of_both_by_their_names() -> None:
+    with pytest.raises(SettingError, match=r"^second\.max_distance=16: must be above 16"):
+        Combined(RoPE(), T5(max_distance=16)).check(SHAPE)
+    with pytest.raises(SettingError, match=r"^first\.second\.max_positions=8: must be at least the context"):
+        Combined(Combined(RoPE(), Absolute(max_positions=8)), T5()).check(SHAPE)
+    with pytest.raises(SettingError, match=r"^of\.max_distance=16: must be above 16"):
+        Randomized(T5(max_distance=16), max_position=64).check(SHAPE)
+    (warning,) = RoPET5().warnings(SHAPE)
+    assert warning.startswith("pos.second.num_buckets=32, pos.second.max_distance=128: a context of 40 never trains")
+    (warning,) = Randomized(RoPET5(), max_position=64).warnings(SHAPE)
+    assert warning.startswith("pos.of.second.num_buckets=32, ")
+    assert "a context of 64 never trains" in warning
+
+
+def test_what_both_share_and_picture() -> None:
+    assert Combined(RoPE(), T5(share_layers=False)).share_layers is False
+    assert Combined(ALiBi(), T5()).share_layers is True
+    assert Combined(RoPE(), Absolute()).shift_invariant is False
+    pair = Combined(T5(), Shaw())
+    assert pair.pictures(pair.tables(SHAPE), SHAPE).keys() == {"first_bias", "second_keys_norm", "second_values_norm"}
+
+
+def test_only_what_a_scheme_needs_is_asked_for() -> None:
+    """Rotation and bias take the fast kernels; marks that end as a bias of keys need no tile."""
+    assert not any(map(PAIRS["rotation and bias"].overrides, ("marks", "scores", "key_bias", "sample")))
+    pair = PAIRS["two sets of marks"]
+    tables, x = pair.tables(SHAPE), torch.randn(1, 6, 24)
+    marks = pair.marks(tables, 1, x)
+    assert marks.shape == (1, 2, 6, 2)
+    assert pair.key_bias(tables, SHAPE, 1, marks) is not None
+    other = PAIRS["marks and a tile"]
+    assert other.key_bias(other.tables(SHAPE), SHAPE, 1, marks[..., :1]) is None
+
+
+def test_positions_are_drawn_in_training_alone() -> None:
+    scheme = Randomized(Absolute(), max_position=60)
+    drawn = [scheme.sample(SHAPE, 40, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    assert drawn[0].shape == (40,)
+    assert (drawn[0].diff() > 0).all()
+    assert drawn[0][0] >= 0
+    assert drawn[0][-1] < 60
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    assert scheme.tables(SHAPE)["position"].shape == (60, 24)
+    model, tokens = GPT(scheme, **SIZES).eval(), torch.randint(0, 61, (2, 40))
+    assert torch.equal(model(tokens), model(tokens))
+    model.train()
+    assert not torch.equal(model(tokens), model(tokens))
+
+
+@pytest.mark.parametrize("name", ["rope", "t5", "fire", "forgetting", "absolute"])
+def test_with_no_more_positions_than_tokens_it_is_the_plain_scheme(name: str) -> None:
+    tokens, losses = torch.randint(0, 61, (2, 40)), []
+    for scheme in (make_scheme(name), Randomized(make_scheme(name), max_position=40)):
+        torch.manual_seed(0)
+        model = GPT(scheme, **SIZES | {"dropout": 0.1}).train()
+        losses.append(model(tokens).square().mean())
+    assert torch.equal(*losses)
+
+
+def test_too_few_positions() -> None:
+    with pytest.raises(SettingError, match=r"^max_position=39: must be at least the context length, 40"):
+        GPT(Randomized(RoPE(), max_position=39), **SIZES)
+    model = GPT(Randomized(RoPE(), max_position=50), **SIZES)
+    with pytest.raises(SettingError, match="51 long: there are 50 positions to draw from in training"):
+        model.train()(torch.zeros(1, 51, dtype=torch.long))
+    assert model.eval()(torch.zeros(1, 51, dtype=torch.long)).shape == (1, 51, 61)
+    (warning,) = Randomized(RoPE(), max_position=40).warnings(SHAPE)
+    assert "nothing is random" in warning
