@@ -19,6 +19,7 @@ from poslab.positions.t5 import T5
 from poslab.positions.transformer_xl import TransformerXL
 
 LENGTH = 20
+NEEDS = "needs transformers, in the extra 'bench'"
 both_directions = pytest.mark.parametrize("causal", [True, False])
 
 
@@ -57,7 +58,7 @@ def test_slopes_of_alibi(heads: int, exponents: list[float]) -> None:
 
 @pytest.mark.parametrize("heads", range(1, 21))
 def test_alibi_equals_bloom(heads: int) -> None:
-    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom", reason="needs transformers")
+    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom", reason=NEEDS)
     by_key = bloom.build_alibi_tensor(torch.ones(1, LENGTH), heads, torch.float32)[:, 0].double()  # (H, T): slope * j
     expected = by_key[:, None] - by_key[..., None]  # (H, T, T): less what is the same for all keys of a query
     ours = bias_of(ALiBi(), {}, shape_of(heads))
@@ -157,7 +158,7 @@ def test_zero_tables_are_no_position(scheme: PositionScheme, causal: bool) -> No
 
 @both_directions
 def test_transformer_xl_equals_xlnet(causal: bool) -> None:
-    xlnet = pytest.importorskip("transformers.models.xlnet.modeling_xlnet", reason="needs transformers")
+    xlnet = pytest.importorskip("transformers.models.xlnet.modeling_xlnet", reason=NEEDS)
     scheme, shape = TransformerXL(), shape_of(3, causal)
     tables = {name: torch.randn_like(table.double()) for name, table in scheme.tables(shape).items()}
     config = xlnet.XLNetConfig(vocab_size=2, d_model=12, n_layer=1, n_head=3, d_inner=1, dropout=0.0)
