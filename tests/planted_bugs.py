@@ -72,6 +72,41 @@ BUGS = [
         "test_attention.py::test_equals_loops_in_outputs_and_gradients",
     ),
     Bug(
+        "alibi-slopes-between", "positions/alibi.py",
+        "finer[::2]", "finer[1::2]",
+        "test_formulas.py::test_attention_is_the_formula[counting-causal-alibi]",
+    ),
+    Bug(
+        "alibi-rises-to-the-future", "positions/alibi.py",
+        "distances.stop).abs()", "distances.stop)",
+        "test_formulas.py::test_attention_is_the_formula[counting-bidirectional-alibi]",
+    ),
+    Bug(
+        "kerple-exponent-up-to-1", "positions/kerple.py",
+        "(2 * r2.sigmoid())", "r2.sigmoid()",
+        "test_distance.py::test_kerple_is_the_kernel_of_the_paper",
+    ),
+    Bug(
+        "sandwich-stretched", "positions/sandwich.py",
+        "bias=product / compression", "bias=product * compression",
+        "test_formulas.py::test_attention_is_the_formula[given-causal-sandwich]",
+    ),
+    Bug(
+        "music-of-the-first-layer", "positions/music.py",
+        'keys = tables["keys"][layer]  # (H, R, Dh)', 'keys = tables["keys"][0]  # (H, R, Dh)',
+        "test_formulas.py::test_attention_is_the_formula[counting-causal-music]",
+    ),
+    Bug(
+        "transformer-xl-u-meets-distances", "positions/transformer_xl.py",
+        'tables["v"][layer] - tables["u"][layer]', 'tables["v"][layer]',
+        "test_distance.py::test_transformer_xl_equals_xlnet",
+    ),
+    Bug(
+        "transformer-xl-cosines-first", "positions/transformer_xl.py",
+        "[angle.sin(), angle.cos()]", "[angle.cos(), angle.sin()]",
+        "test_formulas.py::test_attention_is_the_formula[counting-bidirectional-transformer_xl]",
+    ),
+    Bug(
         "absolute-table-offset", "positions/absolute.py",
         'embedding(positions, tables["position"])', 'embedding(positions, tables["position"].roll(1, 0))',
         "test_absolute.py::test_the_model_uses_row_t_at_position_t",
