@@ -144,7 +144,7 @@ BUGS = [
     # Attention
     Bug(
         "bias-scaled", "attention/reference.py",
-        "bias = terms.bias_of(", "bias = problem.scale * terms.bias_of(",
+        "_less_largest(terms.bias_of(", "_less_largest(problem.scale * terms.bias_of(",
         "test_attention.py::test_equals_loops_in_outputs_and_gradients",
     ),
     Bug(
@@ -163,8 +163,8 @@ BUGS = [
         "test_attention.py::test_equals_loops_in_outputs_and_gradients",
     ),
     Bug(
-        "causal-mask-of-the-kernel-off-by-one", "attention/blockwise.py",
-        "tile.scores[..., block.position + 1 :]", "tile.scores[..., block.position + 2 :]",
+        "causal-mask-of-the-kernel-off-by-one", "attention/tile.py",
+        "1 if causal else window", "2 if causal else window",
         "test_kernels.py::test_blockwise_equals_reference",
     ),
     Bug(
@@ -174,7 +174,7 @@ BUGS = [
     ),
     Bug(
         "far-bias-forgotten", "attention/relative.py",
-        "bias[:, -1:], largest", "0 * bias[:, -1:], largest",
+        '"far_bias": bias', '"far_bias": 0 * bias',
         "test_kernels.py::test_blockwise_equals_reference",
     ),
     Bug(
@@ -186,6 +186,31 @@ BUGS = [
         "log-sum-exp-of-another-base", "attention/blockwise.py",
         "torch.add(largest, total.log2(),", "torch.add(largest, total.log(),",
         "test_kernels.py::test_blockwise_equals_reference",
+    ),
+    Bug(
+        "window-of-the-kernel-off-by-one", "attention/tile.py",
+        "last = block.position - window ", "last = block.position - window + 1 ",
+        "test_kernels.py::test_blockwise_equals_reference",
+    ),
+    Bug(
+        "far-row-of-queries-forgotten", "attention/blockwise.py",
+        "return q if self.near.far_query is None else q + self.near.far_query", "return q",
+        "test_kernels.py::test_blockwise_equals_reference",
+    ),
+    Bug(
+        "first-near-rows-of-queries-for-all", "attention/tile.py",
+        "first = self._first + start", "first = self._first",
+        "test_kernels.py::test_blockwise_equals_reference",
+    ),
+    Bug(
+        "gradient-of-a-key-s-bias-from-one-block", "attention/blockwise.py",
+        "grad_key_bias[:, block.columns] += grad", "grad_key_bias[:, block.columns] = grad",
+        "test_kernels.py::test_blockwise_equals_reference",
+    ),
+    Bug(
+        "bias-of-keys-rounded-too-early", "attention/relative.py",
+        "bias = bias.expand(*k.shape[:3])", "bias = bias.to(q.dtype).expand(*k.shape[:3])",
+        "test_kernels.py::test_what_sums_up_along_a_text_takes_no_digits",
     ),
     Bug(
         "other-dropout-in-backward", "attention/dropout.py",
@@ -219,8 +244,8 @@ BUGS = [
     ),
     Bug(
         "bias-less-the-far-row", "attention/relative.py",
-        "largest = by_distance.unfold(-1, key_length, 1).amax(-1).flip(-1)",
-        "largest = terms.bias[:, -1:].expand(-1, query_length)",
+        "return no_infinity(_sliding_maximum(by_distance, key_length).flip(-1))",
+        "return terms.bias[:, -1:].expand(-1, query_length)",
         "test_kernels.py::test_kernels_equal_the_reference_for_any_bias",
     ),
     Bug(

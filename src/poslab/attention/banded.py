@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from poslab.attention.problem import Problem
 from poslab.attention.relative import LOG2_E, NearTables, band, near_tables, no_infinity, with_far_values
-from poslab.positions import RelativeTerms
 
 # What scaled_dot_product_attention runs on a CPU. Only here is the log-sum-exp to be had.
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -36,17 +36,17 @@ CHUNK = 2**19  # scores that are worked on at a time: few enough for a cache, en
 
 
 @torch.compiler.disable
-def banded_attention(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms, *, scale: float) -> Tensor:
+def banded_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     """Causal attention of q over k and v, each (B, H, T, Dh) with T above terms.highest -> (B, H, T, Dh). CPU only.
 
-    The formula is in `RelativeTerms`. 16-bit inputs are computed in 32 bits.
+    The formula is in `RelativeTerms`, without `queries`. 16-bit inputs are computed in 32 bits.
     """
     shape, dtype = q.shape[:2], torch.promote_types(q.dtype, torch.float32)
     with torch.autocast(q.device.type, enabled=False):
-        near = near_tables(terms, q, k.shape[-2], causal=True, offset=0, dtype=dtype)
-        wide = (q.to(dtype), k.to(dtype), with_far_values(v.to(dtype), terms))
+        near = near_tables(problem, q, k.shape[-2], dtype)
+        wide = (q.to(dtype), k.to(dtype), with_far_values(v.to(dtype), problem.terms))
         flat = (x.flatten(0, 1) for x in wide)  # each (N, T, Dh)
-        out = _Banded.apply(*flat, scale, near.lowest, near.highest, *near.tables)  # type: ignore[no-untyped-call]
+        out = _Banded.apply(*flat, problem.scale, near.lowest, near.highest, *near.tables)  # type: ignore[no-untyped-call]
     return out.unflatten(0, shape).to(v.dtype)
 
 
@@ -103,7 +103,7 @@ class _Banded(torch.autograd.Function):
         room = near.count - 1, near.count + _window(near.count)
         grad_k, grad_v = F.pad(far_grad_k, (0, 0, *room)), F.pad(far_grad_v, (0, 0, *room))
         table_grads: list[Any] = [None if table is None else table.new_zeros(table.shape) for table in tables]
-        grad_bias, grad_far_bias, _, grad_keys, grad_values = table_grads
+        grad_bias, grad_far_bias, _, grad_keys, grad_values, *_ = table_grads
 
         for chunk in _chunks(q, near.count):
             queries, k_windows = chunk.queries(q, ctx.scale), chunk.windows(k)
@@ -131,7 +131,7 @@ class _Banded(torch.autograd.Function):
             chunk.add_windows(weights.transpose(2, 3) @ chunk.in_windows(grad), grad_v)
         there = slice(near.count - 1, near.count - 1 + q.shape[1])
         grad_k, grad_v = grad_k[:, there], grad_v[:, there]
-        return grad_q, grad_k, grad_v, None, None, None, grad_bias, grad_far_bias, None, grad_keys, grad_values
+        return grad_q, grad_k, grad_v, None, None, None, *table_grads
 
 
 def _far_bias(near: NearTables) -> Tensor | float:

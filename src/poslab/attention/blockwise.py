@@ -23,35 +23,26 @@ from torch.autograd.function import once_differentiable
 
 from poslab.attention.blocks import Block, query_blocks
 from poslab.attention.dropout import WeightDropout
-from poslab.attention.relative import LOG2_E, NearTables, near_tables, no_infinity, with_far_values
+from poslab.attention.problem import Problem
+from poslab.attention.relative import LOG2_E, NearTables, key_bias, near_tables, no_infinity, with_far_values
 from poslab.attention.tile import Tile, storage_size
-from poslab.positions import RelativeTerms
 
 
 @torch.compiler.disable
-def blockwise_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    terms: RelativeTerms | None,
-    *,
-    causal: bool,
-    offset: int,
-    scale: float,
-    dropout_p: float,
-) -> Tensor:
+def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dropout_p: float = 0.0) -> Tensor:
     """q (B, H, Tq, Dh), k and v (B, H, Tk, Dh) -> (B, H, Tq, Dh); the formula is in `RelativeTerms`.
 
-    A query that sees no key gets zeros. 16-bit inputs are computed in 32 bits.
+    Everything of a problem but `pairwise`. A query that sees no key gets zeros. 16-bit inputs are computed in 32 bits.
     """
     shape, dtype = q.shape[:2], torch.promote_types(q.dtype, torch.float32)
     dropout = WeightDropout(dropout_p, q.device) if dropout_p > 0 else None
     with torch.autocast(q.device.type, enabled=False):
-        near = near_tables(terms, q, k.shape[-2], causal=causal, offset=offset, dtype=dtype)
-        wide = (q.to(dtype) * scale, k.to(dtype), with_far_values(v.to(dtype), terms))
+        near = near_tables(problem, q, k.shape[-2], dtype)
+        wide = (q.to(dtype) * problem.scale, k.to(dtype), with_far_values(v.to(dtype), problem.terms))
         flat = (x.flatten(0, 1) for x in wide)  # each (N, T, Dh)
-        call = Call(causal, offset, near.lowest, near.highest, dropout)
-        out = _Blockwise.apply(*flat, call, *near.tables)  # type: ignore[no-untyped-call]  # (N, Tq, Dh)
+        of_keys = key_bias(problem, q, k)
+        call = Call(problem.causal, problem.offset, problem.window, near.lowest, near.highest, dropout)
+        out = _Blockwise.apply(*flat, *of_keys, call, *near.tables)  # type: ignore[no-untyped-call]  # (N, Tq, Dh)
     return out.unflatten(0, shape).to(v.dtype)
 
 
@@ -61,6 +52,7 @@ class Call:
 
     causal: bool
     offset: int
+    window: int | None
     lowest: int
     highest: int
     dropout: WeightDropout | None
@@ -70,49 +62,56 @@ class _Blockwise(torch.autograd.Function):
     """Attention of q (N, Tq, Dh), already scaled, over k and v (N, Tk, Dh); the tables are those of `NearTables`."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: Call, *tables: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        key_bias: Tensor | None,
+        largest_key_bias: Tensor | None,
+        call: Call,
+        *tables: Tensor | None,
+    ) -> Tensor:
         near = NearTables(call.lowest, call.highest, *tables)
-        blocks = list(query_blocks(q.shape[1], k.shape[1], call.offset, call.causal))
-        storage = _storage(q, blocks)
+        scores = _Scores(q, k, key_bias, largest_key_bias, near, call)
         out = torch.zeros_like(q)
         log_sum = q.new_zeros(*q.shape[:2], 1)  # (N, Tq, 1), in powers of two
-        for block in blocks:
-            tile = Tile(storage, len(q), block, near, call.causal)
-            _fill(tile, block, q, k, near, call.causal)
+        for block in scores.blocks:
+            tile = scores.tile(block)
             weights = tile.scores  # (N, m, n)
             largest = no_infinity(weights.amax(-1, keepdim=True))
-            _exp2_(weights.sub_(largest), near)
+            scores.exp2_(weights.sub_(largest))
             # At least 1, the weight of the largest score; where all are -inf, 1 makes the output 0.
             total = weights.sum(-1, keepdim=True).clamp_(min=1)
             torch.add(largest, total.log2(), out=log_sum[:, block.rows])
             if call.dropout is not None:
                 weights.mul_(call.dropout.factors(block, weights))
-            result = weights @ v[:, : block.keys]  # (N, m, Dh)
+            result = weights @ v[:, block.columns]  # (N, m, Dh)
             if near.values is not None:
                 result.baddbmm_(tile.collect(), near.values[:, tile.rows])
             torch.div(result, total, out=out[:, block.rows])
-        ctx.save_for_backward(q, k, v, out, log_sum, *tables)
+        ctx.save_for_backward(q, k, v, key_bias, largest_key_bias, out, log_sum, *tables)
         ctx.call = call
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, out, log_sum, *tables = ctx.saved_tensors
+        q, k, v, key_bias, largest_key_bias, out, log_sum, *tables = ctx.saved_tensors
         call: Call = ctx.call
         near = NearTables(call.lowest, call.highest, *tables)
-        blocks = list(query_blocks(q.shape[1], k.shape[1], call.offset, call.causal))
-        storage, grad_storage = _storage(q, blocks), _storage(q, blocks)
+        scores = _Scores(q, k, key_bias, largest_key_bias, near, call)
+        grad_storage = scores.new_storage()
         grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
+        grad_key_bias = torch.zeros_like(key_bias) if ctx.needs_input_grad[3] else None
         table_grads: list[Any] = [None if table is None else table.new_zeros(table.shape) for table in tables]
-        grad_bias, grad_far_bias, _, grad_keys, grad_values = table_grads
-        learned_bias = ctx.needs_input_grad[4]
+        grad_bias, grad_far_bias, _, grad_keys, grad_values, grad_queries, grad_far_query = table_grads
+        learned_bias = ctx.needs_input_grad[6]
         minus_mean = -(out * grad_out).sum(-1, keepdim=True)  # (N, Tq, 1)
-        for block in blocks:
-            rows, seen_k, seen_v = block.rows, k[:, : block.keys], v[:, : block.keys]
-            tile = Tile(storage, len(q), block, near, call.causal)
-            _fill(tile, block, q, k, near, call.causal, log_sum)
-            weights = _exp2_(tile.scores, near)  # (N, m, n)
+        for block in scores.blocks:
+            rows, seen_k, seen_v = block.rows, k[:, block.columns], v[:, block.columns]
+            tile = scores.tile(block, log_sum)
+            weights = scores.exp2_(tile.scores)  # (N, m, n)
 
             grad_tile = Tile(grad_storage, len(q), block, near, call.causal)
             grad_scores = grad_tile.scores
@@ -126,7 +125,13 @@ class _Blockwise(torch.autograd.Function):
                 grad_scores.mul_(factors).add_(minus_mean[:, rows])
             grad_scores.mul_(weights)
             torch.bmm(grad_scores, seen_k, out=grad_q[:, rows])
-            grad_k[:, : block.keys].baddbmm_(grad_scores.transpose(1, 2), q[:, rows])
+            grad_k[:, block.columns].baddbmm_(grad_scores.transpose(1, 2), scores.queries(block))
+            if grad_key_bias is not None:
+                grad_key_bias[:, block.columns] += grad_scores.sum(1)
+            if near.queries is not None:
+                grad_far_query += grad_q[:, rows].sum(1, keepdim=True)
+                by_key = (near.queries[:, tile.rows], seen_k, grad_queries[:, tile.rows], grad_k[:, block.columns])
+                grad_tile.collect_by_key(*by_key)
             if learned_bias or near.keys is not None:
                 by_row = grad_tile.collect()  # (N, m, R)
                 if learned_bias:
@@ -139,44 +144,92 @@ class _Blockwise(torch.autograd.Function):
 
             if call.dropout is not None:
                 weights.mul_(factors)
-            grad_v[:, : block.keys].baddbmm_(weights.transpose(1, 2), grad_out[:, rows])
+            grad_v[:, block.columns].baddbmm_(weights.transpose(1, 2), grad_out[:, rows])
             if near.values is not None:
                 grad_values[:, tile.rows].baddbmm_(tile.collect().transpose(1, 2), grad_out[:, rows])
-        return grad_q, grad_k, grad_v, None, grad_bias, grad_far_bias, None, grad_keys, grad_values
+        return grad_q, grad_k, grad_v, grad_key_bias, None, None, *table_grads
 
 
-def _storage(q: Tensor, blocks: list[Block]) -> Tensor:
-    """Room for the tile of any of the blocks, used for one after another."""
-    return q.new_empty(len(q) * max(map(storage_size, blocks), default=0))
+class _Scores:
+    """The scores of one block after another, in room that all of them share."""
 
+    def __init__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        key_bias: Tensor | None,
+        largest_key_bias: Tensor | None,
+        near: NearTables,
+        call: Call,
+    ) -> None:
+        self.q, self.k, self.near, self.call = q, k, near, call
+        self.key_bias, self.largest_key_bias = key_bias, largest_key_bias
+        self.blocks = list(query_blocks(q.shape[1], k.shape[1], call.offset, call.causal, call.window))
+        self._storage = self.new_storage()
 
-def _exp2_(scores: Tensor, near: NearTables) -> Tensor:
-    """2 to the power of the scores, in place; with a bias, 0 instead of a denormal number.
+    def new_storage(self) -> Tensor:
+        """Room for the tile of any of the blocks."""
+        return self.q.new_empty(len(self.q) * max(map(storage_size, self.blocks), default=0))
 
-    A CPU computes slowly with those, and a bias that falls with distance makes many of them: at T = 2,048, attention
-    with a linear one takes 2.4 times as long. Without a bias they are rare, and looking for them costs 5 %.
-    """
-    if near.bias is not None:
-        torch.threshold_(scores, -126.0, -math.inf)
-    return scores.exp2_()
+    def queries(self, block: Block) -> Tensor:
+        """(N, m, Dh): what the keys are multiplied with."""
+        q = self.q[:, block.rows]
+        return q if self.near.far_query is None else q + self.near.far_query
 
+    def tile(self, block: Block, log_sum: Tensor | None = None) -> Tile:
+        """The block's scores in powers of two, less log_sum (N, Tq, 1); -inf if hidden."""
+        near, seen_k = self.near, self.k[:, block.columns]
+        tile = Tile(self._storage, len(self.q), block, near, self.call.causal)
+        beta = self._start(tile, block, None if log_sum is None else log_sum[:, block.rows])
+        tile.scores.baddbmm_(self.queries(block), seen_k.transpose(1, 2), beta=beta, alpha=LOG2_E)
+        if near.keys is not None:
+            tile.add(self.q[:, block.rows] @ near.keys[:, tile.rows].transpose(1, 2) * LOG2_E)
+        if near.queries is not None:
+            tile.add_by_key(near.queries[:, tile.rows], seen_k, LOG2_E)
+        tile.hide(block, self.call.causal, self.call.window)
+        return tile
 
-def _fill(
-    tile: Tile, block: Block, q: Tensor, k: Tensor, near: NearTables, causal: bool, log_sum: Tensor | None = None
-) -> None:
-    """Makes the tile's scores those of the block's pairs, in powers of two, less log_sum (N, Tq, 1); -inf if hidden."""
-    q, seen_k = q[:, block.rows], k[:, : block.keys]
-    log_sum = None if log_sum is None else log_sum[:, block.rows]
-    beta = 0.0  # of what the tile holds before the products are added
-    if near.bias is not None:
-        tile.put_bias(near, block, log_sum)
-        beta = LOG2_E
-    elif log_sum is not None:
-        tile.scores.copy_(-log_sum)
-        beta = 1.0
-    tile.scores.baddbmm_(q, seen_k.transpose(1, 2), beta=beta, alpha=LOG2_E)
-    if near.keys is not None:
-        tile.add(q @ near.keys[:, tile.rows].transpose(1, 2) * LOG2_E)
-    if causal:
-        later = tile.scores[..., block.position + 1 :]  # empty, or at most the block's own keys
-        later.add_(torch.full(later.shape[1:], -math.inf, dtype=q.dtype, device=q.device).triu())
+    def _start(self, tile: Tile, block: Block, log_sum: Tensor | None) -> float:
+        """Fills the tile with what the products are added to, and says by which factor."""
+        if self.near.bias is None and self.key_bias is None:
+            if log_sum is None:
+                return 0.0
+            tile.scores.copy_(-log_sum)
+            return 1.0
+        rest = self.q.new_zeros(len(self.q), block.queries, 1) if log_sum is None else log_sum / LOG2_E
+        if self.near.bias is None:
+            self._put_key_bias(tile.scores, block, rest)
+            return LOG2_E
+        tile.put_bias(self.near, block, rest)
+        if self.key_bias is not None:
+            added = torch.empty_like(tile.scores)
+            self._put_key_bias(added, block, torch.zeros_like(rest))
+            tile.scores.add_(added)
+        return LOG2_E
+
+    def _put_key_bias(self, scores: Tensor, block: Block, rest: Tensor) -> None:
+        """Makes each score (N, m, n) its key's bias less the largest that the query sees, and less rest (N, m, 1).
+
+        Taken off before rounding: beside what has summed up along a text, near keys would lose their digits. For keys
+        before the block, in two steps, so that what is no float32 has no size of a tile.
+        """
+        assert self.key_bias is not None
+        assert self.largest_key_bias is not None
+        bias, dtype = self.key_bias[:, None, block.columns], scores.dtype  # (N, 1, n)
+        largest = self.largest_key_bias[:, block.rows]  # (N, m, 1)
+        first = largest[:, :1]
+        before = max(0, block.position)
+        torch.sub((bias[..., :before] - first).to(dtype), (largest - first).to(dtype) + rest, out=scores[..., :before])
+        torch.sub((bias[..., before:] - largest).to(dtype), rest, out=scores[..., before:])
+
+    def exp2_(self, scores: Tensor) -> Tensor:
+        """2 to the power of the scores, in place; with a bias, 0 instead of what is next to a denormal number.
+
+        A CPU computes slowly with those, and a bias that falls with distance makes many of them: at T = 2,048,
+        attention with a linear one takes 2.4 times as long. Without a bias they are rare, and looking for them costs
+        5 %.
+        """
+        if self.near.bias is not None or self.key_bias is not None:
+            # With room to spare, for products of weights and gradients.
+            torch.threshold_(scores, math.log2(torch.finfo(scores.dtype).tiny) + 26, -math.inf)
+        return scores.exp2_()

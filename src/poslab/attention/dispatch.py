@@ -57,21 +57,19 @@ def attend(
     if backend == "sdpa":
         mask, is_causal = _sdpa_mask(q.shape[-2], k.shape[-2], problem, q.device)
         return F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale=scale)
-    if pairwise is not None or key_bias is not None:
-        # Sums along the text and logarithms of positions are noise in 16 bits.
-        dtype = torch.promote_types(q.dtype, torch.float32)
-        kernel = reference_attention if backend == "reference" else tiled_attention
-        with without_autocast(q.device):
-            out = kernel(q.to(dtype), k.to(dtype), v.to(dtype), problem, dropout_p=dropout_p)
-        return out.to(v.dtype)
-    if backend == "reference":
+    if backend == "blockwise" and pairwise is None:
+        square = offset == 0 and q.shape[-2] == k.shape[-2]
+        if square and dropout_p == 0 and q.device.type == "cpu" and _band_pays(problem, q.shape[-2]):
+            return banded_attention(q, k, v, problem)
+        return blockwise_attention(q, k, v, problem, dropout_p=dropout_p)
+    if backend == "reference" and pairwise is None and key_bias is None:
         return reference_attention(q, k, v, problem, dropout_p=dropout_p)
-    if window is not None or first_key is not None or (terms is not None and terms.queries is not None):
-        return tiled_attention(q, k, v, problem, dropout_p=dropout_p)
-    square = causal and offset == 0 and q.shape[-2] == k.shape[-2]
-    if terms is not None and square and dropout_p == 0 and _band_pays(terms, q):
-        return banded_attention(q, k, v, terms, scale=scale)
-    return blockwise_attention(q, k, v, terms, causal=causal, offset=offset, scale=scale, dropout_p=dropout_p)
+    # Sums along the text and logarithms of positions are noise in 16 bits.
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    kernel = reference_attention if backend == "reference" else tiled_attention
+    with without_autocast(q.device):
+        out = kernel(q.to(dtype), k.to(dtype), v.to(dtype), problem, dropout_p=dropout_p)
+    return out.to(v.dtype)
 
 
 def check_backend(backend: str, plain: bool, option: str = "backend") -> None:
@@ -106,10 +104,13 @@ def _hiding_window(
     return min(hiding) if hiding else None
 
 
-def _band_pays(terms: RelativeTerms, q: Tensor) -> bool:
+def _band_pays(problem: Problem, length: int) -> bool:
     """Whether `banded` is faster than blocks, and can compute this; by timings on two cores."""
-    length = q.shape[-2]
-    return q.device.type == "cpu" and terms.lowest <= 0 < terms.highest and length >= max(1024, 16 * terms.highest)
+    terms = problem.terms
+    others = (problem.window, problem.first_key, problem.key_bias)
+    if terms is None or terms.queries is not None or not problem.causal or any(other is not None for other in others):
+        return False
+    return terms.lowest <= 0 < terms.highest and length >= max(1024, 16 * terms.highest)
 
 
 def _sdpa_mask(

@@ -69,20 +69,22 @@ def pair_scores(q: Tensor, k: Tensor, problem: Problem, seen: Tensor) -> Tensor:
             )  # (B, H, Tk, R): queries[r] . k_j
             scores = scores + products.gather(-1, rows.expand(scores.shape).mT).mT
     if terms is not None and terms.bias is not None:
-        bias = terms.bias_of(rows.squeeze(1))  # (1 or B, H, Tq, Tk)
-        # Beside 1e4 that is added to all of them, scores would lose their digits.
-        largest = bias.detach().masked_fill(~seen, -math.inf).amax(-1, keepdim=True)
-        scores = scores + (bias - no_infinity(largest)).to(q.dtype)
-    place = torch.arange(problem.offset, problem.offset + query_length, device=q.device)  # of each query
+        scores = scores + _less_largest(terms.bias_of(rows.squeeze(1)), seen).to(q.dtype)  # (1 or B, H, Tq, Tk)
     if problem.key_bias is not None:
-        at_query = problem.key_bias.detach()[..., place.clamp(0, key_length - 1)]  # (B, H, Tq)
-        scores = scores + (problem.key_bias[..., None, :] - at_query[..., None]).to(q.dtype)
+        scores = scores + _less_largest(problem.key_bias[..., None, :], seen).to(q.dtype)
+    place = torch.arange(problem.offset, problem.offset + query_length, device=q.device)  # of each query
     if pairwise is not None and pairwise.scores is not None:
         i, j, marks = pairwise.i, pairwise.j, pairwise.marks
         scores = pairwise.scores(
             pairwise.tables, Pairs(scores, q, k, marks, i, j, seen, problem.scale, problem.causal, place)
         )
     return scores
+
+
+def _less_largest(bias: Tensor, seen: Tensor) -> Tensor:
+    """Less the largest that the query sees: beside 1e4 that is added to all of them, scores would lose their digits."""
+    largest = bias.detach().masked_fill(~seen, -math.inf).amax(-1, keepdim=True)
+    return bias - no_infinity(largest)
 
 
 @torch.compiler.disable

@@ -1,9 +1,9 @@
 """How relative terms meet the scores: as a band of diagonals.
 
-All distances from `highest` on share one row of a table, the far row. What is far needs no keys and values once this
-row is taken off the others: a constant added to all scores of a query leaves its softmax as it is, and the far row of
-the values is added to the values themselves. What remains are the K rows of the distances lowest .. highest - 1, the
-near rows, and they touch only the diagonals of the score matrix that have these distances.
+All distances from `highest` on share one row of a table, the far row. What is far needs no table once this row is
+taken off the others: of the keys it adds a constant to all scores of a query, which leaves its softmax as it is; of the
+values and queries it is added to the values and queries themselves. What remains are the K rows of the distances
+lowest .. highest - 1, the near rows, and they touch only the diagonals of the score matrix that have these distances.
 
 A bias is not taken less the far row: of any size, -inf included, the far row could leave the near ones no digits.
 Each query's biases are taken less the largest among the keys that it sees. The pairs that matter then have a bias near
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from poslab.attention.problem import Problem
 from poslab.positions import RelativeTerms
 
 # Scores are kept as powers of two rather than e: on a CPU torch's exp() is up to a hundred times slower where it
@@ -31,7 +32,7 @@ LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True, eq=False)
 class NearTables:
-    """The near rows, from distance highest - 1 down to lowest: of keys and values less the far row."""
+    """The near rows, from distance highest - 1 down to lowest: of keys, values and queries less the far row."""
 
     lowest: int
     highest: int
@@ -40,10 +41,12 @@ class NearTables:
     largest_bias: Tensor | None = None  # (N, Tq, 1), a constant for the gradients
     keys: Tensor | None = None  # (N, K, Dh)
     values: Tensor | None = None  # (N, K, Dh)
+    queries: Tensor | None = None  # (N, K, Dh), and the far row (N, 1, Dh), both times the scale
+    far_query: Tensor | None = None
 
     @property
     def tables(self) -> tuple[Tensor | None, ...]:
-        return self.bias, self.far_bias, self.largest_bias, self.keys, self.values
+        return self.bias, self.far_bias, self.largest_bias, self.keys, self.values, self.queries, self.far_query
 
     @property
     def count(self) -> int:
@@ -51,43 +54,83 @@ class NearTables:
         return 0 if all(table is None for table in self.tables) else self.highest - self.lowest
 
 
-def near_tables(
-    terms: RelativeTerms | None, q: Tensor, key_length: int, *, causal: bool, offset: int, dtype: torch.dtype
-) -> NearTables:
-    """The tables for q (B, H, Tq, Dh) over `key_length` keys, in `dtype`, differentiable in those of `terms`."""
+def near_tables(problem: Problem, q: Tensor, key_length: int, dtype: torch.dtype) -> NearTables:
+    """The tables for q (B, H, Tq, Dh) over `key_length` keys, in `dtype`, differentiable in those of the terms."""
+    terms = problem.terms
     if terms is None:
         return NearTables(0, 0)
     batch, heads, query_length, _ = q.shape
     # A causal query sees no distance below 0.
-    lowest = max(terms.lowest, min(0, terms.highest)) if causal else terms.lowest
+    lowest = max(terms.lowest, min(0, terms.highest)) if problem.causal else terms.lowest
     near = slice(lowest - terms.lowest, terms.highest - terms.lowest)
 
-    def less_far(table: Tensor | None) -> Tensor | None:
-        if table is None:
-            return None
-        rows = (table[..., near, :] - table[..., -1:, :]).flip(-2).to(dtype)  # ([H], K, Dh)
-        # A table that heads share stays one in memory.
-        return rows.expand(batch * heads, -1, -1) if rows.dim() == 2 else rows.repeat(batch, 1, 1)  # (N, K, Dh)
+    def each_head(table: Tensor) -> Tensor:
+        """([H], K, Dh) -> (N, K, Dh); a table that heads share stays one in memory."""
+        table = table.to(dtype)
+        return table.expand(batch * heads, -1, -1) if table.dim() == 2 else table.repeat(batch, 1, 1)
 
-    keys, values = less_far(terms.keys), less_far(terms.values)
-    if terms.bias is None:
-        return NearTables(lowest, terms.highest, keys=keys, values=values)
-    bias = terms.bias.to(dtype).repeat(batch, 1)  # (H, R) -> (N, R)
-    largest = largest_bias(terms, query_length, key_length, causal=causal, offset=offset).to(dtype).repeat(batch, 1)
-    return NearTables(lowest, terms.highest, bias[:, near].flip(-1), bias[:, -1:], largest[..., None], keys, values)
+    def less_far(table: Tensor | None) -> Tensor | None:
+        return None if table is None else each_head((table[..., near, :] - table[..., -1:, :]).flip(-2))
+
+    tables: dict[str, Tensor | None] = {"keys": less_far(terms.keys), "values": less_far(terms.values)}
+    if terms.queries is not None:
+        queries = terms.queries * problem.scale
+        tables |= {"queries": less_far(queries), "far_query": each_head(queries[..., -1:, :])}
+    if terms.bias is not None:
+        bias = terms.bias.to(dtype).repeat(batch, 1)  # (H, R) -> (N, R)
+        largest = largest_bias(problem, query_length, key_length).to(dtype).repeat(batch, 1)[..., None]
+        tables |= {"bias": bias[:, near].flip(-1), "far_bias": bias[:, -1:], "largest_bias": largest}
+    return NearTables(lowest, terms.highest, **tables)
 
 
 @torch.no_grad()
-def largest_bias(terms: RelativeTerms, query_length: int, key_length: int, *, causal: bool, offset: int) -> Tensor:
+def largest_bias(problem: Problem, query_length: int, key_length: int) -> Tensor:
     """(H, Tq): the largest bias among the keys that a query sees, 0 where that is -inf or it sees none."""
+    terms = problem.terms
+    assert terms is not None
     assert terms.bias is not None
-    last = offset + query_length - 1
+    last = problem.offset + query_length - 1
     distance = torch.arange(last, last - query_length - key_length + 1, -1, device=terms.bias.device)
-    by_distance = terms.bias[:, distance.clamp(terms.lowest, terms.highest) - terms.lowest]
-    if causal:
+    by_distance = terms.bias[:, terms.rows_of(distance)]
+    if problem.causal:
         by_distance = by_distance.masked_fill(distance < 0, -math.inf)
-    largest = by_distance.unfold(-1, key_length, 1).amax(-1).flip(-1)  # one window of distances per query
-    return no_infinity(largest)
+    if problem.window is not None:
+        by_distance = by_distance.masked_fill(distance.abs() >= problem.window, -math.inf)
+    return no_infinity(_sliding_maximum(by_distance, key_length).flip(-1))  # one window of distances per query
+
+
+def key_bias(problem: Problem, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The bias of each key, (N, Tk), -inf before the first that is seen, and the largest that a query sees, (N, Tq, 1).
+
+    In the precision that the bias comes in; both None without a bias of keys.
+    """
+    bias, first_key = problem.key_bias, problem.first_key
+    query_length, key_length = q.shape[-2], k.shape[-2]
+    if first_key is not None:
+        bias = torch.zeros(1, dtype=q.dtype, device=q.device) if bias is None else bias
+        bias = bias.masked_fill(torch.arange(key_length, device=q.device) < first_key[:, None, None], -math.inf)
+    if bias is None:
+        return None, None
+    bias = bias.expand(*k.shape[:3]).flatten(0, 1)
+    # How many keys before and after its own place a query may see.
+    first, last = problem.offset, problem.offset + query_length - 1
+    before, after = max(0, last), 0 if problem.causal else max(0, key_length - 1 - first)
+    if problem.window is not None:
+        before, after = min(before, problem.window - 1), min(after, problem.window - 1)
+    places = torch.arange(first - before, last + after + 1, device=q.device)
+    nothing = (places < 0) | (places >= key_length)
+    at_places = bias.detach()[:, places.clamp(0, key_length - 1)].masked_fill(nothing, -math.inf)
+    return bias, no_infinity(_sliding_maximum(at_places, before + 1 + after))[..., None]
+
+
+def _sliding_maximum(x: Tensor, width: int) -> Tensor:
+    """x (..., n) -> (..., n - width + 1): the largest of every `width` neighbours, from windows that double in size."""
+    reach = 1
+    while 2 * reach <= width:
+        x = torch.maximum(x[..., :-reach], x[..., reach:])
+        reach *= 2
+    rest = width - reach
+    return torch.maximum(x[..., : x.shape[-1] - rest], x[..., rest:])
 
 
 def no_infinity(largest: Tensor) -> Tensor:

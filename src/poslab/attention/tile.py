@@ -1,10 +1,13 @@
 """The scores of one block of queries, and where near rows meet them."""
 
+import math
+from collections.abc import Callable, Iterator
+
 import torch
 from torch import Tensor
 
-from poslab.attention.blocks import Block
-from poslab.attention.relative import LOG2_E, NearTables, band
+from poslab.attention.blocks import BLOCK, Block
+from poslab.attention.relative import NearTables, band
 
 
 def storage_size(block: Block) -> int:
@@ -32,28 +35,32 @@ class Tile:
         self.scores = padded[..., left : left + block.keys]
         self._room = [side for side in (padded[..., :left], padded[..., left + block.keys :]) if side.numel()]
         self._band = band(padded, left + first_key + start if width else 0, width)
+        self._first = first_key + start  # the key at which the first query meets the band
         # Keys at distances below `lowest` share the last near row; the block's first query has them from here on.
         first_below = block.position - near.lowest + 1
         self._below = None
         if near.count and first_below < block.keys and (not causal or near.lowest > 0):
-            self._below = self.scores[..., max(0, first_below) :]
+            self._keys_below = slice(max(0, first_below), block.keys)
+            self._below = self.scores[..., self._keys_below]
             self._diagonal = min(0, first_below)
             start, stop = min(start, near.count - 1), near.count
         self.rows = slice(start, stop)
 
-    def put_bias(self, near: NearTables, block: Block, log_sum: Tensor | None) -> None:
-        """Makes each score its pair's bias less the query's largest, and less log_sum (N, m, 1) in powers of two."""
+    def put_bias(self, near: NearTables, block: Block, rest: Tensor) -> None:
+        """Makes each score its pair's bias less the query's largest, and less rest (N, m, 1).
+
+        What pairs get that the query doesn't see is of no meaning.
+        """
         assert near.bias is not None
         assert near.far_bias is not None
         assert near.largest_bias is not None
         by_row = near.bias[:, None, self.rows]  # (N, 1, R)
         largest = near.largest_bias[:, block.rows]  # (N, m, 1)
-        rest = torch.zeros_like(largest) if log_sum is None else log_sum / LOG2_E
-        # No more than 0 where there are far keys; hidden keys, which get it too, must not become inf.
-        self.scores.copy_((near.far_bias[:, None] - largest).clamp_(max=0) - rest)
-        torch.sub(by_row[..., : self._band.shape[-1]], largest, out=self._band)
-        if log_sum is not None:
-            self._band.sub_(rest)
+        width = self._band.shape[-1]
+        far = self.scores[..., : max(0, self._first + block.queries - 1)] if width else self.scores
+        far.copy_(near.far_bias[:, None] - largest - rest)
+        torch.sub(by_row[..., :width], largest, out=self._band)
+        self._band.sub_(rest)
         if self._below is not None:
             below = torch.ones(self._below.shape[1:], dtype=torch.bool, device=largest.device).triu(self._diagonal)
             self._below.copy_(torch.where(below, by_row[..., -1:] - largest - rest, self._below))
@@ -63,6 +70,15 @@ class Tile:
         self._band.add_(by_row[..., : self._band.shape[-1]])
         if self._below is not None:
             self._below.add_(by_row[..., -1:].expand(self._below.shape).triu(self._diagonal))
+
+    def add_by_key(self, table: Tensor, k: Tensor, factor: float) -> None:
+        """Adds factor * table (N, R, Dh) times k (N, n, Dh) to the scores of the pairs at each row's distance."""
+        for rows, keys, by_key, diagonals in self._by_key():
+            by_key.baddbmm_(table[:, rows], k[:, keys].transpose(1, 2), beta=0, alpha=factor)
+            self._band[..., rows].add_(diagonals)
+        if self._below is not None:
+            by_key = table[:, -1:] @ k[:, self._keys_below].transpose(1, 2) * factor  # (N, 1, n')
+            self._below.add_(by_key.expand(self._below.shape).triu(self._diagonal))
 
     def collect(self) -> Tensor:
         """(N, m, R): what stands at the pairs of each row's distance, the opposite of `add`. May be a view."""
@@ -75,3 +91,45 @@ class Tile:
         by_row[..., : self._band.shape[-1]] = self._band
         by_row[..., -1] += self._below.triu(self._diagonal).sum(-1)
         return by_row
+
+    def collect_by_key(self, table: Tensor, k: Tensor, grad_table: Tensor, grad_k: Tensor) -> None:
+        """Adds the gradients of table (N, R, Dh) and k (N, n, Dh) in `add_by_key`, whose tile has the gradients."""
+        for rows, keys, by_key, diagonals in self._by_key():
+            by_key.zero_()
+            diagonals.copy_(self._band[..., rows])
+            grad_table[:, rows].baddbmm_(by_key, k[:, keys])
+            grad_k[:, keys].baddbmm_(by_key.transpose(1, 2), table[:, rows])
+        if self._below is not None:
+            keys = self._keys_below
+            by_key = self._below.triu(self._diagonal).sum(1, keepdim=True)  # (N, 1, n')
+            grad_table[:, -1:].baddbmm_(by_key, k[:, keys])
+            grad_k[:, keys].baddbmm_(by_key.transpose(1, 2), table[:, -1:])
+
+    def hide(self, block: Block, causal: bool, window: int | None) -> None:
+        """Makes the scores of the pairs that the query doesn't see -inf."""
+        queries, reach = block.queries, 1 if causal else window
+        if reach is not None:
+            first = block.position + reach  # the key that the block's first query is the first not to see
+            self._hide(slice(max(0, first), block.keys), lambda pairs: pairs.triu(min(0, first)))
+        if window is not None:
+            last = block.position - window  # likewise before the window
+            self._hide(slice(0, max(0, last + queries)), lambda pairs: pairs.tril(last))
+
+    def _hide(self, keys: slice, cut: Callable[[Tensor], Tensor]) -> None:
+        scores = self.scores[..., keys]
+        if scores.numel():
+            scores.masked_fill_(cut(torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device)), -math.inf)
+
+    def _by_key(self) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
+        """The band in pieces: rows, keys, room for products (N, rows, keys), and the view of it (N, m, rows)."""
+        heads, queries, width = self._band.shape
+        for start in range(0, width, BLOCK):
+            rows = slice(start, min(width, start + BLOCK))
+            count = rows.stop - start
+            reach = count + queries - 1
+            room = self.scores.new_empty(heads, count, reach)
+            # Query i meets row c at key first + i + c.
+            diagonals = room.as_strided((heads, queries, count), (room.stride(0), 1, reach + 1))
+            first = self._first + start
+            keys = slice(max(0, first), min(self.scores.shape[-1], first + reach))
+            yield rows, keys, room[..., keys.start - first : keys.stop - first], diagonals
