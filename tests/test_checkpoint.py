@@ -236,6 +236,7 @@ PARTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")  # of a tensor in the place of a mapping
 @pytest.mark.parametrize("suffix", ["ckpt", pytest.param("safetensors", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", PARTS, ids=".".join)
 def test_a_wrong_value_ends_in_one_line_or_a_model(part: tuple[str, ...], suffix: str, run: Path) -> None:

@@ -20,7 +20,7 @@ from poslab.positions import PositionScheme
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import changed, outside
 from poslab.runs.folder import RunFolder
-from poslab.settings.schemes import node_of, parse_scheme, targets
+from poslab.settings.schemes import node_of, parse_scheme
 from poslab.settings.train import ModelConfig, TrainConfig
 from poslab.settings.typed import typed
 
@@ -77,7 +77,6 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
     try:
         content = read_checkpoint(path)
         about = content["poslab"]
-        _check(about)
         node = about["config"]["pos"]
         foreign = ", ".join(outside(node))
         if foreign and not allow_code:
@@ -88,7 +87,11 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
         scheme_edited = bool(foreign) and "scheme_fingerprint" in changed(about, scheme)
         if scheme_edited:
             print(f"warning: {path}: the code of {foreign} has changed since it was trained", file=sys.stderr)
-        vocabulary = Vocabulary(load_tokenizer(about["config"]["data"]["encoding"]), about["observed"])
+        observed = about["observed"]
+        if observed is not None and not (observed.diff(prepend=torch.tensor([-1], dtype=torch.int32)) > 0).all():
+            raise ValueError("its description is damaged: observed is no ascending list of tokens")
+        vocabulary = Vocabulary(load_tokenizer(about["config"]["data"]["encoding"]), observed)
+        pos_name, data_path, sha256 = map(str, (about["pos"], about["config"]["data"]["path"], about["data_sha256"]))
         model = _model(scheme, vocabulary.size, about["config"]["model"], content["state_dict"]).to(device)
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise SettingError("ckpt", path, "there is not enough memory for it") from error
@@ -98,8 +101,7 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
         problem = f"no model can be made of what it says of itself ({type(error).__name__}: {_short(str(error))})"
         raise SettingError("ckpt", path, problem) from error
     model.tokenizer = vocabulary
-    data_path, sha256 = about["config"]["data"]["path"], about["data_sha256"]
-    return Checkpoint(path, model.eval(), vocabulary, about["pos"], data_path, sha256, scheme_edited)
+    return Checkpoint(path, model.eval(), vocabulary, pos_name, data_path, sha256, scheme_edited)
 
 
 def load(path: str | Path, device: str = "cpu", allow_code: bool = False) -> GPT:
@@ -112,21 +114,6 @@ def load(path: str | Path, device: str = "cpu", allow_code: bool = False) -> GPT
 
 def _short(text: str) -> str:
     return text if len(text) <= 300 else f"{text[:300]}..."
-
-
-def _check(about: dict[str, Any]) -> None:
-    """Raises ValueError, KeyError or TypeError where a part that is used has another type than in `describe`."""
-    config, observed = about["config"], about["observed"]
-    if not (isinstance(config, dict) and all(isinstance(config[name], dict) for name in ("pos", "model", "data"))):
-        raise ValueError("its description is damaged: a group of settings is none")
-    texts = about["pos"], about["data_sha256"], *targets(config["pos"]), config["data"]["path"]
-    if not all(isinstance(text, str) and text and text.isprintable() for text in (*texts, config["data"]["encoding"])):
-        raise ValueError("its description is damaged: the name of its scheme, class or text is none")
-    if observed is not None:
-        if not isinstance(observed, Tensor) or observed.dtype != torch.int32 or observed.dim() != 1:
-            raise ValueError("its description is damaged: observed is no list of tokens")
-        if not (observed.is_contiguous() and len(observed) and observed[0] >= 0 and (observed.diff() > 0).all()):
-            raise ValueError("its description is damaged: observed is no ascending list of tokens")
 
 
 def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], state: dict[str, Any]) -> GPT:

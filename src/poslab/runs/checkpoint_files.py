@@ -28,10 +28,6 @@ _OBSERVED = "observed_tokens"  # the vocabulary, beside the weights
 _FOREIGN = "not a checkpoint of poslab's, or a damaged one"
 
 
-class MayRunCode(ValueError):
-    """A file whose loading could run any code."""
-
-
 class CheckpointFiles(CheckpointIO):
     """Writes and reads checkpoints for Lightning: tensors and plain containers, nothing that could run code."""
 
@@ -48,12 +44,10 @@ class CheckpointFiles(CheckpointIO):
                 with appearing_whole(path, durable=True, previous=previous) as file, file.open("wb") as opened:
                     torch.save(checkpoint, opened)
         except (OSError, RuntimeError, SafetensorError) as error:
-            reason = _reason(error)
-            if reason is None:
-                raise
             place = "goes on from the checkpoint" if run.resumable else "starts over, as no checkpoint is"
-            problem = f"{path}: can't be written: {reason}; resume={run} {place} before it"
-            raise RunStopped(problem) from error
+            # torch and safetensors have errors of their own for a full disk.
+            reason = getattr(error, "strerror", None) or f"{str(error).splitlines()[0]} (the disk may be full)"
+            raise RunStopped(f"{path}: can't be written: {reason}; resume={run} {place} before it") from error
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
         """Always without running code of the file's, whatever `weights_only` says."""
@@ -79,14 +73,13 @@ def save_weights(path: Path, state: Mapping[str, Tensor], about: dict[str, Any])
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Reads a checkpoint of either format: weights by name under "state_dict", their description under "poslab".
 
-    Raises ValueError with a one-line reason for a file that is not, to the bit, what poslab has written, and MayRunCode
-    for one that holds more than tensors and plain values.
+    Raises ValueError with a one-line reason for a file that is not, to the bit, what poslab has written.
     """
     try:
         content = _read_safetensors(path) if path.suffix == _SAFETENSORS else _read_zip(path)
     except pickle.UnpicklingError as error:
         problem = "holds something else than tensors and plain values, so it isn't loaded: that could run any code"
-        raise MayRunCode(problem) from error
+        raise ValueError(problem) from error
     except Exception as error:  # whatever half a file, or another program's, makes of the reader
         raise ValueError(_FOREIGN) from error
     if content is None:
@@ -126,24 +119,20 @@ def _sha256(description: str, tensors: Mapping[str, Tensor]) -> str:
 
 def newest_intact(run: RunFolder) -> tuple[Path | None, dict[str, Any], list[str]]:
     """(file, its contents, a warning for each damaged file) of the checkpoint that the run goes on from; None and
-    nothing where none was ever written. Raises SettingError if there are some but none is intact, or one holds what
-    could run code."""
-    damaged: list[Path] = []
+    nothing where none was ever written. Raises SettingError if there are some but none is intact."""
+    problems: list[str] = []
     for path in (run.last, run.previous):
         if not path.exists():
             continue
         try:
             content = read_checkpoint(path)
-        except MayRunCode as error:
-            raise SettingError("resume", path, str(error)) from error
-        except ValueError:
-            damaged.append(path)
+        except ValueError as error:
+            problems.append(f"{path}: {error}")
             continue
-        warnings = [f"{file} is damaged; going on from {path.name}" for file in damaged]
-        return path, content, warnings + _lost_best(run)
-    if damaged:
-        problem = "damaged, and no intact one is before it; without its checkpoints folder the run starts over"
-        raise SettingError("resume", " and ".join(map(str, damaged)), problem)
+        return path, content, [f"{problem}; going on from {path.name}" for problem in problems] + _lost_best(run)
+    if problems:
+        problem = "; no intact checkpoint is left; without its checkpoints folder the run starts over"
+        raise SettingError("resume", run, "; ".join(problems) + problem)
     return None, {}, []
 
 
@@ -156,15 +145,3 @@ def _lost_best(run: RunFolder) -> list[str]:
     except ValueError:
         return [f"{file} is damaged: the best weights so far are lost, unless a later validation loss is lower"]
     return []
-
-
-def _reason(error: Exception) -> str | None:
-    """Why a file can't be written; None for an error of another kind. torch and safetensors have errors of their own
-    for a full disk."""
-    known: BaseException | None = error
-    while known is not None:
-        if isinstance(known, OSError):
-            return known.strerror or str(known)
-        known = known.__cause__ or known.__context__
-    is_full = "inline_container" in str(error) or "PytorchStreamWriter" in str(error)
-    return str(error) if isinstance(error, SafetensorError) else "the disk may be full" if is_full else None
