@@ -80,17 +80,14 @@ class _Turn(torch.autograd.Function):
     """`Rotation.turn` in few passes over memory, both ways: the gradient is turned back."""
 
     @staticmethod
-    def forward(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        ctx.interleaved = interleaved
         turned = x * cos
         (a, b), (out_a, out_b) = (_pairs(y[..., : 2 * sin.shape[-1]], interleaved) for y in (x, turned))
         out_a.addcmul_(b, sin, value=-1)
         out_b.addcmul_(a, sin)
         return turned
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, bool], output: Tensor) -> None:
-        _, cos, sin, ctx.interleaved = inputs
-        ctx.save_for_backward(cos, sin)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
