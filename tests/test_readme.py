@@ -21,7 +21,7 @@ def test_python_examples() -> None:
     exec(EXAMPLES, names)
     assert names["logits"].shape == (8, 64, 1000)
     assert names["bias"].shape == (1, 4, 14, 20)
-    assert names["out"].shape == (1, 4, 32, 16)
+    assert names["out"].shape == names["with_fire"].shape == (1, 4, 32, 16)
 
 
 def test_generation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
