@@ -351,6 +351,46 @@ BUGS = [
         "test_positions.py::test_a_cache_reads_them",
     ),
     Bug(
+        "gradient-of-a-tile-in-the-place-of-the-sum", "attention/tiles.py",
+        "place += gradient", "place.copy_(gradient)",
+        "test_tiles.py::test_equals_the_dense_formula",
+    ),
+    Bug(
+        "weights-of-tiles-not-dropped-in-the-backward-pass", "attention/tiles.py",
+        "weights.mul_(factors)\n", "pass\n",
+        "test_tiles.py::test_equals_the_dense_formula",
+    ),
+    Bug(
+        "small-weights-lost", "attention/tiles.py",
+        "torch.threshold_(scores, -100.0, -math.inf)", "torch.threshold_(scores, -20.0, -math.inf)",
+        "test_tiles.py::test_equals_the_dense_formula",
+    ),
+    Bug(
+        "pieces-of-fire-off-by-one", "positions/fire.py",
+        "[:, None] > units.argsort()", "[:, None] >= units.argsort()",
+        "test_fire.py::test_equals_the_network_of_the_paper",
+    ),
+    Bug(
+        "gates-of-cope-opened-by-hidden-keys", "positions/cope.py",
+        ".sigmoid() * pairs.seen[..., -near:]", ".sigmoid()",
+        "test_formulas.py::test_attention_is_the_formula",
+    ),
+    Bug(
+        "cope-does-not-look-far-enough-back", "positions/cope.py",
+        "position[..., 0].min() >= last", "True",
+        "test_cope.py::test_far_keys_count_where_gates_are_closed",
+    ),
+    Bug(
+        "forgetting-after-the-query-is-remembering", "positions/forgetting.py",
+        "added if pairs.causal else -added.abs()", "added",
+        "test_formulas.py::test_attention_is_the_formula",
+    ),
+    Bug(
+        "sums-of-gates-in-float32", "positions/forgetting.py",
+        "else torch.float64", "else torch.float32",
+        "test_forgetting.py::test_far_along_the_text_digits_remain",
+    ),
+    Bug(
         "residual-initialisation-unscaled", "model.py",
         "std = 0.02 / (2 * self.shape.num_layers) ** 0.5 if residual else 0.02", "std = 0.02",
         "test_model.py::test_initialisation_is_gpt2s",

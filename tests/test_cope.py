@@ -35,6 +35,18 @@ def test_a_table_that_says_nothing_is_no_position(row: Tensor, causal: bool) -> 
     assert torch.allclose(found, attend(q, k, v, causal=causal), atol=1e-12)
 
 
+@pytest.mark.parametrize("closed", [0.0, 5.0])
+def test_far_keys_count_where_gates_are_closed(closed: float) -> None:
+    """Blocks look back as far as positions differ: the dense formula looks at all keys."""
+    q, k, v = some_text(300)
+    q[..., 0], k[..., 0] = closed, -closed
+    tables = {"position": torch.randn(1, 5, 8).double()}
+    blocks, dense = (
+        scheme_attention(CoPE(5), tables, q, k, v, backend=backend) for backend in ("blockwise", "reference")
+    )
+    assert torch.allclose(blocks, dense, atol=1e-12)
+
+
 def test_open_gates_count_tokens() -> None:
     """Where every gate is open, a key's position is the distance, its own gate included."""
     q, k, v = torch.ones(1, 1, 20, 1), 100 * torch.ones(1, 1, 20, 1), torch.eye(20)[None, None]

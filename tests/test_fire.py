@@ -77,6 +77,12 @@ def test_only_beyond_the_threshold_the_place_counts() -> None:
     assert not torch.allclose(starts[0], starts[400], atol=1e-3)
 
 
+def test_a_threshold_that_training_never_reaches_is_told() -> None:
+    (said,) = FIRE().warnings(ModelShape(513, 16, 1, 2))
+    assert said.startswith("pos.init_threshold=512: no query of a context of 513 ")
+    assert FIRE().warnings(ModelShape(514, 16, 1, 2)) == []
+
+
 @pytest.mark.parametrize("causal", [True, False])
 def test_an_output_of_zeros_is_no_position(causal: bool) -> None:
     scheme, (q, k, v) = FIRE(), some_text(140)

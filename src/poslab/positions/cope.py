@@ -54,14 +54,14 @@ class CoPE(PositionScheme):
         return pairs.scores + torch.nn.functional.pad(added, (pairs.scores.shape[-1] - added.shape[-1], 0))
 
     def _positions(self, pairs: Pairs) -> Tensor:
-        """(B, H, m, near): of the last keys, as many as it takes until every query has reached the last position."""
+        """(B, H, m, near): those of the last keys, as many as it takes until every query has come to the last row."""
         last, count = self.max_positions - 1, pairs.scores.shape[-1]
         if not pairs.causal:
-            return _open_gates(pairs).clamp(max=last)
+            return _both_ways(pairs).clamp(max=last)
         near = len(pairs.query_index) + 3 * self.max_positions
         while True:
-            scores, seen = pairs.scores[..., -near:], pairs.seen[..., -near:]
-            position = (scores.sigmoid() * seen).flip(-1).cumsum(-1).flip(-1)
+            gates = pairs.scores[..., -near:].sigmoid() * pairs.seen[..., -near:]
+            position = _sum_to_the_end(gates)  # what is after the query is hidden
             if near >= count or position[..., 0].min() >= last:
                 return position.clamp(max=last)
             near *= 2
@@ -81,11 +81,12 @@ class CoPE(PositionScheme):
         return {"norm": Curves("Norm of the position table", "open gates", "L2 norm", positions, norms)}
 
 
-def _open_gates(pairs: Pairs) -> Tensor:
-    """(B, H, m, n): the sum of the gates from each key to the query, both included."""
+def _sum_to_the_end(gates: Tensor) -> Tensor:
+    return gates.flip(-1).cumsum(-1).flip(-1)
+
+
+def _both_ways(pairs: Pairs) -> Tensor:
+    """(B, H, m, n): the sum of the gates between query and key, both included, whichever comes first."""
     gates = pairs.scores.sigmoid() * pairs.seen
-    if pairs.causal:  # what is after the query is hidden
-        return gates.flip(-1).cumsum(-1).flip(-1)
     key, own = torch.arange(gates.shape[-1], device=gates.device), pairs.query_index[:, None]
-    before = (gates * (key <= own)).flip(-1).cumsum(-1).flip(-1)
-    return before + (gates * (key >= own)).cumsum(-1) * (key > own)
+    return _sum_to_the_end(gates * (key <= own)) + (gates * (key >= own)).cumsum(-1) * (key > own)

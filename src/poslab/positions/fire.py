@@ -47,6 +47,14 @@ class FIRE(PositionScheme):
             if not 0 < value < math.inf:
                 raise SettingError(option, value, "must be a finite number above 0")
 
+    def warnings(self, shape: ModelShape) -> list[str]:
+        if shape.context_length - 1 > self.init_threshold:
+            return []
+        return [
+            f"pos.init_threshold={self.init_threshold:g}: no query of a context of {shape.context_length} stands "
+            "beyond it, so that in training scores know the distance alone"
+        ]
+
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         layers, bound = shape.num_layers, self.width**-0.5
         return {

@@ -76,5 +76,6 @@ class Forgetting(PositionScheme):
 
 
 def _running_total(marks: Tensor) -> Tensor:
-    """(B, H, N, 1) -> (B, H, N) float64: of sums over a long text, differences in float32 have few digits left."""
-    return marks[..., 0].double().cumsum(-1)
+    """(B, H, N, 1) -> (B, H, N): in float64, as of sums over a long text differences have few digits in float32."""
+    dtype = torch.float32 if marks.device.type == "mps" else torch.float64  # Apple's devices have no other
+    return marks[..., 0].to(dtype).cumsum(-1)
