@@ -20,6 +20,7 @@ from benchmarks.settings import BenchmarkConfig
 from conftest import ENDING, ENDLESS, REPOSITORY, SCHEMES
 from poslab import GPT
 from poslab.attention import attend
+from poslab.errors import require_at_least
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.t5 import T5
 
@@ -138,7 +139,32 @@ def test_attention_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(set(table.rows) == ours for table in tables)
     assert tables[0].rows["torch flash, no positions"]["x flash"] == "1.00"
     assert all([*peaks] == ["T = 20", "T = 160", "grows by"] for peaks in tables[-1].rows.values())
+    assert "" not in tables[-1].rows[f"poslab {ENDING}"].values()
     assert all(t.lower <= t.median <= t.upper for t in tables[0].seconds.values())
+    attention.forward_and_backward.cache_clear()
+
+
+@dataclass(frozen=True)
+class Short(PositionScheme):
+    """Refuses more than 100 tokens."""
+
+    def check(self, shape):
+        require_at_least(shape.context_length, limit=100)
+
+
+def test_what_a_scheme_does_not_take_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "processes", without_processes)
+    monkeypatch.setattr(attention, "keep_freed_memory", lambda: None)
+    monkeypatch.setattr("gc.collect", lambda: 0)
+    monkeypatch.setattr(entrants, "parse_scheme", lambda name: Short())
+    config = BenchmarkConfig(schemes=[ENDLESS])
+    shapes = ((1, 2, 20, 8), (1, 2, 120, 8))
+    short, long, memory = attention.measure_attention(config, 1, shapes=shapes, long=(1, 2, 160, 8))
+    assert [*short.rows] == [attention.FLASH, f"poslab {ENDLESS}"]
+    assert [*long.rows] == [attention.FLASH]
+    cells = memory.rows[f"poslab {ENDLESS}"]
+    assert cells["T = 20"] != ""
+    assert (cells["T = 120"], cells["T = 160"]) == ("", "")
     attention.forward_and_backward.cache_clear()
 
 

@@ -13,6 +13,7 @@ from benchmarks.entrants import Attention, ours, poslab_attention, transformers_
 from benchmarks.measure import Timing, peak_memory, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
+from poslab.errors import SettingError
 from poslab.training.memory import keep_freed_memory
 
 Shape = tuple[int, int, int, int]  # (B, H, T, Dh)
@@ -48,18 +49,32 @@ def measure_attention(
     linear = [FLASH, *ours(config.schemes)]
     dense = [*map(_dense, ours(config.schemes))] if config.dense else []
     with processes([*linear, *dense, *RIVALS]) as asks:
-        memory = {name: {shape: ask(peak_bytes, name, shape) for shape in shapes} for name, ask in asks.items()}
-        for name in linear:
-            memory[name][long] = asks[name](peak_bytes, name, long)
+        memory = {
+            name: {
+                shape: ask(peak_bytes, name, shape)
+                for shape in (*shapes, *([long] if name in linear else []))
+                if ask(takes, name, shape)
+            }
+            for name, ask in asks.items()
+        }
         for name in linear[1:]:
             asks[name](keep_freed_memory)  # as training does
         for shape in shapes:
-            cases = {name: partial(ask, seconds, name, shape) for name, ask in asks.items()}
+            cases = {name: partial(ask, seconds, name, shape) for name, ask in asks.items() if shape in memory[name]}
             timings = take_turns(cases, rounds if shape[2] < 4096 else math.ceil(rounds / 2))
             tables.append(_table(shape, timings))
     lengths = [shape for shape in (*shapes, long) if shape[0] == 1]
     rows = {name: _memory(peaks, lengths) for name, peaks in memory.items()}
     return [*tables, Table("Peak memory of a forward and backward pass above its inputs, MB", rows)]
+
+
+def takes(name: str, shape: Shape) -> bool:
+    """Whether the entrant can be given so long a text."""
+    try:
+        forward_and_backward(name, shape)
+    except SettingError:
+        return False
+    return True
 
 
 def peak_bytes(name: str, shape: Shape) -> int | None:

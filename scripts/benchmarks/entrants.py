@@ -37,10 +37,14 @@ def poslab_gpt(scheme: str, context: int = CONTEXT) -> GPT:
 
 
 def poslab_attention(scheme: str, backend: str, q: Tensor, k: Tensor, v: Tensor) -> Attention:
-    """Attention of one layer with every hook of the scheme that a layer asks, at positions as in training."""
+    """Attention of one layer with every hook of the scheme that a layer asks, at positions as in training.
+
+    Raises SettingError for a length that the scheme doesn't know.
+    """
     pos = parse_scheme(scheme)
     batch, heads, length, head_dim = q.shape
     shape = ModelShape(length, heads * head_dim, 1, heads)
+    pos.check(shape)
     tables = {name: table.requires_grad_() for name, table in pos.tables(shape).items()}
     x = torch.randn(batch, length, heads * head_dim, requires_grad=True)
     positions = pos.sample(shape, length, torch.Generator().manual_seed(0))
