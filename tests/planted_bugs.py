@@ -117,6 +117,56 @@ BUGS = [
         "test_cache.py::test_cached_logits_are_those_of_the_full_pass",
     ),
     Bug(
+        "absolute-last-start-never-drawn", "positions/absolute.py",
+        "- length + 1, ()", "- length, ()",
+        "test_absolute.py::test_every_start_is_drawn_and_every_position_learned",
+    ),
+    Bug(
+        "sinusoidal-cosines-first", "positions/sinusoidal.py",
+        "[angle.sin(), angle.cos()]", "[angle.cos(), angle.sin()]",
+        "test_sinusoidal.py::test_the_papers_formula",
+    ),
+    Bug(
+        "rotation-stretches", "positions/rotary.py",
+        "addcmul_(b, sin, value=-1)", "addcmul_(b, sin)",
+        "test_rope.py::test_a_pair_turns_by_its_angle",
+    ),
+    Bug(
+        "gradient-turned-on", "positions/rotary.py",
+        "_Turn.apply(gradient, cos, -sin", "_Turn.apply(gradient, cos, sin",
+        "test_rope.py::test_gradients",
+    ),
+    Bug(
+        "angles-in-half-precision", "positions/rotary.py",
+        "dtype = torch.promote_types(like.dtype, torch.float32)", "dtype = like.dtype",
+        "test_rope.py::test_half_precision_only_rounds_the_result",
+    ),
+    Bug(
+        "angles-of-other-positions", "positions/rotary.py",
+        "if version != positions._version:", "if version is None:",
+        "test_rope.py::test_positions_changed_in_place_are_noticed",
+    ),
+    Bug(
+        "angles-in-every-layer", "positions/rotary.py",
+        "_computed[positions] = (positions._version, results)", "pass",
+        "test_rope.py::test_angles_are_computed_once_per_pass",
+    ),
+    Bug(
+        "yarn-ramp-begins-late", "positions/rope.py",
+        "math.floor(first)", "math.ceil(first)",
+        "test_rope.py::test_llama_of_transformers",
+    ),
+    Bug(
+        "first-layer-without-positions", "positions/rope_nope.py",
+        "(layer + 1) % self.every", "layer % self.every",
+        "test_rope.py::test_a_window_in_the_other_layers",
+    ),
+    Bug(
+        "xpos-centred-on-what-is-read", "positions/xpos.py",
+        "positions - CENTRE * self.scale_base", "positions - positions[-1] // 2",
+        "test_cache.py::test_cached_logits_are_those_of_the_full_pass",
+    ),
+    Bug(
         "tables-of-layers-above-0-never-used", "positions/shaw.py",
         "else table[layer] for", "else table[0] for",
         "test_schemes.py::test_every_parameter_has_the_right_gradient",

@@ -8,6 +8,8 @@ from poslab.errors import UserError
 from poslab.positions import ModelShape
 from poslab.positions.absolute import Absolute
 
+NEEDS = "needs transformers, in the extra 'bench'"
+
 
 def test_each_position_adds_its_own_row() -> None:
     tables = {"position": torch.randn(20, 6, dtype=torch.float64)}
@@ -40,9 +42,7 @@ def test_longer_input_names_both_lengths() -> None:
 
 
 def test_gpt2_of_transformers() -> None:
-    gpt2 = pytest.importorskip(
-        "transformers.models.gpt2.modeling_gpt2", reason="needs transformers, in the extra 'bench'"
-    )
+    gpt2 = pytest.importorskip("transformers.models.gpt2.modeling_gpt2", reason=NEEDS)
     config = gpt2.GPT2Config(vocab_size=11, n_positions=20, n_embd=8, n_layer=1, n_head=1, embd_pdrop=0.0)
     theirs = gpt2.GPT2Model(config).eval()
     tokens = torch.randint(0, 11, (2, 20))
