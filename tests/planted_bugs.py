@@ -107,6 +107,16 @@ BUGS = [
         "test_formulas.py::test_attention_is_the_formula[counting-bidirectional-transformer_xl]",
     ),
     Bug(
+        "deberta-distance-seen-from-the-key", "positions/deberta.py",
+        'tables["position_queries"][layer] * 3**-0.5', 'tables["position_queries"][layer].flip(-2) * 3**-0.5',
+        "test_deberta.py::test_equals_transformers",
+    ),
+    Bug(
+        "deberta-two-products-scaled", "positions/deberta.py",
+        'tables["position_queries"][layer] * 3**-0.5', 'tables["position_queries"][layer]',
+        "test_formulas.py::test_attention_is_the_formula[counting-causal-deberta]",
+    ),
+    Bug(
         "absolute-table-offset", "positions/absolute.py",
         'embedding(positions, tables["position"])', 'embedding(positions, tables["position"].roll(1, 0))',
         "test_absolute.py::test_the_model_uses_row_t_at_position_t",

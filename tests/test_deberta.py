@@ -1,0 +1,68 @@
+"""DeBERTa: against transformers, and which rows are used."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from poslab.attention import scheme_attention
+from poslab.errors import SettingError
+from poslab.positions import ModelShape
+from poslab.positions.deberta import DeBERTa
+
+HEADS, HEAD_DIM = 3, 4
+
+
+def drawn_tables(scheme: DeBERTa, shape: ModelShape) -> dict[str, Tensor]:
+    return {name: torch.randn_like(table.double()) for name, table in scheme.tables(shape).items()}
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("length", "max_distance"), [(12, 4), (12, 12), (7, 12), (300, 140)])
+def test_equals_transformers(length: int, max_distance: int, causal: bool) -> None:
+    """Below, at and beyond max_distance, and beyond one block of a kernel."""
+    library = pytest.importorskip(
+        "transformers.models.deberta.modeling_deberta", reason="needs transformers, in the extra 'bench'"
+    )
+    config = library.DebertaConfig(
+        hidden_size=HEADS * HEAD_DIM,
+        num_attention_heads=HEADS,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        relative_attention=True,
+        max_relative_positions=max_distance,
+        pos_att_type=["c2p", "p2c"],
+    )
+    theirs = library.DisentangledSelfAttention(config).double()
+    x = torch.randn(2, length, config.hidden_size, dtype=torch.float64)
+    distances = torch.randn(2 * max_distance, config.hidden_size, dtype=torch.float64)  # their embedding of them
+    seen = torch.ones(2, 1, length, length)
+    relative_pos = library.build_relative_position(x, x)
+    expected, _ = theirs(x, seen.tril() if causal else seen, relative_pos=relative_pos, rel_embeddings=distances)
+
+    q, k, v = theirs.transpose_for_scores(theirs.in_proj(x)).chunk(3, dim=-1)  # each (B, H, T, Dh)
+    projected = {"position_keys": theirs.pos_proj(distances), "position_queries": theirs.pos_q_proj(distances)}
+    tables = {name: theirs.transpose_for_scores(table[None]) for name, table in projected.items()}  # (L = 1, H, R, Dh)
+    for backend in ("reference", "blockwise"):
+        found = scheme_attention(DeBERTa(max_distance), tables, q, k, v, causal=causal, backend=backend)
+        # Their square root of 3 Dh is in single precision.
+        assert torch.allclose(found.transpose(1, 2).flatten(2), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_rows_for_the_future_are_not_used_by_a_causal_decoder() -> None:
+    scheme, shape = DeBERTa(5), ModelShape(20, HEADS * HEAD_DIM, 1, HEADS)
+    tables = {name: table.requires_grad_() for name, table in drawn_tables(scheme, shape).items()}
+    q, k, v = torch.randn(3, 1, HEADS, 20, HEAD_DIM, dtype=torch.float64)
+    for gradient in torch.autograd.grad(scheme_attention(scheme, tables, q, k, v).sum(), [*tables.values()]):
+        used = gradient.abs().amax((0, 1, 3)) > 1e-12  # of each row
+        assert used.tolist() == 5 * [False] + 5 * [True]
+
+
+def test_rows_that_never_train_are_named() -> None:
+    warning = "so the rows for 8 to 9 never train"
+    assert warning in DeBERTa(10).warnings(ModelShape(8, 4, 1, 1))[0]
+    assert DeBERTa(8).warnings(ModelShape(8, 4, 1, 1)) == []
+
+
+def test_refuses_a_distance_below_1() -> None:
+    with pytest.raises(SettingError, match="max_distance"):
+        DeBERTa(0)
