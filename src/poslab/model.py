@@ -17,6 +17,7 @@ from poslab.cache import KeyValueCache, LayerCache
 from poslab.errors import SettingError, require_at_least
 from poslab.generate import Prompts, generate
 from poslab.positions import ModelShape, Picture, PositionScheme, RelativeTerms
+from poslab.positions.checks import check_hooks, check_tables
 
 if TYPE_CHECKING:
     from poslab.data.vocabulary import Vocabulary
@@ -60,6 +61,8 @@ class GPT(nn.Module):
         # it, is the same to the bit for every scheme.
         with torch.random.fork_rng(devices=[]):
             tables = self.pos.tables(self.shape)
+            check_tables(self.pos, tables)
+            check_hooks(self.pos, tables, self.shape)
         # A bare module rather than a ParameterDict, which can't hold a parameter called "keys" or "values".
         self.position_tables = nn.Module()
         for name, table in tables.items():

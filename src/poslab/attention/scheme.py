@@ -15,6 +15,7 @@ from poslab.attention.problem import Pairwise, Problem, without_autocast
 from poslab.attention.reference import attention_weights
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, Pairs, PositionScheme, RelativeTerms
+from poslab.positions.checks import check_once
 
 if TYPE_CHECKING:
     from poslab.positions.base import Tables
@@ -155,7 +156,8 @@ def scheme_attention(
     positions: (T,) or (B, T) whole numbers; None: 0, 1, 2, ...
     dropout_p, backend: as in `attend`.
 
-    Raises SettingError for what the scheme can't do: more positions than it knows, x missing.
+    Raises SettingError for what the scheme can't do: more positions than it knows, x missing; and, at the first call,
+    where a hook gives something of another shape than it must.
     """
     _, heads, length, head_dim = q.shape
     places = (
@@ -164,6 +166,8 @@ def scheme_attention(
     last = length if positions is None else int(places.positions.max()) + 1
     shape = ModelShape(max(length, last), heads * head_dim, num_layers, heads, causal)
     scheme.check(shape)
+    if not torch.compiler.is_compiling():
+        check_once(scheme, tables, shape, layer)
     terms = scheme.relative(tables, shape, layer, places.distances(causal))
     own = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), places)
     q, k, marks = own.enter(q, k, x)

@@ -67,6 +67,11 @@ class Combined(PositionScheme):
             x = scheme.embed(_of(name, tables), x, positions)
         return x
 
+    def rotate(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
+        for name, scheme in self._parts.items():
+            x = scheme.rotate(_of(name, tables), x, positions)
+        return x
+
     def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor) -> Tensor:
         for name, scheme in self._parts.items():
             q = scheme.query(_of(name, tables), layer, q, positions)

@@ -81,6 +81,9 @@ class Randomized(PositionScheme):
     def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
         return self.of.embed(tables, x, positions)
 
+    def rotate(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
+        return self.of.rotate(tables, x, positions)
+
     def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor) -> Tensor:
         return self.of.query(tables, layer, q, positions)
 

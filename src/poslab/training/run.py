@@ -162,7 +162,7 @@ def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
     try:
         return GPT(config.pos, vocab_size=vocab_size, **asdict(config.model))
     except SettingError as error:
-        raise error.prefixed("model") from None
+        raise error if error.option == "pos" else error.prefixed("model") from None
     except (RuntimeError, MemoryError) as error:
         if "memory" not in str(error):
             raise

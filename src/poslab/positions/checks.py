@@ -1,0 +1,192 @@
+"""Tries a scheme's hooks on a few tokens, in every layer, before anything is computed with them.
+
+Whoever writes a scheme and swaps two axes learns here which hook gave what and what it must give, not from an error
+deep in a kernel, or from none at all, where the sizes happen to fit. Letters as in `base`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from poslab.errors import SettingError
+from poslab.lazy import torch
+from poslab.positions.base import ModelShape, PositionScheme
+from poslab.positions.terms import Pairs, RelativeTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from poslab.positions.base import Tables
+
+
+def check_tables(scheme: PositionScheme, tables: Tables) -> None:
+    """Raises SettingError where `tables` gave what can't be learned."""
+    if not isinstance(tables, Mapping):
+        raise _wrong(scheme, "tables", f"must give a dict of tensors, not {_described(tables)}")
+    for name, table in tables.items():
+        if not (isinstance(name, str) and name and "." not in name):
+            raise _wrong(scheme, "tables", f"must name tables in words without a dot, not {name!r}")
+        if not isinstance(table, torch.Tensor) or not table.is_floating_point():
+            raise _wrong(scheme, "tables", f"{name} must be a tensor of floating point, not {_described(table)}")
+        _check_numbers(scheme, "tables", name, table)
+
+
+def check_hooks(scheme: PositionScheme, tables: Tables, shape: ModelShape, layers: Sequence[int] | None = None) -> None:
+    """Raises SettingError, naming the hook and the shape, where a hook gives what attention can't use.
+
+    tables: on any device but "meta", where nothing can be tried. layers: by default all.
+    """
+    device = next((table.device for table in tables.values()), torch.empty(0).device)
+    if type(scheme) is PositionScheme or device.type == "meta":
+        return
+    with torch.no_grad():
+        trial = _Trial(scheme, tables, shape, device)
+        trial.sample()
+        trial.embed()
+        trial.rotate()
+        for layer in range(shape.num_layers) if layers is None else layers:
+            trial.layer(layer)
+
+
+def check_once(scheme: PositionScheme, tables: Tables, shape: ModelShape, layer: int) -> None:
+    """`check_tables` and `check_hooks` of one layer at its first call: for a caller who comes back at every step."""
+    sizes = shape.embed_dim, shape.num_heads, shape.num_layers, shape.causal
+    tried = repr(scheme), type(scheme), sizes, layer, tuple(map(_described, tables.values()))
+    if tried not in _TRIED:
+        check_tables(scheme, tables)
+        check_hooks(scheme, tables, shape, [layer])
+        _TRIED.add(tried)
+
+
+_TRIED: set[Any] = set()
+
+
+class _Trial:
+    """A few tokens, of a number that is no other axis's, and the hooks that the scheme has."""
+
+    def __init__(self, scheme: PositionScheme, tables: Tables, shape: ModelShape, device: torch.device) -> None:
+        self.scheme, self.tables, self.shape = scheme, tables, shape
+        longest = min(shape.context_length, scheme.max_length(shape) or shape.context_length)
+        others = (shape.num_heads, shape.head_dim)
+        self.length = next((n for n in (3, 5, 7, 2) if n <= longest and n not in others), min(3, longest))
+        self.positions = torch.arange(self.length, device=device)
+        dtype = next((table.dtype for table in tables.values()), None)
+        self.x = torch.full((2, self.length, shape.embed_dim), 0.1, dtype=dtype, device=device)  # (B, T, D)
+        self.of_heads = self.x.unflatten(-1, (shape.num_heads, shape.head_dim)).transpose(1, 2)  # (B, H, T, Dh)
+
+    def sample(self) -> None:
+        if not self.scheme.overrides("sample"):
+            return
+        length = self.shape.context_length
+        with torch.device("cpu"):
+            positions = self.scheme.sample(self.shape, length, torch.Generator().manual_seed(0))
+        if positions is None:
+            return
+        self._require("sample", positions, (length,), "(T,)")
+        longest = self.scheme.max_length(self.shape)
+        rising = positions.dtype == torch.int64 and positions[0] >= 0 and (positions.diff() > 0).all()
+        if not rising or (longest is not None and positions[-1] >= longest):
+            limit = "" if longest is None else f" below {longest}"
+            raise _wrong(self.scheme, "sample", f"must give rising int64 positions from 0 on{limit}")
+
+    def embed(self) -> None:
+        if self.scheme.overrides("embed"):
+            embedded = self.scheme.embed(self.tables, self.x, self.positions)
+            self._require("embed", embedded, self.x.shape, "(B, T, D)")
+
+    def rotate(self) -> None:
+        if self.scheme.overrides("rotate"):
+            rotated = self.scheme.rotate(self.tables, self.of_heads, self.positions)
+            self._require("rotate", rotated, self.of_heads.shape, "(B, H, T, Dh)")
+
+    def layer(self, layer: int) -> None:
+        """Raises SettingError for the first hook that fails in this layer."""
+        scheme, tables, x = self.scheme, self.tables, self.of_heads
+        for name, hook in (("query", scheme.query), ("key", scheme.key)):
+            if scheme.overrides(name):
+                self._require(name, hook(tables, layer, x, self.positions), x.shape, "(B, H, T, Dh)")
+        self._relative(layer)
+        marks = scheme.marks(tables, layer, _precise(self.x)) if scheme.overrides("marks") else None
+        if marks is not None:
+            self._require("marks", marks, (*x.shape[:3], None), "(B, H, T, E)")
+            bias = scheme.key_bias(tables, self.shape, layer, marks)
+            if bias is not None:
+                self._require("key_bias", bias, x.shape[:3], "(B, H, N)")
+        if scheme.overrides("scores"):
+            pairs = self._pairs(marks)
+            self._require("scores", scheme.scores(tables, layer, pairs), pairs.scores.shape, "(B, H, m, n)")
+
+    def _relative(self, layer: int) -> None:
+        if not self.scheme.overrides("relative"):
+            return
+        distances = range(0 if self.shape.causal else 1 - self.length, self.length)
+        try:
+            terms = self.scheme.relative(self.tables, self.shape, layer, distances)
+        except SettingError:
+            raise
+        except ValueError as error:  # of RelativeTerms
+            raise _wrong(self.scheme, "relative", f"in layer {layer}, {error}") from error
+        if not (terms is None or isinstance(terms, RelativeTerms)):
+            raise _wrong(self.scheme, "relative", f"must give RelativeTerms or None, not {_described(terms)}")
+        heads, head_dim = self.shape.num_heads, self.shape.head_dim
+        for name, table in terms.tables.items() if terms is not None else ():
+            rows = table.shape[-1 if name == "bias" else -2]  # as many as there are distances: RelativeTerms looks
+            if name == "bias":
+                self._require("relative", table, (heads, rows), "(H, R)", name)
+            elif table.dim() == 3:
+                self._require("relative", table, (heads, rows, head_dim), "(H, R, Dh)", name)
+            else:
+                self._require("relative", table, (rows, head_dim), "(R, Dh)", name)
+            _check_numbers(self.scheme, "relative", name, table)
+
+    def _pairs(self, marks: Tensor | None) -> Pairs:
+        """All queries but the first, and all keys."""
+        first = min(1, self.length - 1)
+        keys = _precise(self.of_heads)
+        queries = keys[:, :, first:]
+        i, j = self.positions[None, None, first:, None], self.positions[None, None, None, :]
+        scale = self.shape.head_dim**-0.5
+        return Pairs(
+            queries @ keys.mT * scale,
+            queries,
+            keys,
+            marks,
+            i,
+            j,
+            j <= i if self.shape.causal else torch.ones_like(j <= i),
+            scale,
+            self.shape.causal,
+            self.positions[first:],
+        )
+
+    def _require(
+        self, hook: str, given: Any, shape: Sequence[int | None], letters: str, name: str = "its result"
+    ) -> None:
+        """shape: None for an axis of any size."""
+        fits = isinstance(given, torch.Tensor) and given.dim() == len(shape)
+        if not fits or any(size not in (None, found) for size, found in zip(shape, given.shape, strict=True)):
+            sizes = str(tuple("any" if size is None else size for size in shape)).replace("'", "")
+            raise _wrong(self.scheme, hook, f"{name} must be {letters} = {sizes} here, not {_described(given)}")
+        if hook != "sample" and not given.is_floating_point():
+            raise _wrong(self.scheme, hook, f"{name} must be of floating point, not {_described(given)}")
+
+
+def _precise(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _check_numbers(scheme: PositionScheme, hook: str, name: str, table: Tensor) -> None:
+    if not table.is_meta and table.sum().isnan():  # a sum takes a tenth of the time of a look at each
+        raise _wrong(scheme, hook, f"{name} has values that are no numbers (NaN)")
+
+
+def _described(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    dtype = "" if value.dtype == torch.float32 else f" of {str(value.dtype).removeprefix('torch.')}"
+    return f"{tuple(value.shape)}{dtype}"
+
+
+def _wrong(scheme: PositionScheme, hook: str, problem: str) -> SettingError:
+    return SettingError("pos", f"{type(scheme).__name__}.{hook}", problem)

@@ -1,0 +1,186 @@
+"""A scheme whose hooks give what attention can't use is refused when the model is made: the hook, what it gave, and
+what it must give, in one line."""
+
+from collections.abc import Callable
+from dataclasses import make_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import RunScript
+from poslab import GPT
+from poslab.attention import scheme_attention
+from poslab.errors import SettingError
+from poslab.positions import PositionScheme, RelativeTerms
+
+H, DH, L, T = 4, 6, 3, 20
+SIZES = {"vocab_size": 61, "context_length": T, "embed_dim": H * DH, "num_layers": L, "num_heads": H}
+
+
+def terms(**tables: torch.Tensor) -> Callable[..., RelativeTerms]:
+    """A `relative` whose distances are 0 to 4, with right terms in the first layer."""
+    return lambda self, t, shape, layer, distances: RelativeTerms(0, 4, **(tables if layer == L - 1 else {}))
+
+
+nan = torch.full((H, 5), torch.nan)
+# Hooks, and what is said of them. Those of one layer alone are wrong in the last.
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no dict": ({"tables": lambda self, shape: [torch.zeros(3)]}, "tables: must give a dict of tensors, not list"),
+    "dot": ({"tables": lambda self, shape: {"a.b": torch.zeros(3)}}, "tables: must name tables in words without a dot"),
+    "int table": (
+        {"tables": lambda self, shape: {"bias": torch.zeros(H, 5, dtype=torch.int64)}},
+        "tables: bias must be a tensor of floating point, not (4, 5) of int64",
+    ),
+    "no tensor": (
+        {"tables": lambda self, shape: {"bias": 3}},
+        "tables: bias must be a tensor of floating point, not int",
+    ),
+    "NaN": ({"tables": lambda self, shape: {"bias": nan}}, "tables: bias has values that are no numbers (NaN)"),
+    "bias (R, H)": (
+        {"relative": terms(bias=torch.zeros(5, H))},
+        "relative: in layer 2, bias has 4 rows, but distances 0 to 4 need 5",
+    ),
+    "bias of other heads": (
+        {"relative": terms(bias=torch.zeros(H + 1, 5))},
+        "relative: bias must be (H, R) = (4, 5) here, not (5, 5)",
+    ),
+    "keys of other heads": (
+        {"relative": terms(keys=torch.zeros(1, 5, DH))},
+        "relative: keys must be (H, R, Dh) = (4, 5, 6) here, not (1, 5, 6)",
+    ),
+    "keys of another head_dim": (
+        {"relative": terms(keys=torch.zeros(5, H * DH))},
+        "relative: keys must be (R, Dh) = (5, 6) here, not (5, 24)",
+    ),
+    "queries of another head_dim": (
+        {"relative": terms(queries=torch.zeros(H, 5, DH + 1))},
+        "relative: queries must be (H, R, Dh) = (4, 5, 6) here, not (4, 5, 7)",
+    ),
+    "whole values": (
+        {"relative": terms(values=torch.zeros(5, DH, dtype=torch.int32))},
+        "relative: values must be of floating point, not (5, 6) of int32",
+    ),
+    "NaN bias": ({"relative": terms(bias=nan)}, "relative: bias has values that are no numbers (NaN)"),
+    "bare tensor": (
+        {"relative": lambda self, t, shape, layer, distances: torch.zeros(H, 5)},
+        "relative: must give RelativeTerms or None, not (4, 5)",
+    ),
+    "embed": (
+        {"embed": lambda self, t, x, positions: x[0]},
+        "embed: its result must be (B, T, D) = (2, 3, 24) here, not (3, 24)",
+    ),
+    "embed gives nothing": (
+        {"embed": lambda self, t, x, positions: None},
+        "embed: its result must be (B, T, D) = (2, 3, 24) here, not NoneType",
+    ),
+    "rotate": (
+        {"rotate": lambda self, t, x, positions: x.transpose(1, 2)},
+        "rotate: its result must be (B, H, T, Dh) = (2, 4, 3, 6) here, not (2, 3, 4, 6)",
+    ),
+    "query": (
+        {"query": lambda self, t, layer, q, positions: q if layer < L - 1 else q[..., :-1]},
+        "query: its result must be (B, H, T, Dh) = (2, 4, 3, 6) here, not (2, 4, 3, 5)",
+    ),
+    "key": (
+        {"key": lambda self, t, layer, k, positions: k if layer < L - 1 else k[:, :1]},
+        "key: its result must be (B, H, T, Dh) = (2, 4, 3, 6) here, not (2, 1, 3, 6)",
+    ),
+    "marks": (
+        {"marks": lambda self, t, layer, x: x},
+        "marks: its result must be (B, H, T, E) = (2, 4, 3, any) here, not (2, 3, 24)",
+    ),
+    "key_bias": (
+        {
+            "marks": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
+            "key_bias": lambda self, t, shape, layer, marks: marks,
+        },
+        "key_bias: its result must be (B, H, N) = (2, 4, 3) here, not (2, 4, 3, 1)",
+    ),
+    "scores": (
+        {"scores": lambda self, t, layer, pairs: pairs.scores if layer < L - 1 else pairs.scores.sum(1)},
+        "scores: its result must be (B, H, m, n) = (2, 4, 2, 3) here, not (2, 2, 3)",
+    ),
+    "scores that are whole": (
+        {"scores": lambda self, t, layer, pairs: pairs.scores.long()},
+        "scores: its result must be of floating point, not (2, 4, 2, 3) of int64",
+    ),
+    "sample": (
+        {"sample": lambda self, shape, length, generator: torch.arange(length + 1)},
+        "sample: its result must be (T,) = (20,) here, not (21,) of int64",
+    ),
+    "sample falls": (
+        {"sample": lambda self, shape, length, generator: torch.arange(length).flip(0)},
+        "sample: must give rising int64 positions from 0 on",
+    ),
+    "sample is floating": (
+        {"sample": lambda self, shape, length, generator: torch.arange(length).float()},
+        "sample: must give rising int64 positions from 0 on",
+    ),
+    "sample goes too far": (
+        {
+            "max_length": lambda self, shape: T,
+            "sample": lambda self, shape, length, generator: torch.arange(1, length + 1),
+        },
+        "sample: must give rising int64 positions from 0 on below 20",
+    ),
+}  # fmt: skip
+
+
+def scheme_with(hooks: dict[str, Any]) -> PositionScheme:
+    scheme: PositionScheme = make_dataclass("Mine", [], bases=(PositionScheme,), namespace=hooks, frozen=True)()
+    return scheme
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_refused_when_the_model_is_made(wrong: str) -> None:
+    hooks, problem = WRONG[wrong]
+    with pytest.raises(SettingError) as refusal:
+        GPT(scheme_with(hooks), **SIZES)
+    assert str(refusal.value) == f"pos=Mine.{problem}" or str(refusal.value).startswith(f"pos=Mine.{problem},")
+
+
+@pytest.mark.parametrize(
+    "wrong", sorted(WRONG.keys() - {"no dict", "embed", "embed gives nothing", "sample goes too far"})
+)
+def test_refused_in_a_model_of_one_s_own(wrong: str) -> None:
+    """At the first call, of the layer at hand."""
+    hooks, problem = WRONG[wrong]
+    scheme = scheme_with(hooks)
+    tables = hooks.get("tables", lambda self, shape: {})(scheme, None)
+    q, k, v = torch.randn(3, 1, H, 8, DH)
+    with pytest.raises(SettingError) as refusal:
+        scheme_attention(scheme, tables, q, k, v, x=torch.randn(1, 8, H * DH), layer=L - 1, num_layers=L)
+    assert str(refusal.value).startswith(f"pos=Mine.{problem.split(':')[0]}: ")
+
+
+def test_one_line_on_the_console(run_script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("with_wrong_bias.py").write_text("""
+from dataclasses import dataclass
+import torch
+from poslab.positions import PositionScheme, RelativeTerms
+@dataclass(frozen=True)
+class Mine(PositionScheme):
+    def relative(self, tables, shape, layer, distances):
+        return RelativeTerms(0, 9, bias=torch.zeros(shape.num_heads, 10).T)
+""")
+    code, _, complaint = run_script(
+        "train", "experiment=smoke", "trainer=cpu", "data.vocabulary=observed", "pos._target_=with_wrong_bias.Mine"
+    )
+    problem = "in layer 0, bias has 2 rows, but distances 0 to 9 need 10"
+    assert (code, complaint) == (2, f"error: pos=Mine.relative: {problem}\n")
+    assert not Path("runs").exists() or not list(Path("runs").iterdir())
+
+
+def test_trying_hooks_moves_no_generator_and_needs_no_memory() -> None:
+    hooks = {"embed": lambda self, t, x, positions: x + torch.randn_like(x)}
+    torch.manual_seed(1)
+    GPT(None, **SIZES)
+    drawn = torch.rand(3)
+    torch.manual_seed(1)
+    GPT(scheme_with(hooks), **SIZES)
+    assert torch.equal(torch.rand(3), drawn)
+    with torch.device("meta"):
+        GPT(scheme_with(hooks), **SIZES)
