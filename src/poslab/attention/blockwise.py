@@ -119,7 +119,7 @@ class _Blockwise(torch.autograd.Function):
                 grad_scores.copy_(minus_mean[:, rows])
             grad_scores.baddbmm_(grad_out[:, rows], seen_v.transpose(1, 2), beta=0 if call.dropout else 1)
             if near.values is not None:
-                grad_tile.add(grad_out[:, rows] @ near.values[:, tile.rows].transpose(1, 2))
+                grad_tile.add_by_query(grad_out[:, rows], near.values[:, tile.rows])
             if call.dropout is not None:
                 factors = call.dropout.factors(block, weights)
                 grad_scores.mul_(factors).add_(minus_mean[:, rows])
@@ -183,7 +183,7 @@ class _Scores:
         beta = self._start(tile, block, None if log_sum is None else log_sum[:, block.rows])
         tile.scores.baddbmm_(self.queries(block), seen_k.transpose(1, 2), beta=beta, alpha=LOG2_E)
         if near.keys is not None:
-            tile.add(self.q[:, block.rows] @ near.keys[:, tile.rows].transpose(1, 2) * LOG2_E)
+            tile.add_by_query(self.q[:, block.rows], near.keys[:, tile.rows], LOG2_E)
         if near.queries is not None:
             tile.add_by_key(near.queries[:, tile.rows], seen_k, LOG2_E)
         tile.hide(block, self.call.causal, self.call.window)

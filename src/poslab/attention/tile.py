@@ -65,11 +65,13 @@ class Tile:
             below = torch.ones(self._below.shape[1:], dtype=torch.bool, device=largest.device).triu(self._diagonal)
             self._below.copy_(torch.where(below, by_row[..., -1:] - largest - rest, self._below))
 
-    def add(self, by_row: Tensor) -> None:
-        """Adds by_row (N, m or 1, R) to the scores of the pairs at each row's distance."""
-        self._band.add_(by_row[..., : self._band.shape[-1]])
+    def add_by_query(self, queries: Tensor, table: Tensor, factor: float = 1.0) -> None:
+        """Adds factor * queries (N, m, Dh) times table (N, R, Dh) to the scores of the pairs at each row's distance."""
+        # A matrix whose rows are a stride apart is what a product can be added to as it stands.
+        self._band.baddbmm_(queries, table[:, : self._band.shape[-1]].transpose(1, 2), alpha=factor)
         if self._below is not None:
-            self._below.add_(by_row[..., -1:].expand(self._below.shape).triu(self._diagonal))
+            by_row = queries @ table[:, -1:].transpose(1, 2) * factor  # (N, m, 1)
+            self._below.add_(by_row.expand(self._below.shape).triu(self._diagonal))
 
     def add_by_key(self, table: Tensor, k: Tensor, factor: float) -> None:
         """Adds factor * table (N, R, Dh) times k (N, n, Dh) to the scores of the pairs at each row's distance."""
@@ -81,7 +83,7 @@ class Tile:
             self._below.add_(by_key.expand(self._below.shape).triu(self._diagonal))
 
     def collect(self) -> Tensor:
-        """(N, m, R): what stands at the pairs of each row's distance, the opposite of `add`. May be a view."""
+        """(N, m, R): what stands at the pairs of each row's distance. May be a view."""
         for side in self._room:
             side.zero_()
         if self._below is None:
