@@ -67,9 +67,6 @@ class ValidationLines(Callback):
         if trainer.enable_validation:
             pl_module.print(_line(*_COLUMNS))
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
-        state_of(pl_module).batch_losses.append(outputs["loss"].detach())  # a tensor: reading it waits for the device
-
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         state = state_of(pl_module)
         train_loss = sum(map(float, state.batch_losses)) / max(1, len(state.batch_losses))

@@ -48,6 +48,25 @@ class LanguageModel(LightningModule):
         self.log("train/loss", loss)
         return loss
 
+    def on_train_batch_start(self, batch: Batch, batch_index: int) -> None:
+        self.state.training_clock.start()
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_index: int) -> None:
+        self.state.tokens += batch[0].numel() * self.trainer.world_size
+        self.state.batch_losses.append(outputs["loss"].detach())  # a tensor: reading it waits for the device
+        self.log("train/tokens_per_s", self.state.tokens_per_s)
+
+    def on_train_end(self) -> None:
+        self._stop_training_clock()
+
+    def on_validation_start(self) -> None:
+        self._stop_training_clock()
+
+    def _stop_training_clock(self) -> None:
+        if self.device.type == "cuda":  # which may still be computing what Python has asked for
+            torch.cuda.synchronize(self.device)
+        self.state.training_clock.stop()
+
     def on_validation_epoch_start(self) -> None:
         self._window_losses = {}
 

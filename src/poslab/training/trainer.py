@@ -20,14 +20,12 @@ from poslab.training.console import ProgressBar, ValidationLines
 from poslab.training.device import computes_bfloat16
 from poslab.training.limits import FiniteLoss, Limits
 from poslab.training.tensorboard import HyperParameters, Logger, Pictures, SampleText
-from poslab.training.throughput import Throughput
 
 
 def make_trainer(config: TrainConfig, folder: RunFolder, every: int, sample: SampleText, stop: StopRequest) -> Trainer:
     """A Trainer that writes into `folder`, with everything that runs beside the training."""
     settings = config.settings
     callbacks: list[Callback] = [
-        Throughput(every),
         FiniteLoss(every),  # before those that would show or save what is not finite
         ValidationLines(),
         sample,
@@ -37,7 +35,7 @@ def make_trainer(config: TrainConfig, folder: RunFolder, every: int, sample: Sam
     ]
     on_terminal = sys.stdout.isatty()
     if on_terminal:
-        callbacks.insert(1, ProgressBar(refresh_rate=every))  # ahead of those that print, which it lets through
+        callbacks.insert(0, ProgressBar(refresh_rate=every))  # ahead of those that print, which it lets through
     if settings.early_stopping_patience is not None:
         # At validations, so that what is saved after one knows of it.
         patience = settings.early_stopping_patience
