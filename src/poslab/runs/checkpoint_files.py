@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
+from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -28,8 +28,8 @@ _OBSERVED = "observed_tokens"  # the vocabulary, beside the weights
 _FOREIGN = "not a checkpoint of poslab's, or a damaged one"
 
 
-class CheckpointFiles(CheckpointIO):
-    """Writes and reads checkpoints for Lightning: tensors and plain containers, nothing that could run code."""
+class CheckpointFiles(TorchCheckpointIO):
+    """Writes checkpoints for Lightning, which reads them as it would its own."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Raises RunStopped where the file can't be written; what was there before is as it was."""
@@ -40,22 +40,13 @@ class CheckpointFiles(CheckpointIO):
                 save_weights(path, checkpoint["state_dict"], checkpoint["poslab"])
                 run.old_best.unlink(missing_ok=True)
             else:
-                previous = run.previous if path.name == run.last.name else None
-                with appearing_whole(path, durable=True, previous=previous) as file, file.open("wb") as opened:
+                with appearing_whole(path, durable=True, previous=run.previous) as file, file.open("wb") as opened:
                     torch.save(checkpoint, opened)
         except (OSError, RuntimeError, SafetensorError) as error:
             place = "goes on from the checkpoint" if run.resumable else "starts over, as no checkpoint is"
             # torch and safetensors have errors of their own for a full disk.
             reason = getattr(error, "strerror", None) or f"{str(error).splitlines()[0]} (the disk may be full)"
             raise RunStopped(f"{path}: can't be written: {reason}; resume={run} {place} before it") from error
-
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
-        """Always without running code of the file's, whatever `weights_only` says."""
-        content: dict[str, Any] = torch.load(path, map_location=map_location or "cpu", weights_only=True)
-        return content
-
-    def remove_checkpoint(self, path: Any) -> None:
-        Path(path).unlink(missing_ok=True)
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor], about: dict[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """A whole sweep: plan it, run what is left, say how far it is, and end with a table of all jobs."""
 
-import contextlib
 import os
 import sys
 import threading
@@ -55,10 +54,6 @@ def run_sweep(
             interruption = error
         finally:
             progress.stop()
-        with contextlib.suppress(OSError):  # of folders that are not empty
-            scratch = Path(str(config.hydra.sweep.dir))
-            scratch.rmdir()
-            scratch.parent.rmdir()
     complete = _conclude(jobs, folder)
     if interruption is not None:
         print("the same command goes on from here")
@@ -75,7 +70,6 @@ class Progress:
         self.left = left
         self._begun = time.time()
         self._ended = -1  # of the jobs that were left
-        self._estimated_end = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -96,16 +90,14 @@ class Progress:
         ended = sum(job.finished or bool(JobFiles(job.folder).failure) for job in begun)
         running = len(begun) - ended
         to_do = len(self.left) - ended
-        job_has_ended, self._ended = ended != self._ended, ended
         line = f"{self.total - to_do} of {self.total} jobs done, {running} running, {to_do - running} left"
         if ended and to_do:
-            if job_has_ended:
-                self._estimated_end = time.time() + (time.time() - self._begun) / ended * to_do
-            line += f", about {clock(max(0, self._estimated_end - time.time()))} to go"
+            line += f", about {clock((time.time() - self._begun) / ended * to_do)} to go"
         if sys.stdout.isatty():
             print(f"\r\033[K{line}", end="\n" if last else "", flush=True)
-        elif job_has_ended:
+        elif ended != self._ended:
             print(line, flush=True)
+        self._ended = ended
 
 
 def _note_crashes(jobs: list[Job], results: Sequence[JobReturn]) -> None:
