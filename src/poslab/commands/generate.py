@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import product
 
 import torch
 
@@ -83,15 +84,8 @@ def _encoded(prompt: str, vocabulary: Vocabulary) -> list[int]:
 
 def _headings(config: GenerateConfig) -> list[str]:
     """A line above each text, where there are several."""
-    prompts, samples = len(config.prompt), config.samples
-    if prompts * samples == 1:
-        return [""]
-    names = []
-    for p in range(1, prompts + 1):
-        for s in range(1, samples + 1):
-            parts = [f"prompt {p}"] * (prompts > 1) + [f"sample {s}"] * (samples > 1)
-            names.append(f"== {', '.join(parts)}\n")
-    return names
+    numbers = list(product(range(1, len(config.prompt) + 1), range(1, config.samples + 1)))
+    return [f"== prompt {p}, sample {s}\n" for p, s in numbers] if len(numbers) > 1 else [""]
 
 
 def _say_what_is_left_out(config: GenerateConfig, checkpoint: Checkpoint, prompt: int) -> None:

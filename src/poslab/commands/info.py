@@ -3,7 +3,7 @@
 import os
 import platform
 import re
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 
 import torch
 
@@ -30,12 +30,7 @@ def print_info() -> None:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in (*PACKAGES, "matplotlib", "scipy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
+    found = {"python": platform.python_version()} | {name: version(name) for name in (*PACKAGES, "matplotlib", "scipy")}
     commit, clean = git_state()
     return found | {"git commit": f"{commit}{'' if clean else ', changed since'}" if commit else "no git checkout"}
 
@@ -65,10 +60,7 @@ def _backends() -> dict[str, str]:
 
 def _data() -> dict[str, str]:
     """Each file that data/README.md lists, against the hash that stands there."""
-    try:
-        table = (BUNDLED_DATA / "README.md").read_text(encoding="utf-8")
-    except OSError as error:
-        return {str(BUNDLED_DATA): f"can't be read: {error.strerror}"}
+    table = (BUNDLED_DATA / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([^`]+)` \|.*\| `([0-9a-f]{64})` \|$", table, flags=re.MULTILINE)
     return {name: _check(name, sha256) for name, sha256 in listed} | {"tokens are kept in": str(default_cache_dir())}
 

@@ -83,19 +83,15 @@ class RunFolder:
     @contextmanager
     def _held(self, option: str) -> Iterator[None]:
         """Keeps the lock; the system gives it back, too, when the process is killed. SettingError where it is taken."""
-        lock, was_there = FileLock(self._lock, timeout=0), self._lock.exists()
+        lock = FileLock(self._lock, timeout=0)
         try:
             lock.acquire()
         except Timeout:
             raise SettingError(option, str(self), "another process is running it") from None
-        refused = False
         try:
             yield
-        except SettingError:
-            refused = True
-            raise
         finally:
-            if self.finished or (refused and not was_there):  # nobody will want it any more
+            if self.finished:  # nobody will want it any more
                 self._lock.unlink(missing_ok=True)
             lock.release()
 

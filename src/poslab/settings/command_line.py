@@ -8,7 +8,6 @@ written `a,b` or `[a,b]`. A field with `text=True` takes everything, `null` too,
 import dataclasses
 import inspect
 import os
-import re
 from collections.abc import Iterable, Sequence
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -60,21 +59,11 @@ def _value(text: str, hint: Any) -> Any:
     if text == "null" and NoneType in kinds:
         return None
     if not {list[int], list[str]} & set(kinds):
-        return _unquoted(text)
-    if _exists(text):  # a path with a comma or in brackets is one
+        return text
+    if os.path.exists(os.path.expanduser(text)):  # a path with a comma or in brackets is one
         return [text]
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
-    return [_unquoted(part.strip()) for part in re.findall(r"""\s*'[^']*'|\s*"[^"]*"|[^,]+""", bare)]
-
-
-def _unquoted(text: str) -> str:
-    """Without the quotes around it that command lines needed once, and still may have."""
-    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
-    return text[1:-1] if quoted and not _exists(text) else text
-
-
-def _exists(path: str) -> bool:
-    return os.path.exists(os.path.expanduser(path))
+    return [part.strip() for part in bare.split(",") if part.strip()]
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
