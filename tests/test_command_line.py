@@ -140,7 +140,7 @@ def test_train_s_lines_in_hydra_s_grammar() -> None:
 
 
 def test_a_number_is_refused_as_it_was_typed(run_script: RunScript) -> None:
-    assert run_script("compare", "effect=-1e3") == (2, "", "error: effect=-1e3: must be above 0\n")
+    assert run_script("compare", "effect=-1e3") == (2, "", "error: effect=-1000: must be above 0\n")
 
 
 def test_help_has_every_setting_its_default_and_its_words(run_script: RunScript) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -53,10 +54,10 @@ def test_debug_shows_it(tmp_path: Path) -> None:
 
 
 def test_an_unexpected_fault_before_there_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from poslab.commands import faults
+    from poslab.commands.cli import _report
 
-    monkeypatch.setattr(faults.tempfile, "tempdir", str(tmp_path))
-    line = faults.report(ValueError("some\nlines"), "compare", debug=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    line = _report(ValueError("some\nlines"), "compare", debug=False)
     found = re.fullmatch(r"unexpected ValueError: some lines; all that is known is in (.*)", line)
     assert found, line
     assert "ValueError: some\nlines" in Path(found[1]).read_text()

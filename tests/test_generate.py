@@ -87,7 +87,7 @@ def test_temperature_near_zero_and_top_k_of_one_are_greedy() -> None:
         ({"temperature": -0.1}, "temperature=-0.1: must be at least 0"),
         ({"temperature": float("nan")}, "temperature=nan: must be at least 0"),
         ({"top_k": 0}, "top_k=0: must be at least 1"),
-        ({"top_p": 0.0}, "top_p=0.0: must be above 0 and at most 1"),
+        ({"top_p": 0.0}, "top_p=0: must be above 0 and at most 1"),
         ({"top_p": 1.1}, "top_p=1.1: must be above 0"),
         ({"window": 0}, "window=0: must be at least 1"),
         ({"max_new_tokens": -1}, "max_new_tokens=-1: must be at least 0"),

@@ -35,7 +35,8 @@ class SettingError(UserError):
 
     def __init__(self, option: str, value: Any, problem: str) -> None:
         self.option, self.value, self.problem = option, value, problem
-        super().__init__(" ".join(f"{option}={as_typed(value)}: {problem}".splitlines()))
+        given = f"{value:g}" if isinstance(value, float) else as_typed(value)
+        super().__init__(" ".join(f"{option}={given}: {problem}".splitlines()))
 
     def prefixed(self, group: str) -> "SettingError":
         return SettingError(f"{group}.{self.option}", self.value, self.problem)

@@ -5,14 +5,18 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn, TypeVar
+from datetime import datetime
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, NoReturn, TypeVar
 
-from poslab.commands.faults import report
-from poslab.errors import SettingError, UserError
+from poslab.errors import Fault, UserError
 from poslab.interruption import Interrupted, raise_on_signals, received_signal
-from poslab.settings.command_line import given_settings, help_text, parse_line
+from poslab.runs.folder import RunFolder
+from poslab.settings.command_line import help_text, parse_line
 
 Schema = TypeVar("Schema")
 
@@ -53,7 +57,7 @@ def told_in_one_line(
             _check_readable(argument)
         yield
     except UserError as error:
-        _stop(_in_users_words(error, arguments), error.exit_code)
+        _stop(str(error), error.exit_code)
     except (Interrupted, KeyboardInterrupt) as interruption:
         _end_interrupted(interruption)
     except BrokenPipeError:  # whoever read the output, such as head, has seen enough
@@ -66,7 +70,7 @@ def told_in_one_line(
             _end_interrupted(Interrupted(number))
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _stop(f"nothing more can be written: {error.strerror}", exit_code=1)
-        _stop(report(error, script, debug), exit_code=1)
+        _stop(_report(error, script, debug), exit_code=1)
 
 
 def _check_readable(argument: str) -> None:
@@ -74,14 +78,6 @@ def _check_readable(argument: str) -> None:
         argument.encode()
     except UnicodeEncodeError:
         raise UserError(f"{argument.encode(errors='replace').decode()}: must be text in UTF-8") from None
-
-
-def _in_users_words(error: UserError, arguments: Iterable[str]) -> str:
-    """Its message, in which a number or a list stands as it was typed: 1e3, not 1000.0."""
-    if isinstance(error, SettingError) and isinstance(error.value, float | list):
-        given = given_settings(arguments)
-        return str(SettingError(error.option, given.get(error.option, error.value), error.problem))
-    return str(error)
 
 
 def _end_interrupted(interruption: BaseException) -> NoReturn:
@@ -92,3 +88,25 @@ def _end_interrupted(interruption: BaseException) -> NoReturn:
 def _stop(message: str, exit_code: int = 2) -> NoReturn:
     print(f"error: {message}", file=sys.stderr)
     sys.exit(exit_code)
+
+
+def _report(error: Exception, script: str, debug: bool) -> str:
+    """Writes the traceback to the log in the run's folder, or to a temporary file where there is no run; returns the
+    line for the user, with the traceback after it if `debug`."""
+    cause = error.__cause__ if isinstance(error, Fault) and error.__cause__ else error
+    story = "".join(traceback.format_exception(cause))
+    line = f"unexpected {type(cause).__name__}: {' '.join(str(cause).split())}"
+    line = line if len(line) <= 300 else f"{line[:297]}..."
+    try:
+        with _log_of(error.folder if isinstance(error, Fault) else None, script) as log:
+            log.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {script}\n{story}\n")
+        where = f"all that is known is in {log.name}"
+    except OSError as problem:
+        where = f"no log could be written: {problem.strerror}"
+    return f"{line}; {where}" if not debug else f"{line}; {where}\n{story.rstrip()}"
+
+
+def _log_of(folder: Path | None, script: str) -> IO[str]:
+    if folder is not None:
+        return RunFolder(folder).error_log.open("a", encoding="utf-8")
+    return NamedTemporaryFile("w", prefix=f"poslab-{script}-", suffix=".log", delete=False, encoding="utf-8")
