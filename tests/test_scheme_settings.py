@@ -157,7 +157,7 @@ def test_schemes_are_chosen_by_name_or_class_in_any_order(typed: str) -> None:
         ("pos=randomized pos.of.bas=5", "pos.of.bas=5: unknown setting; did you mean base? valid: base, fraction"),
         ("pos=randomized pos.of=t5 pos.of.base=5", "pos.of.base=5: unknown setting; "),
         ("pos=randomized pos.of.base=low", "pos.of.base=low: must be a number"),
-        ("pos=randomized pos.of.base=1", "pos.of.base=1.0: must be above 1"),
+        ("pos=randomized pos.of.base=1", "pos.of.base=1: must be above 1"),
         ("pos=randomized pos.of=5", "pos.of=5: must be a scheme: the name of one"),
         ("pos=randomized pos.of=null", "pos.of=null: must be a scheme: the name of one"),
         ("pos=randomized pos.of._target_=no.where", "pos.of._target_=no.where: can't be imported"),
