@@ -25,7 +25,7 @@ from poslab.attention.blocks import Block, query_blocks
 from poslab.attention.dropout import WeightDropout
 from poslab.attention.problem import Problem
 from poslab.attention.relative import LOG2_E, NearTables, key_bias, near_tables, no_infinity, with_far_values
-from poslab.attention.tile import Tile, storage_size
+from poslab.attention.tile import Tile, storage_size, upper_limits
 
 
 @torch.compiler.disable
@@ -41,7 +41,8 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dr
         wide = (q.to(dtype) * problem.scale, k.to(dtype), with_far_values(v.to(dtype), problem.terms))
         flat = (x.flatten(0, 1) for x in wide)  # each (N, T, Dh)
         of_keys = key_bias(problem, q, k)
-        call = Call(problem.causal, problem.offset, problem.window, near.lowest, near.highest, dropout)
+        reach = (problem.causal, problem.offset, problem.window, near.lowest, near.highest)
+        call = Call(*reach, near.steps_of_largest_bias(), dropout)
         out = _Blockwise.apply(*flat, *of_keys, call, *near.tables)  # type: ignore[no-untyped-call]  # (N, Tq, Dh)
     return out.unflatten(0, shape).to(v.dtype)
 
@@ -55,6 +56,7 @@ class Call:
     window: int | None
     lowest: int
     highest: int
+    steps: tuple[int, ...]  # queries whose largest bias isn't that of the query before
     dropout: WeightDropout | None
 
 
@@ -73,7 +75,7 @@ class _Blockwise(torch.autograd.Function):
         *tables: Tensor | None,
     ) -> Tensor:
         near = NearTables(call.lowest, call.highest, *tables)
-        scores = _Scores(q, k, key_bias, largest_key_bias, near, call)
+        scores = _Scores(q, k, near, call, key_bias, largest_key_bias)
         out = torch.zeros_like(q)
         log_sum = q.new_zeros(*q.shape[:2], 1)  # (N, Tq, 1), in powers of two
         for block in scores.blocks:
@@ -100,7 +102,7 @@ class _Blockwise(torch.autograd.Function):
         q, k, v, key_bias, largest_key_bias, out, log_sum, *tables = ctx.saved_tensors
         call: Call = ctx.call
         near = NearTables(call.lowest, call.highest, *tables)
-        scores = _Scores(q, k, key_bias, largest_key_bias, near, call)
+        scores = _Scores(q, k, near, call, key_bias, largest_key_bias, log_sum)
         grad_storage = scores.new_storage()
         grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
         grad_key_bias = torch.zeros_like(key_bias) if ctx.needs_input_grad[3] else None
@@ -108,16 +110,18 @@ class _Blockwise(torch.autograd.Function):
         grad_bias, grad_far_bias, _, grad_keys, grad_values, grad_queries, grad_far_query = table_grads
         learned_bias = ctx.needs_input_grad[6]
         minus_mean = -(out * grad_out).sum(-1, keepdim=True)  # (N, Tq, 1)
+        grad_and_mean, v_and_one = _adding(minus_mean, grad_out, v)
         for block in scores.blocks:
-            rows, seen_k, seen_v = block.rows, k[:, block.columns], v[:, block.columns]
-            tile = scores.tile(block, log_sum)
+            rows, seen_k = block.rows, k[:, block.columns]
+            tile = scores.tile(block)
             weights = scores.exp2_(tile.scores)  # (N, m, n)
 
             grad_tile = Tile(grad_storage, len(q), block, near, call.causal)
             grad_scores = grad_tile.scores
             if call.dropout is None:
-                grad_scores.copy_(minus_mean[:, rows])
-            grad_scores.baddbmm_(grad_out[:, rows], seen_v.transpose(1, 2), beta=0 if call.dropout else 1)
+                grad_scores.baddbmm_(grad_and_mean[:, rows], v_and_one[:, block.columns].transpose(1, 2), beta=0)
+            else:
+                grad_scores.baddbmm_(grad_out[:, rows], v[:, block.columns].transpose(1, 2), beta=0)
             if near.values is not None:
                 grad_tile.add_by_query(grad_out[:, rows], near.values[:, tile.rows])
             if call.dropout is not None:
@@ -125,7 +129,7 @@ class _Blockwise(torch.autograd.Function):
                 grad_scores.mul_(factors).add_(minus_mean[:, rows])
             grad_scores.mul_(weights)
             torch.bmm(grad_scores, seen_k, out=grad_q[:, rows])
-            grad_k[:, block.columns].baddbmm_(grad_scores.transpose(1, 2), scores.queries(block))
+            grad_k[:, block.columns].baddbmm_(grad_scores.transpose(1, 2), scores.queries[:, rows])
             if grad_key_bias is not None:
                 grad_key_bias[:, block.columns] += grad_scores.sum(1)
             if near.queries is not None:
@@ -150,6 +154,11 @@ class _Blockwise(torch.autograd.Function):
         return grad_q, grad_k, grad_v, grad_key_bias, None, None, *table_grads
 
 
+def _adding(number: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """number (N, Tq, 1), q (N, Tq, Dh), k (N, Tk, Dh) -> both one channel wider: their products, plus the number."""
+    return torch.cat([q, number], -1), torch.cat([k, torch.ones_like(k[..., :1])], -1)
+
+
 class _Scores:
     """The scores of one block after another, in room that all of them share."""
 
@@ -157,58 +166,48 @@ class _Scores:
         self,
         q: Tensor,
         k: Tensor,
-        key_bias: Tensor | None,
-        largest_key_bias: Tensor | None,
         near: NearTables,
         call: Call,
+        key_bias: Tensor | None,
+        largest_key_bias: Tensor | None,
+        log_sum: Tensor | None = None,
     ) -> None:
-        self.q, self.k, self.near, self.call = q, k, near, call
+        """log_sum: (N, Tq, 1) in powers of two, taken off the scores of each query."""
+        self.k, self.near, self.call = k, near, call
         self.key_bias, self.largest_key_bias = key_bias, largest_key_bias
         self.blocks = list(query_blocks(q.shape[1], k.shape[1], call.offset, call.causal, call.window))
+        self.queries = q if near.far_query is None else q + near.far_query  # what the keys are multiplied with
+        self._q = q * LOG2_E
+        products = self._q if near.far_query is None else self.queries * LOG2_E, k
+        self._products = products if log_sum is None else _adding(-log_sum, *products)
+        self._limits = upper_limits(q)
         self._storage = self.new_storage()
 
     def new_storage(self) -> Tensor:
         """Room for the tile of any of the blocks."""
-        return self.q.new_empty(len(self.q) * max(map(storage_size, self.blocks), default=0))
+        return self.k.new_empty(len(self.k) * max(map(storage_size, self.blocks), default=0))
 
-    def queries(self, block: Block) -> Tensor:
-        """(N, m, Dh): what the keys are multiplied with."""
-        q = self.q[:, block.rows]
-        return q if self.near.far_query is None else q + self.near.far_query
-
-    def tile(self, block: Block, log_sum: Tensor | None = None) -> Tile:
-        """The block's scores in powers of two, less log_sum (N, Tq, 1); -inf if hidden."""
-        near, seen_k = self.near, self.k[:, block.columns]
-        tile = Tile(self._storage, len(self.q), block, near, self.call.causal)
-        beta = self._start(tile, block, None if log_sum is None else log_sum[:, block.rows])
-        tile.scores.baddbmm_(self.queries(block), seen_k.transpose(1, 2), beta=beta, alpha=LOG2_E)
+    def tile(self, block: Block) -> Tile:
+        """The block's scores in powers of two; -inf if hidden."""
+        near, call = self.near, self.call
+        tile = Tile(self._storage, len(self.k), block, near, call.causal)
+        queries, keys = self._products
+        tile.scores.baddbmm_(queries[:, block.rows], keys[:, block.columns].transpose(1, 2), beta=0)
+        if near.bias is not None:
+            assert near.largest_bias is not None
+            same = not any(block.first_query < query < block.rows.stop for query in call.steps)
+            tile.add_bias(near, near.largest_bias[:, block.rows][:, : 1 if same else None])
+        if self.key_bias is not None:
+            self._add_key_bias(tile.scores, block)
         if near.keys is not None:
-            tile.add_by_query(self.q[:, block.rows], near.keys[:, tile.rows], LOG2_E)
+            tile.add_by_query(self._q[:, block.rows], near.keys[:, tile.rows])
         if near.queries is not None:
-            tile.add_by_key(near.queries[:, tile.rows], seen_k, LOG2_E)
-        tile.hide(block, self.call.causal, self.call.window)
+            tile.add_by_key(near.queries[:, tile.rows], self.k[:, block.columns], LOG2_E)
+        tile.hide(block, call.causal, call.window, self._limits)
         return tile
 
-    def _start(self, tile: Tile, block: Block, log_sum: Tensor | None) -> float:
-        """Fills the tile with what the products are added to, and says by which factor."""
-        if self.near.bias is None and self.key_bias is None:
-            if log_sum is None:
-                return 0.0
-            tile.scores.copy_(-log_sum)
-            return 1.0
-        rest = self.q.new_zeros(len(self.q), block.queries, 1) if log_sum is None else log_sum / LOG2_E
-        if self.near.bias is None:
-            self._put_key_bias(tile.scores, block, rest)
-            return LOG2_E
-        tile.put_bias(self.near, block, rest)
-        if self.key_bias is not None:
-            added = torch.empty_like(tile.scores)
-            self._put_key_bias(added, block, torch.zeros_like(rest))
-            tile.scores.add_(added)
-        return LOG2_E
-
-    def _put_key_bias(self, scores: Tensor, block: Block, rest: Tensor) -> None:
-        """Makes each score (N, m, n) its key's bias less the largest that the query sees, and less rest (N, m, 1).
+    def _add_key_bias(self, scores: Tensor, block: Block) -> None:
+        """Adds to each score (N, m, n) its key's bias less the largest that the query sees.
 
         Taken off before rounding: beside what has summed up along a text, near keys would lose their digits. For keys
         before the block, in two steps, so that what is no float32 has no size of a tile.
@@ -217,10 +216,10 @@ class _Scores:
         assert self.largest_key_bias is not None
         bias, dtype = self.key_bias[:, None, block.columns], scores.dtype  # (N, 1, n)
         largest = self.largest_key_bias[:, block.rows]  # (N, m, 1)
-        first = largest[:, :1]
-        before = max(0, block.position)
-        torch.sub((bias[..., :before] - first).to(dtype), (largest - first).to(dtype) + rest, out=scores[..., :before])
-        torch.sub((bias[..., before:] - largest).to(dtype), rest, out=scores[..., before:])
+        first, before = largest[:, :1], max(0, block.position)
+        scores[..., :before].add_(((bias[..., :before] - first) * LOG2_E).to(dtype))
+        scores[..., :before].sub_(((largest - first) * LOG2_E).to(dtype))
+        scores[..., before:].add_(((bias[..., before:] - largest) * LOG2_E).to(dtype))
 
     def exp2_(self, scores: Tensor) -> Tensor:
         """2 to the power of the scores, in place; with a bias, 0 instead of what is next to a denormal number.

@@ -48,6 +48,13 @@ class NearTables:
     def tables(self) -> tuple[Tensor | None, ...]:
         return self.bias, self.far_bias, self.largest_bias, self.keys, self.values, self.queries, self.far_query
 
+    def steps_of_largest_bias(self) -> tuple[int, ...]:
+        """The queries whose largest bias, in any head, isn't that of the query before: few as a rule."""
+        if self.largest_bias is None:
+            return ()
+        steps = self.largest_bias.diff(dim=1).any(-1).any(0)  # (Tq - 1,)
+        return tuple((steps.nonzero()[:, 0] + 1).tolist())
+
     @property
     def count(self) -> int:
         """K, or 0 if there are no tables."""

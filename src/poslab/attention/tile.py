@@ -1,18 +1,24 @@
 """The scores of one block of queries, and where near rows meet them."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from poslab.attention.blocks import BLOCK, Block
-from poslab.attention.relative import NearTables, band
+from poslab.attention.relative import LOG2_E, NearTables, band
 
 
 def storage_size(block: Block) -> int:
     """How many numbers the tile of a block takes at most, for one head."""
     return block.queries * (block.keys + 2 * block.queries)
+
+
+def upper_limits(like: Tensor) -> Tensor:
+    """(BLOCK, BLOCK): -inf on and above the diagonal, inf below it. A smaller of two numbers costs less than a mask."""
+    limits = torch.full((BLOCK, BLOCK), math.inf, dtype=like.dtype, device=like.device)
+    return limits.tril(-1) - limits.triu()
 
 
 class Tile:
@@ -46,24 +52,25 @@ class Tile:
             start, stop = min(start, near.count - 1), near.count
         self.rows = slice(start, stop)
 
-    def put_bias(self, near: NearTables, block: Block, rest: Tensor) -> None:
-        """Makes each score its pair's bias less the query's largest, and less rest (N, m, 1).
+    def add_bias(self, near: NearTables, largest: Tensor) -> None:
+        """Adds to each score its pair's bias less `largest` (N, m or 1, 1), in powers of two.
 
-        What pairs get that the query doesn't see is of no meaning.
+        What is added for pairs that the query doesn't see is of no meaning.
         """
         assert near.bias is not None
         assert near.far_bias is not None
-        assert near.largest_bias is not None
-        by_row = near.bias[:, None, self.rows]  # (N, 1, R)
-        largest = near.largest_bias[:, block.rows]  # (N, m, 1)
+        far = (near.far_bias[:, None] - largest) * LOG2_E  # (N, m or 1, 1)
+        by_row = (near.bias[:, None, self.rows] - largest) * LOG2_E  # (N, m or 1, R)
         width = self._band.shape[-1]
-        far = self.scores[..., : max(0, self._first + block.queries - 1)] if width else self.scores
-        far.copy_(near.far_bias[:, None] - largest - rest)
-        torch.sub(by_row[..., :width], largest, out=self._band)
-        self._band.sub_(rest)
+        if width or self._below is None:
+            # Keys before this one are far from all queries; from there on, each query's are one more.
+            edge = max(0, self._first) if width else self.scores.shape[-1]
+            self.scores[..., :edge].add_(far)
+            corner = self.scores[..., edge : max(edge, self._first + self.scores.shape[1] - 1)]
+            corner.add_(far.expand(corner.shape).tril(min(0, self._first) - 1))
+        self._band.add_(by_row[..., :width])
         if self._below is not None:
-            below = torch.ones(self._below.shape[1:], dtype=torch.bool, device=largest.device).triu(self._diagonal)
-            self._below.copy_(torch.where(below, by_row[..., -1:] - largest - rest, self._below))
+            self._below.add_(by_row[..., -1:].expand(self._below.shape).triu(self._diagonal))
 
     def add_by_query(self, queries: Tensor, table: Tensor, factor: float = 1.0) -> None:
         """Adds factor * queries (N, m, Dh) times table (N, R, Dh) to the scores of the pairs at each row's distance."""
@@ -107,20 +114,17 @@ class Tile:
             grad_table[:, -1:].baddbmm_(by_key, k[:, keys])
             grad_k[:, keys].baddbmm_(by_key.transpose(1, 2), table[:, -1:])
 
-    def hide(self, block: Block, causal: bool, window: int | None) -> None:
-        """Makes the scores of the pairs that the query doesn't see -inf."""
+    def hide(self, block: Block, causal: bool, window: int | None, limits: Tensor) -> None:
+        """Makes the scores of the pairs that the query doesn't see -inf; limits: as from `upper_limits`."""
         queries, reach = block.queries, 1 if causal else window
         if reach is not None:
             first = block.position + reach  # the key that the block's first query is the first not to see
-            self._hide(slice(max(0, first), block.keys), lambda pairs: pairs.triu(min(0, first)))
+            later, begin = self.scores[..., max(0, first) :], max(0, -first)
+            later.clamp_(max=limits[:queries, begin : begin + later.shape[-1]])
         if window is not None:
-            last = block.position - window  # likewise before the window
-            self._hide(slice(0, max(0, last + queries)), lambda pairs: pairs.tril(last))
-
-    def _hide(self, keys: slice, cut: Callable[[Tensor], Tensor]) -> None:
-        scores = self.scores[..., keys]
-        if scores.numel():
-            scores.masked_fill_(cut(torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device)), -math.inf)
+            last = block.position - window  # likewise before the window, where it is below 0
+            earlier = self.scores[..., : max(0, last + queries)]
+            earlier.clamp_(max=limits.T[:queries, -last : -last + earlier.shape[-1]])
 
     def _by_key(self) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
         """The band in pieces: rows, keys, room for products (N, rows, keys), and the view of it (N, m, rows)."""
