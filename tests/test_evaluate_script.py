@@ -92,7 +92,7 @@ def test_other_texts_and_checkpoints_have_files_of_their_own(script: RunScript, 
     cases = {
         (f"ckpt={best}",): run / "evaluation.json",
         (f"ckpt={last}",): run / "evaluation-last.json",
-        (f"ckpt={run}", "data_path='my text.txt'"): run / "evaluation-my_text.txt.json",
+        (f"ckpt={run}", "data_path=my text.txt"): run / "evaluation-my_text.txt.json",
         ("ckpt=moved.ckpt",): tmp_path / "evaluation-moved.json",
     }
     for number, (arguments, file) in enumerate(cases.items()):

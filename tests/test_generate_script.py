@@ -95,7 +95,7 @@ BAD = [
     (("prompt=a", "prompt="), "prompt=: must be given"),
     (("prompt=x", "temperature=hot"), "temperature=hot: must be a number"),
     (("prompt=x", "device=tpu"), "device=tpu: unknown"),
-    (("prompt=x", "promt=y"), "promt=y: unknown setting; did you mean prompt?"),
+    (("prompt=x", "promt=y"), "promt=y: unknown setting; did you mean prompt"),
 ]
 
 

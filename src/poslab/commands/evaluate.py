@@ -1,16 +1,18 @@
 """What scripts/evaluate.py does: a table on the screen, and the figures beside the checkpoint."""
 
+import hashlib
 import math
 import re
 import sys
 from pathlib import Path
 
-from poslab.errors import SettingError
+from poslab.errors import SettingError, as_typed
 from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.evaluation import Evaluation, LengthLoss, perplexity
 from poslab.runs.folder import EVALUATION
 from poslab.runs.screen import table
+from poslab.settings.command_line import given_settings
 from poslab.settings.scripts import EvaluateConfig
 from poslab.training.device import choose_device
 
@@ -19,9 +21,14 @@ _COLUMNS = ("length", "loss", "perplexity", "sliding loss", "perplexity", "strid
 
 def run_evaluation(config: EvaluateConfig) -> Evaluation:
     """Evaluates, prints and writes. Raises UserError for whatever the user can put right."""
-    checkpoint = load_checkpoint(find_checkpoint(config.ckpt), choose_device(config.device), config.allow_code)
+    settings = given_settings(config.pos)
+    checkpoint = load_checkpoint(
+        find_checkpoint(config.ckpt), choose_device(config.device), config.allow_code, settings
+    )
     text = own_text(checkpoint) if config.data_path is None else other_text(checkpoint, config.data_path)
     print(f"checkpoint  {checkpoint.path} ({checkpoint.pos_name}, trained to {checkpoint.model.shape.context_length})")
+    if checkpoint.settings:
+        print(f"settings    {checkpoint.settings_in_words}")
     print(f"text        {text.name}; at every length, all {len(text.tokens) - 1:,} tokens but the first count\n")
     evaluation = evaluate_checkpoint(checkpoint, text, config.lengths, config.stride)
     if any(result.loss is not None and not math.isfinite(result.loss) for result in evaluation.lengths):
@@ -61,11 +68,13 @@ def _ends(result: LengthLoss) -> tuple[float, float]:
 
 
 def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool) -> None:
-    """Writes into the run's folder, or beside a checkpoint that is in none; other texts and checkpoints get other
-    names. Where nothing can be written, a note says so: the figures are on the screen."""
+    """Writes into the run's folder, or beside a checkpoint that is in none; other texts, checkpoints and settings get
+    other names. Where nothing can be written, a note says so: the figures are on the screen."""
     run, path = checkpoint.run, checkpoint.path
     parts = [] if run is not None and path in (run.best, run.old_best) else [path.stem]
-    parts += [] if own else [re.sub(r"[^A-Za-z0-9_.-]+", "_", text.name)]
+    parts += [] if own else [_safe(text.name)]
+    if checkpoint.settings:
+        parts.append(_safe("-".join(f"{name}_{as_typed(value)}" for name, value in checkpoint.settings.items())))
     name = "-".join([Path(EVALUATION).stem, *parts]) + Path(EVALUATION).suffix
     file = (run.path if run else path.parent) / name
     try:
@@ -73,3 +82,9 @@ def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool
         print(f"\nwritten     {file}")
     except OSError as error:
         print(f"note: {file} can't be written: {error.strerror}", file=sys.stderr)
+
+
+def _safe(name: str) -> str:
+    """A part of a file's name, on every file system."""
+    short = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)
+    return short if len(short) <= 80 else f"{short[:71]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -13,13 +13,19 @@ from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
 from poslab.generate import Sampling, stream
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.settings.command_line import given_settings
 from poslab.settings.scripts import GenerateConfig
 from poslab.training.device import choose_device
 
 
 def run_generation(config: GenerateConfig) -> None:
     """Prints each prompt and what the model makes of it. Raises UserError for whatever the user can put right."""
-    checkpoint = load_checkpoint(find_checkpoint(config.ckpt), choose_device(config.device), config.allow_code)
+    settings = given_settings(config.pos)
+    checkpoint = load_checkpoint(
+        find_checkpoint(config.ckpt), choose_device(config.device), config.allow_code, settings
+    )
+    if checkpoint.settings:
+        print(f"note: {checkpoint.settings_in_words}", file=sys.stderr)
     prompts = [_encoded(prompt, checkpoint.vocabulary) for prompt in config.prompt for _ in range(config.samples)]
     if not config.strict:
         _say_what_is_left_out(config, checkpoint, max(map(len, prompts)))

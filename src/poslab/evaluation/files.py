@@ -95,9 +95,9 @@ def evaluate_checkpoint(
         raise SettingError("ckpt", checkpoint.path, problem)
     if len(text.tokens) < 2:
         raise SettingError("data_path", text.name, "has fewer than two tokens, so there is none to predict")
-    return evaluate(
-        checkpoint.model, text.tokens, lengths or usual_lengths(checkpoint.model.shape.context_length), stride
-    )
+    model = checkpoint.model
+    evaluation = evaluate(model, text.tokens, lengths or usual_lengths(model.shape.context_length), stride)
+    return replace(evaluation, settings=checkpoint.settings, trained_with=checkpoint.trained_with)
 
 
 def evaluate_run(
@@ -125,10 +125,11 @@ def evaluate_run(
 def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str = EVALUATION) -> Evaluation:
     """Writes an evaluation to the folder's file and to TensorBoard; returns what the file then says.
 
-    Other lengths that the file has of the same weights and text are kept.
+    Other lengths that the file has of the same weights, settings and text are kept.
     """
     earlier = read_evaluation(folder, text.sha256, file)
-    if earlier is not None and earlier.weights_sha256 == evaluation.weights_sha256:
+    same = ("weights_sha256", "settings")
+    if earlier is not None and all(getattr(earlier, name) == getattr(evaluation, name) for name in same):
         measured = {result.length for result in evaluation.lengths}
         kept = [result for result in earlier.lengths if result.length not in measured]
         lengths = sorted([*kept, *evaluation.lengths], key=lambda result: result.length)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ from torch import Tensor
 from poslab.data.corpus import Corpus
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import Vocabulary
-from poslab.errors import SettingError
+from poslab.errors import SettingError, as_typed
 from poslab.model import GPT
 from poslab.positions import PositionScheme
+from poslab.positions.checks import check_hooks
 from poslab.runs.checkpoint_files import read_checkpoint
-from poslab.runs.code import changed, outside
+from poslab.runs.code import changed as changed_code
+from poslab.runs.code import outside
 from poslab.runs.folder import RunFolder
-from poslab.settings.schemes import node_of, parse_scheme
+from poslab.settings.schemes import changed, node_of, parse_scheme, shown
 from poslab.settings.train import ModelConfig, TrainConfig
 from poslab.settings.typed import typed
 
@@ -32,6 +35,7 @@ class Checkpoint:
     """A model in eval mode, and what is known of its training.
 
     scheme_edited: whether the code of a scheme from outside poslab has changed since, so that the model is another one.
+    settings: those of the scheme that are others than in training; trained_with: the same ones, as they were then.
     """
 
     path: Path
@@ -41,6 +45,17 @@ class Checkpoint:
     data_path: str
     data_sha256: str
     scheme_edited: bool
+    settings: dict[str, Any] = field(default_factory=dict)
+    trained_with: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings_in_words(self) -> str:
+        """Which settings of its scheme are others than in training; empty where none are."""
+        now, then = (
+            " ".join(f"pos.{name}={as_typed(value)}" for name, value in settings.items())
+            for settings in (self.settings, self.trained_with)
+        )
+        return f"{now} (trained with {then})" if now else ""
 
     @property
     def run(self) -> RunFolder | None:
@@ -69,10 +84,16 @@ def find_checkpoint(path: str) -> Path:
     raise SettingError("ckpt", path, "no such file, nor a run folder with a checkpoint")
 
 
-def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -> Checkpoint:
+def load_checkpoint(
+    path: Path, device: str = "cpu", allow_code: bool = False, settings: Mapping[str, str] | None = None
+) -> Checkpoint:
     """Makes the model that `path` holds, of weights as they were written. Loading runs no code of the file's; a scheme
-    is imported from outside poslab only where `allow_code` says so. Raises SettingError for a file that is no complete
-    checkpoint of poslab's.
+    is imported from outside poslab only where `allow_code` says so.
+
+    settings: of the scheme, as text by name, in the place of those that it was trained with.
+
+    Raises SettingError for a file that is no complete checkpoint of poslab's, and for settings that its tables don't
+    fit.
     """
     try:
         content = read_checkpoint(path)
@@ -84,7 +105,7 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
                 f"its scheme is {foreign}, which is no part of poslab; allow_code=true imports it, if you trust it"
             )
         scheme = parse_scheme(node)
-        scheme_edited = bool(foreign) and "scheme_fingerprint" in changed(about, scheme)
+        scheme_edited = bool(foreign) and "scheme_fingerprint" in changed_code(about, scheme)
         if scheme_edited:
             print(f"warning: {path}: the code of {foreign} has changed since it was trained", file=sys.stderr)
         observed = about["observed"]
@@ -101,15 +122,54 @@ def load_checkpoint(path: Path, device: str = "cpu", allow_code: bool = False) -
         problem = f"no model can be made of what it says of itself ({type(error).__name__}: {_short(str(error))})"
         raise SettingError("ckpt", path, problem) from error
     model.tokenizer = vocabulary
-    return Checkpoint(path, model.eval(), vocabulary, pos_name, data_path, sha256, scheme_edited)
+    checkpoint = Checkpoint(path, model.eval(), vocabulary, pos_name, data_path, sha256, scheme_edited)
+    return _with_settings(checkpoint, settings) if settings else checkpoint
 
 
-def load(path: str | Path, device: str = "cpu", allow_code: bool = False) -> GPT:
+def load(
+    path: str | Path, device: str = "cpu", allow_code: bool = False, settings: Mapping[str, Any] | None = None
+) -> GPT:
     """Loads the model of a checkpoint file or a run folder, in eval mode, its vocabulary as `model.tokenizer`.
 
-    The rest is as in `load_checkpoint`. Raises SettingError for what can't be loaded.
+    settings: of the scheme, {"scaling": "yarn", "factor": 4}, in the place of those that it was trained with. The rest
+    is as in `load_checkpoint`. Raises SettingError for what can't be loaded.
     """
-    return load_checkpoint(find_checkpoint(str(path)), device, allow_code).model
+    as_text = {name: as_typed(value) for name, value in (settings or {}).items()}
+    return load_checkpoint(find_checkpoint(str(path)), device, allow_code, as_text).model
+
+
+def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Checkpoint:
+    """The checkpoint with a scheme of other settings, in the same tables. Raises SettingError where it needs others."""
+    model, before = checkpoint.model, node_of(checkpoint.model.pos)
+    scheme = parse_scheme(changed(before, settings))
+    then, now = (shown(node) for node in (before, node_of(scheme)))
+    differing = [name for name in now if now[name] != then.get(name)]
+    if not differing:
+        return checkpoint
+    try:
+        scheme.check(model.shape)
+    except SettingError as error:
+        raise error.prefixed("pos") from None
+    trained = dict(model.position_tables.named_parameters())
+    needed = scheme.tables(model.shape)
+    if {name: table.shape for name, table in needed.items()} != {name: table.shape for name, table in trained.items()}:
+        has, needs = (_shapes(tables) for tables in (trained, needed))
+        option = f"pos.{differing[0]}"
+        raise SettingError(option, now[differing[0]], f"needs the tables {needs}; what was trained is {has}")
+    check_hooks(scheme, trained, model.shape)
+    for warning in scheme.warnings(model.shape):
+        if warning not in model.pos.warnings(model.shape):
+            print(f"warning: {warning}", file=sys.stderr)
+    model.pos = scheme
+    return replace(
+        checkpoint,
+        settings={name: now[name] for name in differing},
+        trained_with={name: then.get(name, "n/a") for name in differing},
+    )
+
+
+def _shapes(tables: Mapping[str, Tensor]) -> str:
+    return ", ".join(f"{name} {tuple(table.shape)}" for name, table in tables.items()) or "none"
 
 
 def _short(text: str) -> str:
@@ -118,7 +178,7 @@ def _short(text: str) -> str:
 
 def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], state: dict[str, Any]) -> GPT:
     """Raises ValueError where the weights are not those of the model described."""
-    sizes: dict[str, Any] = {field.name: settings.get(field.name) for field in fields(ModelConfig)}
+    sizes: dict[str, Any] = {size.name: settings.get(size.name) for size in fields(ModelConfig)}
     sizes |= {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
     shape = typed(ModelConfig, sizes, "model").shape
     scheme.check(shape)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +35,19 @@ class LengthLoss:
 @dataclass(frozen=True)
 class Evaluation:
     """Of one model on one text. token_losses: of each token after the first, with sliding windows of context_length
-    (or of the whole text where that is shorter). weights_sha256: of the model's parameters."""
+    (or of the whole text where that is shorter). weights_sha256: of the model's parameters. settings: those of its
+    scheme that are others than in training; trained_with: the same ones, as they were then."""
 
     context_length: int
     tokens: int  # that count: all but the first
     lengths: list[LengthLoss]
     token_losses: list[float]
     weights_sha256: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    trained_with: dict[str, Any] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value != {}}
 
     @staticmethod
     def of_plain(plain: dict[str, Any]) -> "Evaluation":

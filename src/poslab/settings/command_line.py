@@ -2,7 +2,7 @@
 
 A text, a path included, is what stands after the first `=`; `null` means "not set" where a field takes that. Lists are
 written `a,b` or `[a,b]`. A field with `text=True` takes everything, `null` too, as plain text; if it is a list, each
-`name=value` adds one.
+`name=value` adds one. One with `inner=True` takes `inner=value` from each `name.inner=value`.
 """
 
 import dataclasses
@@ -29,7 +29,10 @@ def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
             raise UserError(f"{argument}: unknown flag; --help shows what there is")
         if not separator:
             raise UserError(f"{argument}: not of the form option=value")
-        if name not in fields:
+        group, _, inner = name.partition(".")
+        if inner and group in fields and fields[group].metadata.get("inner"):
+            values.setdefault(group, []).append(f"{inner}={value}")
+        elif name not in fields:
             values[name] = value  # refused, with a suggestion, by `typed`
         elif not fields[name].metadata.get("text"):
             values[name] = _value(value, hints[name])

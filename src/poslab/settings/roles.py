@@ -51,14 +51,16 @@ def setting(
     choices: Sequence[str] = (),
     help: str = "",
     text: bool = False,
+    inner: bool = False,
 ) -> Any:
     """A dataclass field that says more of a setting than its type; a list as default is copied for every instance.
 
     least, above, most, below, choices: limits of the value, or of each in a list; None always is within them.
     help: what --help says of it. text: whether the command line's value is plain text, whatever it is.
+    inner: whether it is a list of settings within, given as name.inner=value.
     """
     limits = {"least": least, "above": above, "most": most, "below": below, "choices": choices}
-    metadata = limits | {"role": role, "help": help, "text": text}
+    metadata = limits | {"role": role, "help": help, "text": text, "inner": inner}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

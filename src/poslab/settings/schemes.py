@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -164,11 +165,16 @@ def changed(node: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]
     node = _copied(node)
     for name, text in given.items():
         place, _, key = name.rpartition(".")
-        try:
-            part_of(node, place)[key] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            part_of(node, place)[key] = text
+        part_of(node, place)[key] = _value(text)
     return chosen(node, given)
+
+
+def _value(text: str) -> Any:
+    """What text says on a command line, before it is converted to the type that a setting has."""
+    if text.startswith("["):
+        with suppress(yaml.YAMLError):
+            return yaml.safe_load(text)
+    return None if text == "null" else text.strip("'\"")
 
 
 def part_of(node: dict[str, Any], name: str) -> dict[str, Any]:

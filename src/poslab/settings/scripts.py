@@ -6,6 +6,7 @@ from poslab.errors import SettingError
 from poslab.settings.roles import Limited, setting
 
 _CKPT = "a checkpoint, or a run folder: its best weights"
+_POS = "given as pos.NAME=VALUE: another setting of the scheme than it was trained with, where its tables allow it"
 _DEVICE = "auto, cpu or cuda"
 _DEVICES = ("auto", "cpu", "cuda")
 
@@ -18,6 +19,7 @@ class EvaluateConfig(Limited):
       python scripts/evaluate.py ckpt=RUN_FOLDER
       python scripts/evaluate.py ckpt=RUN_FOLDER lengths=[64,128,256,512,1024]
       python scripts/evaluate.py ckpt=FILE.ckpt data_path=other.txt stride=16
+      python scripts/evaluate.py ckpt=RUN_FOLDER pos.scaling=yarn pos.factor=4
     """
 
     ckpt: str = setting(help=_CKPT)
@@ -28,6 +30,7 @@ class EvaluateConfig(Limited):
     data_path: str | None = setting(
         None, help="another text: all of it is used; null: the validation part of the text trained on"
     )
+    pos: list[str] = setting([], text=True, inner=True, help=_POS)
     device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
     allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
 
@@ -35,6 +38,7 @@ class EvaluateConfig(Limited):
         super().__post_init__()
         if self.lengths is not None and not self.lengths:
             raise SettingError("lengths", self.lengths, "name at least one, or null for the usual ones")
+        _require_names(self.pos)
 
 
 @dataclass
@@ -97,6 +101,7 @@ class GenerateConfig(Limited):
     strict: bool = setting(
         False, help="where the positions of the model's scheme end: refuse, rather than compute every token anew"
     )
+    pos: list[str] = setting([], text=True, inner=True, help=_POS)
     device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
     allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
 
@@ -104,3 +109,11 @@ class GenerateConfig(Limited):
         super().__post_init__()
         if not all(self.prompt) or not self.prompt:
             raise SettingError("prompt", "", "must be given (any text but an empty one)")
+        _require_names(self.pos)
+
+
+def _require_names(settings: list[str]) -> None:
+    """Raises SettingError for pos=..., where pos.NAME=VALUE was meant."""
+    for setting_ in settings:
+        if "=" not in setting_:
+            raise SettingError("pos", setting_, "the scheme is the one trained; its settings are pos.NAME=VALUE")
