@@ -25,16 +25,10 @@ from poslab.attention.relative import LOG2_E, no_infinity
 
 @torch.compiler.disable
 def tiled_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dropout_p: float = 0.0) -> Tensor:
-    """q (B, H, Tq, Dh), k and v (B, H, Tk, Dh) -> (B, H, Tq, Dh). A query that sees no key gets zeros.
-
-    16-bit inputs are computed in 32 bits.
-    """
+    """q (B, H, Tq, Dh), k and v (B, H, Tk, Dh) -> (B, H, Tq, Dh). A query that sees no key gets zeros."""
     dropout = WeightDropout(dropout_p, q.device) if dropout_p > 0 else None
-    dtype = torch.promote_types(q.dtype, torch.float32)
-    with without_autocast(q.device):
-        inputs = (x.to(dtype) for x in (q, k, v))
-        out: Tensor = _Tiled.apply(*inputs, problem, dropout, *problem.tensors)  # type: ignore[no-untyped-call]
-    return out.to(v.dtype)
+    out: Tensor = _Tiled.apply(q, k, v, problem, dropout, *problem.tensors)  # type: ignore[no-untyped-call]
+    return out
 
 
 class _Tiled(torch.autograd.Function):
