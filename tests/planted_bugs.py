@@ -500,7 +500,7 @@ BUGS = [
     ),
     Bug(
         "order-not-by-seed", "data/module.py",
-        "torch.Generator().manual_seed(seed)", "torch.Generator().manual_seed(1)",
+        "torch.Generator().manual_seed(self.seed)", "torch.Generator().manual_seed(1)",
         "test_data.py::test_order_depends_on_the_seed_alone",
     ),
     Bug(
@@ -729,7 +729,7 @@ BUGS = [
     ),
     Bug(
         "edited-scheme-compared-without-a-caveat", "comparison/groups.py",
-        "(run.summary.scheme_fingerprint for run in runs", "(None for run in runs",
+        ".append(run.summary.scheme_fingerprint)", ".append(None)",
         "test_comparable_runs.py::test_a_scheme_whose_code_changed_between_runs",
     ),
     Bug(
@@ -772,7 +772,7 @@ BUGS = [
     ),
     Bug(
         "traceback-for-an-unforeseen-error", "commands/cli.py",
-        "        _stop(report(error, script, debug), exit_code=1)\n", "        raise\n",
+        "        _stop(_report(error, script, debug), exit_code=1)\n", "        raise\n",
         "test_diagnosis.py::test_an_unexpected_fault_in_a_run",
     ),
     Bug(

@@ -30,7 +30,7 @@ def script(run_script: RunScript) -> RunScript:
     [
         ([], "runs=runs: no such folder; name run folders, or a folder that holds some"),
         (["runs={0}/nowhere"], "runs={0}/nowhere: no such folder"),
-        (["runs="], "runs=: name at least one folder"),
+        (["runs="], "runs=[]: name at least one folder"),
         (["runs=[]"], "runs=[]: name at least one folder"),
         (["runs=null"], "runs=null: no such folder"),
         (["runs={0}/empty"], "no finished run to compare"),
@@ -85,7 +85,7 @@ def test_a_single_run_and_two(tmp_path: Path, script: Callable[..., Any], monkey
 @pytest.mark.usefixtures("no_figures")
 def test_command_on_the_page(tmp_path: Path, script: Callable[..., Any]) -> None:
     write_run(tmp_path / "my runs", "t5")
-    argument = f"runs='{tmp_path}/my runs'"
+    argument = f"runs={tmp_path}/my runs"
     code, _, _ = script(argument, "effect=0.05")
     assert code == 0
     page = (tmp_path / "my runs" / "report" / "report.md").read_text()

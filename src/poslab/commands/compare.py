@@ -46,10 +46,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     of_models, not_drawn = model_panels(comparison, config.sentence, config.allow_code)
     notes += without_curves + not_drawn
     report = Report(comparison, by_group, answers, notes, of_losses + of_models, command)
-    try:
-        report.write(folder)
-    except OSError as error:
-        raise SettingError("out", folder, f"can't be written: {error.strerror}") from error
+    report.write(folder)
     _print(report, folder)
     return folder
 

@@ -62,19 +62,11 @@ def _at_length(model: GPT, tokens: Tensor, length: int, stride: int) -> LengthLo
     return LengthLoss(
         length,
         stride,
-        loss=_consecutive_loss(model, tokens, length),
+        loss=float(sliding_token_losses(model, tokens, length, length).mean(dtype=torch.float64)),
         sliding_loss=float(torch.cat(sliding).mean(dtype=torch.float64)),
         by_position=[round(loss, 5) for loss in (by_position / windows).tolist()],
         windows=windows,
     )
-
-
-@torch.no_grad()
-def _consecutive_loss(model: GPT, tokens: Tensor, length: int) -> float:
-    losses: WindowLosses = {}
-    for batch in _batches(tokens, length, length):
-        losses |= window_losses(model, *batch)
-    return mean_loss(losses)
 
 
 def window_losses(model: GPT, numbers: Tensor, inputs: Tensor, targets: Tensor) -> WindowLosses:
