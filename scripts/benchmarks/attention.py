@@ -122,5 +122,5 @@ def _memory(peaks: dict[Shape, int | None], lengths: Sequence[Shape]) -> dict[st
     """Megabytes at each length, and how they grow from the first to the last that was measured, beside the length."""
     cells = {f"T = {s[2]}": f"{peak / 1e6:,.0f}" if (peak := peaks.get(s)) is not None else "" for s in lengths}
     known = [(s[2], peak) for s in lengths if (peak := peaks.get(s))]
-    growth = f"{known[-1][1] / known[0][1]:.1f} at {known[-1][0] / known[0][0]:.0f} x T" if known else "n/a"
+    growth = f"{known[-1][1] / known[0][1]:.1f} at {known[-1][0] / known[0][0]:.0f} x T" if len(known) > 1 else ""
     return cells | {"grows by": growth}
