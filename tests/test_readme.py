@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import ALIBI, ENDLESS, EXAMPLES, GENERATION, REPOSITORY
+from conftest import ALIBI, ENDLESS, EXAMPLES, GENERATION, REPOSITORY, make_scheme
 from poslab.positions import ModelShape
 from poslab.positions.alibi import ALiBi
 from runs_to_evaluate import make_run
@@ -44,6 +44,17 @@ def test_alibi_is_alibi(heads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     theirs, ours = (scheme.relative({}, shape, 0, range(10)).bias for scheme in (MyALiBi(), ALiBi()))
     assert torch.allclose(theirs.double(), ours)
     assert heads != 4 or torch.equal(theirs[:, 9], -9 * torch.tensor([1 / 4, 1 / 16, 1 / 64, 1 / 256]))
+
+
+def test_the_table_of_schemes() -> None:
+    text = (REPOSITORY / "README.md").read_text().split("## The schemes")[1].split("### ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \| (.*) \| .*\|$", text, flags=re.MULTILINE)
+    shape = ModelShape(32, 32, 2, 2)
+    assert len(rows) > 3
+    for name, learned, beyond in rows:
+        scheme = make_scheme(name)
+        assert not (learned == "nothing" and scheme.tables(shape)), name
+        assert beyond.startswith("nothing") == (scheme.max_length(shape) == shape.context_length), name
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda path: str(path.relative_to(REPOSITORY)))

@@ -188,5 +188,6 @@ def test_crowded_page_on_paper(crowded: Path, visit: Callable[..., Any]) -> None
 def test_configuration_folds_out(report: Path, visit: Callable[..., Any]) -> None:
     page = visit(report, DESKTOP)
     assert "context_length: 32" not in page.inner_text("body")
+    assert len(page.query_selector_all("summary >> text=others")) == 1  # the same for all schemes
     page.click("summary >> text=all others")
     assert "context_length: 32" in page.inner_text("body")

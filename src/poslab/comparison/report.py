@@ -151,7 +151,7 @@ def _configurations(groups: Sequence[Group]) -> list[tuple[str, str]]:
     """(whose it is, yaml): each scheme's settings, and all others, once where they are the same."""
     schemes: dict[str, Any] = {}
     others: dict[str, list[str]] = {}
-    without = NOT_REPEATED | {Role.SEED}
+    without = NOT_REPEATED | {Role.SEED, Role.SCHEME}
     for group in groups:
         shown = {key: value for key, value in group.runs[0].config.items() if role_of(key) not in without}
         schemes[group.label] = shown.pop("pos")

@@ -61,7 +61,7 @@ def attention_figure(maps: Mapping[str, Tensor], words: Sequence[str]) -> Figure
         if number % columns == 0:
             axes.set_yticks(range(len(names)), names, fontsize=6)
             axes.set_ylabel("query")
-        if number + columns >= len(maps):  # there is none below it
+        if number // columns == rows - 1:
             axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
             axes.set_xlabel("key")
     for axes in grid[len(maps) :]:
