@@ -43,9 +43,9 @@ class TransformerXL(PositionScheme):
         return q + tables["u"][layer][:, None].to(q.dtype)  # (B, H, T, Dh) + (H, 1, Dh)
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
-        keys = self._keys(tables, shape, layer, distances)  # (H, R, Dh)
-        v_less_u = tables["v"][layer] - tables["u"][layer]  # (H, Dh)
-        bias = (keys * v_less_u[:, None]).sum(-1) * shape.head_dim**-0.5  # (H, R)
+        sinusoids, project = self._sinusoids(tables, shape, distances), tables["project"][layer]
+        keys = (sinusoids @ project.T).unflatten(-1, (shape.num_heads, shape.head_dim)).transpose(0, 1)  # (H, R, Dh)
+        bias = self._bias(tables["v"][layer] - tables["u"][layer], sinusoids, project)
         return RelativeTerms(distances[0], distances[-1], bias=bias, keys=keys)
 
     def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
@@ -58,20 +58,25 @@ class TransformerXL(PositionScheme):
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         pictures: dict[str, Picture] = {}
+        sinusoids = self._sinusoids(tables, shape, shape.distances)
         for layer, v in enumerate(tables["v"]):
-            keys = self._keys(tables, shape, layer, shape.distances)
-            bias = (keys * v[:, None]).sum(-1).float() * shape.head_dim**-0.5  # (H, R)
-            lines = {f"head {h}": line for h, line in enumerate(bias)}
+            bias = self._bias(v, sinusoids, tables["project"][layer])
+            lines = {f"head {h}": line for h, line in enumerate(bias.float())}
             title = "What v adds to a score, by distance"
             pictures[f"bias_layer_{layer}"] = Curves(title, "distance", "score", list(shape.distances), lines)
         return pictures
 
-    def _keys(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> Tensor:
-        """(H, R, Dh): W R_d. The angles are in float32 or better; W is a projection as others are under autocast."""
-        project = tables["project"][layer]  # (D, D)
+    def _sinusoids(self, tables: Tables, shape: ModelShape, distances: range) -> Tensor:
+        """(R, D): R_d of each distance, the angles in float32 or better."""
+        project = tables["project"]
         dtype = torch.promote_types(project.dtype, torch.float32)
         pair = torch.arange(shape.embed_dim // 2, dtype=dtype, device=project.device)
         distance = torch.arange(distances.start, distances.stop, device=project.device)
         angle = distance[:, None] * 10000 ** (-2 * pair / shape.embed_dim)  # (R, D / 2)
-        keys = torch.cat([angle.sin(), angle.cos()], dim=-1).to(project.dtype) @ project.T  # (R, D)
-        return keys.unflatten(-1, (shape.num_heads, shape.head_dim)).transpose(0, 1)
+        return torch.cat([angle.sin(), angle.cos()], dim=-1).to(project.dtype)
+
+    def _bias(self, query: Tensor, sinusoids: Tensor, project: Tensor) -> Tensor:
+        """query (H, Dh), sinusoids (R, D), project (D, D) -> (H, R): query . W R_d / sqrt(Dh)."""
+        heads, head_dim = query.shape
+        onto = query[:, None] @ project.unflatten(0, (heads, head_dim))  # (H, 1, D)
+        return onto[:, 0] @ sinusoids.T * head_dim**-0.5
