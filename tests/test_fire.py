@@ -92,9 +92,7 @@ def test_an_output_of_zeros_is_no_position(causal: bool) -> None:
     assert torch.allclose(found, attend(q, k, v, causal=causal), atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "setting", ["width=0", "init_c=0.0", "init_c=inf", "init_threshold=-1.0", "init_threshold=nan"]
-)
+@pytest.mark.parametrize("setting", ["width=0", "init_c=0", "init_c=inf", "init_threshold=-1", "init_threshold=nan"])
 def test_settings_that_say_nothing_are_refused(setting: str) -> None:
     name, value = setting.split("=")
     with pytest.raises(SettingError, match=f"^{setting}: must be"):
