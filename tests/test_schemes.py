@@ -87,7 +87,11 @@ def one_layer(scheme: PositionScheme, tables: dict[str, Tensor], x: Tensor, posi
     """One attention layer with the scheme's hooks and nothing else: x (B, T, D) -> (B, H, T, Dh)."""
     q = k = scheme.embed(tables, x, positions).unflatten(-1, (2, 12)).transpose(1, 2)
     v = x.unflatten(-1, (2, 12)).transpose(1, 2)
-    return scheme_attention(scheme, tables, q, k, v, x=x, layer=1, num_layers=3, positions=positions)
+    shape, places = SHAPES[True], Places(positions)
+    terms = scheme.relative(tables, shape, 1, places.distances(causal=True))
+    layer = SchemeLayer(scheme, tables, shape, 1, terms, places)
+    q, k, marks = layer.enter(q, k, x)
+    return layer.attend(q, k, v, marks)
 
 
 def double_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tensor]:
