@@ -32,11 +32,14 @@ EPSILON = 1e-6
 
 @dataclass(frozen=True)
 class FIRE(PositionScheme):
-    """width: hidden units. init_c, init_threshold: where c and L begin; the paper's L is 512 at a context of 2,048."""
+    """width: hidden units. init_c, init_threshold: where c and L begin; L at a quarter of the default context.
+
+    The paper's L is a quarter of its context, too: 512 of 2,048.
+    """
 
     width: int = 32
     init_c: float = 0.1
-    init_threshold: float = 512.0
+    init_threshold: float = 64.0
 
     shift_invariant = False
     variants = ({"init_threshold": 4.0}, {"width": 3, "init_c": 1.0})
