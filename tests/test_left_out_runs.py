@@ -110,7 +110,7 @@ def test_a_spoilt_run_is_named_and_left_out(spoil: Callable[[Path], None], reaso
     write_run(tmp_path, "t5", 1)
     spoil(write_run(tmp_path, "t5", 2, 1.0))
     comparison = compare_folders(tmp_path)
-    assert [run.name for run in comparison.runs] == ["absolute-seed1", "t5-seed1"]
+    assert [run.folder.name for run in comparison.runs] == ["absolute-seed1", "t5-seed1"]
     assert list(reasons(comparison)) == ["t5-seed2"]
     assert reason in reasons(comparison)["t5-seed2"]
     assert len(reasons(comparison)["t5-seed2"]) < 300
@@ -174,7 +174,7 @@ def test_a_stray_file_hides_no_runs(tmp_path: Path) -> None:
     write_run(tmp_path)
     (tmp_path / "config.yaml").write_text("mine: true")
     comparison = compare_folders(tmp_path)
-    assert [run.name for run in comparison.runs] == ["absolute-seed1"]
+    assert [run.folder.name for run in comparison.runs] == ["absolute-seed1"]
     assert list(reasons(comparison)) == [tmp_path.name]
 
 

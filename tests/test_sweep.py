@@ -34,8 +34,7 @@ from poslab.runs.summary import Summary
 from poslab.settings.files import CONFIGS, fingerprint
 from poslab.settings.train import TrainConfig
 from poslab.sweep import job as job_module
-from poslab.sweep.files import JobFiles
-from poslab.sweep.job import run_job
+from poslab.sweep.job import JobFiles, run_job
 from poslab.sweep.plan import Job, identity, plan
 from poslab.sweep.sweep import _divide_threads
 from processes import run_here, run_process

@@ -142,7 +142,7 @@ def _group(runs: Sequence[Run], conditions: list[str]) -> tuple[list[Group], lis
     keyed: dict[tuple[Any, ...], dict[int, Run]] = defaultdict(dict)
     repeated = []
     for run in runs:
-        of_seeds = keyed[(run.pos, frozenset(_distinctions(run, conditions).items()))]
+        of_seeds = keyed[(run.summary.pos, frozenset(_distinctions(run, conditions).items()))]
         if run.seed in of_seeds:
             reason = f"repeats seed {run.seed} of {of_seeds[run.seed].folder}, with the same settings"
             repeated.append(LeftOut(run.folder, reason))
@@ -156,14 +156,14 @@ def _group(runs: Sequence[Run], conditions: list[str]) -> tuple[list[Group], lis
 def _label(run: Run, first_runs: list[Run], conditions: list[str]) -> str:
     """The scheme of the run's group, and of its settings those that tell it from other groups of that scheme."""
     settings = _distinctions(run, conditions)
-    namesakes = [_distinctions(other, conditions) for other in first_runs if other.pos == run.pos]
+    namesakes = [_distinctions(other, conditions) for other in first_runs if other.summary.pos == run.summary.pos]
 
     def tells(key: str) -> bool:
         """Where schemes are settings, the settings of one tell nothing of another."""
         of = key.rpartition(".")[0] if key not in conditions else ""
         return any(other.get(key) != settings[key] for other in namesakes if other.get(of) == settings.get(of))
 
-    return " ".join([run.pos, *(f"{key}={value}" for key, value in settings.items() if tells(key))])
+    return " ".join([run.summary.pos, *(f"{key}={value}" for key, value in settings.items() if tells(key))])
 
 
 def _distinctions(run: Run, conditions: list[str]) -> dict[str, str]:
@@ -187,7 +187,7 @@ def _differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
         values: dict[str, str] = {}
         for run, shared in zip(runs, all_shared, strict=True):
             if key in shared:  # another version may not have known it
-                values.setdefault(_short(shared[key]), run.name)
+                values.setdefault(_short(shared[key]), run.folder.name)
         if len(values) > 1:
             different[key] = ", ".join(f"{value} (as in {name})" for value, name in values.items())
     return different

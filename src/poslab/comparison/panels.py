@@ -65,7 +65,7 @@ def loss_panels(comparison: Comparison, evaluations: Mapping[str, list[Evaluatio
     styles = figures.styles_of((group.label for group in comparison.groups), baseline)
     curves, empty = {}, []
     for group in comparison.groups:
-        of_runs = [(run.name, read_curve(run.folder)) for run in group.runs]
+        of_runs = [(run.folder.name, read_curve(run.folder)) for run in group.runs]
         curves[group.label] = [curve for _, curve in of_runs if curve.validation]
         empty += [name for name, curve in of_runs if not curve.validation]
     drawn = {

@@ -23,14 +23,6 @@ class Run:
     config: dict[str, Any]
 
     @property
-    def name(self) -> str:
-        return self.folder.name
-
-    @property
-    def pos(self) -> str:
-        return self.summary.pos
-
-    @property
     def seed(self) -> int:
         return self.summary.seed
 

@@ -15,15 +15,45 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-from filelock import Timeout
+from filelock import FileLock, Timeout
 
 from poslab.errors import SettingError, UserError
 from poslab.interruption import Interrupted, deaf_to_interrupts, raise_on_signals
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import unmeasured_lengths
-from poslab.runs.folder import RunFolder
+from poslab.runs.folder import SWEEP, RunFolder, failure_in
 from poslab.settings.train import TrainConfig
-from poslab.sweep.files import JobFiles
+
+
+class JobFiles:
+    """<sweep>/.sweep/<job>.log and its lock. Jobs may run on any machine, so all that is known of one stands there."""
+
+    def __init__(self, run_folder: Path) -> None:
+        self.log = run_folder.parent / SWEEP / f"{run_folder.name}.log"
+
+    @property
+    def failure(self) -> str:
+        """Why the job failed; empty if it didn't, or has not ended."""
+        return failure_in(self.log)
+
+    def add_failure(self, reason: str) -> None:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("a", encoding="utf-8") as opened:
+            opened.write(f"error: {reason}\n")
+
+    def claim(self) -> FileLock:
+        """A lock to hold while the job runs; `with` raises filelock.Timeout where another process holds it."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.log.with_suffix(".lock"), timeout=0)
+
+    @property
+    def claimed(self) -> bool:
+        """Whether a process is running the job right now."""
+        try:
+            with self.claim():
+                return False
+        except Timeout:
+            return True
 
 
 def run_job(config: TrainConfig, overrides: list[str]) -> None:

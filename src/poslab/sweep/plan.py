@@ -94,7 +94,7 @@ def _finished_runs(folder: Path) -> dict[str, Run]:
             run = read_run(path)
         except ValueError:  # unfinished, or no run
             continue
-        runs[_hash(run.pos, run.config, run.summary.data_sha256, run.summary.scheme_fingerprint)] = run
+        runs[_hash(run.summary.pos, run.config, run.summary.data_sha256, run.summary.scheme_fingerprint)] = run
     return runs
 
 

@@ -18,7 +18,7 @@ from poslab.runs.folder import RunFolder
 from poslab.runs.screen import clock, table
 from poslab.runs.summary import Summary
 from poslab.settings.files import require_writable
-from poslab.sweep.files import JobFiles
+from poslab.sweep.job import JobFiles
 from poslab.sweep.plan import Job, plan, sweep_folder
 
 
