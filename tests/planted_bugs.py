@@ -781,6 +781,83 @@ BUGS = [
         "if False:",
         "test_evaluate_script.py::test_schemes_from_outside_are_imported_only_if_allowed",
     ),
+    # Schemes as settings
+    Bug(
+        "settings-of-the-class-before-stay", "settings/schemes.py",
+        "        place.clear()\n", "",
+        "test_scheme_settings.py::test_schemes_are_chosen_by_name_or_class_in_any_order",
+    ),
+    Bug(
+        "name-of-a-scheme-over-its-settings", "settings/composed.py",
+        'key=lambda setting: setting.partition("=")[0].count(".")', 'key=lambda setting: ""',
+        "test_scheme_settings.py::test_schemes_are_chosen_by_name_or_class_in_any_order",
+    ),
+    Bug(
+        "code-within-a-scheme-without-permission", "settings/schemes.py",
+        "yield from (target for value in node.values()", "yield from (target for value in ()",
+        "test_scheme_settings.py::test_a_scheme_of_a_stranger_within_one_of_poslab_s",
+    ),
+    Bug(
+        "code-within-a-scheme-not-counted", "settings/schemes.py",
+        "return [type(scheme), *(found for part in inner for found in classes(part))]", "return [type(scheme)]",
+        "test_scheme_settings.py::test_a_scheme_of_a_stranger_within_one_of_poslab_s",
+    ),
+    Bug(
+        "settings-of-another-class-in-labels", "comparison/groups.py",
+        "for other in namesakes if other.get(of) == settings.get(of))", "for other in namesakes)",
+        "test_scheme_settings.py::test_labels_tell_what_differs_and_no_more",
+    ),
+    Bug(
+        "random-positions-not-sorted", "positions/randomized.py",
+        "[:length].sort().values", "[:length]",
+        "test_combined.py::test_positions_are_drawn_in_training_alone",
+    ),
+    Bug(
+        "inner-scheme-sees-the-outer-context", "positions/randomized.py",
+        "return replace(shape, context_length=self.max_position)", "return shape",
+        "test_combined.py::test_positions_are_drawn_in_training_alone",
+    ),
+    Bug(
+        "larger-of-two-windows", "positions/combined.py",
+        "window = min((terms.window", "window = max((terms.window",
+        "test_combined.py::test_terms_of_both",
+    ),
+    Bug(
+        "joined-tables-end-in-zeros", "positions/combined.py",
+        "first.repeat_interleave(before, axis), table, last.repeat_interleave(after, axis)",
+        "0 * first.repeat_interleave(before, axis), table, 0 * last.repeat_interleave(after, axis)",
+        "test_combined.py::test_terms_of_both",
+    ),
+    Bug(
+        "marks-of-two-schemes-mixed-up", "positions/combined.py",
+        "first, second = marks[..., :count],", "second, first = marks[..., :count],",
+        "test_combined.py::test_scores_are_those_of_both",
+    ),
+    Bug(
+        "bias-of-keys-drops-the-other-s-scores", "positions/combined.py",
+        '            if bias is None and scheme.overrides("scores"):\n                return None\n', "",
+        "test_combined.py::test_scores_are_those_of_both",
+    ),
+    Bug(
+        "hooks-tried-in-the-first-layer-alone", "positions/checks.py",
+        "range(shape.num_layers) if layers is None else layers", "(0,)",
+        "test_scheme_checks.py::test_refused_when_the_model_is_made",
+    ),
+    Bug(
+        "tables-of-other-shapes-loaded", "runs/checkpoint.py",
+        "if {name: table.shape for name, table in needed.items()} !=", "if False and {} !=",
+        "test_other_settings.py::test_tables_of_other_shapes_are_refused",
+    ),
+    Bug(
+        "other-settings-over-the-ordinary-evaluation", "commands/evaluate.py",
+        "    if checkpoint.settings:\n        parts", "    if False:\n        parts",
+        "test_other_settings.py::test_an_evaluation_says_what_was_trained_and_has_a_file_of_its_own",
+    ),
+    Bug(
+        "lengths-of-other-settings-kept", "evaluation/files.py",
+        'same = ("weights_sha256", "settings")', 'same = ("weights_sha256",)',
+        "test_other_settings.py::test_other_settings_that_share_a_long_name_share_no_lengths",
+    ),
     # Code
     Bug(
         "fingerprint-ignores-the-scheme", "runs/code.py",

@@ -1,12 +1,14 @@
 """Two schemes at once, and positions drawn anew in training: nothing of the schemes within them is lost."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
 from conftest import make_scheme
 from poslab import GPT
 from poslab.errors import SettingError
-from poslab.positions import ModelShape, RelativeTerms
+from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.absolute import Absolute
 from poslab.positions.alibi import ALiBi
 from poslab.positions.combined import Combined, added
@@ -24,11 +26,28 @@ from test_formulas import assert_is_the_formula
 SHAPE = ModelShape(40, 24, 3, 2)
 SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 3, "num_heads": 2, "dropout": 0.0}
 
+
+@dataclass(frozen=True)
+class TwoMarks(PositionScheme):
+    """Adds to each key, in each of three heads, a number of its token, made of two marks of different weight."""
+
+    def marks(self, tables, layer, x):
+        return x[:, None, :, :2].expand(-1, 3, -1, -1)
+
+    def scores(self, tables, layer, pairs):
+        return pairs.scores + pairs.marks[..., None, :, 0] - 3 * pairs.marks[..., None, :, 1]
+
+    def score(self, tables, shape, layer, head, text, i, j):
+        return super().score(tables, shape, layer, head, text, i, j) + text.x[j, 0] - 3 * text.x[j, 1]
+
+
 PAIRS = {
     "rotation and bias": Combined(RoPE(), T5()),
     "biases of other distances": Combined(ALiBi(), T5(num_buckets=4, max_distance=3)),
     "keys and bias": Combined(Shaw(max_distance=2, values=False), Kerple()),
     "two sets of marks": Combined(Forgetting(), Forgetting(init_bias=1.0)),
+    "marks of two kinds": Combined(Forgetting(), TwoMarks()),
+    "marks of two kinds, turned": Combined(TwoMarks(), Forgetting()),
     "marks and a tile": Combined(Forgetting(), FIRE()),
     "a tile and marks": Combined(FIRE(), Forgetting()),
     "three": Combined(Combined(Forgetting(), ALiBi()), Combined(FIRE(), Forgetting())),

@@ -123,7 +123,7 @@ def test_one_line_before_torch(tmp_path: Path) -> None:
 
 def test_help_before_torch(tmp_path: Path) -> None:
     plain, chosen = run_without_torch(
-        tmp_path, ("train", "--help"), ("train", "pos=t5", "pos.num_buckets=16", "--help")
+        tmp_path, ("train", "--help"), ("train", "pos=randomized", "pos.of=t5", "pos.of.num_buckets=16", "--help")
     )
     assert (plain[0], plain[2]) == (0, "")
     assert f"pos: {', '.join(SCHEMES)}" in plain[1]
@@ -132,7 +132,7 @@ def test_help_before_torch(tmp_path: Path) -> None:
             assert f"{group.name}: " in plain[1]
     for text in ("context_length: 256", "learning_rate: ", "python scripts/train.py pos=t5"):
         assert text in plain[1]
-    assert "num_buckets: 16" in chosen[1]
+    assert "  of:\n    _target_: t5\n    num_buckets: 16\n  max_position: " in chosen[1]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -16,6 +16,7 @@ from poslab.commands.overrides import as_typed, for_hydra
 from poslab.runs.resume import resumed
 from poslab.settings.composed import config_groups, explain, scheme_name
 from poslab.settings.files import CONFIGS
+from poslab.settings.schemes import chosen, given_of
 from poslab.settings.train import parse
 
 
@@ -78,5 +79,6 @@ def _help(arguments: list[str]) -> str:
     template = Template(config.hydra.help.template)
     with open_dict(config):
         del config.hydra
+        config.pos = chosen(OmegaConf.to_container(config.pos), given_of(overrides))  # type: ignore[arg-type]
     groups = "\n".join(f"{name}: {', '.join(options)}" for name, options in config_groups().items())
     return template.substitute(APP_CONFIG_GROUPS=groups, CONFIG=OmegaConf.to_yaml(config).strip())
