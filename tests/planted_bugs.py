@@ -761,6 +761,16 @@ BUGS = [
         "test_command_line.py::test_any_text_arrives_as_it_was_typed",
     ),
     Bug(
+        "difference-from-the-baseline-turned-round", "comparison/figures.py",
+        "loss - course[place]", "course[place] - loss",
+        "test_figures.py::test_the_difference_from_the_baseline_stands_beside_the_curves",
+    ),
+    Bug(
+        "better-summed-up-as-worse", "comparison/report.py",
+        "better if (differences[label].mean or 0) < 0 else worse", "worse",
+        "test_report.py::test_many_answers_are_summed_up_first",
+    ),
+    Bug(
         "seeds-left-in-the-command-that-repeats", "comparison/report.py",
         "not in NOT_REPEATED | {Role.SEED}]", "not in NOT_REPEATED]",
         "test_repeat_command.py::test_one_command_for_all_seeds",

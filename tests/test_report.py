@@ -42,7 +42,7 @@ def test_table_has_a_row_per_scheme(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_many_answers_are_summed_up_first(tmp_path: Path) -> None:
+def test_many_answers_are_summed_up_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     effects = {"absolute": 0.0, **{f"shaw{n}": -0.3 for n in range(4)}, "t5a": 0.3, "t5b": 0.001, "t5c": 0.3}
     for label, effect in effects.items():
         for seed, noise in enumerate((0.001, -0.002, 0.0), 1):
@@ -51,6 +51,7 @@ def test_many_answers_are_summed_up_first(tmp_path: Path) -> None:
             run.rename(tmp_path / f"{label}-{seed}")
     folder = report_of(tmp_path)
     in_short, answers = page_in(folder).lists[:2]
+    assert capsys.readouterr().out.count("\n- ") == len(in_short)
     assert in_short == [
         f"lowest loss: shaw0, {page_in(folder).rows[1][2]} nats",
         "better than absolute, 4 of 7: shaw0, shaw1, shaw2, shaw3",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from poslab.comparison.groups import Comparison, compare, token_sentences
 from poslab.comparison.panels import loss_panels, model_panels
-from poslab.comparison.report import Report
+from poslab.comparison.report import COLUMNS, Report
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import Evaluation, read_evaluation
@@ -80,10 +80,11 @@ def _report_folder(config: CompareConfig) -> Path:
 
 
 def _print(report: Report, folder: Path) -> None:
-    rows = [report.row(group)[:4] for group in report.comparison.groups]
-    print(table(["scheme", "n", "best val loss", "95 % interval"], rows, align="<>><"))
+    shown = [0, 1, 2, 3, 5, 6, 7]
+    rows = [[cells[n] for n in shown] for cells in (COLUMNS, *map(report.row, report.comparison.groups))]
+    print(table(rows[0], rows[1:]))
     print()
-    for answer in report.answers:
+    for answer in report.in_short or report.answers:
         print(f"- {answer}")
     for caveat in report.comparison.caveats:
         print(f"  caveat: {caveat}")

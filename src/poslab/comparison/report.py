@@ -38,6 +38,20 @@ class Report:
     panels: list[Panel]
     command: str
 
+    @property
+    def in_short(self) -> list[str]:
+        """Of many answers: who is better than the baseline, who worse, and of whom neither can be shown."""
+        groups, baseline, differences = self.comparison.groups, self.comparison.baseline, self.comparison.differences
+        better, worse = f"better than {baseline}", f"worse than {baseline}"
+        unclear = f"no difference from {baseline} can be shown"
+        verdicts: dict[str, list[str]] = {better: [], unclear: [], worse: []}
+        for label in (group.label for group in groups if group.label != baseline):
+            claimed = better if (differences[label].mean or 0) < 0 else worse
+            verdicts[claimed if differences[label].significant else unclear].append(label)
+        lines = [f"lowest loss: {groups[0].label}, {groups[0].loss.mean:.4f} nats"]
+        lines += [f"{said}, {len(of)} of {len(differences)}: {', '.join(of)}" for said, of in verdicts.items() if of]
+        return lines if len(self.answers) > 6 else []
+
     def write(self, folder: Path) -> None:
         """Writes report.html, report.md, results.csv and figures/ into `folder`, over an earlier report there."""
         pictures = {name: svg(panel.figure) for name, panel in self._by_file_name().items()}
@@ -70,12 +84,12 @@ class Report:
         groups = self.comparison.groups
         return {
             "answers": self.answers,
-            "in_short": _in_short(self.comparison) if len(self.answers) > _MANY_ANSWERS else [],
+            "in_short": self.in_short,
             "caveats": self.comparison.caveats,
             "notes": self.notes,
             "left_out": self.comparison.left_out,
             "baseline": self.comparison.baseline,
-            "columns": _COLUMNS,
+            "columns": COLUMNS,
             "rows": [self.row(group) for group in groups],
             "panels": self._by_file_name(),
             "command": self.command,
@@ -104,31 +118,10 @@ class Report:
         ]
 
 
-_COLUMNS = (
+COLUMNS = (
     "scheme", "n", "loss", "95 % interval", "sd", "difference", "95 % interval", "p (Holm)", "parameters added",
     "tokens/s", "peak memory, MB", "longer windows",
 )  # fmt: skip
-
-
-_MANY_ANSWERS = 6  # above it, they are summed up first
-
-
-def _in_short(comparison: Comparison) -> list[str]:
-    """Who is better than the baseline, who worse, and of whom neither can be shown."""
-    better, worse = f"better than {comparison.baseline}", f"worse than {comparison.baseline}"
-    unclear = f"no difference from {comparison.baseline} can be shown"
-    verdicts: dict[str, list[str]] = {better: [], unclear: [], worse: []}
-    for group in comparison.groups:
-        if (found := comparison.differences.get(group.label)) is not None:
-            verdicts[unclear if not found.significant else better if (found.mean or 0) < 0 else worse].append(
-                group.label
-            )
-    best, all_others = comparison.groups[0], len(comparison.differences)
-    return [f"lowest loss: {best.label}, {best.loss.mean:.4f} nats"] + [
-        f"{verdict}, {len(labels)} of {all_others}: {', '.join(labels)}"
-        for verdict, labels in verdicts.items()
-        if labels
-    ]
 
 
 def command_of(group: Group) -> str:
