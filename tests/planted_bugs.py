@@ -249,12 +249,12 @@ BUGS = [
     ),
     Bug(
         "window-of-the-kernel-off-by-one", "attention/tile.py",
-        "last = block.position - window ", "last = block.position - window + 1 ",
+        "first = block.position - window + 1 ", "first = block.position - window ",
         "test_kernels.py::test_blockwise_equals_reference",
     ),
     Bug(
         "far-row-of-queries-forgotten", "attention/blockwise.py",
-        "return q if self.near.far_query is None else q + self.near.far_query", "return q",
+        "self.queries = q if near.far_query is None else q + near.far_query", "self.queries = q",
         "test_kernels.py::test_blockwise_equals_reference",
     ),
     Bug(

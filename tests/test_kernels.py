@@ -159,12 +159,17 @@ def test_banded_equals_reference(
         )
 
 
-@pytest.mark.parametrize("kind", TERMS)
-def test_the_length_from_which_a_band_is_used(kind: str) -> None:
-    """Through `attend`, at a length where the band is taken, in 32 bits."""
+MORE = [{"window": 70}, {"key_bias": torch.linspace(0, 9, 1100)}, {"first_key": torch.tensor([9])}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"), [*((kind, {}) for kind in TERMS), *(("bias, keys, values", more) for more in MORE)]
+)
+def test_the_length_from_which_a_band_is_used(kind: str, more: dict[str, Any]) -> None:
+    """Through `attend`, at a length where the band is taken, but not for what it doesn't know, in 32 bits."""
     q, k, v = make_inputs(1, 2, 1100, 1100, 8, torch.float32)
     terms, tables = make_terms(kind, 2, 8, 0, 20, torch.float32)
-    fast, slow = (lambda b=b: attend(q, k, v, terms, backend=b) for b in ("blockwise", "reference"))
+    fast, slow = (lambda b=b: attend(q, k, v, terms, backend=b, **more) for b in ("blockwise", "reference"))
     assert_equal(fast, slow, [q, k, v, *tables])
 
 

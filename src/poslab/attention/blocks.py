@@ -6,11 +6,13 @@ from dataclasses import dataclass
 # Measured on two cores: 64 and 256 queries are slower at nearly every length, in the matrix products or for the part of
 # the diagonal blocks that is computed in vain.
 BLOCK = 128
+# Rows of a matrix that begin at multiples of this are multiplied and reduced up to three times as fast on a CPU.
+ALIGNED = 16
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some neighbouring queries, and the keys from the first to the last that any of them sees."""
+    """Some neighbouring queries, and the keys from the first that any of them sees, or a little before, to the last."""
 
     number: int
     first_query: int
@@ -42,4 +44,5 @@ def query_blocks(
             begin = min(max(0, offset + first - window + 1), end)
             end = end if causal else max(begin, min(end, offset + first + queries - 1 + window))
         if begin < end:
+            begin -= begin % ALIGNED
             yield Block(number, first, queries, begin, end - begin, offset + first - begin)

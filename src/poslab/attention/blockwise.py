@@ -25,7 +25,7 @@ from poslab.attention.blocks import Block, query_blocks
 from poslab.attention.dropout import WeightDropout
 from poslab.attention.problem import Problem
 from poslab.attention.relative import LOG2_E, NearTables, key_bias, near_tables, no_infinity, with_far_values
-from poslab.attention.tile import Tile, storage_size, upper_limits
+from poslab.attention.tile import Tile, limits_of_scores, storage_size
 
 
 @torch.compiler.disable
@@ -180,7 +180,7 @@ class _Scores:
         self._q = q * LOG2_E
         products = self._q if near.far_query is None else self.queries * LOG2_E, k
         self._products = products if log_sum is None else _adding(-log_sum, *products)
-        self._limits = upper_limits(q)
+        self._limits = limits_of_scores(q)
         self._storage = self.new_storage()
 
     def new_storage(self) -> Tensor:

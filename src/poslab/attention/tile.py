@@ -6,19 +6,20 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from poslab.attention.blocks import BLOCK, Block
+from poslab.attention.blocks import ALIGNED, BLOCK, Block
 from poslab.attention.relative import LOG2_E, NearTables, band
 
 
 def storage_size(block: Block) -> int:
     """How many numbers the tile of a block takes at most, for one head."""
-    return block.queries * (block.keys + 2 * block.queries)
+    return block.queries * (block.keys + 2 * (block.queries + ALIGNED))
 
 
-def upper_limits(like: Tensor) -> Tensor:
-    """(BLOCK, BLOCK): -inf on and above the diagonal, inf below it. A smaller of two numbers costs less than a mask."""
-    limits = torch.full((BLOCK, BLOCK), math.inf, dtype=like.dtype, device=like.device)
-    return limits.tril(-1) - limits.triu()
+def limits_of_scores(like: Tensor) -> Tensor:
+    """(BLOCK, 2 BLOCK): inf, but -inf for query i from column BLOCK + i on. A smaller number costs less than a mask."""
+    column = torch.arange(-BLOCK, BLOCK, device=like.device)
+    hidden = column >= torch.arange(BLOCK, device=like.device)[:, None]
+    return torch.full(hidden.shape, math.inf, dtype=like.dtype, device=like.device).masked_fill_(hidden, -math.inf)
 
 
 class Tile:
@@ -35,6 +36,7 @@ class Tile:
         width = stop - start
         # The view is a parallelogram: where it sticks out of the scores, there must be room.
         left = max(0, -(first_key + start)) if width else 0
+        left += -left % ALIGNED
         right = max(0, first_key + stop + block.queries - 1 - block.keys) if width else 0
         length = left + block.keys + right
         padded = storage[: heads * block.queries * length].view(heads, block.queries, length)
@@ -115,16 +117,17 @@ class Tile:
             grad_k[:, keys].baddbmm_(by_key.transpose(1, 2), table[:, -1:])
 
     def hide(self, block: Block, causal: bool, window: int | None, limits: Tensor) -> None:
-        """Makes the scores of the pairs that the query doesn't see -inf; limits: as from `upper_limits`."""
-        queries, reach = block.queries, 1 if causal else window
+        """Makes the scores of the pairs that the query doesn't see -inf; limits: those of `limits_of_scores`."""
+        limits, reach = limits[: block.queries], 1 if causal else window
         if reach is not None:
             first = block.position + reach  # the key that the block's first query is the first not to see
-            later, begin = self.scores[..., max(0, first) :], max(0, -first)
-            later.clamp_(max=limits[:queries, begin : begin + later.shape[-1]])
+            begin = max(0, first - 1)
+            later = self.scores[..., begin:]
+            later.clamp_(max=limits[:, BLOCK + begin - first :][:, : later.shape[-1]])
         if window is not None:
-            last = block.position - window  # likewise before the window, where it is below 0
-            earlier = self.scores[..., : max(0, last + queries)]
-            earlier.clamp_(max=limits.T[:queries, -last : -last + earlier.shape[-1]])
+            first = block.position - window + 1  # the key that it is the first to see
+            earlier = self.scores[..., : max(0, first + block.queries - 1)]
+            earlier.clamp_(max=-limits[:, BLOCK - first :][:, : earlier.shape[-1]])
 
     def _by_key(self) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
         """The band in pieces: rows, keys, room for products (N, rows, keys), and the view of it (N, m, rows)."""
