@@ -184,3 +184,15 @@ def test_trying_hooks_moves_no_generator_and_needs_no_memory() -> None:
     assert torch.equal(torch.rand(3), drawn)
     with torch.device("meta"):
         GPT(scheme_with(hooks), **SIZES)
+
+
+def test_all_layers_choose_the_backend() -> None:
+    """A layer without terms in front of others says nothing of these."""
+
+    def relative(*given: Any) -> RelativeTerms | None:
+        return RelativeTerms(0, 4, bias=torch.zeros(H, 5)) if given[-2] == L - 1 else None
+
+    scheme = scheme_with({"relative": relative})
+    with pytest.raises(SettingError, match=r"^attention_backend=sdpa: can't compute relative terms"):
+        GPT(scheme, attention_backend="sdpa", **SIZES)
+    assert GPT(scheme, dropout=0.0, **SIZES).training_backend(torch.device("cpu")) == "reference, sdpa"
