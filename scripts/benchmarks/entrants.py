@@ -25,9 +25,9 @@ TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT = "transformers GPT-2", "x-transformers"
 Attention = tuple[list[Tensor], Callable[[], Tensor]]
 
 
-def ours(schemes: Sequence[str] = SCHEMES) -> dict[str, str]:
-    """The schemes, by the names of our entrants."""
-    return {f"poslab {scheme}": scheme for scheme in schemes}
+def ours(schemes: Sequence[str] = ()) -> dict[str, str]:
+    """These schemes, or all, by the names of our entrants."""
+    return {f"poslab {scheme}": scheme for scheme in schemes or SCHEMES}
 
 
 def poslab_gpt(scheme: str, context: int = CONTEXT) -> GPT:

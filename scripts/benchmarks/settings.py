@@ -22,10 +22,8 @@ class BenchmarkConfig(Limited):
     """
 
     groups: list[str] = setting(list(GROUPS), choices=GROUPS, help="what is measured")
-    schemes: list[str] = setting(list(SCHEMES), choices=SCHEMES, help="whose attention, steps and texts are measured")
-    dense: bool = setting(
-        False, help="whether to measure their attention as most code computes it, too: minutes for each scheme"
-    )
+    schemes: list[str] = setting([], choices=SCHEMES, help="which schemes of configs/pos are measured; []: all")
+    dense: bool = setting(False, help="attention also as most code computes it: minutes for each scheme")
     rounds: int | None = setting(
         None, least=1, help="how often each entrant of a group is measured; null: as often as its group needs"
     )
@@ -33,6 +31,5 @@ class BenchmarkConfig(Limited):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, valid in (("groups", GROUPS), ("schemes", SCHEMES)):
-            if not getattr(self, name):
-                raise SettingError(name, [], f"name at least one of {', '.join(valid)}")
+        if not self.groups:
+            raise SettingError("groups", self.groups, f"name at least one of {', '.join(GROUPS)}")
