@@ -757,7 +757,7 @@ BUGS = [
     Bug(
         "quotes-taken-from-a-prompt", "settings/command_line.py",
         "            values.setdefault(name, []).append(value)",
-        "            values.setdefault(name, []).append(_unquoted(value))",
+        "            values.setdefault(name, []).append(value.strip('\"'))",
         "test_command_line.py::test_any_text_arrives_as_it_was_typed",
     ),
     Bug(

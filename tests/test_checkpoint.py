@@ -53,7 +53,7 @@ def test_training_leaves_a_checkpoint_that_says_everything(tmp_path: Path) -> No
 
     written = read_evaluation(tmp_path / "run")
     assert written is not None
-    assert [result.note for result in written.lengths] == ["", "trained to 32", "trained to 32"]
+    assert [result.note for result in written.lengths] == ["", "knows 32 positions", "knows 32 positions"]
     assert written.lengths[0].stride == 4
     checkpoint = load_checkpoint(tmp_path / "alone.safetensors")
     assert evaluate_checkpoint(checkpoint, own_text(checkpoint), [16, 64, 1000], stride=4) == written

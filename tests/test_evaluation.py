@@ -123,7 +123,7 @@ def test_beyond_the_training_length(name: str) -> None:
         assert beyond.loss != at.loss
     else:
         assert beyond.loss is None
-        assert beyond.note == f"trained to {longest}"
+        assert beyond.note == f"knows {longest} positions"
 
 
 def test_a_length_given_twice_is_measured_once() -> None:

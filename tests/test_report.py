@@ -67,7 +67,7 @@ def test_many_answers_are_summed_up_first(tmp_path: Path, capsys: pytest.Capture
 def test_results_have_a_row_per_run(tmp_path: Path) -> None:
     losses = write_sweep(tmp_path, seeds=3, absolute=0.0, t5=-0.1)
     for folder in tmp_path.glob("t5-*"):
-        lengths = [LengthLoss(16, 8, 4.5, 4.25, [4.0] * 16, 3), LengthLoss(64, 32, note="trained to 32")]
+        lengths = [LengthLoss(16, 8, 4.5, 4.25, [4.0] * 16, 3), LengthLoss(64, 32, note="knows 32 positions")]
         write_evaluation(folder, lengths=lengths)
     change_summary(tmp_path / "absolute-seed2", last_val_loss=None, wall_time_s=7.5)
     folder = report_of(tmp_path)
@@ -83,7 +83,7 @@ def test_results_have_a_row_per_run(tmp_path: Path) -> None:
         assert (row["loss_64"], row["sliding_loss_64"]) == ("", "")
     odd = rows["absolute", 2]
     assert (odd["last_val_loss"], odd["wall_time_s"], rows["t5", 2]["last_val_loss"]) == ("", "7.5", "4.25")
-    assert {row[0]: row[-1] for row in page_in(folder).rows[1:]} == {"t5": "trained to 32", "absolute": "n/a"}
+    assert {row[0]: row[-1] for row in page_in(folder).rows[1:]} == {"t5": "knows 32 positions", "absolute": "n/a"}
 
 
 def test_report_fetches_nothing_and_is_whole(tmp_path: Path) -> None:

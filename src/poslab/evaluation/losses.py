@@ -50,7 +50,7 @@ def evaluate(model: GPT, tokens: Tensor, lengths: Sequence[int], stride: int | N
 def _at_length(model: GPT, tokens: Tensor, length: int, stride: int) -> LengthLoss:
     longest = model.pos.max_length(model.shape)
     if longest is not None and length > longest:
-        return LengthLoss(length, stride, note=f"trained to {longest}")
+        return LengthLoss(length, stride, note=f"knows {longest} positions")
     if length > len(tokens) - 1:
         return LengthLoss(length, stride, note=f"the text has {len(tokens):,} tokens")
     sliding, by_position, windows = [], torch.zeros(length, dtype=torch.float64), 0
