@@ -6,8 +6,9 @@ values and queries it is added to the values and queries themselves. What remain
 lowest .. highest - 1, the near rows, and they touch only the diagonals of the score matrix that have these distances.
 
 A bias is not taken less the far row: of any size, -inf included, the far row could leave the near ones no digits.
-Each query's biases are taken less the largest among the keys that it sees. The pairs that matter then have a bias near
-0, and rounding touches pairs of next to no weight. The far keys' bias is one number for each query.
+Each query's biases are taken less the largest among the keys that it sees, or a little more. The pairs that matter
+then have a bias near 0, and rounding touches pairs of next to no weight. The far keys' bias is one number for each
+query.
 
 In a matrix of scores these diagonals are a strided view (m, K) whose rows each begin one number further right, so that
 a column holds one distance. Tables are added to it, and their gradients read from it, without a tensor of looked-up
@@ -92,7 +93,10 @@ def near_tables(problem: Problem, q: Tensor, key_length: int, dtype: torch.dtype
 
 @torch.no_grad()
 def largest_bias(problem: Problem, query_length: int, key_length: int) -> Tensor:
-    """(H, Tq): the largest bias among the keys that a query sees, 0 where that is -inf or it sees none."""
+    """(H, Tq): the largest bias among the keys that a query sees, or a little above; 0 where that is -inf.
+
+    One number for nearly all queries of a head spares the kernels a number for each.
+    """
     terms = problem.terms
     assert terms is not None
     assert terms.bias is not None
@@ -103,7 +107,9 @@ def largest_bias(problem: Problem, query_length: int, key_length: int) -> Tensor
         by_distance = by_distance.masked_fill(distance < 0, -math.inf)
     if problem.window is not None:
         by_distance = by_distance.masked_fill(distance.abs() >= problem.window, -math.inf)
-    return no_infinity(_sliding_maximum(by_distance, key_length).flip(-1))  # one window of distances per query
+    largest = no_infinity(_sliding_maximum(by_distance, key_length).flip(-1))  # one window of distances per query
+    common = largest.amax(-1, keepdim=True)
+    return common.where(common - largest < 16, largest)  # beside 16, scores keep their digits
 
 
 def key_bias(problem: Problem, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:
