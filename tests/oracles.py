@@ -17,37 +17,40 @@ def attention_by_loops(
         for h in range(q.shape[1]):
             for i in range(q.shape[2]):
                 seen = [j for j in range(k.shape[2]) if not causal or j <= i + offset]
+                if terms is not None and terms.window is not None:
+                    seen = [j for j in seen if abs(i + offset - j) < terms.window]
                 # A bias of -inf hides a key as well.
-                seen = [j for j in seen if _pair(terms, h, i + offset - j)[0] != -math.inf]
+                seen = [j for j in seen if _pair(terms, h, i + offset - j, q[b, h, i])[0] != -math.inf]
                 if not seen:
                     continue
-                pairs = [_pair(terms, h, i + offset - j) for j in seen]
+                pairs = [_pair(terms, h, i + offset - j, torch.zeros_like(q[b, h, i])) for j in seen]
                 # A constant off all scores changes no weight; 1e9 added to all would leave them no digits.
-                largest = max(torch.as_tensor(bias).item() for bias, _, _ in pairs)
+                largest = max(torch.as_tensor(pair[0]).item() for pair in pairs)
                 scores = torch.stack(
                     [
-                        scale * torch.dot(q[b, h, i], k[b, h, j] + key) + (bias - largest)
-                        for j, (bias, key, _) in zip(seen, pairs, strict=True)
+                        scale * (torch.dot(q[b, h, i], k[b, h, j] + key) + torch.dot(query, k[b, h, j]))
+                        + (bias - largest)
+                        for j, (bias, key, _, query) in zip(seen, pairs, strict=True)
                     ]
                 )
                 weights = (scores - scores.max()).exp() / (scores - scores.max()).exp().sum()
                 out[b, h, i] = sum(
-                    w * (v[b, h, j] + value) for w, j, (_, _, value) in zip(weights, seen, pairs, strict=True)
+                    w * (v[b, h, j] + value) for w, j, (_, _, value, _) in zip(weights, seen, pairs, strict=True)
                 )
     return out
 
 
-def _pair(terms: RelativeTerms | None, head: int, distance: int) -> tuple[Tensor | float, ...]:
-    """(bias, key, value) for one head and one distance."""
+def _pair(terms: RelativeTerms | None, head: int, distance: int, nothing: Tensor) -> tuple[Tensor | float, ...]:
+    """(bias, key, value, query) for one head and one distance; `nothing` (Dh,) for vectors that there aren't."""
     if terms is None:
-        return 0.0, 0.0, 0.0
+        return 0.0, nothing, nothing, nothing
     row = min(max(distance, terms.lowest), terms.highest) - terms.lowest
     bias = 0.0 if terms.bias is None else terms.bias[head, row]
-    key, value = (
-        0.0 if table is None else (table[row] if table.dim() == 2 else table[head, row])
-        for table in (terms.keys, terms.values)
+    key, value, query = (
+        nothing if table is None else (table[row] if table.dim() == 2 else table[head, row])
+        for table in (terms.keys, terms.values, terms.queries)
     )
-    return bias, key, value
+    return bias, key, value, query
 
 
 def t5_bucket(relative_position: int, bidirectional: bool, num_buckets: int, max_distance: int) -> int:

@@ -13,24 +13,20 @@ from poslab.attention import BACKENDS, attend, choose_backend
 from poslab.errors import SettingError
 from poslab.positions import RelativeTerms
 
-KINDS = ["none", "bias", "keys", "values", "keys and values", "all", "per head"]
+KINDS = ["none", "bias", "keys", "values", "queries", "keys, values", "bias, keys, values, queries", "all per head"]
 
 
-def make_terms(kind: str, heads: int, head_dim: int, lowest: int, highest: int) -> RelativeTerms | None:
+def make_terms(
+    kind: str, heads: int, head_dim: int, lowest: int, highest: int, window: int | None = None
+) -> RelativeTerms | None:
+    if kind == "none":
+        return None
     rows = highest - lowest + 1
-
-    def table(*shape: int) -> Tensor:
-        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
-
-    per_head = (heads,) if kind == "per head" else ()
-    tables = {
-        "bias": table(heads, rows) if kind in ("bias", "all", "per head") else None,
-        "keys": table(*per_head, rows, head_dim) if kind in ("keys", "keys and values", "all", "per head") else None,
-        "values": table(*per_head, rows, head_dim)
-        if kind in ("values", "keys and values", "all", "per head")
-        else None,
-    }
-    return None if kind == "none" else RelativeTerms(lowest, highest, **tables)
+    vectors = (heads, rows, head_dim) if kind == "all per head" else (rows, head_dim)
+    names = KINDS[-2].split(", ") if kind == "all per head" else kind.split(", ")
+    shapes = {name: (heads, rows) if name == "bias" else vectors for name in names}
+    tables = {name: torch.randn(shape, dtype=torch.float64, requires_grad=True) for name, shape in shapes.items()}
+    return RelativeTerms(lowest, highest, **tables, window=window)
 
 
 def inputs(heads: int, queries: int, keys: int, head_dim: int) -> list[Tensor]:
@@ -39,8 +35,7 @@ def inputs(heads: int, queries: int, keys: int, head_dim: int) -> list[Tensor]:
 
 
 def leaves(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms | None) -> list[Tensor]:
-    tables = [] if terms is None else [t for t in (terms.bias, terms.keys, terms.values) if t is not None]
-    return [q, k, v, *tables]
+    return [q, k, v] if terms is None else [q, k, v, *terms.tables.values()]
 
 
 def backends_for(kind: str) -> list[str]:
@@ -59,6 +54,7 @@ CASES = [(kind, backend) for kind in KINDS for backend in backends_for(kind)]
     clip=st.integers(0, 9),
     causal=st.booleans(),
     scale=st.sampled_from([None, 1.0, 0.3]),
+    window=st.none() | st.integers(1, 9),
 )
 @settings(max_examples=15, deadline=None)
 def test_equals_loops_in_outputs_and_gradients(
@@ -71,10 +67,11 @@ def test_equals_loops_in_outputs_and_gradients(
     clip: int,
     causal: bool,
     scale: float | None,
+    window: int | None,
 ) -> None:
     torch.manual_seed(0)
     q, k, v = inputs(heads, queries, keys, head_dim=4)
-    terms = make_terms(kind, heads, 4, 0 if causal else -clip, clip)
+    terms = make_terms(kind, heads, 4, 0 if causal else -clip, clip, window)
     out = attend(q, k, v, terms, causal=causal, offset=offset, scale=scale, backend=backend)
     expected = attention_by_loops(q, k, v, terms, causal=causal, offset=offset, scale=0.5 if scale is None else scale)
     assert torch.allclose(out, expected, atol=1e-12)
@@ -95,10 +92,7 @@ def test_float32_is_close(kind: str, backend: str) -> None:
     terms = make_terms(kind, 2, 16, 0, 7)
     exact = attend(q, k, v, terms, offset=14, backend="reference")
 
-    def single(x: Tensor | None) -> Tensor | None:
-        return None if x is None else x.float()
-
-    rounded = terms and RelativeTerms(0, 7, single(terms.bias), single(terms.keys), single(terms.values))
+    rounded = terms and RelativeTerms(0, 7, **{name: table.float() for name, table in terms.tables.items()})
     out = attend(q.float(), k.float(), v.float(), rounded, offset=14, backend=backend)
     assert out.dtype == torch.float32
     assert torch.allclose(out.double(), exact, rtol=1e-4, atol=1e-5)

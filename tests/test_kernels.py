@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from oracles import attention_by_loops
-from poslab.attention import attend, banded
+from poslab.attention import attend, banded, dispatch
 from poslab.attention.banded import banded_attention
 from poslab.attention.blockwise import blockwise_attention
 from poslab.attention.problem import Problem
@@ -22,6 +22,14 @@ from poslab.positions import RelativeTerms
 
 BAND = ["bias", "keys", "values", "bias, keys, values", "keys, values per head"]
 TERMS = ["none", *BAND, "queries", "keys, queries per head", "bias, keys, values, queries"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _bands_from_1024_on() -> Iterator[None]:
+    """The dense reference of texts that are longer would take seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dispatch, "LONG", 1024)
+        yield
 
 
 def make_terms(kind: str, heads: int, head_dim: int, lowest: int, highest: int, dtype: torch.dtype):

@@ -13,6 +13,8 @@ from poslab.attention.tiles import tiled_attention
 from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
 
+LONG = 2048  # queries from which on a band beside torch's flash kernel is faster than blocks
+
 
 def attend(
     q: Tensor,
@@ -110,7 +112,7 @@ def _band_pays(problem: Problem, length: int) -> bool:
     others = (problem.window, problem.first_key, problem.key_bias)
     if terms is None or terms.queries is not None or not problem.causal or any(other is not None for other in others):
         return False
-    return terms.lowest <= 0 < terms.highest and length >= max(1024, 16 * terms.highest)
+    return terms.lowest <= 0 < terms.highest and length >= max(LONG, 16 * terms.highest)
 
 
 def _sdpa_mask(
