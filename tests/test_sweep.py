@@ -271,7 +271,7 @@ def test_failures_stop_no_other_job(tmp_path: Path) -> None:
     assert "data.path=none.txt: no such file" in missing
     foreign = [line for name, line in lines.items() if name.startswith("absolute-")]
     assert len(foreign) == 3
-    assert all("pos.num_buckets=8: unknown setting" in line for line in foreign)
+    assert sum("pos.num_buckets=8: unknown setting" in line for line in foreign) == 2  # the third has no text either
     (finished,) = folders(tmp_path / "runs" / "smoke")
     assert json.loads((finished / "summary.json").read_text())["data"] == "good.txt"
 
