@@ -19,6 +19,7 @@ N = B H batch and heads, Tq / Tk queries / keys, m queries, K near rows.
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -56,7 +57,7 @@ class NearTables:
         steps = self.largest_bias.diff(dim=1).any(-1).any(0)  # (Tq - 1,)
         return tuple((steps.nonzero()[:, 0] + 1).tolist())
 
-    @property
+    @cached_property
     def count(self) -> int:
         """K, or 0 if there are no tables."""
         return 0 if all(table is None for table in self.tables) else self.highest - self.lowest
