@@ -566,7 +566,7 @@ BUGS = [
     ),
     Bug(
         "order-of-an-epoch-not-resumed", "training/checkpoints.py",
-        'state.batches * data.config.batch_size)', "0)",
+        "data.go_on(state.epoch, state.batches)", "data.go_on(state.epoch, 0)",
         "test_resume.py::test_cut_off_between_checkpoints",
     ),
     Bug(
@@ -651,13 +651,35 @@ BUGS = [
     ),
     Bug(
         "identity-ignores-the-text", "sweep/plan.py",
-        "_text_fingerprint(config.data.path), source)", '"", source)',
+        "_text_fingerprint(config.data.path)", '""',
         "test_sweep.py::test_identity_is_settings_and_text",
     ),
     Bug(
         "identity-ignores-the-scheme-s-source", "sweep/plan.py",
-        "_text_fingerprint(config.data.path), source)", '_text_fingerprint(config.data.path), "")',
+        "config.plain, data, source)", 'config.plain, data, "")',
         "test_sweep.py::test_an_edited_scheme_is_another_job_and_another_group",
+    ),
+    # Tasks
+    Bug(
+        "the-same-steps-in-every-epoch", "data/task.py",
+        "torch.arange(epoch * self.count, (epoch + 1) * self.count)", "torch.arange(self.count)",
+        "test_task_training.py::test_epochs_are_consecutive_steps "
+        "test_task_training.py::test_a_run_reads_the_batches_of_its_seed_step_by_step",
+    ),
+    Bug(
+        "positions-of-a-task-forgotten", "training/module.py",
+        "model.hidden(tokens, positions=positions)", "model.hidden(tokens)",
+        "test_task_training.py::test_only_what_is_asked_is_learned",
+    ),
+    Bug(
+        "exact-by-answers", "evaluation/answers.py",
+        "sum(row.right == row.asked for row in rows)", "sum(row.right > 0 for row in rows)",
+        "test_task_training.py::test_metrics_are_shares_of_examples_and_of_answers",
+    ),
+    Bug(
+        "first-write-counts", "tasks/flip_flop.py",
+        "torch.arange(steps), 0).cummax(1).values", "torch.arange(steps), 0)",
+        "test_tasks.py::test_every_answer_is_the_oracles",
     ),
     Bug(
         "failed-job-counted-as-finished", "sweep/job.py",

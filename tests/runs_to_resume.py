@@ -20,6 +20,11 @@ TINY = [
     "trainer.limit_train_batches=5", "trainer.limit_val_batches=2", "trainer.log_every_n_steps=1",
     "sample.new_tokens=4", "checkpoint_every_n_steps=2", "threads=1",
 ]  # fmt: skip
+TINY_TASK = [
+    "data=copy", "data.vocabulary=8", "data.max_length=4", "data.test_lengths=[4,6]", "data.batch_size=4",
+    "data.validate_every=5", "model.context_length=16", "model.embed_dim=16", "model.num_heads=2", "model.dropout=0.2",
+    "trainer.max_steps=10", "trainer.log_every_n_steps=1", "checkpoint_every_n_steps=2", "threads=1",
+]  # fmt: skip
 TIMES = {"wall_time_s", "tokens_per_s", "peak_memory_mb"}
 
 

@@ -139,8 +139,10 @@ def test_help_before_torch(tmp_path: Path) -> None:
 def test_every_option_composes() -> None:
     options = [f"{path.parent.name}={path.stem}" for path in CONFIGS.glob("*/*.yaml")]
     assert len(options) > 10
+    lengths = ("data.min_length=1", "data.max_length=4", "data.test_lengths=[4]")
+    needs = {"data=text": (f"data.path={TRAIN}",), "data=task": ("data._target_=poslab.tasks.parity.Parity", *lengths)}
     for option in options:
-        config = compose_config(option, f"data.path={TRAIN}")
+        config = compose_config(option, *needs.get(option, ()))
         assert not option.startswith("pos=") or option == f"pos={config.pos_name}"
 
 

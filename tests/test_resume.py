@@ -20,7 +20,7 @@ from poslab.runs.state import random_states, restore_random_states
 from poslab.settings.files import CONFIGS
 from poslab.training import run as run_module
 from poslab.training import train
-from runs_to_resume import TINY, assert_same_run, content_of, go_on, logged
+from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, go_on, logged
 
 HOOKS = (
     "on_train_batch_start", "on_train_batch_end", "on_validation_batch_end", "on_validation_end", "on_train_epoch_end",
@@ -118,6 +118,22 @@ def test_cut_off_between_checkpoints(
     with pytest.raises(CutOff):
         train(compose_config(*settings, f"run_dir={cut}"))
     hooks(at=15)
+    with pytest.raises(CutOff):
+        go_on(cut)
+    hooks()
+    assert go_on(cut)["steps"] == 10
+    assert_same_run(cut, whole)
+
+
+def test_a_task_is_cut_off_within_each_epoch(
+    hooks: Callable[..., Counter], trained: Callable[..., Path], tmp_path: Path
+) -> None:
+    settings = [*TINY_TASK, f"pos={RICHEST}"]
+    whole, cut = trained(*settings), tmp_path / "cut"
+    hooks(at=7)
+    with pytest.raises(CutOff):
+        train(compose_config(*settings, f"run_dir={cut}"))
+    hooks(at=20)
     with pytest.raises(CutOff):
         go_on(cut)
     hooks()

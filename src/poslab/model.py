@@ -20,7 +20,7 @@ from poslab.positions import ModelShape, Picture, PositionScheme, RelativeTerms
 from poslab.positions.checks import check_hooks, check_tables
 
 if TYPE_CHECKING:
-    from poslab.data.vocabulary import Vocabulary
+    from poslab.data.vocabulary import AnyVocabulary
 
 
 class GPT(nn.Module):
@@ -31,7 +31,7 @@ class GPT(nn.Module):
     that checkpoints know nothing of it. Raises SettingError for sizes that don't fit together.
     """
 
-    tokenizer: Vocabulary | None = None  # text to token ids and back; known of a model that `poslab.load` gives
+    tokenizer: AnyVocabulary | None = None  # text to token ids and back; known of a model that `poslab.load` gives
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from itertools import product
 
 import torch
 
-from poslab.data.vocabulary import Vocabulary
+from poslab.data.vocabulary import AnyVocabulary
 from poslab.errors import SettingError
 from poslab.generate import Sampling, stream
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
@@ -63,7 +63,7 @@ def run_generation(config: GenerateConfig) -> None:
 
 
 def show_text(
-    vocabulary: Vocabulary, stop_token: int | None, heading: str, prompt: list[int], new: Iterable[int]
+    vocabulary: AnyVocabulary, stop_token: int | None, heading: str, prompt: list[int], new: Iterable[int]
 ) -> int:
     """Prints a text as its tokens come, to the stop token; returns how many of the new ones count, that included."""
     # A character may be spread over several tokens: it is printed when it is complete.
@@ -81,7 +81,7 @@ def show_text(
     return count
 
 
-def _encoded(prompt: str, vocabulary: Vocabulary) -> list[int]:
+def _encoded(prompt: str, vocabulary: AnyVocabulary) -> list[int]:
     ids = vocabulary.encode(prompt, "prompt")
     if not ids:
         raise SettingError("prompt", prompt, "must hold at least one token")

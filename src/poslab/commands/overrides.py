@@ -10,7 +10,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from poslab.errors import UserError
-from poslab.settings.composed import is_of_scheme, with_any_scheme
+from poslab.settings.composed import with_any_scheme
 
 _TEXT = "sample.prompt"  # always plain text
 _PATHS = ("run_dir", "resume", "data.path", "data.cache_dir")  # plain text wherever Hydra can't read them
@@ -32,7 +32,7 @@ def for_hydra(arguments: list[str]) -> list[str]:
 
 def as_typed(override: str) -> str:
     """What is typed for an override that Hydra was given, the text without its quotes."""
-    if is_of_scheme(override):
+    if override.startswith("++"):  # of `with_any_scheme`
         return override.removeprefix("++")
     name = override.partition("=")[0]
     if name.lstrip("+") != _TEXT:

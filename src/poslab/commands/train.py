@@ -13,11 +13,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.commands.cli import start, told_in_one_line
 from poslab.commands.overrides import as_typed, for_hydra
+from poslab.errors import UserError
 from poslab.runs.resume import resumed
 from poslab.settings.composed import config_groups, explain, scheme_name
 from poslab.settings.files import CONFIGS
 from poslab.settings.schemes import chosen, given_of
 from poslab.settings.train import parse
+from poslab.tasks import Task
 
 
 def run_train() -> None:
@@ -44,6 +46,9 @@ def run_train() -> None:
 
             print_info()
             return
+        if "--example" in typed:
+            print(_example([argument for argument in typed if argument != "--example"]))
+            return
         sys.argv[1:] = for_hydra(typed)
         if {"-h", "--help"} & set(typed):
             print(_help(sys.argv[1:]))
@@ -69,6 +74,16 @@ def _run_job(config: DictConfig) -> None:
 def _overrides() -> list[str]:
     """Those of this run, or this job of a sweep, as they would be typed."""
     return [as_typed(override) for override in HydraConfig.get().overrides.task]
+
+
+def _example(arguments: list[str]) -> str:
+    """One example of the task that the command line names."""
+    overrides = for_hydra([*arguments, "pos=nope"])
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = parse(hydra.compose("train", overrides))
+    if not isinstance(config.data, Task):
+        raise UserError("--example: of a task, as in data=recall --example")
+    return config.data.example()
 
 
 def _help(arguments: list[str]) -> str:

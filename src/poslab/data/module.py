@@ -10,6 +10,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Sampler, Subset
 
 from poslab.data.corpus import Corpus, load_corpus
 from poslab.data.tokenizer import load_tokenizer
+from poslab.data.vocabulary import AnyVocabulary
 from poslab.data.windows import CoveringWindows, SlidingWindowDataset
 from poslab.errors import SettingError
 from poslab.settings.files import default_cache_dir
@@ -62,7 +63,27 @@ class Shuffled(Sampler[int]):
         return order
 
 
-class TextDataModule(LightningDataModule):
+class DataModule(LightningDataModule):
+    """What a run needs of its data, be it a text's or a task's."""
+
+    name: str
+    sha256: str  # of everything that decides which tokens come
+    vocabulary: AnyVocabulary
+    order: Shuffled
+    train_tokens: int | None = None  # of a text
+    validation_tokens: int | None = None
+
+    @property
+    def description(self) -> str:
+        """What there is to train on, in words."""
+        raise NotImplementedError
+
+    def go_on(self, epoch: int, batches: int) -> None:
+        """Makes this epoch come next without its first batches."""
+        raise NotImplementedError
+
+
+class TextDataModule(DataModule):
     """Windows of context_length tokens: overlapping by `stride` and shuffled in training, side by side in validation.
 
     The order of training windows comes from a generator of its own (`order`), so it depends on the seed and on nothing
@@ -80,13 +101,21 @@ class TextDataModule(LightningDataModule):
             self.corpus: Corpus = load_corpus(config.path, tokenizer, cache_dir, config.vocabulary == "observed")
         except SettingError as error:
             raise error.prefixed("data") from error
-        self.vocabulary = self.corpus.vocabulary
+        self.name, self.sha256, self.vocabulary = self.corpus.name, self.corpus.sha256, self.corpus.vocabulary
+        self.train_tokens, self.validation_tokens = len(self.corpus.train), len(self.corpus.validation)
         self._check_length()
         self.train_windows = SlidingWindowDataset(
             self.corpus.train, context_length, config.stride if config.stride is not None else context_length
         )
         self.validation_windows = CoveringWindows(self.corpus.validation, context_length, context_length)
         self.order = Shuffled(len(self.train_windows), seed)
+
+    @property
+    def description(self) -> str:
+        return f"{self.name}, {self.train_tokens:,} training and {self.validation_tokens:,} validation tokens"
+
+    def go_on(self, epoch: int, batches: int) -> None:
+        self.order.go_on(epoch, batches * self.config.batch_size)
 
     def train_dataloader(self) -> Batches:
         size = self.config.batch_size

@@ -7,13 +7,14 @@ can't be compared: with fewer tokens to choose from, guessing is easier.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import tiktoken
 import torch
 from tiktoken_ext.openai_public import ENDOFTEXT
 from torch import Tensor
 
-from poslab.errors import SettingError
+from poslab.errors import SettingError, suggestion
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,42 @@ class Vocabulary:
             problem = f"the model knows only the {self.size:,} tokens of the text it was trained on, not {unknown!r}"
             raise SettingError(option, value, problem)
         return ids
+
+
+@dataclass(frozen=True, eq=False)
+class Symbols:
+    """The vocabulary of a task: text is the names of its symbols, with spaces between them."""
+
+    symbols: tuple[str, ...]
+
+    name: ClassVar[str] = "symbols"
+    observed: ClassVar[None] = None
+
+    @property
+    def size(self) -> int:
+        return len(self.symbols)
+
+    def encode(self, text: str, option: str = "text") -> list[int]:
+        """The ids of a text. Raises SettingError, under the name `option`, for a name that no symbol has."""
+        ids = {symbol: number for number, symbol in enumerate(self.symbols)}
+        for word in text.split():
+            if word not in ids:
+                raise SettingError(option, text, f"{word} is no symbol; {suggestion(word, self.symbols)}")
+        return [ids[word] for word in text.split()]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(self.symbols[i] for i in ids)
+
+    def decode_bytes(self, ids: Sequence[int]) -> bytes:
+        """In UTF-8, with a space after each, so that pieces can be put together."""
+        return "".join(f"{self.symbols[i]} " for i in ids).encode()
+
+    @property
+    def end_of_text(self) -> int | None:
+        return self.symbols.index("EOS") if "EOS" in self.symbols else None
+
+
+AnyVocabulary = Vocabulary | Symbols
 
 
 def observed_ids(*parts: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Evaluates checkpoints: chooses the text, and keeps the losses in the run folder, as JSON and for TensorBoard."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from poslab.data.corpus import TRAIN_FRACTION, Corpus, load_corpus
+from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.losses import evaluate
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
@@ -43,7 +44,8 @@ def own_text(checkpoint: Checkpoint) -> Text:
 
     Raises SettingError where that text is gone or has changed.
     """
-    path, vocabulary = checkpoint.data_path, checkpoint.vocabulary
+    path, vocabulary = checkpoint.data_path, _vocabulary(checkpoint)
+    assert path is not None
     try:
         if fingerprint(path) == checkpoint.data_sha256:  # a checkpoint may name any file: no other is tokenised
             corpus = _tokenised(path, vocabulary.encoding, observed_only=vocabulary.observed is not None)
@@ -60,7 +62,7 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
 
     Raises SettingError where it can't be read, or has tokens that the model's vocabulary lacks.
     """
-    vocabulary = checkpoint.vocabulary
+    vocabulary = _vocabulary(checkpoint)
     try:
         # Cut in two only if training cut it, too: half words are tokens that the vocabulary has then, and only then.
         fraction = TRAIN_FRACTION if fingerprint(path) == checkpoint.data_sha256 else 0.0
@@ -69,6 +71,14 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
         return Text(corpus.name, corpus.sha256, vocabulary.narrow(tokens))
     except SettingError as error:
         raise SettingError("data_path", path, error.problem) from error
+
+
+def _vocabulary(checkpoint: Checkpoint) -> Vocabulary:
+    """Raises SettingError for a model that reads no text."""
+    if isinstance(checkpoint.vocabulary, Vocabulary):
+        return checkpoint.vocabulary
+    problem = "was trained on a task, and reads its symbols only; how it does there stands in its run's summary.json"
+    raise SettingError("ckpt", checkpoint.path, problem)
 
 
 def _tokenised(path: str, encoding: Encoding, **options: Any) -> Corpus:
@@ -143,15 +153,23 @@ def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str
 
 def _write_events(folder: Path, evaluation: Evaluation) -> None:
     """Writes losses as scalars over length, and over the place in a window of the training length."""
+    scalars: dict[str, dict[int, float]] = {}
+    for result in evaluation.lengths:
+        if result.loss is None or result.sliding_loss is None:
+            continue
+        scalars.setdefault("loss_by_length/non_overlapping", {})[result.length] = result.loss
+        scalars.setdefault("loss_by_length/sliding", {})[result.length] = result.sliding_loss
+        if result.length == evaluation.context_length:
+            scalars["loss_by_position"] = dict(enumerate(result.by_position or []))
+    write_scalars(folder, scalars)
+
+
+def write_scalars(folder: Path, scalars: Mapping[str, Mapping[int, float]]) -> None:
+    """Writes curves of an evaluation, by name, for TensorBoard, in place of those of an earlier one."""
     for path in RunFolder(folder).events:
         if path.name.endswith(_EVENTS):
             path.unlink()
     with SummaryWriter(str(folder), filename_suffix=_EVENTS) as writer:
-        for result in evaluation.lengths:
-            if result.loss is None or result.sliding_loss is None:
-                continue
-            writer.add_scalar("loss_by_length/non_overlapping", result.loss, result.length)
-            writer.add_scalar("loss_by_length/sliding", result.sliding_loss, result.length)
-            if result.length == evaluation.context_length:
-                for position, loss in enumerate(result.by_position or []):
-                    writer.add_scalar("loss_by_position", loss, position)
+        for name, curve in scalars.items():
+            for place, value in curve.items():
+                writer.add_scalar(name, value, place)

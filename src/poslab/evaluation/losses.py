@@ -9,7 +9,7 @@ tokens before them.
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -76,9 +76,10 @@ def window_losses(model: GPT, numbers: Tensor, inputs: Tensor, targets: Tensor) 
     return dict(zip(numbers.tolist(), zip(sums.tolist(), counts.tolist(), strict=True), strict=True))
 
 
-def mean_loss(losses: WindowLosses) -> float:
-    """The mean over all tokens of the windows, in nats per token, whatever order they came in."""
-    return math.fsum(total for total, _ in losses.values()) / sum(count for _, count in losses.values())
+def mean_loss(losses: Mapping[int, Sequence[Any]]) -> float:
+    """The mean over all tokens, in nats per token, whatever order they came in; by number, the sum of some tokens'
+    losses and how many they are, as in WindowLosses."""
+    return math.fsum(row[0] for row in losses.values()) / sum(row[1] for row in losses.values())
 
 
 def sliding_token_losses(model: GPT, tokens: Tensor, length: int, stride: int) -> Tensor:

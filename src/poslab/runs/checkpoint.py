@@ -7,14 +7,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from poslab.data.corpus import Corpus
 from poslab.data.tokenizer import load_tokenizer
-from poslab.data.vocabulary import Vocabulary
+from poslab.data.vocabulary import AnyVocabulary, Symbols, Vocabulary
 from poslab.errors import SettingError, as_typed
 from poslab.model import GPT
 from poslab.positions import PositionScheme
@@ -40,9 +39,9 @@ class Checkpoint:
 
     path: Path
     model: GPT
-    vocabulary: Vocabulary
+    vocabulary: AnyVocabulary
     pos_name: str
-    data_path: str
+    data_path: str | None  # None: it was trained on a task
     data_sha256: str
     scheme_edited: bool
     settings: dict[str, Any] = field(default_factory=dict)
@@ -63,14 +62,25 @@ class Checkpoint:
         return RunFolder.of_checkpoint(self.path)
 
 
-def describe(config: TrainConfig, corpus: Corpus) -> dict[str, Any]:
+class Source(Protocol):
+    """What a model was trained on."""
+
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def vocabulary(self) -> AnyVocabulary: ...
+
+
+def describe(config: TrainConfig, source: Source) -> dict[str, Any]:
     """Everything needed to use the weights, in plain containers and one tensor, `observed`."""
-    observed = corpus.vocabulary.observed
+    vocabulary = source.vocabulary
+    observed = vocabulary.observed
     return {
         "config": config.plain,
         "pos": config.pos_name,
         "observed": None if observed is None else observed.clone(),
-        "data_sha256": corpus.sha256,
+        "symbols": list(vocabulary.symbols) if isinstance(vocabulary, Symbols) else None,
+        "data_sha256": source.sha256,
     }
 
 
@@ -108,11 +118,9 @@ def load_checkpoint(
         scheme_edited = bool(foreign) and "scheme_fingerprint" in changed_code(about, scheme)
         if scheme_edited:
             print(f"warning: {path}: the code of {foreign} has changed since it was trained", file=sys.stderr)
-        observed = about["observed"]
-        if observed is not None and not (observed.diff(prepend=torch.tensor([-1], dtype=torch.int32)) > 0).all():
-            raise ValueError("its description is damaged: observed is no ascending list of tokens")
-        vocabulary = Vocabulary(load_tokenizer(about["config"]["data"]["encoding"]), observed)
-        pos_name, data_path, sha256 = map(str, (about["pos"], about["config"]["data"]["path"], about["data_sha256"]))
+        vocabulary = _vocabulary(about)
+        data_path = None if about.get("symbols") else str(about["config"]["data"]["path"])
+        pos_name, sha256 = str(about["pos"]), str(about["data_sha256"])
         model = _model(scheme, vocabulary.size, about["config"]["model"], content["state_dict"]).to(device)
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise SettingError("ckpt", path, "there is not enough memory for it") from error
@@ -174,6 +182,16 @@ def _shapes(tables: Mapping[str, Tensor]) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= 300 else f"{text[:300]}..."
+
+
+def _vocabulary(about: dict[str, Any]) -> AnyVocabulary:
+    """Raises ValueError for tokens that are none."""
+    if about.get("symbols"):
+        return Symbols(tuple(map(str, about["symbols"])))
+    observed = about["observed"]
+    if observed is not None and not (observed.diff(prepend=torch.tensor([-1], dtype=torch.int32)) > 0).all():
+        raise ValueError("its description is damaged: observed is no ascending list of tokens")
+    return Vocabulary(load_tokenizer(about["config"]["data"]["encoding"]), observed)
 
 
 def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], state: dict[str, Any]) -> GPT:

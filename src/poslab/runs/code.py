@@ -6,6 +6,7 @@ Modules that are imported by a computed name are not seen.
 
 import ast
 import hashlib
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -14,9 +15,11 @@ from typing import Any
 
 from poslab.positions import PositionScheme
 from poslab.settings.schemes import classes, targets
+from poslab.settings.tasks import node_of_task
+from poslab.tasks import Task
 
 _PACKAGE = Path(__file__).parents[1]
-_ROOMS = ("attention", "data", "training", "model.py", "evaluation/losses.py")  # and what all schemes build on
+_ROOMS = ("attention", "data", "tasks", "training", "model.py", "evaluation/losses.py")  # and what all schemes build on
 _SCHEMES = "poslab.positions."
 
 
@@ -54,6 +57,15 @@ def scheme_fingerprint(*schemes: type) -> str | None:
 def fingerprints(scheme: PositionScheme) -> dict[str, str | None]:
     """Both, by their names in summary.json and in checkpoints; schemes among the settings of a scheme count with it."""
     return {"code_fingerprint": code_fingerprint(), "scheme_fingerprint": scheme_fingerprint(*classes(scheme))}
+
+
+def task_sha256(task: Task) -> str:
+    """The sha256 of what decides a task's examples: its class and settings, and its source where that is no part of
+    poslab."""
+    node = node_of_task(task)
+    kind: Any = type(task)
+    source = scheme_fingerprint(kind) if outside(node) else None
+    return hashlib.sha256(json.dumps([node, source], sort_keys=True).encode()).hexdigest()
 
 
 def changed(before: Mapping[str, Any], scheme: PositionScheme) -> list[str]:

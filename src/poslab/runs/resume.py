@@ -17,6 +17,7 @@ from poslab.runs.readers import read_config
 from poslab.settings.command_line import given_settings
 from poslab.settings.roles import MAY_CHANGE, Role
 from poslab.settings.schemes import changed, chosen, given_of, node_of, parse_scheme, part_of, targets
+from poslab.settings.tasks import is_task
 from poslab.settings.train import TrainConfig, flat, names, parse, resolved, role_of
 
 
@@ -49,12 +50,14 @@ def _own(
     given = given_of(overrides)
     named = chosen(composed["pos"], given)
     foreign = [target for target in outside(own["pos"]) if target not in targets(named)]
-    if foreign and not composed["allow_code"]:
-        which = ", ".join(foreign)
-        problem = f"its scheme is {which}, which is no part of poslab; allow_code=true imports it, if you trust it"
-        raise SettingError("resume", folder, problem)
+    for what, which in (("scheme", ", ".join(foreign)), ("task", ", ".join(outside(own["data"])))):
+        if which and not composed["allow_code"]:
+            problem = f"its {what} is {which}, which is no part of poslab; allow_code=true imports it, if you trust it"
+            raise SettingError("resume", folder, problem)
     # Where this run writes is where it is now, whatever its configuration says.
-    own |= {"run_dir": None, "resume": str(folder), "data": own["data"] | {"cache_dir": None}}
+    own |= {"run_dir": None, "resume": str(folder)}
+    if not is_task(own["data"]):
+        own["data"] = own["data"] | {"cache_dir": None}
     before = flat(own, without={Role.COMMAND})
     for key, _, text in (override.lstrip("+~").partition("=") for override in overrides):
         if key in ("experiment", "debug"):

@@ -27,11 +27,16 @@ def scheme_name(running: Any = None) -> str | None:
 
 
 def with_any_scheme(overrides: Iterable[str]) -> list[str]:
-    """The overrides so that Hydra takes every setting of the scheme: it knows those of a yaml, not those of a class,
-    which are checked later. The name of a scheme comes before its settings, which else would be replaced by it."""
-    settings = [f"++{o.lstrip('+')}" if o.lstrip("+").startswith("pos.") else o for o in overrides]
+    """The overrides so that Hydra takes every setting of the scheme and of the task: it knows those of a yaml, and of a
+    sweep's default one, not those of a class, which are checked later. The name of a scheme comes before its settings,
+    which else would be replaced by it."""
+    settings = [f"++{o.lstrip('+')}" if _is_of_class(o.lstrip("+").partition("=")[0]) else o for o in overrides]
     outer_first = iter(sorted(filter(is_of_scheme, settings), key=lambda setting: setting.partition("=")[0].count(".")))
     return [next(outer_first) if is_of_scheme(setting) else setting for setting in settings]
+
+
+def _is_of_class(name: str) -> bool:
+    return name.startswith("pos.") or (name.startswith("data.") and name not in names(list(Role)))
 
 
 def is_of_scheme(setting: str) -> bool:

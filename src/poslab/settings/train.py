@@ -22,7 +22,9 @@ from poslab.positions.base import BACKENDS
 from poslab.settings.files import BUNDLED_DATA, find_files
 from poslab.settings.roles import Limited, Role, roles, setting
 from poslab.settings.schemes import TARGET, chosen, flat_node, given_of, node_of, parse_scheme
+from poslab.settings.tasks import is_task, node_of_task, parse_task
 from poslab.settings.typed import typed
+from poslab.tasks import Task
 
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps", "tpu")
 PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64")
@@ -169,7 +171,7 @@ class TrainConfig:
     pos: PositionScheme
     pos_name: str
     model: ModelConfig
-    data: DataConfig
+    data: DataConfig | Task
     optim: OptimConfig
     trainer: TrainerConfig
     sample: SampleConfig
@@ -188,7 +190,10 @@ class TrainConfig:
     def plain(self) -> dict[str, Any]:
         """The same as nested dicts of plain values, in the shape of the yaml files, without settings of the command."""
         groups = {name: dataclasses.asdict(getattr(self, name)) for name in _GROUPS}
-        groups["data"]["path"] = os.path.abspath(os.path.expanduser(self.data.path))  # a run may go on from elsewhere
+        if isinstance(self.data, Task):
+            groups["data"] = node_of_task(self.data)
+        else:  # a run may go on from elsewhere
+            groups["data"]["path"] = os.path.abspath(os.path.expanduser(self.data.path))
         settings = {k: v for k, v in vars(self.settings).items() if role_of(k) is not Role.COMMAND}
         return {"pos": node_of(self.pos), **groups, **settings}
 
@@ -255,19 +260,39 @@ def parse(
     Raises SettingError for the first setting that is unknown, of the wrong type or impossible. Loads no torch.
     """
     plain = resolved(config) if isinstance(config, DictConfig) else config
-    parsed: dict[str, Any] = {name: typed(schema, plain.get(name), name) for name, schema in _GROUPS.items()}
+    task = parse_task(plain["data"]) if is_task(plain.get("data")) else None
+    schemas = {name: schema for name, schema in _GROUPS.items() if task is None or name != "data"}
+    parsed: dict[str, Any] = {name: typed(schema, plain.get(name), name) for name, schema in schemas.items()}
     rest = {key: value for key, value in plain.items() if key not in _GROUPS and key != "pos"}
     scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
     try:
         scheme.check(parsed["model"].shape)
     except SettingError as error:
         raise error.prefixed("pos") from None
+    if task is not None:
+        _check_task(task, scheme.max_length(parsed["model"].shape), **parsed)
+        parsed["data"] = task
     settings = typed(Settings, rest, "")
     if settings.early_stopping_patience is not None and parsed["trainer"].limit_val_batches == 0:
         patience = settings.early_stopping_patience
         raise SettingError("early_stopping_patience", patience, "needs validation, but trainer.limit_val_batches=0")
     name = pos_name or type(scheme).__name__.lower()
     return TrainConfig(scheme, name, settings=settings, overrides=overrides, **parsed)
+
+
+def _check_task(
+    task: Task, positions: int | None, model: ModelConfig, evaluation: EvaluationConfig, sample: SampleConfig, **_: Any
+) -> None:
+    """Raises SettingError where the model can't read the task, or a setting is of texts. positions: of the scheme."""
+    try:
+        task.check(model.context_length, positions)
+    except SettingError as error:
+        raise error.prefixed("data") from None
+    if evaluation.lengths:
+        problem = "are lengths of windows over a text; a task is tested at data.test_lengths"
+        raise SettingError("evaluation.lengths", evaluation.lengths, problem)
+    if sample.prompt is not None:
+        raise SettingError("sample.prompt", sample.prompt, "is how a text goes on; a task shows one of its examples")
 
 
 def check_encoding(encoding: str) -> None:

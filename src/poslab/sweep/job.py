@@ -23,6 +23,7 @@ from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
 from poslab.settings.train import TrainConfig
+from poslab.tasks import Task
 
 
 class JobFiles:
@@ -164,7 +165,8 @@ def _evaluate(config: TrainConfig) -> None:
         torch.set_num_threads(config.settings.threads)
     folder = _folder(config).path
     lengths = unmeasured_lengths(folder, config.evaluation)
-    evaluate_run(folder, lengths, config.evaluation.stride, data_path=config.data.path, allow_code=True)
+    path = None if isinstance(config.data, Task) else config.data.path
+    evaluate_run(folder, lengths, config.evaluation.stride, data_path=path, allow_code=True)
 
 
 def _end_with_parent() -> None:

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.errors import SettingError, UserError
 from poslab.positions import PositionScheme
-from poslab.runs.code import fingerprints, outside
+from poslab.runs.code import fingerprints, outside, task_sha256
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.finished import Run, read_run
 from poslab.runs.folder import RUNS, RunFolder
@@ -26,6 +26,7 @@ from poslab.settings.composed import explain, scheme_name, with_any_scheme
 from poslab.settings.files import fingerprint
 from poslab.settings.roles import NOT_IDENTITY
 from poslab.settings.train import EvaluationConfig, TrainConfig, flat, parse
+from poslab.tasks import Task
 
 _text_fingerprint = cache(fingerprint)  # a text is read once for all jobs of a sweep
 
@@ -83,7 +84,8 @@ def identity(config: TrainConfig) -> str:
     """A hash of everything that decides what training gives: resolved settings, the text, which is read for it, and the
     source of a scheme from outside poslab."""
     source = fingerprints(config.pos)["scheme_fingerprint"]
-    return _hash(config.pos_name, config.plain, _text_fingerprint(config.data.path), source)
+    data = task_sha256(config.data) if isinstance(config.data, Task) else _text_fingerprint(config.data.path)
+    return _hash(config.pos_name, config.plain, data, source)
 
 
 def _finished_runs(folder: Path) -> dict[str, Run]:

@@ -7,7 +7,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import TensorBoardLogger
 
-from poslab.data.module import TextDataModule
+from poslab.data.module import DataModule
 from poslab.interruption import Interrupted, StopRequest
 from poslab.runs.folder import RunFolder
 from poslab.runs.state import event_sizes, random_states, restore_random_states
@@ -96,6 +96,6 @@ class Checkpoints(Checkpoint):
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         state, data = state_of(pl_module), trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, TextDataModule)
+        assert isinstance(data, DataModule)
         self._resumed, self.saved_step = True, state.step
-        data.order.go_on(state.epoch, state.batches * data.config.batch_size)
+        data.go_on(state.epoch, state.batches)

@@ -9,7 +9,9 @@ from typing import Any
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
 
-from poslab.data.module import TextDataModule
+from poslab.data.module import DataModule
+from poslab.data.task import TaskDataModule
+from poslab.evaluation.answers import metrics
 from poslab.runs.evaluation import perplexity
 from poslab.runs.folder import RunFolder
 from poslab.runs.screen import clock, table_line
@@ -18,11 +20,13 @@ from poslab.runs.summary import Summary
 from poslab.settings.schemes import shown
 from poslab.training.module import LanguageModel, state_of
 
-_COLUMNS = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10, "perplexity": 10, "tokens/s": 8, "time": 6}
+_BEFORE = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10}  # columns and their widths
+_FIGURE = 10
+_AFTER = {"tokens/s": 8, "time": 6}
 
 
 def introduce(
-    module: LanguageModel, data: TextDataModule, folder: RunFolder, warnings: list[str], resumed_step: int | None = None
+    module: LanguageModel, data: DataModule, folder: RunFolder, warnings: list[str], resumed_step: int | None = None
 ) -> None:
     """What is about to be trained, and from which step on if it goes on; on stderr, what the user should know."""
     config, counts = module.config, module.model.parameter_counts()
@@ -31,10 +35,10 @@ def introduce(
     settings = ", ".join(f"{k}={v}" for k, v in shown(config.pos_settings).items())
     print(f"scheme   {config.pos_name}{f' ({settings})' if settings else ''}, seed {config.settings.seed}")
     print(f"model    {counts['total']:,} parameters, {counts['scheme']:,} of them for position")
-    print(
-        f"data     {data.corpus.name}, {len(data.corpus.train):,} training and "
-        f"{len(data.corpus.validation):,} validation tokens"
-    )
+    print(f"data     {data.description}")
+    if isinstance(data, TaskDataModule):
+        known = ", ".join(f"{metric.name} {metric.chance:.3f} {metric.unit}" for metric in metrics(data.task))
+        print(f"chance   {known}")
     again = "" if resumed_step is None else f", goes on from step {resumed_step}" if resumed_step else ", starts over"
     print(f"run      {folder}{again}\n")
 
@@ -49,9 +53,13 @@ def conclude(summary: Summary, state: RunState, folder: RunFolder, target: float
         print(f"learned  training loss {state.batch_loss:.4g} after {steps} steps, {verdict} {target:g}")
     if best is not None:
         at = f"at step {summary.best_step} of {steps}"
-        print(f"best     validation loss {best:.4f}, perplexity {perplexity(best):,.1f}, {at}")
+        meaning = "" if summary.metrics else f" perplexity {perplexity(best):,.1f},"
+        print(f"best     validation loss {best:.4f},{meaning} {at}")
     elif target is None:
         print("best     none: nothing was validated")
+    widest = max(map(len, summary.metrics), default=0)
+    for name, curve in summary.metrics.items():
+        print(f"{name:<{widest}} " + ", ".join(f"{share:.3f} at {length}" for length, share in curve.items()))
     duration, speed = clock(summary.wall_time_s), summary.tokens_per_s
     print(f"speed    {summary.tokens:,} tokens in {duration}, {speed:,.0f} tokens/s")
     if state.sample:
@@ -65,10 +73,12 @@ class ValidationLines(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.enable_validation:
-            pl_module.print(_line(*_COLUMNS))
+            assert isinstance(pl_module, LanguageModel)
+            pl_module.print(_line(*_BEFORE, *pl_module.figure_names, *_AFTER))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        state = state_of(pl_module)
+        assert isinstance(pl_module, LanguageModel)
+        state = pl_module.state
         train_loss = sum(map(float, state.batch_losses)) / max(1, len(state.batch_losses))
         state.batch_losses = []
         pl_module.print(
@@ -77,7 +87,7 @@ class ValidationLines(Callback):
                 str(trainer.global_step),
                 f"{train_loss:.4f}",
                 f"{state.last_val_loss:.4f}",
-                f"{perplexity(state.last_val_loss):,.1f}",
+                *(f"{f:,.1f}" if name == "perplexity" else f"{f:.3f}" for name, f in pl_module.figures.items()),
                 f"{state.tokens_per_s:,.0f}",
                 clock(state.clock.seconds),
             )
@@ -85,7 +95,8 @@ class ValidationLines(Callback):
 
 
 def _line(*cells: str) -> str:
-    return table_line(cells, list(_COLUMNS.values()), align=">")
+    figures = len(cells) - len(_BEFORE) - len(_AFTER)
+    return table_line(cells, [*_BEFORE.values(), *[_FIGURE] * figures, *_AFTER.values()], align=">")
 
 
 class ProgressBar(TQDMProgressBar):

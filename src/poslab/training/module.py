@@ -11,18 +11,19 @@ from torch.nn import LinearCrossEntropyOptions
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
-from poslab.data.corpus import Corpus
-from poslab.evaluation.losses import WindowLosses, mean_loss, window_losses
+from poslab.evaluation.answers import METRICS, answers, shares
+from poslab.evaluation.losses import mean_loss, window_losses
 from poslab.model import GPT
-from poslab.runs.checkpoint import describe
+from poslab.runs.checkpoint import Source, describe
 from poslab.runs.code import continued, fingerprints
 from poslab.runs.evaluation import perplexity
 from poslab.runs.state import RunState
 from poslab.settings.train import TrainConfig
+from poslab.tasks import Examples, Task
 from poslab.training.device import of_all_devices
 from poslab.training.optim import learning_rate_factor, make_optimizer
 
-Batch = tuple[Tensor, Tensor]
+Batch = tuple[Tensor, Tensor] | Examples
 
 # Head and loss in one, 512 rows of the batch at a time, so that the logits (B T, V), by far the largest tensor of a
 # step, don't grow with the batch. On two cores, pieces of 256 to 1024 rows were equally fast, "compact" no slower than
@@ -31,17 +32,26 @@ _LOSS_OPTIONS = LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=
 
 
 class LanguageModel(LightningModule):
-    """Next-token training of a GPT."""
+    """Training of a GPT to say the next token, or what a task asks."""
 
-    def __init__(self, model: GPT, config: TrainConfig, corpus: Corpus) -> None:
+    def __init__(self, model: GPT, config: TrainConfig, source: Source) -> None:
         super().__init__()
         self.model = model
         self.config = config
-        self.corpus = corpus
+        self.source = source
         self.fingerprints = fingerprints(config.pos)
         self.state = RunState()
-        self._window_losses: WindowLosses = {}  # of the validation that is going on
+        self.figures: dict[str, float] = {}  # of the last validation, beside its loss
+        self._rows: dict[int, Any] = {}  # of the validation that is going on: windows of a text, examples of a task
         self.gradient_norm: Tensor | None = None  # of the last step, before clipping
+
+    @property
+    def of_task(self) -> bool:
+        return isinstance(self.config.data, Task)
+
+    @property
+    def figure_names(self) -> list[str]:
+        return [metric.name for metric in METRICS] if self.of_task else ["perplexity"]
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         loss = language_model_loss(self.model, *batch)
@@ -68,24 +78,26 @@ class LanguageModel(LightningModule):
         self.state.training_clock.stop()
 
     def on_validation_epoch_start(self) -> None:
-        self._window_losses = {}
+        self._rows = {}
 
-    def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_index: int) -> None:
-        self._window_losses |= window_losses(self.model, *batch)
+    def validation_step(self, batch: Any, batch_index: int) -> None:
+        self._rows |= answers(self.model, *batch) if self.of_task else window_losses(self.model, *batch)
 
     def on_validation_epoch_end(self) -> None:
-        losses: WindowLosses = {}
-        for device_losses in of_all_devices(self._window_losses):
-            losses |= device_losses
+        rows: dict[int, Any] = {}
+        for device_rows in of_all_devices(self._rows):
+            rows |= device_rows
         state = self.state
-        state.last_val_loss = mean_loss(losses)
+        state.last_val_loss = mean_loss(rows)
+        self.figures = shares(rows) if self.of_task else {"perplexity": perplexity(state.last_val_loss)}
         if state.last_val_loss < state.best_val_loss:
             state.best_val_loss, state.best_step = state.last_val_loss, self.global_step
-            state.val_loss_tokens = sum(count for _, count in losses.values())
+            state.val_loss_tokens = sum(row[1] for row in rows.values())
         # The same on all devices; said only to be spared Lightning's advice.
         self.log("val/loss", state.last_val_loss, sync_dist=True)
-        self.log("val/perplexity", perplexity(state.last_val_loss), sync_dist=True)
         self.log("val/best_loss", state.best_val_loss, sync_dist=True)
+        for name, figure in self.figures.items():
+            self.log(f"val/{name}", figure, sync_dist=True)
 
     def on_train_epoch_start(self) -> None:
         # Lightning tells the samplers itself, but for those that it wraps for several devices.
@@ -121,7 +133,7 @@ class LanguageModel(LightningModule):
         self.log("train/learning_rate", optimizer.param_groups[0]["lr"])
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["poslab"] = describe(self.config, self.corpus) | {"step": self.global_step} | self.fingerprints
+        checkpoint["poslab"] = describe(self.config, self.source) | {"step": self.global_step} | self.fingerprints
         checkpoint["state"] = self.state.plain()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -135,7 +147,7 @@ def state_of(module: LightningModule) -> RunState:
     return module.state
 
 
-def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy in nats; tokens and targets (B, T)."""
-    hidden = model.hidden(tokens).flatten(0, 1)  # (B T, D)
+def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor, positions: Tensor | None = None) -> Tensor:
+    """Mean cross-entropy in nats; tokens, targets and positions (B, T). Targets of -100 don't count."""
+    hidden = model.hidden(tokens, positions=positions).flatten(0, 1)  # (B T, D)
     return F.linear_cross_entropy(hidden, model.token_embedding.weight, targets.flatten(), options=_LOSS_OPTIONS)

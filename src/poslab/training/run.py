@@ -9,29 +9,34 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 import yaml
 from pytorch_lightning import seed_everything
 
-from poslab.data.module import TextDataModule
+from poslab.data.module import DataModule, TextDataModule
+from poslab.data.task import TaskDataModule
 from poslab.errors import Fault, RunStopped, SettingError, UserError
-from poslab.evaluation.files import Text, evaluate_run
+from poslab.evaluation.answers import MetricsByLength, measure
+from poslab.evaluation.files import Text, evaluate_run, write_scalars
 from poslab.interruption import Interrupted, StopRequest
 from poslab.model import GPT
+from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.code import task_sha256
 from poslab.runs.folder import RunFolder, is_first_process, new_run_folder, old_run_folder
 from poslab.runs.resumed_run import ResumedRun
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
 from poslab.settings.files import write_whole
 from poslab.settings.train import TrainConfig
+from poslab.tasks import Task
 from poslab.training.console import conclude, introduce
 from poslab.training.memory import keep_freed_memory
 from poslab.training.module import LanguageModel
 from poslab.training.summary import summarise
-from poslab.training.tensorboard import SampleText
+from poslab.training.tensorboard import SampleAnswers, SampleText
 from poslab.training.trainer import check_batches, check_trainer, make_trainer, slow_precision
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -45,15 +50,15 @@ def train(config: TrainConfig) -> Summary:
     check_trainer(config.trainer)
     settings = config.settings
     if settings.resume is None:
-        data = TextDataModule(config.data, config.model.context_length, settings.seed)
+        data = _make_data(config)
         prepared = _prepare(config, data)
         with new_run_folder(settings.run_dir, config.pos_name, settings.seed) as folder:
             _write_config(config, folder)
             return _train(config, data, *prepared, folder)
     with old_run_folder(Path(os.path.expanduser(settings.resume))) as folder:
         earlier = ResumedRun.of(folder, config)
-        data = TextDataModule(config.data, config.model.context_length, settings.seed)
-        earlier.check_text(data.corpus.sha256)
+        data = _make_data(config)
+        earlier.check_text(data.sha256)
         prepared = _prepare(config, data, earlier.threads)
         if is_first_process():
             earlier.rewind()
@@ -61,8 +66,14 @@ def train(config: TrainConfig) -> Summary:
         return _train(config, data, *prepared, folder, earlier)
 
 
+def _make_data(config: TrainConfig) -> DataModule:
+    if isinstance(config.data, Task):
+        return TaskDataModule(config.data, task_sha256(config.data), config.settings.seed)
+    return TextDataModule(config.data, config.model.context_length, config.settings.seed)
+
+
 def _prepare(
-    config: TrainConfig, data: TextDataModule, threads: int | None = None
+    config: TrainConfig, data: DataModule, threads: int | None = None
 ) -> tuple[LanguageModel, SampleText, int]:
     """(module, sample texts, training batches of an epoch): all that can fail before a folder is made. threads: those
     of the run before it was interrupted; with another number, sums are rounded otherwise."""
@@ -70,14 +81,14 @@ def _prepare(
     if threads is not None:
         torch.set_num_threads(threads)
     seed_everything(config.settings.seed, workers=True, verbose=False)
-    module = LanguageModel(_make_model(config, data.vocabulary.size), config, data.corpus)
+    module = LanguageModel(_make_model(config, data.vocabulary.size), config, data)
     batches = check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
-    return module, SampleText(config.sample, data.vocabulary, _prompt(config, data), config.settings.seed), batches
+    return module, _make_sample(config, data), batches
 
 
 def _train(
     config: TrainConfig,
-    data: TextDataModule,
+    data: DataModule,
     module: LanguageModel,
     sample: SampleText,
     train_batches: int,
@@ -98,7 +109,9 @@ def _train(
             trainer.fit(module, data, ckpt_path=earlier.checkpoint if earlier else None, weights_only=True)
         summary = summarise(module, data, trainer)
         if trainer.is_global_zero:
-            if config.evaluation.lengths:
+            if isinstance(data, TaskDataModule):
+                summary = replace(summary, metrics=_test(data.task, folder))
+            elif config.evaluation.lengths:
                 _evaluate(config, data, folder)
             summary.write(folder.summary)  # last: what has one is finished
             folder.previous.unlink(missing_ok=True)
@@ -150,10 +163,20 @@ def _check_target(target: float | None, state: RunState) -> None:
         raise RunStopped(f"target_loss={target:g}: {problem}")
 
 
-def _evaluate(config: TrainConfig, data: TextDataModule, folder: RunFolder) -> None:
+def _test(task: Task, folder: RunFolder) -> MetricsByLength:
+    """Tests the best weights at the task's lengths."""
+    model = load_checkpoint(find_checkpoint(str(folder)), allow_code=True).model
+    metrics = measure(model, task)
+    curves = {f"{name}_by_length": {int(n): share for n, share in curve.items()} for name, curve in metrics.items()}
+    write_scalars(folder.path, curves)
+    return metrics
+
+
+def _evaluate(config: TrainConfig, data: DataModule, folder: RunFolder) -> None:
     """Measures the best weights at the lengths asked for."""
     lengths, stride = config.evaluation.lengths, config.evaluation.stride
     print(f"\nevaluating at lengths {', '.join(map(str, lengths))} ...", flush=True)
+    assert isinstance(data, TextDataModule)
     text = Text(f"{data.corpus.name}, validation part", data.corpus.sha256, data.corpus.validation)
     evaluate_run(folder.path, lengths, stride, text=text, allow_code=True)
 
@@ -168,6 +191,13 @@ def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
             raise
         problem = "the model does not fit into memory; choose smaller sizes under model, or for the scheme's tables"
         raise UserError(problem) from error
+
+
+def _make_sample(config: TrainConfig, data: DataModule) -> SampleText:
+    if isinstance(data, TaskDataModule):
+        return SampleAnswers(config.sample, data.task, config.settings.seed)
+    assert isinstance(data, TextDataModule)
+    return SampleText(config.sample, data.vocabulary, _prompt(config, data), config.settings.seed)
 
 
 def _prompt(config: TrainConfig, data: TextDataModule) -> list[int]:

@@ -12,7 +12,7 @@ import torch
 from pytorch_lightning import Trainer
 
 import poslab
-from poslab.data.module import TextDataModule
+from poslab.data.module import DataModule
 from poslab.runs.evaluation import perplexity
 from poslab.runs.summary import Summary
 from poslab.settings.roles import NOT_SHOWN
@@ -24,7 +24,7 @@ from poslab.training.module import LanguageModel
 PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "tensorboard")
 
 
-def summarise(module: LanguageModel, data: TextDataModule, trainer: Trainer) -> Summary:
+def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summary:
     """The figures and facts of a run that has just ended."""
     config, state = module.config, module.state
     counts = module.model.parameter_counts()
@@ -50,12 +50,12 @@ def summarise(module: LanguageModel, data: TextDataModule, trainer: Trainer) -> 
         params_trunk=counts["trunk"],
         params_scheme=counts["scheme"],
         context_length=config.model.context_length,
-        data=data.corpus.name,
-        data_sha256=data.corpus.sha256,
+        data=data.name,
+        data_sha256=data.sha256,
         vocabulary=data.vocabulary.name,
         vocabulary_size=data.vocabulary.size,
-        train_tokens=len(data.corpus.train),
-        validation_tokens=len(data.corpus.validation),
+        train_tokens=data.train_tokens,
+        validation_tokens=data.validation_tokens,
         device=_device_name(trainer.strategy.root_device),
         threads=torch.get_num_threads(),
         precision=str(trainer.precision),
@@ -63,6 +63,7 @@ def summarise(module: LanguageModel, data: TextDataModule, trainer: Trainer) -> 
         versions={"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         git_commit=commit,
         git_clean=clean,
+        metrics={},
         **module.fingerprints,
     )
 

@@ -1,0 +1,73 @@
+"""The Lightning data module of a task: fresh examples at every step, the same ones in every validation."""
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from poslab.data.module import DataModule, Shuffled
+from poslab.data.vocabulary import Symbols
+from poslab.tasks import Examples, Task
+
+
+class Steps(Shuffled):
+    """The numbers of all steps, epoch by epoch."""
+
+    def _order(self, epoch: int) -> Tensor:
+        return torch.arange(epoch * self.count, (epoch + 1) * self.count)
+
+
+class TaskDataModule(DataModule):
+    """Batches of one length, each a function of the seed and its step; an epoch are the steps between validations."""
+
+    def __init__(self, task: Task, sha256: str, seed: int) -> None:
+        super().__init__()
+        self.task = task
+        self.seed = seed
+        self.name, self.sha256 = task.name, sha256
+        self.vocabulary = Symbols(task.symbols)
+        self.order = Steps(task.validate_every, seed)
+
+    @property
+    def description(self) -> str:
+        tests = ", ".join(map(str, self.task.test_lengths))
+        return f"{self.name}, lengths {self.task.lengths[0]} to {self.task.lengths[-1]}, tested at {tests}"
+
+    def go_on(self, epoch: int, batches: int) -> None:
+        self.order.go_on(epoch, batches)
+
+    def train_dataloader(self) -> DataLoader[Examples]:
+        batches = _TrainingBatches(self.task, self.seed)
+        return DataLoader(batches, batch_size=None, sampler=self.order, generator=torch.Generator())
+
+    def val_dataloader(self) -> DataLoader[tuple[Tensor, Examples]]:
+        return DataLoader(_ValidationBatches(self.task), batch_size=None)
+
+
+class _TrainingBatches(Dataset[Examples]):
+    """The batch of each step."""
+
+    def __init__(self, task: Task, seed: int) -> None:
+        self.task = task
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return self.task.validate_every
+
+    def __getitem__(self, step: int) -> Examples:
+        return self.task.training(self.seed, step)
+
+
+class _ValidationBatches(Dataset[tuple[Tensor, Examples]]):
+    """The batches of a validation, each with the numbers of its examples (B,)."""
+
+    def __init__(self, task: Task) -> None:
+        self.batches = task.validation()
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Examples]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"batch {index} of {len(self)}")
+        rows = len(self.batches[index].tokens)
+        return torch.arange(index * rows, (index + 1) * rows), self.batches[index]

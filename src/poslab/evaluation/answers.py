@@ -1,0 +1,130 @@
+"""How many answers of a task a model gets right: each by itself (accuracy), and all of an example (exact).
+
+The model reads the right answers as it goes (teacher forcing). For what is exact that changes nothing: as long as
+every answer was right, the model would have read the same had it gone on from its own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from poslab.model import GPT
+from poslab.tasks import Examples, Metric, Task
+from poslab.tasks.base import IGNORED
+
+METRICS = (Metric("exact", "of the examples"), Metric("accuracy", "of the answers"))
+
+# By metric and length; a length is text, as in JSON.
+MetricsByLength = dict[str, dict[str, float]]
+
+
+class Answers(NamedTuple):
+    """Of one example: the sum of its losses in nats, how many answers were asked, and how many were right."""
+
+    loss: float
+    asked: int
+    right: int
+
+
+@torch.no_grad()
+def answers(model: GPT, numbers: Tensor, examples: Examples) -> dict[int, Answers]:
+    """What came of a batch whose examples have these numbers (B,)."""
+    logits = _logits(model, examples)
+    losses = F.cross_entropy(logits.flatten(0, 1), examples.targets.to(logits.device).flatten(), reduction="none")
+    asked, right = _asked_and_right(logits.argmax(-1).cpu(), examples.targets.cpu())
+    sums = losses.view(examples.targets.shape).sum(1, dtype=torch.float64)
+    columns = zip(sums.tolist(), asked.sum(1).tolist(), right.sum(1).tolist(), strict=True)
+    return dict(zip(numbers.tolist(), (Answers(*row) for row in columns), strict=True))
+
+
+def shares(scores: Mapping[int, Answers]) -> dict[str, float]:
+    """The metrics of many examples."""
+    rows = [score for score in scores.values() if score.asked]
+    right, asked = sum(row.right for row in rows), sum(row.asked for row in rows)
+    exact = sum(row.right == row.asked for row in rows)
+    values = (exact / len(rows), right / asked) if rows else ()
+    return dict(zip((metric.name for metric in METRICS), values, strict=False))
+
+
+@torch.no_grad()
+def measure(model: GPT, task: Task) -> MetricsByLength:
+    """Metrics at every test length: `exact` and `accuracy` of the task, the same with an ending for its parts and for
+    its shifts, and `..._chance` of the best answer that doesn't look at the question."""
+    was_training = model.training
+    model.eval()
+    metrics: MetricsByLength = {}
+    try:
+        for length in sorted(task.test_lengths):
+            for ending, variant in {"": task, **{f"_{name}": shift for name, shift in task.shifts().items()}}.items():
+                examples = variant.test(length)
+                said = torch.cat([_logits(model, some).argmax(-1).cpu() for some in _split(examples)])
+                for name, share in _by_part(variant, examples, said).items():
+                    metrics.setdefault(f"{name}{ending}", {})[str(length)] = round(share, 5)
+            for name, share in chance(task, length).items():
+                metrics.setdefault(f"{name}_chance", {})[str(length)] = round(share, 5)
+    finally:
+        model.train(was_training)
+    return metrics
+
+
+def chance(task: Task, length: int) -> dict[str, float]:
+    """The metrics of the one symbol that is most often right at that length, measured on the task's own tests."""
+    targets = task.test(length).targets
+    said = torch.full_like(targets, int(targets[targets != IGNORED].bincount().argmax()))
+    return _shares(said, targets)
+
+
+def metrics(task: Task) -> list[Metric]:
+    """METRICS, with what chance gives at the longest length of training."""
+    by_chance = chance(task, task.lengths[-1])
+    return [replace(metric, chance=by_chance[metric.name]) for metric in METRICS]
+
+
+def right_and_given(model: GPT, examples: Examples) -> tuple[list[int], list[int]]:
+    """The right answers of the first example, and the model's."""
+    first = _split(examples, 1)[0]
+    asked = first.targets != IGNORED
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            said = _logits(model, first).argmax(-1).cpu()
+    finally:
+        model.train(was_training)
+    return first.targets[asked].tolist(), said[asked].tolist()
+
+
+def _by_part(task: Task, examples: Examples, said: Tensor) -> dict[str, float]:
+    found = _shares(said, examples.targets)
+    for part, mask in task.parts(examples).items():
+        of_part = _shares(said, examples.targets.masked_fill(~mask, IGNORED))
+        found |= {f"{name}_{part}": share for name, share in of_part.items()}
+    return found | task.derived(found)
+
+
+def _shares(said: Tensor, targets: Tensor) -> dict[str, float]:
+    asked, right = (part.sum(1).tolist() for part in _asked_and_right(said, targets))
+    return shares({row: Answers(0.0, a, r) for row, (a, r) in enumerate(zip(asked, right, strict=True))})
+
+
+def _asked_and_right(said: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Both (B, T), from what is said and what is asked."""
+    asked = targets != IGNORED
+    return asked, asked & (said == targets)
+
+
+def _logits(model: GPT, examples: Examples) -> Tensor:
+    """(B, T, V), on the model's device, in float32."""
+    device = model.token_embedding.weight.device
+    return model(examples.tokens.to(device), positions=examples.positions).float()
+
+
+def _split(examples: Examples, rows: int = 64) -> list[Examples]:
+    """The same in batches of so many rows."""
+    positions = [None] * len(examples.tokens) if examples.positions is None else examples.positions.split(rows)
+    parts = zip(examples.tokens.split(rows), examples.targets.split(rows), positions, strict=False)
+    return [Examples(*part) for part in parts]

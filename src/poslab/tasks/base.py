@@ -1,0 +1,214 @@
+"""The contract of a task: settings, symbols, and a generator of examples.
+
+    tokens       what the model reads, symbol by symbol
+    targets      what it is to say at each place once it has read up to there; IGNORED where nothing is asked
+    positions    where the tokens stand, for tasks that know better than 0, 1, 2, ...
+
+B batch, T tokens. A length is the number that a task calls so (symbols to copy, digits, tokens); T follows from it.
+All examples of a batch have one length, so there is no padding that a model could learn from or be disturbed by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import string
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from poslab.errors import SettingError, require_at_least
+from poslab.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+IGNORED = -100  # torch's own
+VALIDATION_LENGTHS = 8  # at most, spread over those of training
+VALIDATION_EXAMPLES = 64  # at each
+TEST_EXAMPLES = 512  # at each length: the standard error of a share is at most 2.2 points
+
+
+class Examples(NamedTuple):
+    """Examples of one length."""
+
+    tokens: Tensor  # (B, T) int64, ids of the task's symbols
+    targets: Tensor  # (B, T) int64, IGNORED where nothing is asked
+    positions: Tensor | None = None  # (B, T) int64
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure by which a run is judged. chance: what the best answer gives that doesn't look at the question."""
+
+    name: str
+    unit: str
+    higher_is_better: bool = True
+    chance: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A source of examples.
+
+    A task is a frozen dataclass, as schemes are: its fields are its settings, the same names stand in its yaml, and
+    they are checked before torch is loaded. It keeps no state: what it gives is a function of the generator.
+    """
+
+    min_length: int  # of training, both included
+    max_length: int
+    test_lengths: list[int]
+    batch_size: int = 64
+    validate_every: int = 250  # steps; they are one epoch
+
+    def __post_init__(self) -> None:
+        require_at_least(self.shortest, min_length=self.min_length)
+        require_at_least(1, batch_size=self.batch_size, validate_every=self.validate_every)
+        if self.max_length < self.min_length:
+            raise SettingError("max_length", self.max_length, f"must be at least min_length={self.min_length}")
+        if not self.lengths:
+            raise SettingError("max_length", self.max_length, f"leaves no length to train on; {self.rule}")
+        if not self.test_lengths:
+            raise SettingError("test_lengths", self.test_lengths, "needs at least one")
+        for length in self.test_lengths:
+            if length < self.shortest or length % self.multiple != self.remainder:
+                raise SettingError("test_lengths", self.test_lengths, f"{length}: {self.rule}")
+        if len(set(self.test_lengths)) < len(self.test_lengths):
+            raise SettingError("test_lengths", self.test_lengths, "names a length twice")
+
+    # What a task defines. Lengths are those from `shortest` on that leave `remainder` when divided by `multiple`.
+
+    shortest: ClassVar[int] = 1
+    multiple: ClassVar[int] = 1
+    remainder: ClassVar[int] = 0
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The name of each symbol; its place is its id."""
+        raise NotImplementedError
+
+    def tokens(self, length: int) -> int:
+        """T of examples of that length."""
+        return length
+
+    def reach(self, length: int) -> int:
+        """How many positions examples of that length need."""
+        return self.tokens(length)
+
+    def batch(self, generator: Generator, count: int, length: int) -> Examples:
+        """`count` examples of that length, a function of the generator."""
+        raise NotImplementedError
+
+    def parts(self, examples: Examples) -> dict[str, Tensor]:
+        """Parts of what is asked that are also scored by themselves: for each a mask (B, T)."""
+        return {}
+
+    def derived(self, shares: dict[str, float]) -> dict[str, float]:
+        """Further figures of a test, from those that it gave: {"exact": ..., "accuracy_<part>": ...}."""
+        return {}
+
+    def shifts(self) -> dict[str, Task]:
+        """The same task with other settings, on which a model that was trained on this one is tested as well."""
+        return {}
+
+    # What follows from it.
+
+    @property
+    def name(self) -> str:
+        """The class's, as in yaml: MissingDuplicate -> missing_duplicate."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+    @property
+    def rule(self) -> str:
+        """What lengths must be, in words."""
+        kinds = {(1, 0): "", (2, 0): " and even", (2, 1): " and odd"}
+        kind = kinds.get((self.multiple, self.remainder), f" and leave {self.remainder} if divided by {self.multiple}")
+        return f"lengths must be at least {self.shortest}{kind}"
+
+    @property
+    def lengths(self) -> range:
+        """The lengths of training."""
+        first = self.min_length + (self.remainder - self.min_length) % self.multiple
+        return range(first, self.max_length + 1, self.multiple)
+
+    @property
+    def longest(self) -> int:
+        """The longest length that occurs."""
+        return max(self.max_length, *self.test_lengths)
+
+    def check(self, context_length: int, positions: int | None) -> None:
+        """Raises SettingError for lengths that the model can't read. positions: that its scheme knows; None: any."""
+        if (reach := self.reach(self.max_length)) > context_length:
+            problem = f"needs {reach} positions, more than model.context_length={context_length}"
+            raise SettingError("max_length", self.max_length, problem)
+        for length in self.test_lengths:
+            if positions is not None and (reach := self.reach(length)) > positions:
+                problem = f"{length} needs {reach} positions, and this scheme knows {positions}, no more"
+                raise SettingError("test_lengths", self.test_lengths, problem)
+
+    def training(self, seed: int, step: int) -> Examples:
+        """The batch of a training step, of a length that is drawn as well: a function of seed and step alone."""
+        generator = _generator("training", seed, step)
+        length = self.lengths[int(torch.randint(len(self.lengths), (), generator=generator))]
+        return self.batch(generator, self.batch_size, length)
+
+    def validation(self) -> list[Examples]:
+        """Batches in the range of training, the same in all runs."""
+        step = max(1, -(-len(self.lengths) // VALIDATION_LENGTHS))
+        lengths = self.lengths[::-1][::step][::-1]  # the longest is always among them
+        return [self.batch(_generator("validation", n), VALIDATION_EXAMPLES, n) for n in lengths]
+
+    def test(self, length: int) -> Examples:
+        """The examples that every model is tested on at that length."""
+        return self.batch(_generator("test", length), TEST_EXAMPLES, length)
+
+    def example(self, length: int | None = None) -> str:
+        """One example: what is read, and below it what is asked. length: by default the shortest of training from 4."""
+        length = length or next((n for n in self.lengths if n >= 4), self.lengths[-1])
+        tokens, targets, positions = self.batch(_generator("example"), 1, length)
+        rows = {"reads": [self.symbols[i] for i in tokens[0].tolist()]}
+        rows["says"] = ["." if i == IGNORED else self.symbols[i] for i in targets[0].tolist()]
+        if positions is not None:
+            rows["position"] = [str(i) for i in positions[0].tolist()]
+        return f"{self.name}, length {length}\n{_table(rows)}"
+
+
+def _generator(*names: str | int) -> Generator:
+    """A generator whose numbers are a function of these names alone."""
+    digest = hashlib.sha256(" ".join(map(str, names)).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:4]))  # torch's generator uses 32 bits of a seed
+
+
+def _table(rows: dict[str, list[str]], width: int = 100) -> str:
+    """The rows below each other in columns, in blocks of lines no wider than that."""
+    columns = list(zip(*rows.values(), strict=True))
+    cell = max(len(text) for column in columns for text in column) + 1
+    a_line, head = max(1, (width - 9) // cell), max(map(len, rows))
+    blocks = []
+    for start in range(0, len(columns), a_line):
+        some = columns[start : start + a_line]
+        lines = zip(rows, zip(*some, strict=True), strict=True)
+        blocks.append("\n".join(f"{name:<{head}}" + "".join(f"{t:>{cell}}" for t in texts) for name, texts in lines))
+    return "\n\n".join(blocks)
+
+
+def alphabet(size: int) -> tuple[str, ...]:
+    """Names of that many symbols: letters and digits, or numbers where there are not enough of them."""
+    letters = string.ascii_letters + string.digits + "+-"
+    return tuple(letters[:size]) if size <= len(letters) else tuple(f"s{i}" for i in range(size))
+
+
+def numbers(highest: int, generator: Generator, *shape: int) -> Tensor:
+    """Whole numbers below `highest`, each as likely as any other, int64."""
+    return torch.randint(highest, shape, generator=generator)
+
+
+def different(highest: int, generator: Generator, rows: int, count: int) -> Tensor:
+    """(rows, count) int64: in each row different whole numbers below `highest`, in any order."""
+    return torch.rand(rows, highest, generator=generator).argsort(1)[:, :count]
+
+
+def one_answer(question: Tensor, answer: Tensor) -> Examples:
+    """Nothing is asked of a question (B, T) but one answer (B,) at its end."""
+    targets = torch.full_like(question, IGNORED)
+    targets[:, -1] = answer
+    return Examples(question, targets)

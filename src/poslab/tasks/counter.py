@@ -1,0 +1,64 @@
+"""Count: what is the value of this variable?
+
+Golovneva et al. 2024, "Contextual Position Encoding" (CoPE), the counting task: operations on a few variables, `a=0`
+(set), `a++` (increment) and `pass`, drawn with weights 1 : 7 : 50; then one variable is asked. All begin at 0. Values
+end at `highest`, where increments do nothing. Each operation is one token; length is the number of operations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from poslab.errors import SettingError, require_at_least
+from poslab.lazy import torch
+from poslab.tasks.base import Examples, Task, alphabet, numbers, one_answer
+
+if TYPE_CHECKING:
+    from torch import Generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counter(Task):
+    """Also tested with twice and half as much weight of `pass`: the same counting at another density."""
+
+    variables: int = 3
+    highest: int = 10
+    passes: float = 50.0  # weight of `pass`, against those below
+    sets: float = 1.0
+    increments: float = 7.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(1, variables=self.variables, highest=self.highest)
+        weights = {"passes": self.passes, "sets": self.sets, "increments": self.increments}
+        require_at_least(0, **weights)
+        if not self.increments:
+            raise SettingError("increments", self.increments, "must be above 0, or there is nothing to count")
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        names, endings = alphabet(self.variables), ("=0", "++", "?")
+        operations = (f"{name}{ending}" for ending in endings for name in names)
+        return (*map(str, range(self.highest + 1)), "pass", *operations)
+
+    def tokens(self, length: int) -> int:
+        return length + 1
+
+    def batch(self, generator: Generator, count: int, length: int) -> Examples:
+        nothing = self.highest + 1
+        sets, increments, asks = (nothing + 1 + kind * self.variables for kind in range(3))
+        weights = torch.tensor([self.passes, self.sets, self.increments])
+        kind = torch.multinomial(weights, count * length, replacement=True, generator=generator).view(count, length)
+        variable = numbers(self.variables, generator, count, length)
+        first = torch.tensor([nothing, sets, increments])[kind]
+        operations = torch.where(kind == 0, nothing, first + variable)
+        asked = numbers(self.variables, generator, count, 1)
+        mine = variable == asked
+        so_far = (mine & (kind == 2)).cumsum(1)  # increments of the variable that is asked
+        until_set = torch.where(mine & (kind == 1), so_far, 0).amax(1)
+        value = (so_far[:, -1] - until_set).clamp(max=self.highest)
+        return one_answer(torch.cat([operations, asked + asks], 1), value)
+
+    def shifts(self) -> dict[str, Task]:
+        return {"sparse": replace(self, passes=2 * self.passes), "dense": replace(self, passes=self.passes / 2)}

@@ -1,0 +1,64 @@
+"""Tasks that read a line and write another of the same length: BOS x SEP y EOS.
+
+The answer is read as it is written (teacher forcing): at SEP the first symbol of y is asked, at its last one EOS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from poslab.errors import SettingError, require_at_least
+from poslab.lazy import torch
+from poslab.tasks.base import IGNORED, Examples, Task, alphabet, different, numbers
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+BOS, SEP, EOS, FIRST = range(4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transcription(Task):
+    """`vocabulary` symbols, all different in a line where `unique` says so; `length` of them in each line."""
+
+    vocabulary: int
+
+    unique: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(2, vocabulary=self.vocabulary)
+        if self.unique and self.vocabulary < self.longest:
+            problem = f"lines of {self.longest} different symbols need at least as many"
+            raise SettingError("vocabulary", self.vocabulary, problem)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return ("BOS", "SEP", "EOS", *alphabet(self.vocabulary))
+
+    def tokens(self, length: int) -> int:
+        return 2 * length + 2
+
+    def answer(self, line: Tensor) -> Tensor:
+        """(B, n) -> (B, n)."""
+        raise NotImplementedError
+
+    def batch(self, generator: Generator, count: int, length: int) -> Examples:
+        draw = different if self.unique else numbers
+        line = draw(self.vocabulary, generator, count, length) + FIRST
+        return written_answer(line, self.answer(line), BOS, SEP, EOS)
+
+    def parts(self, examples: Examples) -> dict[str, Tensor]:
+        # Length is a question of its own: many models that know what to write don't know when to end.
+        return {"no_eos": examples.targets != EOS}
+
+
+def written_answer(question: Tensor, answer: Tensor, bos: int, sep: int, eos: int) -> Examples:
+    """question (B, Q) and answer (B, A) as BOS question SEP answer EOS; the answer and EOS are asked."""
+    marks = (torch.full((len(question), 1), mark) for mark in (bos, sep, eos))
+    begin, middle, end = marks
+    line = torch.cat([begin, question, middle, answer, end], 1)
+    tokens, targets = line[:, :-1], line[:, 1:].clone()
+    targets[:, : question.shape[1] + 1] = IGNORED
+    return Examples(tokens, targets)
