@@ -139,7 +139,8 @@ def test_attention_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(set(table.rows) == ours for table in tables)
     assert tables[0].rows["torch flash, no positions"]["x flash"] == "1.00"
     assert all([*peaks] == ["T = 20", "T = 160", "grows by"] for peaks in tables[-1].rows.values())
-    assert "" not in tables[-1].rows[f"poslab {ENDING}"].values()
+    measured = tables[-1].rows[f"poslab {ENDING}"]
+    assert "" not in (measured["T = 20"], measured["T = 160"])
     assert all(t.lower <= t.median <= t.upper for t in tables[0].seconds.values())
     attention.forward_and_backward.cache_clear()
 

@@ -64,7 +64,7 @@ def test_table(name: str, script: RunScript, runs: dict[str, Path], tmp_path: Pa
         assert rows["128"][0] == f"{found.lengths[2].loss:.4f}"
         assert rows["1024"] == [*["n/a"] * 7, "the", "text", "has", "534", "tokens"]
     else:
-        assert rows["128"] == rows["1024"] == [*["n/a"] * 7, "trained", "to", "32"]
+        assert rows["128"] == rows["1024"] == [*["n/a"] * 7, "knows", "32", "positions"]
     assert "written     run/evaluation.json" in output
 
 

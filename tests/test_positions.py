@@ -16,6 +16,8 @@ from poslab.attention import scheme_attention
 from poslab.cache import KeyValueCache
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
+from poslab.positions.music import MusicTransformer
+from poslab.positions.xpos import XPos
 
 SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 2, "num_heads": 2}
 STRANGERS = {"gated": Gated, "mixed": Mixed, "per layer": PerLayerBias, "rotary": Rotary, "stretched": Stretched}
@@ -155,3 +157,32 @@ def test_attention_for_a_model_of_ones_own_says_what_it_needs() -> None:
     with pytest.raises(SettingError, match=r"^x=null: Gated looks at what enters attention: give x \(B, T, D\)"):
         scheme_attention(Gated(), tables, q, q, q)
     assert scheme_attention(Gated(), tables, q, q, q, x=torch.randn(1, 5, 24)).shape == q.shape
+
+
+def test_attention_for_a_model_of_ones_own_refuses_what_it_would_get_wrong() -> None:
+    q, tables = torch.randn(2, 2, 12, 8), MusicTransformer().tables(ModelShape(8, 16, 1, 2))
+    with pytest.raises(SettingError, match=r"^tokens=12 long: these tables know 8 positions, no more"):
+        scheme_attention(MusicTransformer(), tables, q, q, q)
+    for positions, problem in (
+        (torch.arange(5), "one for each of the 12 tokens"),
+        (RISING[:1].expand(3, -1), "tokens"),
+    ):
+        with pytest.raises(SettingError, match=rf"^positions=.*{problem}"):
+            scheme_attention(PositionScheme(), {}, q, q, q, positions=positions)
+    with pytest.raises(SettingError, match=r"^positions=3 rows: must be one row, or one for each of the 2 texts"):
+        scheme_attention(PositionScheme(), {}, q, q, q, positions=torch.arange(12).expand(3, -1))
+    with pytest.raises(SettingError, match=r"^scale_base=512: knows 32768 positions, but the context is 40001"):
+        scheme_attention(XPos(), {}, q, q, q, positions=torch.arange(12) + 39989)
+    for dropout_p in (1.0, -0.1, float("nan")):
+        with pytest.raises(SettingError, match=r"^dropout_p=.* must be at least 0 and below 1"):
+            scheme_attention(PositionScheme(), {}, q, q, q, dropout_p=dropout_p)
+
+
+def test_a_scheme_that_ends_before_the_context_is_refused_at_once() -> None:
+    @dataclass(frozen=True)
+    class Ending(PositionScheme):
+        def max_length(self, shape: ModelShape) -> int:
+            return 8
+
+    with pytest.raises(SettingError, match=r"^context_length=40: this position scheme knows 8 positions, no more"):
+        GPT(Ending(), **SIZES)

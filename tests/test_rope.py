@@ -255,6 +255,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 @pytest.mark.parametrize("given", [None, torch.tensor([[0, 1, 2], [5, 6, 7]])], ids=["counted", "by row"])
 def test_angles_are_computed_once_per_pass(scheme: RoPE, given: Tensor | None, computed: list[Tensor]) -> None:
     model = GPT(scheme, vocab_size=11, context_length=8, embed_dim=8, num_layers=4, num_heads=2)
+    computed.clear()  # the hooks were tried
     for passes in (1, 2, 3):
         model(torch.zeros(2, 3, dtype=torch.long), positions=given).sum().backward()
         assert len(computed) == passes

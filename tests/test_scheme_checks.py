@@ -196,3 +196,30 @@ def test_all_layers_choose_the_backend() -> None:
     with pytest.raises(SettingError, match=r"^attention_backend=sdpa: can't compute relative terms"):
         GPT(scheme, attention_backend="sdpa", **SIZES)
     assert GPT(scheme, dropout=0.0, **SIZES).training_backend(torch.device("cpu")) == "reference, sdpa"
+
+
+@pytest.mark.parametrize(
+    ("members", "problem"),
+    [
+        ({"score": lambda self, tables, layer, pairs: pairs.scores}, r"score: takes other arguments than the hook"),
+        (
+            {"scores": lambda self, tables, pairs: pairs.scores},
+            r"scores: takes other .* \(self, tables, layer, pairs\)",
+        ),
+        ({"scoring": staticmethod(lambda tables, layer, pairs: pairs.scores)}, r"scoring: is no hook"),
+        ({"share_layer": True}, r"share_layer: is nothing .*did you mean share_layers"),
+        ({"shift_invarient": False}, r"shift_invarient: is nothing .*did you mean shift_invariant"),
+    ],
+)
+def test_names_that_only_look_like_the_contract_s(members: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SettingError, match=rf"^pos=Mine\.{problem}"):
+        type("Mine", (PositionScheme,), members)
+
+
+@pytest.mark.parametrize("hook", ["query", "key"])
+def test_results_that_are_no_numbers(hook: str) -> None:
+    scheme = make_dataclass(
+        "Mine", [], bases=(PositionScheme,), frozen=True, namespace={hook: lambda self, t, layer, x, at: x * torch.nan}
+    )
+    with pytest.raises(SettingError, match=rf"^pos=Mine\.{hook}: its result has values that are no numbers"):
+        GPT(scheme(), **SIZES)

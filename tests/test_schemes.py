@@ -324,7 +324,8 @@ def test_same_bits_twice(name: str) -> None:
 @every_variant
 def test_pictures(name: str) -> None:
     pictures = make_model(name).pictures()
-    assert bool(pictures) or not make_scheme(name).tables(SHAPES[True])
+    if not make_scheme(name).overrides("pictures"):
+        pytest.skip("it has no pictures")
     for picture in pictures.values():
         assert picture.title
         if isinstance(picture, Curves):

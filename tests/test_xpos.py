@@ -90,6 +90,7 @@ def test_rotations_are_computed_once_per_pass(monkeypatch: pytest.MonkeyPatch) -
     angles = rotary.angles
     monkeypatch.setattr(rotary, "angles", lambda positions, of: (calls.append(of), angles(positions, of))[1])
     model = GPT(XPos(), vocab_size=11, context_length=8, embed_dim=8, num_layers=3, num_heads=2)
+    calls.clear()  # the hooks were tried
     model(torch.zeros(2, 8, dtype=torch.long)).sum().backward()
     assert len(calls) == 2  # angles, and what fades
 

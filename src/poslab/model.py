@@ -59,6 +59,7 @@ class GPT(nn.Module):
         self._initialise()
         # Last, and without moving the generator on: at one seed the rest of the model, and every dropout mask after
         # it, is the same to the bit for every scheme.
+        self._check_length(context_length, "context_length", context_length)
         with torch.random.fork_rng(devices=[]):
             tables = self.pos.tables(self.shape)
             check_tables(self.pos, tables)
@@ -105,6 +106,8 @@ class GPT(nn.Module):
             raise SettingError("cache", "given", "this model isn't causal: a new token changes what all others see")
         length, longest = tokens.shape[-1], self.pos.max_length(self.shape)
         self._check_length(cache.positions_after(length) if positions is None else int(positions.max()) + 1)
+        if positions is not None:
+            Places.given(positions).check(*tokens.shape)
         places = cache.places(length, tokens.device, positions)
         x = self._embed(tokens, places)
         layers = self._layers(cache.terms(length, longest, self._terms), places)
@@ -120,8 +123,7 @@ class GPT(nn.Module):
         seed = int(torch.randint(2**62, ())) if self.training else None
         if given is not None:
             places = Places.given(given.to(device))
-            if places.positions.shape[-1] != length:
-                raise SettingError("positions", list(given.shape), f"must be one for each of the {length} tokens")
+            places.check(*tokens.shape)
             self._check_length(int(places.positions.max()) + 1)
             return places
         self._check_length(length)
@@ -140,10 +142,11 @@ class GPT(nn.Module):
         tables = self._tables()
         return [SchemeLayer(self.pos, tables, self.shape, layer, of_it, places) for layer, of_it in enumerate(terms)]
 
-    def _check_length(self, length: int) -> None:
+    def _check_length(self, length: int, option: str = "tokens", value: object = None) -> None:
         longest = self.pos.max_length(self.shape)
         if longest is not None and length > longest:
-            raise SettingError("tokens", f"{length} long", f"this position scheme knows {longest} positions, no more")
+            problem = f"this position scheme knows {longest} positions, no more"
+            raise SettingError(option, f"{length} long" if value is None else value, problem)
 
     def relative_terms(self, length: int) -> list[RelativeTerms | None]:
         """The terms of each layer for the distances within `length` tokens; made once where the layers share them."""

@@ -49,6 +49,8 @@ def attend(
 
     Returns (B, H, Tq, Dh). Raises SettingError for a backend that is unknown or can't compute this.
     """
+    if not 0 <= dropout_p < 1:
+        raise SettingError("dropout_p", dropout_p, "must be at least 0 and below 1")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     window = _hiding_window((window, None if terms is None else terms.window), q.shape[-2], k.shape[-2], offset, causal)
     terms = terms if terms is not None and terms.tables else None

@@ -40,6 +40,14 @@ class Places:
             raise SettingError("positions", form, "must be whole numbers from 0 on, (T,) or (B, T)")
         return cls(positions.long(), irregular=bool((positions.diff() != 1).any()))
 
+    def check(self, batch: int, length: int) -> None:
+        """Raises SettingError where these are not the positions of so many texts, each so long."""
+        *rows, given = self.positions.shape
+        if given != length:
+            raise SettingError("positions", [*rows, given], f"must be one for each of the {length} tokens")
+        if rows and rows[0] != batch:
+            raise SettingError("positions", f"{rows[0]} rows", f"must be one row, or one for each of the {batch} texts")
+
     def distances(self, causal: bool) -> range:
         """All distances between the positions of a query and of a key that it sees."""
         reach = self.positions.shape[-1]
@@ -56,10 +64,6 @@ class Places:
         """
         if self.positions.dim() == 1:
             return hook(x, self.positions)
-        batch = x.shape[0]
-        rows = self.positions.shape[0]
-        if rows != batch:
-            raise SettingError("positions", f"{rows} rows", f"must be one row, or one for each of the {batch} texts")
         row = x.movedim(0, -3).flatten(-3, -2)[None]  # (1, ..., B T, n)
         return hook(row, self._one_row)[0].unflatten(-2, self.positions.shape).movedim(-3, 0)
 
@@ -163,9 +167,13 @@ def scheme_attention(
     places = (
         Places(torch.arange(length, device=q.device)) if positions is None else Places.given(positions.to(q.device))
     )
+    places.check(*q.shape[::2])
     last = length if positions is None else int(places.positions.max()) + 1
     shape = ModelShape(max(length, last), heads * head_dim, num_layers, heads, causal)
     scheme.check(shape)
+    longest = scheme.max_length(shape)
+    if longest is not None and last > longest:
+        raise SettingError("positions", f"up to {last - 1}", f"this position scheme knows {longest} positions, no more")
     if not torch.compiler.is_compiling():
         check_once(scheme, tables, shape, layer)
     terms = scheme.relative(tables, shape, layer, places.distances(causal))

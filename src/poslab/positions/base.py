@@ -202,6 +202,18 @@ def require_frozen(cls: type, option: str, value: str) -> None:
         raise SettingError(option, value, "a scheme must be a frozen dataclass: @dataclass(frozen=True)")
 
 
+ATTRIBUTES = ("share_layers", "shift_invariant", "variants")
+
+
+def _check_arguments(cls: type[PositionScheme], hook: str, member: Any) -> None:
+    """Raises SettingError for a hook that can't be called as hooks of its name are."""
+    expected = [*inspect.signature(getattr(PositionScheme, hook)).parameters]
+    try:
+        inspect.signature(member).bind(*expected)
+    except TypeError:
+        raise _bad_name(cls, hook, f"takes other arguments than the hook: ({', '.join(expected)})") from None
+
+
 def _check_names(cls: type[PositionScheme]) -> None:
     """Raises SettingError for a class whose names don't mean what its author thinks."""
     settings = inspect.get_annotations(cls)
@@ -211,6 +223,12 @@ def _check_names(cls: type[PositionScheme]) -> None:
             raise _bad_name(cls, name, "is a setting of the class it derives from: a new default needs its type, too")
         if name in HOOKS and not callable(member):
             raise _bad_name(cls, name, "hides the hook of that name: call the setting something else")
+        if name in HOOKS and inspect.isfunction(member):
+            _check_arguments(cls, name, member)
+        near = get_close_matches(name, ATTRIBUTES, n=1, cutoff=0.85)
+        if near and name not in (*ATTRIBUTES, *settings):
+            raise _bad_name(cls, name, f"is nothing that a scheme has (did you mean {near[0]}?)")
+        member = getattr(member, "__func__", member)  # of a static method
         if not inspect.isfunction(member) or name in HOOKS or name.startswith("_"):
             continue
         near = get_close_matches(name, HOOKS, n=1, cutoff=0.75)

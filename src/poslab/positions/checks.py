@@ -170,6 +170,8 @@ class _Trial:
             raise _wrong(self.scheme, hook, f"{name} must be {letters} = {sizes} here, not {_described(given)}")
         if hook != "sample" and not given.is_floating_point():
             raise _wrong(self.scheme, hook, f"{name} must be of floating point, not {_described(given)}")
+        if given.isnan().any():
+            raise _wrong(self.scheme, hook, f"{name} has values that are no numbers (NaN)")
 
 
 def _precise(x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from poslab.errors import SettingError
 from poslab.lazy import torch
 from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms
 
@@ -36,6 +37,9 @@ class MusicTransformer(PositionScheme):
         keys = tables["keys"][layer]  # (H, R, Dh)
         rows = keys.shape[-2]
         lowest = 0 if shape.causal else -(rows // 2)
+        if distances[-1] > lowest + rows - 1:
+            known = lowest + rows
+            raise SettingError("tokens", f"{distances[-1] + 1} long", f"these tables know {known} positions, no more")
         return RelativeTerms(lowest, lowest + rows - 1, keys=keys)
 
     def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:

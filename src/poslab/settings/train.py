@@ -268,7 +268,7 @@ def parse(
     try:
         scheme.check(parsed["model"].shape)
     except SettingError as error:
-        raise error.prefixed("pos") from None
+        raise error.prefixed("model" if error.option in vars(parsed["model"]) else "pos") from None
     if task is not None:
         _check_task(task, scheme.max_length(parsed["model"].shape), **parsed)
         parsed["data"] = task

@@ -24,12 +24,13 @@ from poslab.evaluation.files import Text, evaluate_run, write_scalars
 from poslab.interruption import Interrupted, StopRequest
 from poslab.model import GPT
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
-from poslab.runs.code import task_sha256
+from poslab.runs.code import outside, task_sha256
 from poslab.runs.folder import RunFolder, is_first_process, new_run_folder, old_run_folder
 from poslab.runs.resumed_run import ResumedRun
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
 from poslab.settings.files import write_whole
+from poslab.settings.schemes import node_of
 from poslab.settings.train import TrainConfig
 from poslab.tasks import Task
 from poslab.training.console import conclude, introduce
@@ -104,7 +105,7 @@ def _train(
         introduce(module, data, folder, notes, earlier.state.step if earlier else None)
     # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
     trainer.precision_plugin.convert_module(module)
-    with _saying_how_to_go_on(folder):
+    with _saying_how_to_go_on(folder, ["allow_code=true"] if outside(node_of(config.pos)) else []):
         with stop.listening():
             trainer.fit(module, data, ckpt_path=earlier.checkpoint if earlier else None, weights_only=True)
         summary = summarise(module, data, trainer)
@@ -129,9 +130,10 @@ def _write_config(config: TrainConfig, folder: RunFolder) -> None:
 
 
 @contextmanager
-def _saying_how_to_go_on(folder: RunFolder) -> Iterator[None]:
+def _saying_how_to_go_on(folder: RunFolder, needed: list[str]) -> Iterator[None]:
+    """needed: what the command line must also say to go on."""
     script = sys.argv[0] if sys.argv[0].endswith("train.py") else "scripts/train.py"
-    command = shlex.join(["python", script, f"resume={folder}"])
+    command = shlex.join(["python", script, f"resume={folder}", *needed])
     threading.excepthook = _report_of_thread
     try:
         yield
