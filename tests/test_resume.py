@@ -108,32 +108,17 @@ def test_cut_off_at_any_hook(case: str, hooks: Callable[..., Counter], tmp_path:
     print(f"campaign: cut off {len(places)} times, {case}")
 
 
+@pytest.mark.parametrize(("data", "second"), [(TINY, 15), (TINY_TASK, 20)], ids=["text", "task"])
 def test_cut_off_between_checkpoints(
-    hooks: Callable[..., Counter], trained: Callable[..., Path], tmp_path: Path
+    data: list[str], second: int, hooks: Callable[..., Counter], trained: Callable[..., Path], tmp_path: Path
 ) -> None:
     """Twice in one run: within its first epoch and within its second."""
-    settings = [*TINY, f"pos={RICHEST}"]
+    settings = [*data, f"pos={RICHEST}"]
     whole, cut = trained(*settings), tmp_path / "cut"
     hooks(at=7)
     with pytest.raises(CutOff):
         train(compose_config(*settings, f"run_dir={cut}"))
-    hooks(at=15)
-    with pytest.raises(CutOff):
-        go_on(cut)
-    hooks()
-    assert go_on(cut)["steps"] == 10
-    assert_same_run(cut, whole)
-
-
-def test_a_task_is_cut_off_within_each_epoch(
-    hooks: Callable[..., Counter], trained: Callable[..., Path], tmp_path: Path
-) -> None:
-    settings = [*TINY_TASK, f"pos={RICHEST}"]
-    whole, cut = trained(*settings), tmp_path / "cut"
-    hooks(at=7)
-    with pytest.raises(CutOff):
-        train(compose_config(*settings, f"run_dir={cut}"))
-    hooks(at=20)
+    hooks(at=second)
     with pytest.raises(CutOff):
         go_on(cut)
     hooks()

@@ -78,9 +78,8 @@ def _overrides() -> list[str]:
 
 def _example(arguments: list[str]) -> str:
     """One example of the task that the command line names."""
-    overrides = for_hydra([*arguments, "pos=nope"])
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = parse(hydra.compose("train", overrides))
+        config = parse(hydra.compose("train", for_hydra(arguments)))
     if not isinstance(config.data, Task):
         raise UserError("--example: of a task, as in data=recall --example")
     return config.data.example()

@@ -1,7 +1,7 @@
 """Position schemes as settings: a class, named by `_target_` or by an option of configs/pos, and the values of its
 fields, which may be schemes in turn.
 
-    pos=randomized pos.of=rope pos.of.base=500
+    pos=OUTER pos.of=INNER pos.of.base=500
 
 A scheme is written as a node: a mapping of its settings with `_target_` among them. Where a field takes a scheme, a
 name alone stands for its node. Nothing here loads torch.
@@ -129,7 +129,7 @@ def flat_node(node: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def shown(settings: Mapping[Any, Any]) -> dict[str, Any]:
-    """Settings of a scheme as one would type them: {"of": "rope", "of.base": 500}."""
+    """Settings of a scheme as one would type them: {"of": NAME, "of.base": 500}."""
     names = _names()
     return {
         name.removesuffix(f".{TARGET}"): names.get(value, value) if name.endswith(TARGET) else value
@@ -146,7 +146,7 @@ def _names() -> dict[Any, str]:
 def chosen(node: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     """A node as a command line chooses it, of one that has the single settings already.
 
-    given: text by the name of the setting, {"of": "rope", "of.base": "500"}. Where a class is among them, nothing else
+    given: text by the name of the setting, {"of": NAME, "of.base": "500"}. Where a class is among them, nothing else
     is left of what was there: settings are another class's. A name with settings below it is that of a scheme.
     """
     node = _copied(node)

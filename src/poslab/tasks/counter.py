@@ -1,6 +1,6 @@
 """Count: what is the value of this variable?
 
-Golovneva et al. 2024, "Contextual Position Encoding" (CoPE), the counting task: operations on a few variables, `a=0`
+Golovneva et al. 2024, "Contextual Position Encoding", the counting task: operations on a few variables, `a=0`
 (set), `a++` (increment) and `pass`, drawn with weights 1 : 7 : 50; then one variable is asked. All begin at 0. Values
 end at `highest`, where increments do nothing. Each operation is one token; length is the number of operations.
 """
