@@ -20,6 +20,7 @@ from poslab.data.task import TaskDataModule
 from poslab.errors import SettingError
 from poslab.evaluation.answers import answers, chance, measure
 from poslab.runs.code import task_sha256
+from poslab.runs.finished import read_run
 from poslab.runs.summary import Summary
 from poslab.tasks import Examples, Task
 from poslab.tasks.addition import Addition
@@ -204,6 +205,23 @@ def test_summary_holds_the_metrics_of_the_best_weights(finished: Path) -> None:
     assert (summary.data, summary.vocabulary, summary.vocabulary_size) == ("copy", "symbols", 11)
     assert summary.data_sha256 == task_sha256(config.data)
     assert summary.val_loss_tokens == 64 * sum(length + 1 for length in (1, 2, 3, 4))
+
+
+def test_summary_says_what_its_metrics_mean(finished: Path) -> None:
+    run = read_run(finished)
+    first, second, loss = run.summary.measures
+    assert (first.name, first.unit, first.higher_is_better, first.chance) == ("exact", "of the examples", True, 0.0)
+    assert (second.name, second.chance) == ("accuracy", chance(compose_config(*TINY_TASK).data, 4)["accuracy"])
+    assert (loss.name, loss.unit, loss.higher_is_better, loss.chance) == ("loss", "nats per answer", False, None)
+    assert (run.summary.training_length, run.usual_length("exact"), run.lengths("exact")) == (4, 6, [4, 6])
+    assert run.value("exact") == run.value("exact", 6) == run.summary.metrics["exact"]["6"]
+    assert run.value("exact", 5) is run.value("nothing") is run.value("loss", 6) is None
+    assert run.value("loss") == run.loss
+    assert run.metrics[:3] == ["exact", "accuracy", "loss"]
+    assert {"exact_no_eos", "accuracy_no_eos"} == set(run.metrics[3:])
+    assert run.summary.measure("exact_no_eos").unit == "of the examples"
+    with pytest.raises(KeyError):
+        run.summary.measure("nothing")
 
 
 def test_symbols_can_be_read_of_a_loaded_model(finished: Path) -> None:

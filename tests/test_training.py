@@ -22,6 +22,7 @@ from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_checkpoint, own_text
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
+from poslab.runs.finished import read_run
 from poslab.runs.folder import new_run_folder
 from poslab.training import train
 from poslab.training.module import LanguageModel, language_model_loss
@@ -67,6 +68,12 @@ def test_summary(finished: Path) -> None:
     assert summary["versions"]["torch"] == torch.__version__
     assert summary["attention_backend"] == "reference"  # a context of 32 fills no block
     assert set(summary) >= {"pos_settings", "last_val_perplexity", "git_commit", "git_clean", "device"}
+    (loss,) = summary["measures"]
+    assert loss == {"name": "loss", "unit": "nats per token", "higher_is_better": False, "chance": math.log(1417)}
+    run = read_run(finished)
+    assert run.value("loss") == summary["best_val_loss"]
+    assert (run.value("loss", 32), run.value("exact"), run.lengths("loss")) == (None, None, [])
+    assert (summary["training_length"], summary["solved_step"]) == (32, None)
 
 
 def test_schemes_differ_in_nothing_but_the_scheme(trained: Callable[..., Path]) -> None:

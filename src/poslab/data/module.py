@@ -70,6 +70,7 @@ class DataModule(LightningDataModule):
     sha256: str  # of everything that decides which tokens come
     vocabulary: AnyVocabulary
     order: Shuffled
+    training_length: int  # the longest one of training
     train_tokens: int | None = None  # of a text
     validation_tokens: int | None = None
 
@@ -94,7 +95,7 @@ class TextDataModule(DataModule):
     def __init__(self, config: DataConfig, context_length: int, seed: int) -> None:
         super().__init__()
         self.config = config
-        self.context_length = context_length
+        self.context_length = self.training_length = context_length
         cache_dir = Path(config.cache_dir) if config.cache_dir else default_cache_dir()
         try:
             tokenizer = load_tokenizer(config.encoding)

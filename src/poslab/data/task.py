@@ -25,6 +25,7 @@ class TaskDataModule(DataModule):
         self.seed = seed
         self.name, self.sha256 = task.name, sha256
         self.vocabulary = Symbols(task.symbols)
+        self.training_length = task.lengths[-1]
         self.order = Steps(task.validate_every, seed)
 
     @property

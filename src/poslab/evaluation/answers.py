@@ -15,8 +15,7 @@ from torch.nn import functional as F
 from poslab.model import GPT
 from poslab.tasks import Examples, Metric, Task
 from poslab.tasks.base import IGNORED
-
-METRICS = (Metric("exact", "of the examples"), Metric("accuracy", "of the answers"))
+from poslab.tasks.metric import SHARES, loss_metric
 
 # By metric and length; a length is text, as in JSON.
 MetricsByLength = dict[str, dict[str, float]]
@@ -47,7 +46,7 @@ def shares(scores: Mapping[int, Answers]) -> dict[str, float]:
     right, asked = sum(row.right for row in rows), sum(row.asked for row in rows)
     exact = sum(row.right == row.asked for row in rows)
     values = (exact / len(rows), right / asked) if rows else ()
-    return dict(zip((metric.name for metric in METRICS), values, strict=False))
+    return dict(zip((metric.name for metric in SHARES), values, strict=False))
 
 
 @torch.no_grad()
@@ -78,10 +77,11 @@ def chance(task: Task, length: int) -> dict[str, float]:
     return _shares(said, targets)
 
 
-def metrics(task: Task) -> list[Metric]:
-    """METRICS, with what chance gives at the longest length of training."""
+def measures(task: Task) -> list[Metric]:
+    """What figures of the task mean, with what chance gives at the longest length of training; its loss is the last."""
     by_chance = chance(task, task.lengths[-1])
-    return [replace(metric, chance=by_chance[metric.name]) for metric in METRICS]
+    named = [replace(metric, chance=by_chance.get(metric.name, metric.chance)) for metric in task.metrics]
+    return [*named, loss_metric(None, of="answer")]
 
 
 def right_and_given(model: GPT, examples: Examples) -> tuple[list[int], list[int]]:

@@ -1,5 +1,6 @@
 """Run folders, read back: those that are finished and whole, and of all others why they are left out."""
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from poslab.errors import SettingError
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
 from poslab.runs.readers import read_config
 from poslab.runs.summary import Summary
+from poslab.tasks.metric import LOSS
 
 _INFINITE = 1e100  # losses from here on; sums of their squares would be
 
@@ -30,6 +32,31 @@ class Run:
     def loss(self) -> float:
         """The best validation loss, nats per token."""
         return float(self.summary.best_val_loss or 0.0)
+
+    @property
+    def metrics(self) -> list[str]:
+        """The names of all that `value` knows, first the one by which such runs are compared."""
+        figures = [name for name in self.summary.metrics if not name.endswith("_chance")]
+        return list(dict.fromkeys([measure.name for measure in self.summary.known_measures] + figures))
+
+    def lengths(self, metric: str) -> list[int]:
+        """The lengths at which a metric is known, in their order; none of one that is known of the whole run."""
+        return sorted(map(int, self.summary.metrics.get(metric, {})))
+
+    def usual_length(self, metric: str) -> int | None:
+        """The first of its lengths beyond those of training, else the longest; None where it has no lengths."""
+        lengths = self.lengths(metric)
+        beyond = [n for n in lengths if n > (self.summary.training_length or self.summary.context_length)]
+        return min(beyond) if beyond else max(lengths, default=None)
+
+    def value(self, metric: str, length: int | None = None) -> float | None:
+        """The run's figure of a metric, by default at its usual length; None where it has none."""
+        summary = self.summary
+        if metric == LOSS and length is None:
+            figure = summary.best_val_loss if summary.test_loss is None else summary.test_loss
+        else:
+            figure = summary.metrics.get(metric, {}).get(str(self.usual_length(metric) if length is None else length))
+        return figure if figure is not None and math.isfinite(figure) else None
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,18 @@ from typing import Any
 
 from poslab.runs.readers import checked, read_mapping
 from poslab.settings.files import write_whole
+from poslab.tasks import Metric
+from poslab.tasks.metric import ACCURACY, EXACT, loss_metric, metric_named
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """Losses in nats per token, None where they are unknown or not finite; memory in MB, times in seconds.
 
-    Fields without a default are what a comparison needs; those with one are missing from older summaries. metrics: of
-    a task, {"exact": {"96": 0.98}} by metric and length; in the file each stands under its own name.
+    Fields without a default are what a comparison needs; those with one are missing from older summaries. metrics:
+    {"exact": {"96": 0.98}} by metric and length; in the file each stands under its own name. measures: what they are,
+    first the one by which such runs are compared; "loss" is test_loss, or best_val_loss where nothing was held out.
+    solved_step: of a task, the first validation that got 99 % of the examples in the range of training right.
     """
 
     pos: str
@@ -53,7 +57,21 @@ class Summary:
     git_clean: bool | None = None  # whether the code was that of the commit; None outside a checkout, or unknown
     code_fingerprint: str | None = None  # of poslab.runs.code
     scheme_fingerprint: str | None = None
+    training_length: int | None = None  # the longest one of training
+    solved_step: int | None = None
+    test_loss: float | None = None  # of the best weights, on the part of a text that was held out
+    measures: list[Metric] = field(default_factory=list)
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def known_measures(self) -> list[Metric]:
+        """`measures`; the usual ones of older summaries."""
+        older = [loss_metric(self.vocabulary_size), *([EXACT, ACCURACY] if self.metrics else [])]
+        return self.measures or older
+
+    def measure(self, name: str) -> Metric:
+        """What the metric of that name is. Raises KeyError where it is no measure's, nor called after one."""
+        return metric_named(name, self.known_measures)
 
     def write(self, file: Path) -> None:
         plain = asdict(self)
@@ -66,8 +84,10 @@ class Summary:
         for a file that is no run's summary."""
         plain = read_mapping(file, json.loads)
         known = {f.name for f in fields(cls)}
-        plain["metrics"] = {key: value for key, value in plain.items() if isinstance(value, dict) and key not in known}
+        plain["metrics"] = {key: value for key, value in plain.items() if key not in known and _by_length(value)}
         try:
+            if isinstance(plain.get("measures"), list):
+                plain["measures"] = [Metric(**checked(Metric, measure)) for measure in plain["measures"]]
             values = checked(cls, plain)
         except ValueError as error:
             raise ValueError(f"{file.name} {error}") from error
@@ -75,3 +95,7 @@ class Summary:
             if isinstance(value, str) and not (value.strip() and value.isprintable()):
                 raise ValueError(f"{file.name} says {name}={reprlib.repr(value)}, which is no name")
         return cls(**values)
+
+
+def _by_length(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(length.isdecimal() for length in value)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
+from poslab.tasks.metric import SHARES, Metric
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -34,16 +35,6 @@ class Examples(NamedTuple):
     tokens: Tensor  # (B, T) int64, ids of the task's symbols
     targets: Tensor  # (B, T) int64, IGNORED where nothing is asked
     positions: Tensor | None = None  # (B, T) int64
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A figure by which a run is judged. chance: what the best answer gives that doesn't look at the question."""
-
-    name: str
-    unit: str
-    higher_is_better: bool = True
-    chance: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +71,8 @@ class Task:
     shortest: ClassVar[int] = 1
     multiple: ClassVar[int] = 1
     remainder: ClassVar[int] = 0
+    # What its figures mean, those of `derived` that have other units included; runs are compared by the first.
+    metrics: ClassVar[tuple[Metric, ...]] = SHARES
 
     @property
     def symbols(self) -> tuple[str, ...]:

@@ -10,8 +10,6 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
 
 from poslab.data.module import DataModule
-from poslab.data.task import TaskDataModule
-from poslab.evaluation.answers import metrics
 from poslab.runs.evaluation import perplexity
 from poslab.runs.folder import RunFolder
 from poslab.runs.screen import clock, table_line
@@ -36,9 +34,9 @@ def introduce(
     print(f"scheme   {config.pos_name}{f' ({settings})' if settings else ''}, seed {config.settings.seed}")
     print(f"model    {counts['total']:,} parameters, {counts['scheme']:,} of them for position")
     print(f"data     {data.description}")
-    if isinstance(data, TaskDataModule):
-        known = ", ".join(f"{metric.name} {metric.chance:.3f} {metric.unit}" for metric in metrics(data.task))
-        print(f"chance   {known}")
+    shares = [measure for measure in module.scoring.measures if measure.is_share and measure.chance is not None]
+    if shares:
+        print(f"chance   {', '.join(f'{share.name} {share.chance:.3f} {share.unit}' for share in shares)}")
     again = "" if resumed_step is None else f", goes on from step {resumed_step}" if resumed_step else ", starts over"
     print(f"run      {folder}{again}\n")
 
@@ -74,7 +72,7 @@ class ValidationLines(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.enable_validation:
             assert isinstance(pl_module, LanguageModel)
-            pl_module.print(_line(*_BEFORE, *pl_module.figure_names, *_AFTER))
+            pl_module.print(_line(*_BEFORE, *(figure.name for figure in pl_module.scoring.figures), *_AFTER))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)

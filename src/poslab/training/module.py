@@ -11,15 +11,14 @@ from torch.nn import LinearCrossEntropyOptions
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
-from poslab.evaluation.answers import METRICS, answers, shares
-from poslab.evaluation.losses import mean_loss, window_losses
+from poslab.evaluation.scoring import Scoring
 from poslab.model import GPT
 from poslab.runs.checkpoint import Source, describe
 from poslab.runs.code import continued, fingerprints
-from poslab.runs.evaluation import perplexity
 from poslab.runs.state import RunState
 from poslab.settings.train import TrainConfig
-from poslab.tasks import Examples, Task
+from poslab.tasks import Examples
+from poslab.tasks.metric import LOSS
 from poslab.training.device import of_all_devices
 from poslab.training.optim import learning_rate_factor, make_optimizer
 
@@ -34,24 +33,17 @@ _LOSS_OPTIONS = LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=
 class LanguageModel(LightningModule):
     """Training of a GPT to say the next token, or what a task asks."""
 
-    def __init__(self, model: GPT, config: TrainConfig, source: Source) -> None:
+    def __init__(self, model: GPT, config: TrainConfig, source: Source, scoring: Scoring[Any]) -> None:
         super().__init__()
         self.model = model
         self.config = config
         self.source = source
+        self.scoring = scoring
         self.fingerprints = fingerprints(config.pos)
         self.state = RunState()
         self.figures: dict[str, float] = {}  # of the last validation, beside its loss
         self._rows: dict[int, Any] = {}  # of the validation that is going on: windows of a text, examples of a task
         self.gradient_norm: Tensor | None = None  # of the last step, before clipping
-
-    @property
-    def of_task(self) -> bool:
-        return isinstance(self.config.data, Task)
-
-    @property
-    def figure_names(self) -> list[str]:
-        return [metric.name for metric in METRICS] if self.of_task else ["perplexity"]
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         loss = language_model_loss(self.model, *batch)
@@ -81,15 +73,15 @@ class LanguageModel(LightningModule):
         self._rows = {}
 
     def validation_step(self, batch: Any, batch_index: int) -> None:
-        self._rows |= answers(self.model, *batch) if self.of_task else window_losses(self.model, *batch)
+        self._rows |= self.scoring.rows(self.model, batch)
 
     def on_validation_epoch_end(self) -> None:
         rows: dict[int, Any] = {}
         for device_rows in of_all_devices(self._rows):
             rows |= device_rows
         state = self.state
-        state.last_val_loss = mean_loss(rows)
-        self.figures = shares(rows) if self.of_task else {"perplexity": perplexity(state.last_val_loss)}
+        self.figures = self.scoring.validation(rows)
+        state.last_val_loss = self.figures.pop(LOSS)
         if state.last_val_loss < state.best_val_loss:
             state.best_val_loss, state.best_step = state.last_val_loss, self.global_step
             state.val_loss_tokens = sum(row[1] for row in rows.values())

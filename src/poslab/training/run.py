@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -19,11 +20,9 @@ from pytorch_lightning import seed_everything
 from poslab.data.module import DataModule, TextDataModule
 from poslab.data.task import TaskDataModule
 from poslab.errors import Fault, RunStopped, SettingError, UserError
-from poslab.evaluation.answers import MetricsByLength, measure
-from poslab.evaluation.files import Text, evaluate_run, write_scalars
+from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
 from poslab.interruption import Interrupted, StopRequest
 from poslab.model import GPT
-from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.code import outside, task_sha256
 from poslab.runs.folder import RunFolder, is_first_process, new_run_folder, old_run_folder
 from poslab.runs.resumed_run import ResumedRun
@@ -37,7 +36,6 @@ from poslab.training.console import conclude, introduce
 from poslab.training.memory import keep_freed_memory
 from poslab.training.module import LanguageModel
 from poslab.training.summary import summarise
-from poslab.training.tensorboard import SampleAnswers, SampleText
 from poslab.training.trainer import check_batches, check_trainer, make_trainer, slow_precision
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -51,54 +49,53 @@ def train(config: TrainConfig) -> Summary:
     check_trainer(config.trainer)
     settings = config.settings
     if settings.resume is None:
-        data = _make_data(config)
-        prepared = _prepare(config, data)
+        scoring = _make_scoring(config)
+        prepared = _prepare(config, scoring)
         with new_run_folder(settings.run_dir, config.pos_name, settings.seed) as folder:
             _write_config(config, folder)
-            return _train(config, data, *prepared, folder)
+            return _train(config, *prepared, folder)
     with old_run_folder(Path(os.path.expanduser(settings.resume))) as folder:
         earlier = ResumedRun.of(folder, config)
-        data = _make_data(config)
-        earlier.check_text(data.sha256)
-        prepared = _prepare(config, data, earlier.threads)
+        scoring = _make_scoring(config)
+        earlier.check_text(scoring.data.sha256)
+        prepared = _prepare(config, scoring, earlier.threads)
         if is_first_process():
             earlier.rewind()
         _write_config(config, folder)
-        return _train(config, data, *prepared, folder, earlier)
+        return _train(config, *prepared, folder, earlier)
 
 
-def _make_data(config: TrainConfig) -> DataModule:
+def _make_scoring(config: TrainConfig) -> Scoring[Any]:
+    """The run's data, and how it judges a model by them."""
     if isinstance(config.data, Task):
-        return TaskDataModule(config.data, task_sha256(config.data), config.settings.seed)
-    return TextDataModule(config.data, config.model.context_length, config.settings.seed)
+        return TaskScoring(config, TaskDataModule(config.data, task_sha256(config.data), config.settings.seed))
+    return TextScoring(config, TextDataModule(config.data, config.model.context_length, config.settings.seed))
 
 
-def _prepare(
-    config: TrainConfig, data: DataModule, threads: int | None = None
-) -> tuple[LanguageModel, SampleText, int]:
-    """(module, sample texts, training batches of an epoch): all that can fail before a folder is made. threads: those
-    of the run before it was interrupted; with another number, sums are rounded otherwise."""
+def _prepare(config: TrainConfig, scoring: Scoring[Any], threads: int | None = None) -> tuple[LanguageModel, int]:
+    """(module, training batches of an epoch): all that can fail before a folder is made. threads: those of the run
+    before it was interrupted; with another number, sums are rounded otherwise."""
     threads = config.settings.threads or threads
     if threads is not None:
         torch.set_num_threads(threads)
     seed_everything(config.settings.seed, workers=True, verbose=False)
-    module = LanguageModel(_make_model(config, data.vocabulary.size), config, data)
-    batches = check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
-    return module, _make_sample(config, data), batches
+    data: DataModule = scoring.data
+    module = LanguageModel(_make_model(config, data.vocabulary.size), config, data, scoring)
+    return module, check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
 
 
 def _train(
     config: TrainConfig,
-    data: DataModule,
     module: LanguageModel,
-    sample: SampleText,
     train_batches: int,
     folder: RunFolder,
     earlier: ResumedRun | None = None,
 ) -> Summary:
     every = min(config.trainer.log_every_n_steps, train_batches)
     stop = StopRequest()
-    trainer = make_trainer(config, folder, every, sample, stop)
+    scoring = module.scoring
+    data: DataModule = scoring.data
+    trainer = make_trainer(config, folder, every, scoring, stop)
     if trainer.is_global_zero:
         notes = config.pos.warnings(config.model.shape) + slow_precision(config.trainer, trainer.strategy.root_device)
         notes += earlier.notes if earlier else []
@@ -110,10 +107,7 @@ def _train(
             trainer.fit(module, data, ckpt_path=earlier.checkpoint if earlier else None, weights_only=True)
         summary = summarise(module, data, trainer)
         if trainer.is_global_zero:
-            if isinstance(data, TaskDataModule):
-                summary = replace(summary, metrics=_test(data.task, folder))
-            elif config.evaluation.lengths:
-                _evaluate(config, data, folder)
+            summary = replace(summary, metrics=scoring.test(folder.path))
             summary.write(folder.summary)  # last: what has one is finished
             folder.previous.unlink(missing_ok=True)
             conclude(summary, module.state, folder, config.settings.target_loss)
@@ -165,24 +159,6 @@ def _check_target(target: float | None, state: RunState) -> None:
         raise RunStopped(f"target_loss={target:g}: {problem}")
 
 
-def _test(task: Task, folder: RunFolder) -> MetricsByLength:
-    """Tests the best weights at the task's lengths."""
-    model = load_checkpoint(find_checkpoint(str(folder)), allow_code=True).model
-    metrics = measure(model, task)
-    curves = {f"{name}_by_length": {int(n): share for n, share in curve.items()} for name, curve in metrics.items()}
-    write_scalars(folder.path, curves)
-    return metrics
-
-
-def _evaluate(config: TrainConfig, data: DataModule, folder: RunFolder) -> None:
-    """Measures the best weights at the lengths asked for."""
-    lengths, stride = config.evaluation.lengths, config.evaluation.stride
-    print(f"\nevaluating at lengths {', '.join(map(str, lengths))} ...", flush=True)
-    assert isinstance(data, TextDataModule)
-    text = Text(f"{data.corpus.name}, validation part", data.corpus.sha256, data.corpus.validation)
-    evaluate_run(folder.path, lengths, stride, text=text, allow_code=True)
-
-
 def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
     try:
         return GPT(config.pos, vocab_size=vocab_size, **asdict(config.model))
@@ -193,23 +169,6 @@ def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
             raise
         problem = "the model does not fit into memory; choose smaller sizes under model, or for the scheme's tables"
         raise UserError(problem) from error
-
-
-def _make_sample(config: TrainConfig, data: DataModule) -> SampleText:
-    if isinstance(data, TaskDataModule):
-        return SampleAnswers(config.sample, data.task, config.settings.seed)
-    assert isinstance(data, TextDataModule)
-    return SampleText(config.sample, data.vocabulary, _prompt(config, data), config.settings.seed)
-
-
-def _prompt(config: TrainConfig, data: TextDataModule) -> list[int]:
-    """What the sample texts go on from: the prompt given, or the first words of the validation text."""
-    if config.sample.prompt:
-        return data.vocabulary.encode(config.sample.prompt, "sample.prompt")
-    opening = data.corpus.validation[:12].tolist()
-    # The split may have cut a word in two.
-    words = (i for i in range(1, len(opening)) if data.vocabulary.decode(opening[i : i + 1]).startswith(" "))
-    return opening[next(words, 0) :]
 
 
 def _quieten() -> None:

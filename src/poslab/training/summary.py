@@ -63,8 +63,10 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
         versions={"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         git_commit=commit,
         git_clean=clean,
-        metrics={},
-        **module.fingerprints,
+        training_length=data.training_length,
+        measures=module.scoring.measures,
+        code_fingerprint=module.fingerprints["code_fingerprint"],
+        scheme_fingerprint=module.fingerprints["scheme_fingerprint"],
     )
 
 

@@ -10,13 +10,9 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard.summary import hparams
 
-from poslab.data.vocabulary import AnyVocabulary, Symbols
-from poslab.evaluation.answers import right_and_given
 from poslab.evaluation.attention_maps import attention_maps
 from poslab.evaluation.pictures import attention_figure, draw
-from poslab.model import GPT
-from poslab.settings.train import SampleConfig
-from poslab.tasks import Task
+from poslab.evaluation.scoring import Scoring
 from poslab.training.console import width
 from poslab.training.module import LanguageModel
 from poslab.training.summary import flat_settings
@@ -37,7 +33,7 @@ class HyperParameters(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
-        metrics = [*_METRICS, *(f"val/{name}" for name in pl_module.figure_names)]
+        metrics = [*_METRICS, *(f"val/{figure.name}" for figure in pl_module.scoring.figures)]
         experiment, start, _ = hparams(flat_settings(pl_module.config), dict.fromkeys(metrics, 0.0))
         _show_first(experiment, ("pos", "seed"))
         # A run that goes on has said so before.
@@ -58,53 +54,23 @@ def _show_first(experiment: Any, names: tuple[str, ...]) -> None:
 class SampleText(Callback):
     """Lets the model write at every validation."""
 
-    def __init__(self, config: SampleConfig, vocabulary: AnyVocabulary, prompt: list[int], seed: int) -> None:
-        self.config = config
-        self.vocabulary = vocabulary
-        self.prompt = prompt
-        self.seed = seed
-
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
-        # A model whose loss is not finite has nothing to say.
-        if not trainer.is_global_zero or not self.config.new_tokens or not math.isfinite(pl_module.state.last_val_loss):
+        wanted = trainer.is_global_zero and pl_module.config.sample.new_tokens
+        if not wanted or not math.isfinite(pl_module.state.last_val_loss):  # then a model has nothing to say
             return
-        text = pl_module.state.sample = self._written_by(pl_module.model)
+        text = pl_module.state.sample = pl_module.scoring.sample(pl_module.model)
         pl_module.print("       " + textwrap.shorten(text, width() - 8, placeholder=" ..."))
         if isinstance(trainer.logger, TensorBoardLogger):
             trainer.logger.experiment.add_text("sample", text, trainer.global_step)
-
-    def _written_by(self, model: GPT) -> str:
-        (tokens,) = model.generate(
-            [self.prompt],
-            self.config.new_tokens,
-            temperature=self.config.temperature,
-            top_k=self.config.top_k,
-            generator=torch.Generator().manual_seed(self.seed),
-        )
-        return self.vocabulary.decode(tokens)
-
-
-class SampleAnswers(SampleText):
-    """Shows one example of the validation, what the model answers, and what is right."""
-
-    def __init__(self, config: SampleConfig, task: Task, seed: int) -> None:
-        batches = task.validation()
-        self.example = batches[len(batches) // 2]
-        super().__init__(config, Symbols(task.symbols), self.example.tokens[0].tolist(), seed)
-
-    def _written_by(self, model: GPT) -> str:
-        right, given = right_and_given(model, self.example)
-        said = f"{self.vocabulary.decode(given)} ({'right' if given == right else self.vocabulary.decode(right)})"
-        return f"{said} to {self.vocabulary.decode(self.prompt)}"
 
 
 class Pictures(Callback):
     """At every validation, draws what the scheme has learned and where the model looks in the samples' prompt."""
 
-    def __init__(self, vocabulary: AnyVocabulary, prompt: list[int]) -> None:
-        self.vocabulary = vocabulary
-        self.prompt = prompt[:20]
+    def __init__(self, scoring: Scoring[Any]) -> None:
+        self.vocabulary = scoring.data.vocabulary
+        self.prompt = scoring.prompt[:20]
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)

@@ -11,6 +11,7 @@ from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping
 
 from poslab.errors import SettingError, UserError
+from poslab.evaluation.scoring import Scoring
 from poslab.interruption import StopRequest
 from poslab.runs.checkpoint_files import CheckpointFiles
 from poslab.runs.folder import RunFolder
@@ -22,15 +23,17 @@ from poslab.training.limits import FiniteLoss, Limits
 from poslab.training.tensorboard import HyperParameters, Logger, Pictures, SampleText
 
 
-def make_trainer(config: TrainConfig, folder: RunFolder, every: int, sample: SampleText, stop: StopRequest) -> Trainer:
+def make_trainer(
+    config: TrainConfig, folder: RunFolder, every: int, scoring: Scoring[Any], stop: StopRequest
+) -> Trainer:
     """A Trainer that writes into `folder`, with everything that runs beside the training."""
     settings = config.settings
     callbacks: list[Callback] = [
         FiniteLoss(every),  # before those that would show or save what is not finite
         ValidationLines(),
-        sample,
+        SampleText(),
         HyperParameters(),
-        Pictures(sample.vocabulary, sample.prompt),
+        Pictures(scoring),
         Limits(config.trainer.max_steps, settings.target_loss),
     ]
     on_terminal = sys.stdout.isatty()

@@ -1,0 +1,132 @@
+"""How a run judges its model by its data: in validations, by a sample, and by a test once it is over."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from poslab.data.module import DataModule, TextDataModule
+from poslab.data.task import TaskDataModule
+from poslab.evaluation.answers import MetricsByLength, answers, measure, measures, right_and_given, shares
+from poslab.evaluation.files import Text, evaluate_run, write_scalars
+from poslab.evaluation.losses import mean_loss, window_losses
+from poslab.model import GPT
+from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.evaluation import perplexity
+from poslab.settings.train import TrainConfig
+from poslab.tasks import Metric
+from poslab.tasks.metric import LOSS, PERPLEXITY, SHARES, loss_metric
+
+Data = TypeVar("Data", bound=DataModule)
+# By the number of a window or an example, so that one that came twice counts once: the sum of its losses in nats, how
+# many they are, and what else its figures are made of.
+Rows = Mapping[int, Any]
+
+
+class Scoring(ABC, Generic[Data]):
+    """What is measured, beside the loss: `figures` at every validation, `measures` of the whole run, first the one by
+    which such runs are compared. prompt: tokens that the samples go on from."""
+
+    figures: tuple[Metric, ...]
+    measures: list[Metric]
+    prompt: list[int]
+
+    def __init__(self, config: TrainConfig, data: Data) -> None:
+        self.config = config
+        self.data = data
+
+    @abstractmethod
+    def rows(self, model: GPT, batch: Any) -> Rows:
+        """What comes of a batch of the validation."""
+
+    def validation(self, rows: Rows) -> dict[str, float]:
+        """The loss and `figures`, by name."""
+        return {LOSS: mean_loss(rows)}
+
+    @abstractmethod
+    def sample(self, model: GPT) -> str:
+        """What the model writes."""
+
+    @abstractmethod
+    def test(self, folder: Path) -> MetricsByLength:
+        """Measures the best weights of the run in the folder, and writes there what TensorBoard shows of that."""
+
+
+class TextScoring(Scoring[TextDataModule]):
+    """Of windows of a text. Raises SettingError for a prompt that the vocabulary lacks."""
+
+    figures = (PERPLEXITY,)
+
+    def __init__(self, config: TrainConfig, data: TextDataModule) -> None:
+        super().__init__(config, data)
+        self.measures = [loss_metric(data.vocabulary.size)]
+        prompt = config.sample.prompt
+        self.prompt = data.vocabulary.encode(prompt, "sample.prompt") if prompt else self._opening()
+
+    def rows(self, model: GPT, batch: Any) -> Rows:
+        return window_losses(model, *batch)
+
+    def validation(self, rows: Rows) -> dict[str, float]:
+        figures = super().validation(rows)
+        return figures | {PERPLEXITY.name: perplexity(figures[LOSS])}
+
+    def sample(self, model: GPT) -> str:
+        settings = self.config.sample
+        (tokens,) = model.generate(
+            [self.prompt],
+            settings.new_tokens,
+            temperature=settings.temperature,
+            top_k=settings.top_k,
+            generator=torch.Generator().manual_seed(self.config.settings.seed),
+        )
+        return self.data.vocabulary.decode(tokens)
+
+    def test(self, folder: Path) -> MetricsByLength:
+        lengths, stride = self.config.evaluation.lengths, self.config.evaluation.stride
+        if lengths:
+            print(f"\nevaluating at lengths {', '.join(map(str, lengths))} ...", flush=True)
+            corpus = self.data.corpus
+            text = Text(f"{corpus.name}, validation part", corpus.sha256, corpus.validation)
+            evaluate_run(folder, lengths, stride, text=text, allow_code=True)
+        return {}
+
+    def _opening(self) -> list[int]:
+        """The first words of the validation text."""
+        opening = self.data.corpus.validation[:12].tolist()
+        # The split may have cut a word in two.
+        starts = (i for i in range(1, len(opening)) if self.data.vocabulary.decode(opening[i : i + 1]).startswith(" "))
+        return opening[next(starts, 0) :]
+
+
+class TaskScoring(Scoring[TaskDataModule]):
+    """Of the answers to a task. The sample is one example of the validation, what the model answers, and what is
+    right."""
+
+    figures = SHARES
+
+    def __init__(self, config: TrainConfig, data: TaskDataModule) -> None:
+        super().__init__(config, data)
+        self.measures = measures(data.task)
+        batches = data.task.validation()
+        self.example = batches[len(batches) // 2]
+        self.prompt = self.example.tokens[0].tolist()
+
+    def rows(self, model: GPT, batch: Any) -> Rows:
+        return answers(model, *batch)
+
+    def validation(self, rows: Rows) -> dict[str, float]:
+        return super().validation(rows) | shares(rows)
+
+    def sample(self, model: GPT) -> str:
+        read = self.data.vocabulary.decode
+        right, given = right_and_given(model, self.example)
+        return f"{read(given)} ({'right' if given == right else read(right)}) to {read(self.prompt)}"
+
+    def test(self, folder: Path) -> MetricsByLength:
+        model = load_checkpoint(find_checkpoint(str(folder)), allow_code=True).model
+        metrics = measure(model, self.data.task)
+        curves = {f"{name}_by_length": {int(n): share for n, share in curve.items()} for name, curve in metrics.items()}
+        write_scalars(folder, curves)
+        return metrics

@@ -1,0 +1,50 @@
+"""What a figure means by which runs are judged: its unit, which way is better, what chance gives. Loads no torch."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure by which runs are judged. unit: the words after the number, "nats per token", "of the examples"; what
+    begins with "of" is a share, between 0 and 1. chance: what the best answer gives that doesn't look at the question.
+    """
+
+    name: str
+    unit: str
+    higher_is_better: bool = True
+    chance: float | None = None
+
+    @property
+    def is_share(self) -> bool:
+        return self.unit.startswith("of ")
+
+    @property
+    def sign(self) -> int:
+        """What a figure is multiplied by to make lower ones better."""
+        return -1 if self.higher_is_better else 1
+
+
+EXACT = Metric("exact", "of the examples")
+ACCURACY = Metric("accuracy", "of the answers")
+SHARES = (EXACT, ACCURACY)  # of every task, in validations and tests
+PERPLEXITY = Metric("perplexity", "", higher_is_better=False)  # of a text: exp(loss)
+LOSS = "loss"
+
+
+def loss_metric(vocabulary_size: int | None, of: str = "token") -> Metric:
+    """The cross-entropy; chance: of a model for which all symbols are alike."""
+    return Metric(LOSS, f"nats per {of}", higher_is_better=False, chance=vocabulary_size and math.log(vocabulary_size))
+
+
+def metric_named(name: str, known: Iterable[Metric]) -> Metric:
+    """What a figure of that name is. Those of parts and variants are called after it: last_loss, exact_no_eos. Raises
+    KeyError for one that is none of them."""
+    words = name.split("_")
+    for metric in known:
+        if metric.name == name:
+            return metric
+        if metric.name in words:
+            return Metric(name, metric.unit, metric.higher_is_better)
+    raise KeyError(name)
