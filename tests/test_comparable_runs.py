@@ -65,6 +65,20 @@ def test_one_scheme_under_several_conditions(tmp_path: Path) -> None:
     assert labels == {"t5 model.dropout=0.0": 2, "t5 model.dropout=0.3": 2}
 
 
+def test_how_a_scheme_is_trained_makes_groups(tmp_path: Path) -> None:
+    """The factor of its learning rate, which runs from before there was one have as 1."""
+    factor = "optim.position_learning_rate_factor"
+    for seed in (1, 2):
+        for value in (1.0, 8.0):
+            change_config(write_run(tmp_path / str(value), "t5", seed), factor, value)
+    old = tmp_path / "1.0" / "t5-seed1" / "config.yaml"
+    old.write_text(old.read_text().replace("  position_learning_rate_factor: 1.0\n", ""))
+    write_run(tmp_path, "nope", 1)
+    groups = compare_folders(tmp_path).groups
+    names = {"nope": 1, "t5 position_learning_rate_factor=1.0": 2, "t5 position_learning_rate_factor=8.0": 2}
+    assert {group.label: len(group.runs) for group in groups} == names
+
+
 def test_what_does_not_matter_makes_no_groups(tmp_path: Path) -> None:
     settings = {
         "run_dir": "elsewhere", "threads": 7, "data.path": "a copy", "data.cache_dir": "cache", "data.num_workers": 1,

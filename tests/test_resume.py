@@ -85,6 +85,7 @@ CASES = {
     "float64": ["trainer.precision=64-true"],
     "bfloat16 throughout": ["trainer.precision=bf16-true"],
     "workers": ["data.num_workers=1"],
+    "faster tables": ["optim.position_learning_rate_factor=8"],
     "whole epochs": ["trainer.limit_train_batches=null", "data.stride=600", "trainer.max_epochs=3"],
 }
 
@@ -124,6 +125,31 @@ def test_cut_off_between_checkpoints(
     hooks()
     assert go_on(cut)["steps"] == 10
     assert_same_run(cut, whole)
+
+
+def test_tables_with_a_learning_rate_of_their_own(tmp_path: Path, hooks: Callable[..., Counter]) -> None:
+    settings = [*TINY, f"pos={RICHEST}", "optim.position_learning_rate_factor=8"]
+    train(compose_config(*settings, f"run_dir={tmp_path / 'whole'}"))
+    rates = (logged(tmp_path / "whole")[f"train/{name}learning_rate"] for name in ("", "position_"))
+    for (_, rate), (_, of_positions) in zip(*rates, strict=True):
+        assert of_positions == pytest.approx(8 * rate)
+    hooks(at=15)
+    with pytest.raises(CutOff):
+        train(compose_config(*settings, f"run_dir={tmp_path / 'cut'}"))
+    hooks()
+    go_on(tmp_path / "cut")
+    assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_runs_from_before_there_was_a_setting(run_folder: Path) -> None:
+    """They go on as with its default, and refuse another value."""
+    edit(run_folder, "  position_learning_rate_factor: 1.0\n", "")
+    content = content_of(run_folder)
+    del content["poslab"]["config"]["optim"]["position_learning_rate_factor"]
+    torch.save(content, run_folder / "checkpoints" / "last.ckpt")
+    with pytest.raises(UserError, match=r"optim.position_learning_rate_factor=8.0 \(its own: 1.0\)"):
+        go_on(run_folder, "trainer.max_epochs=3", "optim.position_learning_rate_factor=8")
+    assert go_on(run_folder, "trainer.max_epochs=3")["steps"] == 15
 
 
 def test_cut_off_before_the_first_checkpoint(

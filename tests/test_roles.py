@@ -43,6 +43,7 @@ def test_configurations_of_other_versions() -> None:
     ("option", "identity", "changes", "compared", "shown", "repeated"),
     [
         ("optim.learning_rate", True, False, True, True, True),
+        ("optim.position_learning_rate_factor", True, False, False, True, True),
         ("pos.any_setting", True, False, False, True, True),
         ("seed", True, False, False, True, True),
         ("trainer.max_epochs", True, True, True, True, True),

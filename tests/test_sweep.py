@@ -35,7 +35,7 @@ from poslab.settings.files import CONFIGS, fingerprint
 from poslab.settings.train import TrainConfig
 from poslab.sweep import job as job_module
 from poslab.sweep.job import JobFiles, run_job
-from poslab.sweep.plan import Job, identity, plan
+from poslab.sweep.plan import Job, _hash, identity, plan
 from poslab.sweep.sweep import _divide_threads
 from processes import run_here, run_process
 from runs_to_compare import SUMMARY, change_summary
@@ -327,7 +327,14 @@ def test_identity_is_settings_and_text(tmp_path: Path) -> None:
     base = of("pos=t5")
     assert of("pos=t5", "evaluation.lengths=[8]", "trainer.log_every_n_steps=1", "sample.new_tokens=1") == base
     assert of("pos=t5", f"run_dir={tmp_path}", "threads=1", f"data.path={tmp_path}/copy.txt") == base
+    factor = "optim.position_learning_rate_factor=8"
+    assert of("pos=nope") == of("pos=nope", factor)  # learns nothing that could move faster
+    older = compose_config("pos=t5").plain
+    del older["optim"]["position_learning_rate_factor"]  # as runs have it from before there was one
+    config = compose_config("pos=t5")
+    assert _hash(config.pos_name, older, fingerprint(config.data.path), None) == base
     different = [
+        of("pos=t5", factor),
         of("pos=t5", "seed=2"),
         of("pos=t5", "pos.num_buckets=16"),
         of("pos=absolute"),
@@ -336,7 +343,7 @@ def test_identity_is_settings_and_text(tmp_path: Path) -> None:
         of("pos=t5", "model.attention_backend=reference"),
         of("pos=t5", f"data.path={tmp_path}/other.txt"),
     ]
-    assert len({base, *different}) == 8
+    assert len({base, *different}) == 9
 
 
 def test_a_job_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from poslab.runs.finished import read_run
 from poslab.runs.folder import new_run_folder
 from poslab.training import train
 from poslab.training.module import LanguageModel, language_model_loss
-from poslab.training.optim import decay_groups, learning_rate_factor
+from poslab.training.optim import learning_rate_factor, make_optimizer, parameter_groups
 from processes import run_process
 
 
@@ -236,12 +237,33 @@ def test_learning_rate() -> None:
 @pytest.mark.parametrize("name", SCHEMES)
 def test_only_the_matrices_of_the_trunk_decay(name: str) -> None:
     model = GPT(make_scheme(name), vocab_size=97, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
-    decays, others = (group["params"] for group in decay_groups(model, 0.1))
+    decays, others = (group["params"] for group in parameter_groups(model, compose_config().optim))
     names = {id(parameter): key for key, parameter in model.named_parameters()}
     assert {names[id(p)] for p in others} == {
         key for key in names.values() if key.endswith("bias") or "norm" in key or key.startswith("position_tables.")
     }
     assert len(decays) + len(others) == len(names)
+
+
+def test_what_a_scheme_learns_has_a_factor_of_its_own() -> None:
+    model = GPT(make_scheme("t5"), vocab_size=97, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optim = compose_config("optim.position_learning_rate_factor=8").optim
+    optimizer = make_optimizer(model, replace(optim, weight_decay=0.0), fused=True)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    moved = {name: float((p - before[name]).detach().abs().max()) for name, p in model.named_parameters()}
+    of_positions = [moved.pop(name) for name in list(moved) if name.startswith("position_tables.")]
+    assert of_positions == pytest.approx([8e-3], rel=1e-3)  # Adam's first step is the learning rate
+    assert list(moved.values()) == pytest.approx([1e-3] * len(moved), rel=1e-3)
+    assert parameter_groups(model, optim)[2]["weight_decay"] == 0
+
+
+def test_a_factor_of_nothing_learned_is_none(tmp_path: Path) -> None:
+    option = "optim.position_learning_rate_factor=8"
+    assert compose_config("pos=nope", option).optim.position_learning_rate_factor == 1
+    assert compose_config("pos=t5", option).optim.position_learning_rate_factor == 8
 
 
 def test_gradients_are_clipped(tmp_path: Path) -> None:

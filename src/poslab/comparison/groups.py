@@ -23,7 +23,7 @@ from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import LeftOut, Run
 from poslab.settings.roles import NOT_COMPARED
 from poslab.settings.schemes import TARGET, default_scheme, shown, targets
-from poslab.settings.train import flat
+from poslab.settings.train import flat, training_of_scheme
 
 
 @dataclass(frozen=True)
@@ -167,10 +167,10 @@ def _label(run: Run, first_runs: list[Run], conditions: list[str]) -> str:
 
 
 def _distinctions(run: Run, conditions: list[str]) -> dict[str, str]:
-    """Values that tell groups of one scheme name apart: the scheme's settings, its class (two schemes may share a
-    name), its source if it is from outside poslab, and the settings and facts named in `conditions`."""
+    """Values that tell groups of one scheme name apart: the scheme's settings, how it is trained, its class (two
+    schemes may share a name), its source if it is from outside poslab, and the settings and facts in `conditions`."""
     node = {TARGET: run.config["pos"][TARGET]} | run.summary.pos_settings
-    settings = shown(run.summary.pos_settings) | {TARGET: node[TARGET]}
+    settings = shown(run.summary.pos_settings) | training_of_scheme(run.config) | {TARGET: node[TARGET]}
     if outside(node):
         settings["source"] = run.summary.scheme_fingerprint or "unknown"
     shared = _shared_by_comparable_runs(run)

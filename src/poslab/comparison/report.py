@@ -20,7 +20,7 @@ from poslab.comparison.panels import Panel
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import Run
 from poslab.settings.roles import NOT_REPEATED, Role
-from poslab.settings.train import role_of
+from poslab.settings.train import role_of, training_of_scheme
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,11 @@ def _configurations(groups: Sequence[Group]) -> list[tuple[str, str]]:
     others: dict[str, list[str]] = {}
     without = NOT_REPEATED | {Role.SEED, Role.SCHEME}
     for group in groups:
-        shown = {key: value for key, value in group.runs[0].config.items() if role_of(key) not in without}
-        schemes[group.label] = shown.pop("pos")
+        config = group.runs[0].config
+        training = training_of_scheme(config)
+        shown = {key: value for key, value in config.items() if role_of(key) not in without}
+        schemes[group.label] = shown.pop("pos") | training
+        shown["optim"] = {key: value for key, value in shown["optim"].items() if key not in training}
         others.setdefault(_yaml(shown), []).append(group.label)
     shared = [("all others" if len(others) == 1 else f"others, {', '.join(of)}", text) for text, of in others.items()]
     return [("of the schemes", _yaml(schemes)), *shared]

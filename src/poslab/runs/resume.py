@@ -18,7 +18,7 @@ from poslab.settings.command_line import given_settings
 from poslab.settings.roles import MAY_CHANGE, Role
 from poslab.settings.schemes import changed, chosen, given_of, node_of, parse_scheme, part_of, targets
 from poslab.settings.tasks import is_task
-from poslab.settings.train import TrainConfig, flat, names, parse, resolved, role_of
+from poslab.settings.train import LATER, TrainConfig, flat, names, parse, resolved, role_of
 
 
 def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
@@ -96,6 +96,7 @@ def _read(folder: Path) -> dict[str, Any]:
 
 def check_same(folder: Path, settings: dict[str, Any], own: dict[str, Any]) -> None:
     """Raises SettingError, naming all of them, where settings differ from the run's own that may not change."""
+    own = LATER | own
     changed = {k: v for k, v in settings.items() if v != own.get(k) and role_of(k) not in MAY_CHANGE}
     if changed:
         listed = ", ".join(f"{key}={as_typed(v)} (its own: {as_typed(own.get(key))})" for key, v in changed.items())

@@ -86,6 +86,7 @@ class OptimConfig(Limited):
     beta2: float = setting(least=0, below=1)
     warmup_share: float = setting(least=0, below=1)
     final_share: float = setting(least=0, most=1)
+    position_learning_rate_factor: float = setting(1.0, role=Role.SCHEME, least=0, later=True)
 
 
 @dataclass
@@ -219,6 +220,15 @@ _ROLES: dict[str, Role] = {
 } | roles(Settings)
 
 
+# What runs have that were made before there was such a setting, by its name.
+LATER: dict[str, Any] = {
+    f"{group}.{field.name}" if group else field.name: field.default
+    for group, schema in {**_GROUPS, "": Settings}.items()
+    for field in dataclasses.fields(schema)
+    if field.metadata.get("later")
+}
+
+
 def role_of(setting: str) -> Role:
     """The role of a setting by its name on the command line."""
     if setting == "pos_name" or setting.startswith("pos."):
@@ -238,6 +248,13 @@ def flat(config: TrainConfig | Mapping[Any, Any], without: Collection[Role] = ()
     """
     plain = config.plain if isinstance(config, TrainConfig) else config
     return {name: value for name, value in flat_node(plain).items() if role_of(name) not in without}
+
+
+def training_of_scheme(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any]:
+    """Settings outside `pos` that belong to the scheme all the same, {"position_learning_rate_factor": 1.0}; as in
+    `flat`."""
+    values = LATER | flat(config)
+    return {name.rpartition(".")[2]: values[name] for name in names({Role.SCHEME}) if name in values}
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
@@ -265,6 +282,8 @@ def parse(
     parsed: dict[str, Any] = {name: typed(schema, plain.get(name), name) for name, schema in schemas.items()}
     rest = {key: value for key, value in plain.items() if key not in _GROUPS and key != "pos"}
     scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
+    if not scheme.overrides("tables"):  # it learns nothing that could move faster: with any factor the same run
+        parsed["optim"].position_learning_rate_factor = 1.0
     try:
         scheme.check(parsed["model"].shape)
     except SettingError as error:

@@ -25,7 +25,7 @@ from poslab.runs.summary import Summary
 from poslab.settings.composed import explain, scheme_name, with_any_scheme
 from poslab.settings.files import fingerprint
 from poslab.settings.roles import NOT_IDENTITY
-from poslab.settings.train import EvaluationConfig, TrainConfig, flat, parse
+from poslab.settings.train import LATER, EvaluationConfig, TrainConfig, flat, parse
 from poslab.tasks import Task
 
 _text_fingerprint = cache(fingerprint)  # a text is read once for all jobs of a sweep
@@ -101,7 +101,8 @@ def _finished_runs(folder: Path) -> dict[str, Run]:
 
 
 def _hash(pos_name: str, config: dict[str, Any], text: str, source: str | None) -> str:
-    settings = {key: value for key, value in flat(config, without=NOT_IDENTITY).items() if key != "pos_name"}
+    decisive = flat(config, without=NOT_IDENTITY)
+    settings = {k: v for k, v in decisive.items() if k != "pos_name" and (k, v) not in LATER.items()}
     content = [pos_name, settings, text, source if outside(config["pos"]) else None]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

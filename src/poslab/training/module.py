@@ -122,7 +122,10 @@ class LanguageModel(LightningModule):
         # Here rather than in Lightning, because clipping computes the norm that is logged.
         self.gradient_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or math.inf)
         self.log("train/gradient_norm", self.gradient_norm)
-        self.log("train/learning_rate", optimizer.param_groups[0]["lr"])
+        rate, *_, of_positions = (group["lr"] for group in optimizer.param_groups)
+        self.log("train/learning_rate", rate)
+        if len(optimizer.param_groups) > 2:
+            self.log("train/position_learning_rate", of_positions)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["poslab"] = describe(self.config, self.source) | {"step": self.global_step} | self.fingerprints

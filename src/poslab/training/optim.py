@@ -1,29 +1,36 @@
 """Which parameters decay, and how the learning rate moves."""
 
 import math
+from typing import Any
 
 import torch
-from torch import nn
 
 from poslab.model import GPT
 from poslab.settings.train import OptimConfig
 
 
 def make_optimizer(model: GPT, config: OptimConfig, fused: bool) -> torch.optim.AdamW:
-    """AdamW over the decay groups."""
+    """AdamW over the parameter groups."""
     betas = (config.beta1, config.beta2)
-    return torch.optim.AdamW(
-        decay_groups(model, config.weight_decay), lr=config.learning_rate, betas=betas, fused=fused
-    )
+    return torch.optim.AdamW(parameter_groups(model, config), lr=config.learning_rate, betas=betas, fused=fused)
 
 
-def decay_groups(model: GPT, weight_decay: float) -> list[dict[str, list[nn.Parameter] | float]]:
+def parameter_groups(model: GPT, config: OptimConfig) -> list[dict[str, Any]]:
     """Matrices of the trunk decay. Biases, norms and all position tables don't: decay would pull what is known of
-    position towards nothing, and harder for the schemes that say it in larger numbers."""
+    position towards nothing, and harder for the schemes that say it in larger numbers.
+
+    The tables are a third group where their learning rate is another one; else they stay among those that don't decay,
+    as in checkpoints from before there was such a factor.
+    """
     tables = {id(p) for p in model.position_tables.parameters()}
+    apart = tables if config.position_learning_rate_factor != 1 else set()
     decays = [p for p in model.parameters() if p.dim() >= 2 and id(p) not in tables]
-    others = [p for p in model.parameters() if p.dim() < 2 or id(p) in tables]
-    return [{"params": decays, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    others = [p for p in model.parameters() if (p.dim() < 2 or id(p) in tables) and id(p) not in apart]
+    groups = [{"params": decays, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    if apart:
+        rate = config.learning_rate * config.position_learning_rate_factor
+        groups.append({"params": list(model.position_tables.parameters()), "weight_decay": 0.0, "lr": rate})
+    return groups
 
 
 def learning_rate_factor(step: int, total_steps: int, warmup_share: float, final_share: float) -> float:
