@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from poslab.model import GPT
+from poslab.runs.answers import LOOKED_AT, WrongAnswer, WrongAnswers
 from poslab.tasks import Examples, Metric, Task
 from poslab.tasks.base import IGNORED
 from poslab.tasks.metric import SHARES, loss_metric
@@ -49,25 +50,36 @@ def shares(scores: Mapping[int, Answers]) -> dict[str, float]:
     return dict(zip((metric.name for metric in SHARES), values, strict=False))
 
 
-@torch.no_grad()
 def measure(model: GPT, task: Task) -> MetricsByLength:
     """Metrics at every test length: `exact` and `accuracy` of the task, the same with an ending for its parts and for
     its shifts, and `..._chance` of the best answer that doesn't look at the question."""
-    was_training = model.training
-    model.eval()
     metrics: MetricsByLength = {}
-    try:
-        for length in sorted(task.test_lengths):
-            for ending, variant in {"": task, **{f"_{name}": shift for name, shift in task.shifts().items()}}.items():
-                examples = variant.test(length)
-                said = torch.cat([_logits(model, some).argmax(-1).cpu() for some in _split(examples)])
-                for name, share in _by_part(variant, examples, said).items():
-                    metrics.setdefault(f"{name}{ending}", {})[str(length)] = round(share, 5)
-            for name, share in chance(task, length).items():
-                metrics.setdefault(f"{name}_chance", {})[str(length)] = round(share, 5)
-    finally:
-        model.train(was_training)
+    for length in sorted(task.test_lengths):
+        for ending, variant in {"": task, **{f"_{name}": shift for name, shift in task.shifts().items()}}.items():
+            examples = variant.test(length)
+            for name, share in _by_part(variant, examples, said(model, examples)).items():
+                metrics.setdefault(f"{name}{ending}", {})[str(length)] = round(share, 5)
+        for name, share in chance(task, length).items():
+            metrics.setdefault(f"{name}_chance", {})[str(length)] = round(share, 5)
     return metrics
+
+
+def wrong_answers(model: GPT, task: Task) -> WrongAnswers:
+    """What the model gets wrong of the first tests of each length."""
+    wrong: dict[str, list[WrongAnswer]] = {}
+    for length in sorted(task.test_lengths):
+        examples = task.test(length).first(LOOKED_AT)
+        rows = enumerate(zip(examples.tokens, examples.targets, said(model, examples), strict=True))
+        answers = (_answer(task, number, *row) for number, row in rows)
+        wrong[str(length)] = [answer for answer in answers if answer.errors]
+    return WrongAnswers(LOOKED_AT, wrong)
+
+
+def _answer(task: Task, number: int, tokens: Tensor, targets: Tensor, said: Tensor) -> WrongAnswer:
+    """What was said to a test, right or wrong; all (T,)."""
+    places = (targets != IGNORED).nonzero().flatten()
+    right, given = task.words(targets[places]), task.words(said[places])
+    return WrongAnswer(number, task.words(tokens), places.tolist(), right, given)
 
 
 def chance(task: Task, length: int) -> dict[str, float]:
@@ -84,18 +96,15 @@ def measures(task: Task) -> list[Metric]:
     return [*named, loss_metric(None, of="answer")]
 
 
-def right_and_given(model: GPT, examples: Examples) -> tuple[list[int], list[int]]:
-    """The right answers of the first example, and the model's."""
-    first = _split(examples, 1)[0]
-    asked = first.targets != IGNORED
+@torch.no_grad()
+def said(model: GPT, examples: Examples) -> Tensor:
+    """(B, T) int64: the symbols that the model finds likeliest, whether something is asked there or not."""
     was_training = model.training
     model.eval()
     try:
-        with torch.no_grad():
-            said = _logits(model, first).argmax(-1).cpu()
+        return torch.cat([_logits(model, some).argmax(-1).cpu() for some in _split(examples)])
     finally:
         model.train(was_training)
-    return first.targets[asked].tolist(), said[asked].tolist()
 
 
 def _by_part(task: Task, examples: Examples, said: Tensor) -> dict[str, float]:

@@ -5,10 +5,15 @@ from torch import Tensor, nn
 
 from poslab.model import GPT, Attention
 
+LEGIBLE = 20  # tokens: of more, a picture can't show the words
+
 
 @torch.no_grad()
-def attention_maps(model: GPT, tokens: Tensor) -> Tensor:
-    """tokens (T,) -> (L, H, T, T): each layer's and head's weights of query (row) on key (column), without dropout."""
+def attention_maps(model: GPT, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+    """tokens (T,) -> (L, H, T, T): each layer's and head's weights of query (row) on key (column), without dropout.
+
+    positions (T,): where the tokens stand, if not at 0, 1, 2, ...
+    """
     maps: list[Tensor] = []
 
     def record(attention: nn.Module, inputs: tuple) -> None:  # type: ignore[type-arg]
@@ -23,7 +28,10 @@ def attention_maps(model: GPT, tokens: Tensor) -> Tensor:
     was_training = model.training
     model.eval()
     try:
-        model.hidden(tokens[None].to(model.token_embedding.weight.device))
+        model.hidden(
+            tokens[None].to(model.token_embedding.weight.device),
+            positions=None if positions is None else positions[None],
+        )
     finally:
         model.train(was_training)
         for hook in hooks:

@@ -1,22 +1,27 @@
 """How a run judges its model by its data: in validations, by a sample, and by a test once it is over."""
 
+import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
+from torch import Tensor
 
 from poslab.data.module import DataModule, TextDataModule
 from poslab.data.task import TaskDataModule
-from poslab.evaluation.answers import MetricsByLength, answers, measure, measures, right_and_given, shares
+from poslab.evaluation.answers import MetricsByLength, answers, measure, measures, said, shares, wrong_answers
+from poslab.evaluation.attention_maps import LEGIBLE
 from poslab.evaluation.files import Text, evaluate_run, write_scalars
 from poslab.evaluation.losses import mean_loss, window_losses
 from poslab.model import GPT
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.evaluation import perplexity
+from poslab.runs.folder import ANSWERS
 from poslab.settings.train import TrainConfig
 from poslab.tasks import Metric
+from poslab.tasks.base import IGNORED, in_columns
 from poslab.tasks.metric import LOSS, PERPLEXITY, SHARES, loss_metric
 
 Data = TypeVar("Data", bound=DataModule)
@@ -27,11 +32,12 @@ Rows = Mapping[int, Any]
 
 class Scoring(ABC, Generic[Data]):
     """What is measured, beside the loss: `figures` at every validation, `measures` of the whole run, first the one by
-    which such runs are compared. prompt: tokens that the samples go on from."""
+    which such runs are compared. prompt: tokens (T,) that samples go on from; positions: theirs, if not 0, 1, ..."""
 
     figures: tuple[Metric, ...]
     measures: list[Metric]
     prompt: list[int]
+    positions: Tensor | None = None
 
     def __init__(self, config: TrainConfig, data: Data) -> None:
         self.config = config
@@ -46,8 +52,8 @@ class Scoring(ABC, Generic[Data]):
         return {LOSS: mean_loss(rows)}
 
     @abstractmethod
-    def sample(self, model: GPT) -> str:
-        """What the model writes."""
+    def sample(self, model: GPT) -> tuple[str, str]:
+        """What the model writes, for the screen, and for TensorBoard, which takes it for Markdown."""
 
     @abstractmethod
     def test(self, folder: Path) -> MetricsByLength:
@@ -72,7 +78,7 @@ class TextScoring(Scoring[TextDataModule]):
         figures = super().validation(rows)
         return figures | {PERPLEXITY.name: perplexity(figures[LOSS])}
 
-    def sample(self, model: GPT) -> str:
+    def sample(self, model: GPT) -> tuple[str, str]:
         settings = self.config.sample
         (tokens,) = model.generate(
             [self.prompt],
@@ -81,7 +87,8 @@ class TextScoring(Scoring[TextDataModule]):
             top_k=settings.top_k,
             generator=torch.Generator().manual_seed(self.config.settings.seed),
         )
-        return self.data.vocabulary.decode(tokens)
+        text = self.data.vocabulary.decode(tokens)
+        return text, text
 
     def test(self, folder: Path) -> MetricsByLength:
         lengths, stride = self.config.evaluation.lengths, self.config.evaluation.stride
@@ -110,8 +117,10 @@ class TaskScoring(Scoring[TaskDataModule]):
         super().__init__(config, data)
         self.measures = measures(data.task)
         batches = data.task.validation()
-        self.example = batches[len(batches) // 2]
+        legible = [batch for batch in batches if batch.tokens.shape[1] <= LEGIBLE] or batches[:1]
+        self.example = legible[-1].first(1)
         self.prompt = self.example.tokens[0].tolist()
+        self.positions = None if self.example.positions is None else self.example.positions[0]
 
     def rows(self, model: GPT, batch: Any) -> Rows:
         return answers(model, *batch)
@@ -119,14 +128,20 @@ class TaskScoring(Scoring[TaskDataModule]):
     def validation(self, rows: Rows) -> dict[str, float]:
         return super().validation(rows) | shares(rows)
 
-    def sample(self, model: GPT) -> str:
-        read = self.data.vocabulary.decode
-        right, given = right_and_given(model, self.example)
-        return f"{read(given)} ({'right' if given == right else read(right)}) to {read(self.prompt)}"
+    def sample(self, model: GPT) -> tuple[str, str]:
+        tokens, targets, _ = self.example
+        asked = targets != IGNORED
+        answers = said(model, self.example).where(asked, IGNORED)
+        words = self.data.task.words
+        rows = {"reads": words(tokens[0]), "right": words(targets[0]), "says": words(answers[0])}
+        right, given = (" ".join(words(answered[asked])) for answered in (targets, answers))
+        line = f"{given} ({'right' if given == right else right}) to {' '.join(rows['reads'])}"
+        return line, textwrap.indent(in_columns(rows), "    ")
 
     def test(self, folder: Path) -> MetricsByLength:
         model = load_checkpoint(find_checkpoint(str(folder)), allow_code=True).model
         metrics = measure(model, self.data.task)
         curves = {f"{name}_by_length": {int(n): share for n, share in curve.items()} for name, curve in metrics.items()}
         write_scalars(folder, curves)
+        wrong_answers(model, self.data.task).write(folder / ANSWERS)
         return metrics

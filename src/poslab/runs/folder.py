@@ -14,6 +14,7 @@ from poslab.settings.files import UNFINISHED
 
 RUNS = Path("runs")
 EVALUATION = "evaluation.json"
+ANSWERS = "answers.json"
 SWEEP = ".sweep"  # beside the runs of a sweep: their logs
 
 # Lightning starts a process of its own for each further device; all of them belong to one run.
@@ -27,6 +28,7 @@ class RunFolder:
         self.path = path
         self.config = path / "config.yaml"  # all settings, resolved
         self.summary = path / "summary.json"  # the figures of a finished run
+        self.answers = path / ANSWERS  # of a task: what the best weights got wrong of the first tests
         self.evaluation = path / EVALUATION  # losses of the best weights by length and position, on the run's own text
         self.error_log = path / "error.log"  # tracebacks of unexpected errors
         self.checkpoints = path / "checkpoints"
@@ -66,7 +68,8 @@ class RunFolder:
 
     def clear(self) -> None:
         """Removes what an unfinished run has left, and nothing else; the folder, too, if that leaves it empty."""
-        written = (self._lock, self.config, self.evaluation, self.best, self.old_best, self.last, self.previous)
+        measured = (self.evaluation, self.answers)
+        written = (self._lock, self.config, *measured, self.best, self.old_best, self.last, self.previous)
         unfinished = [*self.path.glob(f"*{UNFINISHED}"), *self.checkpoints.glob(f"*{UNFINISHED}")]
         for path in (*written, *self.events, *unfinished):
             path.unlink(missing_ok=True)

@@ -66,7 +66,7 @@ class ResumedRun:
         """Takes back what was written after the checkpoint; the figures of a finished run that goes on are kept, under
         names that say at which step they were taken."""
         rewind_events(self.folder, self.state.events)
-        for file in (self.folder.summary, self.folder.evaluation):
+        for file in (self.folder.summary, self.folder.evaluation, self.folder.answers):
             if file.exists():
                 os.replace(file, file.with_name(f"{file.stem}-step{self.step}{file.suffix}"))
 

@@ -47,6 +47,7 @@ class RunState:
     best_step: int = 0
     last_val_loss: float = math.nan
     val_loss_tokens: int | None = None  # predictions that the best loss is a mean over
+    solved_step: int | None = None  # of the first validation that solved the task's range
     batch_loss: float = math.inf  # of the last batch; kept up only where the training ends at a loss
     batch_losses: list[Tensor | float] = field(default_factory=list)  # since the last validation
     sample: str = ""  # what the model wrote at the last validation
@@ -71,7 +72,7 @@ class RunState:
     def of(cls, content: dict[str, Any]) -> "RunState":
         """The state in a checkpoint. Raises ValueError for a checkpoint that holds none, or not all of it."""
         values = checked(cls, content.get("state", {}), **dict.fromkeys(_CLOCKS, float))
-        if missing := [f.name for f in fields(cls) if f.name not in values]:
+        if missing := [f.name for f in fields(cls) if f.name not in values and f.name not in _NEWER]:
             raise ValueError(f"says nothing of a run's {', '.join(missing)}: another version's")
         if not (values["threads"] and values["random"]):
             raise ValueError(f"says threads={values['threads']}, random={values['random']}, which must be some")
@@ -79,6 +80,7 @@ class RunState:
 
 
 _CLOCKS = ("clock", "training_clock")
+_NEWER = ("solved_step",)  # than the oldest checkpoints that a run may go on from
 
 
 def random_states() -> dict[str, Any]:

@@ -36,6 +36,11 @@ class Examples(NamedTuple):
     targets: Tensor  # (B, T) int64, IGNORED where nothing is asked
     positions: Tensor | None = None  # (B, T) int64
 
+    def first(self, count: int) -> Examples:
+        """The first `count` of them."""
+        positions = None if self.positions is None else self.positions[:count]
+        return Examples(self.tokens[:count], self.targets[:count], positions)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
@@ -158,11 +163,14 @@ class Task:
         """One example: what is read, and below it what is asked. length: by default the shortest of training from 4."""
         length = length or next((n for n in self.lengths if n >= 4), self.lengths[-1])
         tokens, targets, positions = self.batch(_generator("example"), 1, length)
-        rows = {"reads": [self.symbols[i] for i in tokens[0].tolist()]}
-        rows["says"] = ["." if i == IGNORED else self.symbols[i] for i in targets[0].tolist()]
+        rows = {"reads": self.words(tokens[0]), "says": self.words(targets[0])}
         if positions is not None:
             rows["position"] = [str(i) for i in positions[0].tolist()]
-        return f"{self.name}, length {length}\n{_table(rows)}"
+        return f"{self.name}, length {length}\n{in_columns(rows)}"
+
+    def words(self, ids: Tensor) -> list[str]:
+        """The names of symbols (T,), and a dot where nothing is asked."""
+        return ["." if i == IGNORED else self.symbols[i] for i in ids.tolist()]
 
 
 def _generator(*names: str | int) -> Generator:
@@ -171,7 +179,7 @@ def _generator(*names: str | int) -> Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:4]))  # torch's generator uses 32 bits of a seed
 
 
-def _table(rows: dict[str, list[str]], width: int = 100) -> str:
+def in_columns(rows: dict[str, list[str]], width: int = 100) -> str:
     """The rows below each other in columns, in blocks of lines no wider than that."""
     columns = list(zip(*rows.values(), strict=True))
     cell = max(len(text) for column in columns for text in column) + 1

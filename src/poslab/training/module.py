@@ -18,7 +18,7 @@ from poslab.runs.code import continued, fingerprints
 from poslab.runs.state import RunState
 from poslab.settings.train import TrainConfig
 from poslab.tasks import Examples
-from poslab.tasks.metric import LOSS
+from poslab.tasks.metric import EXACT, LOSS, SOLVED
 from poslab.training.device import of_all_devices
 from poslab.training.optim import learning_rate_factor, make_optimizer
 
@@ -85,6 +85,8 @@ class LanguageModel(LightningModule):
         if state.last_val_loss < state.best_val_loss:
             state.best_val_loss, state.best_step = state.last_val_loss, self.global_step
             state.val_loss_tokens = sum(row[1] for row in rows.values())
+        if state.solved_step is None and self.figures.get(EXACT.name, 0.0) >= SOLVED:
+            state.solved_step = self.global_step
         # The same on all devices; said only to be spared Lightning's advice.
         self.log("val/loss", state.last_val_loss, sync_dist=True)
         self.log("val/best_loss", state.best_val_loss, sync_dist=True)

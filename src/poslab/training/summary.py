@@ -64,6 +64,7 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
         git_commit=commit,
         git_clean=clean,
         training_length=data.training_length,
+        solved_step=state.solved_step,
         measures=module.scoring.measures,
         code_fingerprint=module.fingerprints["code_fingerprint"],
         scheme_fingerprint=module.fingerprints["scheme_fingerprint"],

@@ -10,7 +10,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard.summary import hparams
 
-from poslab.evaluation.attention_maps import attention_maps
+from poslab.evaluation.attention_maps import LEGIBLE, attention_maps
 from poslab.evaluation.pictures import attention_figure, draw
 from poslab.evaluation.scoring import Scoring
 from poslab.training.console import width
@@ -59,18 +59,18 @@ class SampleText(Callback):
         wanted = trainer.is_global_zero and pl_module.config.sample.new_tokens
         if not wanted or not math.isfinite(pl_module.state.last_val_loss):  # then a model has nothing to say
             return
-        text = pl_module.state.sample = pl_module.scoring.sample(pl_module.model)
-        pl_module.print("       " + textwrap.shorten(text, width() - 8, placeholder=" ..."))
+        line, page = pl_module.scoring.sample(pl_module.model)
+        pl_module.state.sample = line
+        pl_module.print("       " + textwrap.shorten(line, width() - 8, placeholder=" ..."))
         if isinstance(trainer.logger, TensorBoardLogger):
-            trainer.logger.experiment.add_text("sample", text, trainer.global_step)
+            trainer.logger.experiment.add_text("sample", page, trainer.global_step)
 
 
 class Pictures(Callback):
     """At every validation, draws what the scheme has learned and where the model looks in the samples' prompt."""
 
     def __init__(self, scoring: Scoring[Any]) -> None:
-        self.vocabulary = scoring.data.vocabulary
-        self.prompt = scoring.prompt[:20]
+        self.scoring = scoring
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
@@ -79,7 +79,9 @@ class Pictures(Callback):
         model, writer, step = pl_module.model, trainer.logger.experiment, trainer.global_step
         for name, picture in model.pictures().items():
             writer.add_figure(f"pos/{name}", draw(picture), step)
-        words = self.prompt[: model.shape.context_length]
-        maps = attention_maps(model, torch.tensor(words))
-        name, texts = pl_module.config.pos_name, [self.vocabulary.decode([word]) for word in words]
+        count, scoring = min(LEGIBLE, model.shape.context_length), self.scoring
+        words = scoring.prompt[:count]
+        positions = None if scoring.positions is None else scoring.positions[:count]
+        maps = attention_maps(model, torch.tensor(words), positions)
+        name, texts = pl_module.config.pos_name, [scoring.data.vocabulary.decode([word]) for word in words]
         writer.add_figure("attention", attention_figure({name: maps}, texts), step)
