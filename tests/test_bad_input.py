@@ -241,17 +241,34 @@ def test_the_limits_that_numbers_have() -> None:
                 upper[name] = limit
     sizes = {f"model.{size}" for size in ("context_length", "embed_dim", "num_layers", "num_heads")}
     assert above == dict.fromkeys(
-        ("trainer.limit_train_batches", "trainer.val_check_interval", "compare.effect", "generate.top_p"), 0
+        (
+            "data.validation_share",
+            "trainer.limit_train_batches",
+            "trainer.val_check_interval",
+            "compare.effect",
+            "generate.top_p",
+        ),
+        0,
     )
     assert least[None] == sizes | {"trainer.max_steps"} | above.keys()  # the first checked otherwise
     assert least[0] == {
         "model.dropout", "data.num_workers", "optim.learning_rate", "optim.weight_decay", "optim.beta1", "optim.beta2",
         "optim.warmup_share", "optim.final_share", "trainer.gradient_clip_val", "sample.new_tokens",
         "sample.temperature", "seed", "target_loss", "generate.max_new_tokens", "generate.temperature",
-        "generate.seed", "trainer.limit_val_batches",
+        "generate.seed", "trainer.limit_val_batches", "data.test_share",
     }  # fmt: skip
     shares = dict.fromkeys(
-        ("model.dropout", "optim.beta1", "optim.beta2", "optim.warmup_share", "optim.final_share", "generate.top_p"), 1
+        (
+            "model.dropout",
+            "data.validation_share",
+            "data.test_share",
+            "optim.beta1",
+            "optim.beta2",
+            "optim.warmup_share",
+            "optim.final_share",
+            "generate.top_p",
+        ),
+        1,
     )
     assert upper == dict.fromkeys(shares, 1) | {
         "seed": 2**32,

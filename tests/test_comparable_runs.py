@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from poslab.errors import UserError
 from poslab.runs.finished import LeftOut
@@ -124,6 +125,18 @@ def test_a_setting_that_older_runs_lack(tmp_path: Path) -> None:
     settings = json.loads((old / "summary.json").read_text())["pos_settings"]
     change_summary(old, pos_settings={key: value for key, value in settings.items() if key != "scale"})
     assert {group.label for group in compare_folders(tmp_path).groups} == {"t5", "t5 scale=1.0"}
+
+
+def test_a_setting_that_came_later_had_its_default(tmp_path: Path) -> None:
+    new, old = (write_run(tmp_path / name, "t5", seed) for seed, name in enumerate(("new", "old")))
+    plain = yaml.safe_load((old / "config.yaml").read_text())
+    for name in ("test_share", "validation_share"):
+        del plain["data"][name]
+    (old / "config.yaml").write_text(yaml.safe_dump(plain))
+    assert len(compare_folders(tmp_path).groups) == 1
+    change_config(new, "data.test_share", 0.2)
+    with pytest.raises(UserError, match=r"data\.test_share: 0\.2 \(as in .*\), 0\.0 \(as in"):
+        compare_folders(tmp_path)
 
 
 def test_two_schemes_of_one_name_are_not_mixed(tmp_path: Path) -> None:

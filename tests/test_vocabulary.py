@@ -156,7 +156,7 @@ def test_a_text_of_one_letter(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
 
 def test_a_whole_text_is_tokenised_in_one_piece(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
     split = load_corpus(str(VERDICT), gpt2, tmp_path)
-    whole = load_corpus(str(VERDICT), gpt2, tmp_path, train_fraction=0.0)
+    whole = load_corpus(str(VERDICT), gpt2, tmp_path, split=corpus.WHOLE)
     assert len(whole.train) == 0
     assert whole.validation.tolist() == gpt2.encode_ordinary(VERDICT.read_text())
     assert len(load_corpus(str(VERDICT), gpt2, tmp_path).train) == len(split.train)

@@ -23,7 +23,7 @@ from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import LeftOut, Run
 from poslab.settings.roles import NOT_COMPARED
 from poslab.settings.schemes import TARGET, default_scheme, shown, targets
-from poslab.settings.train import flat, training_of_scheme
+from poslab.settings.train import LATER, flat, role_of, training_of_scheme
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,8 @@ def _differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
 
 def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
     """Settings and facts that must be equal for two runs to differ in their scheme alone, flat."""
-    settings = {"data.vocabulary": "full"} | flat(run.config, without=NOT_COMPARED)
+    later = {name: value for name, value in LATER.items() if role_of(name) not in NOT_COMPARED}
+    settings = {"data.vocabulary": "full"} | later | flat(run.config, without=NOT_COMPARED)
     facts = ["data_sha256", "params_trunk", "vocabulary_size"]
     facts += [] if settings.get("early_stopping_patience") else ["steps"]
     # Validation once left out the tokens of a last, shorter window, and the summary then says nothing of this.

@@ -1,4 +1,4 @@
-"""A text as two arrays of token ids, training and validation, cached on disk and memory-mapped.
+"""A text as arrays of token ids, to train on, to validate and to test, cached on disk and memory-mapped.
 
 The text is split before it is tokenised, and read in pieces, so that neither its length nor its alphabet decides how
 much memory is needed.
@@ -13,17 +13,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import tiktoken
+import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from poslab.data.token_files import read_tokens, write_tokens
+from poslab.data.tokenizer import Bytes, Encoding, end_of_text
 from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.errors import SettingError, UserError
 from poslab.settings.files import find_files, fingerprint, joined_sha256
 
-TRAIN_FRACTION = 0.9  # of the characters
 _PIECE = 1 << 20  # bytes of text, or tokens, at a time
 _LAYOUT = "2"  # part of every cache key; another number wherever the same text would give other files
 
@@ -33,34 +35,52 @@ _LAYOUT = "2"  # part of every cache key; another number wherever the same text 
 _SAFE_CUT = re.compile(r"[^\W_](?=[ \r\n])|(?<=\S)\n(?=[^\s/])")
 
 
+class Split(NamedTuple):
+    """Shares of a text's characters. The first ones train, those after them validate, and the last ones test."""
+
+    validation: float = 0.1
+    test: float = 0.0
+
+
+USUAL = Split()
+WHOLE = Split(validation=1.0)  # all of it is the validation part
+
+
 @dataclass(frozen=True)
 class Corpus:
-    """The tokens of a text: `train` and `validation` are int32 of (number of tokens,), ids of `vocabulary`."""
+    """The tokens of a text: each part is int32 of (number of tokens,), ids of `vocabulary`; `test` may be empty."""
 
     name: str
     sha256: str
     vocabulary: Vocabulary
     train: Tensor
     validation: Tensor
+    test: Tensor
+
+    @property
+    def held_out(self) -> tuple[str, Tensor]:
+        """The name and tokens of the part that is reported: `test` decides nothing, `validation` the best weights."""
+        return ("test part", self.test) if len(self.test) else ("validation part", self.validation)
 
 
 def load_corpus(
     path: str,
-    tokenizer: tiktoken.Encoding,
+    tokenizer: Encoding,
     cache_dir: Path,
     observed_only: bool = False,
-    train_fraction: float = TRAIN_FRACTION,
+    split: Split = USUAL,
 ) -> Corpus:
-    """The text at `path`, tokenised now or before. Files of a folder or glob are joined by the end-of-text token.
+    """The text at `path`, tokenised now or before. Files of a folder or glob are joined by the end-of-text token, where
+    the encoding has one.
 
-    observed_only: renumber the ids that the text contains, training and validation together, and leave out all others.
-    train_fraction: of the characters; with 0 all of the text is the validation part, tokenised in one piece.
-    Raises SettingError for a text that is missing, empty, not UTF-8 or changing, UserError where the cache can't be
-    written.
+    observed_only: renumber the ids that the text contains, all parts together, and leave out all others. Raises
+    SettingError for a text that is missing, empty, not UTF-8 or changing, UserError where the cache can't be written.
     """
     files = find_files(path)
     sha256 = fingerprint(path)
-    key = hashlib.sha256(f"{_LAYOUT} {train_fraction} {tokenizer.name} {sha256}".encode()).hexdigest()[:32]
+    ends = (1 - split.test - split.validation, 1 - split.test)  # of training and validation
+    cuts = "-".join(map(str, ends if split.test else ends[:1]))
+    key = hashlib.sha256(f"{_LAYOUT} {cuts} {tokenizer.name} {sha256}".encode()).hexdigest()[:32]
 
     def cached(name: str, make: Callable[[], Iterator[bytes]]) -> Tensor:
         file = cache_dir / f"{key}.{name}.bin"
@@ -73,24 +93,28 @@ def load_corpus(
         return tokens
 
     tokenised = partial(_tokenised, path, sha256, tokenizer)
-    train = cached("train", lambda: tokenised(0, train_fraction))
-    validation = cached("validation", lambda: tokenised(train_fraction, 1))
+    places = {"train": (0, ends[0]), "validation": ends, "test": (ends[1], 1)}
+    parts = {
+        part: cached(part, partial(tokenised, *place)) for part, place in places.items() if part != "test" or split.test
+    }
     vocabulary = Vocabulary(tokenizer)
     if observed_only:
-        vocabulary = Vocabulary(tokenizer, observed_ids(train, validation))
-        train = cached("observed.train", partial(_renumbered, train, vocabulary))
-        validation = cached("observed.validation", partial(_renumbered, validation, vocabulary))
+        vocabulary = Vocabulary(tokenizer, observed_ids(*parts.values()))
+        parts = {
+            part: cached(f"observed.{part}", partial(_renumbered, tokens, vocabulary)) for part, tokens in parts.items()
+        }
     name = files[0].name if len(files) == 1 else f"{len(files)} files of {path}"
-    return Corpus(name, sha256, vocabulary, train, validation)
+    return Corpus(name, sha256, vocabulary, **{"test": torch.empty(0, dtype=torch.int32)} | parts)
 
 
 def _renumbered(tokens: Tensor, vocabulary: Vocabulary) -> Iterator[bytes]:
     return (vocabulary.narrow(piece).numpy().tobytes() for piece in tokens.split(_PIECE))
 
 
-def _tokenised(path: str, sha256: str, tokenizer: tiktoken.Encoding, begin: float, end: float) -> Iterator[bytes]:
+def _tokenised(path: str, sha256: str, tokenizer: Encoding, begin: float, end: float) -> Iterator[bytes]:
     """The tokens of the text from one share of its characters to another, as int32."""
-    total = sum(len(piece) for piece in _pieces(path, sha256))
+    binary = isinstance(tokenizer, Bytes)
+    total = sum(len(piece) for piece in _pieces(path, sha256, binary))
     if total == 0:
         raise SettingError("path", path, "the text is empty")
     start, stop = int(begin * total), int(end * total)
@@ -98,12 +122,13 @@ def _tokenised(path: str, sha256: str, tokenizer: tiktoken.Encoding, begin: floa
         print(f"tokenising {stop - start:,} characters, once for this text and encoding ...", flush=True)
     bar = tqdm(total=stop - start, desc="tokenising", unit=" chars", unit_scale=True, leave=False, disable=None)
     with bar as progress:
-        for tokens in _encoded(_between(_pieces(path, sha256), start, stop), tokenizer, progress):
+        for tokens in _encoded(_between(_pieces(path, sha256, binary), start, stop), tokenizer, progress):
             yield array("i", tokens).tobytes()
 
 
-def _pieces(path: str, sha256: str) -> Iterator[str]:
-    """The text in pieces of up to _PIECE characters; an empty piece stands between two files.
+def _pieces(path: str, sha256: str, binary: bool = False) -> Iterator[str]:
+    """The text in pieces of up to _PIECE characters; an empty piece stands between two files. binary: anything is a
+    text, and each byte that is no UTF-8 a character.
 
     Raises SettingError for what is no text; and at the end, where the bytes read are not those with that sha256.
     """
@@ -112,16 +137,19 @@ def _pieces(path: str, sha256: str) -> Iterator[str]:
         if number:
             yield ""
         digest = hashlib.sha256()
-        decoder = codecs.getincrementaldecoder("utf-8-sig")()  # drops a BOM
+        # Of a text, a BOM is dropped.
+        decode = codecs.getincrementaldecoder("utf-8" if binary else "utf-8-sig")
+        decoder = decode("surrogateescape" if binary else "strict")
         try:
             with file.open("rb") as opened:
                 while block := opened.read(_PIECE):
                     digest.update(block)
                     if piece := decoder.decode(block):
-                        if "\0" in piece:
+                        if "\0" in piece and not binary:
                             raise SettingError("path", path, f"{file} is not a text, it contains null bytes")
                         yield piece
-            decoder.decode(b"", final=True)
+            if rest := decoder.decode(b"", final=True):  # of a character that the file leaves unfinished
+                yield rest
         except UnicodeDecodeError as error:
             problem = f"{file} is not UTF-8 text (byte 0x{error.object[error.start]:02x}); convert it to UTF-8 first"
             raise SettingError("path", path, problem) from error
@@ -143,19 +171,24 @@ def _between(pieces: Iterator[str], start: int, stop: int) -> Iterator[str]:
         position += len(piece)
 
 
-def _encoded(pieces: Iterator[str], tokenizer: tiktoken.Encoding, progress: "tqdm[None]") -> Iterator[list[int]]:
+def _encoded(pieces: Iterator[str], tokenizer: Encoding, progress: "tqdm[None]") -> Iterator[list[int]]:
     """The tokens of the pieces, the end-of-text token for an empty one."""
+    ending = end_of_text(tokenizer)
     rest = ""
     for piece in pieces:
         progress.update(len(piece))
         rest += piece
         if not piece:  # the end of a file
-            yield [*tokenizer.encode_ordinary(rest), tokenizer.eot_token]
+            yield tokenizer.encode_ordinary(rest) + ([] if ending is None else [ending])
             rest = ""
-        elif cut := _last_safe_cut(rest, since=len(rest) - len(piece)):
+        elif cut := _last_cut(tokenizer, rest, since=len(rest) - len(piece)):
             yield tokenizer.encode_ordinary(rest[:cut])
             rest = rest[cut:]
     yield tokenizer.encode_ordinary(rest)
+
+
+def _last_cut(tokenizer: Encoding, text: str, since: int) -> int:
+    return _last_safe_cut(text, since) if isinstance(tokenizer, tiktoken.Encoding) else len(text)
 
 
 def _last_safe_cut(text: str, since: int) -> int:

@@ -8,7 +8,7 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Sampler, Subset
 
-from poslab.data.corpus import Corpus, load_corpus
+from poslab.data.corpus import Corpus, Split, load_corpus
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.data.windows import CoveringWindows, SlidingWindowDataset
@@ -73,6 +73,7 @@ class DataModule(LightningDataModule):
     training_length: int  # the longest one of training
     train_tokens: int | None = None  # of a text
     validation_tokens: int | None = None
+    test_tokens: int | None = None
 
     @property
     def description(self) -> str:
@@ -88,8 +89,8 @@ class TextDataModule(DataModule):
     """Windows of context_length tokens: overlapping by `stride` and shuffled in training, side by side in validation.
 
     The order of training windows comes from a generator of its own (`order`), so it depends on the seed and on nothing
-    that the model draws. Raises SettingError for a text that can't be read, or is too short for one window on either
-    side.
+    that the model draws. Raises SettingError for a text that can't be read, or is too short for one window in one of
+    its parts.
     """
 
     def __init__(self, config: DataConfig, context_length: int, seed: int) -> None:
@@ -99,11 +100,13 @@ class TextDataModule(DataModule):
         cache_dir = Path(config.cache_dir) if config.cache_dir else default_cache_dir()
         try:
             tokenizer = load_tokenizer(config.encoding)
-            self.corpus: Corpus = load_corpus(config.path, tokenizer, cache_dir, config.vocabulary == "observed")
+            split = Split(config.validation_share, config.test_share)
+            self.corpus: Corpus = load_corpus(config.path, tokenizer, cache_dir, config.vocabulary == "observed", split)
         except SettingError as error:
             raise error.prefixed("data") from error
         self.name, self.sha256, self.vocabulary = self.corpus.name, self.corpus.sha256, self.corpus.vocabulary
         self.train_tokens, self.validation_tokens = len(self.corpus.train), len(self.corpus.validation)
+        self.test_tokens = len(self.corpus.test) if config.test_share else None
         self._check_length()
         self.train_windows = SlidingWindowDataset(
             self.corpus.train, context_length, config.stride if config.stride is not None else context_length
@@ -113,7 +116,9 @@ class TextDataModule(DataModule):
 
     @property
     def description(self) -> str:
-        return f"{self.name}, {self.train_tokens:,} training and {self.validation_tokens:,} validation tokens"
+        test = f" and {self.test_tokens:,} test" if self.test_tokens else ""
+        parts = f"{self.train_tokens:,} training{',' if test else ' and'} {self.validation_tokens:,} validation{test}"
+        return f"{self.name}, {parts} {self.corpus.vocabulary.unit}s"
 
     def go_on(self, epoch: int, batches: int) -> None:
         self.order.go_on(epoch, batches * self.config.batch_size)
@@ -135,11 +140,11 @@ class TextDataModule(DataModule):
         return DataLoader(self.validation_windows, self.config.batch_size)
 
     def _check_length(self) -> None:
-        train, validation = len(self.corpus.train), len(self.corpus.validation)
-        tokens = min(train, validation)
+        of_parts = {"validation": self.validation_tokens, "training": self.train_tokens, "test": self.test_tokens}
+        tokens, part = min((tokens, part) for part, tokens in of_parts.items() if tokens is not None)
         if self.context_length < tokens:
             return
-        side = "training" if train < validation else "validation"
         fits = f"up to {tokens - 1} would fit" if tokens > 1 else "no context would fit, take a longer text"
-        problem = f"the {side} part of {self.corpus.name} has only {tokens} token{'s' * (tokens != 1)}; {fits}"
+        unit = f"{self.corpus.vocabulary.unit}{'s' * (tokens != 1)}"
+        problem = f"the {part} part of {self.corpus.name} has only {tokens} {unit}; {fits}"
         raise SettingError("model.context_length", self.context_length, problem)

@@ -1,7 +1,12 @@
-"""tiktoken encodings by name; "gpt2" comes from the vocabulary in data/ and never touches the network."""
+"""Encodings by name: tiktoken's, of which "gpt2" comes from the vocabulary in data/ and never touches the network, and
+two whose tokens are the characters and the bytes of a text."""
 
 import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 from unittest.mock import patch
 
 import tiktoken
@@ -17,9 +22,53 @@ _VOCAB_SHA256 = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc
 _ENCODER_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
 
 
-def load_tokenizer(encoding: str) -> tiktoken.Encoding:
+@dataclass(frozen=True)
+class Characters:
+    """Every character is a token: its code point. A model has those that occur in its text, in that order."""
+
+    name: ClassVar[str] = "characters"
+    unit: ClassVar[str] = "character"
+    n_vocab: ClassVar[int] = sys.maxunicode + 1
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        return list(map(ord, text))
+
+    def decode_bytes(self, tokens: Sequence[int]) -> bytes:
+        return "".join(map(chr, tokens)).encode("utf-8", "surrogatepass")
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Every byte is a token, in whatever is a text or not. What is no UTF-8 stands in a str as Python's command line
+    has it (PEP 383)."""
+
+    name: ClassVar[str] = "bytes"
+    unit: ClassVar[str] = "byte"
+    n_vocab: ClassVar[int] = 256
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        return list(text.encode("utf-8", "surrogateescape"))
+
+    def decode_bytes(self, tokens: Sequence[int]) -> bytes:
+        return bytes(tokens)
+
+
+Encoding = tiktoken.Encoding | Characters | Bytes
+
+
+def end_of_text(encoding: Encoding) -> int | None:
+    """The token <|endoftext|>, which only tiktoken's encodings may have."""
+    if isinstance(encoding, tiktoken.Encoding) and ENDOFTEXT in encoding.special_tokens_set:
+        return encoding.eot_token
+    return None
+
+
+def load_tokenizer(encoding: str) -> Encoding:
     """The encoding of that name. Raises SettingError if there is none, or its vocabulary can't be had."""
     check_encoding(encoding)
+    for own in (Characters, Bytes):
+        if encoding == own.name:
+            return own()
     if encoding == "gpt2":
         return _bundled_gpt2()
     try:

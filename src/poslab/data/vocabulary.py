@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import tiktoken
 import torch
-from tiktoken_ext.openai_public import ENDOFTEXT
 from torch import Tensor
 
+from poslab.data.tokenizer import Encoding, end_of_text
 from poslab.errors import SettingError, suggestion
 
 
@@ -21,7 +20,7 @@ from poslab.errors import SettingError, suggestion
 class Vocabulary:
     """An encoding whose token `observed[i]` has id i; `observed` (V,) is int32 and ascending, None for all tokens."""
 
-    encoding: tiktoken.Encoding
+    encoding: Encoding
     observed: Tensor | None = None
 
     @property
@@ -32,12 +31,20 @@ class Vocabulary:
     def size(self) -> int:
         return self.encoding.n_vocab if self.observed is None else len(self.observed)
 
+    @property
+    def unit(self) -> str:
+        """What a token is called."""
+        return getattr(self.encoding, "unit", "token")
+
     def encode(self, text: str, option: str = "text") -> list[int]:
         """The ids of a text, in which <|endoftext|> is text like any other.
 
         Raises SettingError, under the name `option`, for a text with tokens that the vocabulary doesn't have.
         """
-        tokens = torch.tensor(self.encoding.encode_ordinary(text), dtype=torch.int32)
+        try:
+            tokens = torch.tensor(self.encoding.encode_ordinary(text), dtype=torch.int32)
+        except UnicodeEncodeError as error:
+            raise SettingError(option, text, "has half of a surrogate pair, which no byte stands for") from error
         return self.narrow(tokens, option, text).tolist()
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -54,11 +61,10 @@ class Vocabulary:
     @property
     def end_of_text(self) -> int | None:
         """The id of <|endoftext|>; None where the encoding has none, or the text had none and ids are its own."""
-        if ENDOFTEXT not in self.encoding.special_tokens_set:
-            return None
-        if self.observed is None:
-            return self.encoding.eot_token
-        ids = (self.observed == self.encoding.eot_token).nonzero().flatten().tolist()
+        token = end_of_text(self.encoding)
+        if token is None or self.observed is None:
+            return token
+        ids = (self.observed == token).nonzero().flatten().tolist()
         return ids[0] if ids else None
 
     def narrow(self, tokens: Tensor, option: str = "text", value: str = "...") -> Tensor:
@@ -69,8 +75,9 @@ class Vocabulary:
         ids = torch.searchsorted(self.observed, tokens.contiguous(), out_int32=True)
         known = self.observed[ids.clamp(max=self.size - 1)] == tokens
         if not known.all():
-            unknown = self.encoding.decode(tokens[~known][:10].tolist())
-            problem = f"the model knows only the {self.size:,} tokens of the text it was trained on, not {unknown!r}"
+            unknown = self.encoding.decode_bytes(tokens[~known][:10].tolist()).decode("utf-8", errors="replace")
+            of_text = f"{self.size:,} {self.unit}s of the text it was trained on"
+            problem = f"the model knows only the {of_text}, not {unknown!r}"
             raise SettingError(option, value, problem)
         return ids
 

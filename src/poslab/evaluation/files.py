@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from tiktoken import Encoding
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
-from poslab.data.corpus import TRAIN_FRACTION, Corpus, load_corpus
+from poslab.data.corpus import WHOLE, Corpus, load_corpus
+from poslab.data.tokenizer import Encoding
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.losses import evaluate
@@ -39,8 +39,13 @@ def usual_lengths(context_length: int) -> list[int]:
     return sorted({max(1, context_length // 4), max(1, context_length // 2), *(context_length * n for n in (1, 2, 4))})
 
 
+def held_out(corpus: Corpus) -> Text:
+    part, tokens = corpus.held_out
+    return Text(f"{corpus.name}, {part}", corpus.sha256, tokens)
+
+
 def own_text(checkpoint: Checkpoint) -> Text:
-    """Reads the validation part of the text that the model was trained on.
+    """Reads what was held out of the text that the model was trained on: the test part, or else the validation part.
 
     Raises SettingError where that text is gone or has changed.
     """
@@ -48,8 +53,8 @@ def own_text(checkpoint: Checkpoint) -> Text:
     assert path is not None
     try:
         if fingerprint(path) == checkpoint.data_sha256:  # a checkpoint may name any file: no other is tokenised
-            corpus = _tokenised(path, vocabulary.encoding, observed_only=vocabulary.observed is not None)
-            return Text(f"{corpus.name}, validation part", corpus.sha256, corpus.validation)
+            observed = vocabulary.observed is not None
+            return held_out(_tokenised(path, vocabulary.encoding, observed_only=observed, split=checkpoint.split))
     except (SettingError, OSError) as error:  # OSError: of a name that no system takes
         problem = f"the text it was trained on can't be read ({error}); name one with data_path"
         raise SettingError("ckpt", checkpoint.path, problem) from error
@@ -64,10 +69,10 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
     """
     vocabulary = _vocabulary(checkpoint)
     try:
-        # Cut in two only if training cut it, too: half words are tokens that the vocabulary has then, and only then.
-        fraction = TRAIN_FRACTION if fingerprint(path) == checkpoint.data_sha256 else 0.0
-        corpus = _tokenised(path, vocabulary.encoding, train_fraction=fraction)
-        tokens = torch.cat([corpus.train, corpus.validation])
+        # Cut only where training cut it, too: half words are tokens that the vocabulary has then, and only then.
+        split = checkpoint.split if fingerprint(path) == checkpoint.data_sha256 else WHOLE
+        corpus = _tokenised(path, vocabulary.encoding, split=split)
+        tokens = torch.cat([corpus.train, corpus.validation, corpus.test])
         return Text(corpus.name, corpus.sha256, vocabulary.narrow(tokens))
     except SettingError as error:
         raise SettingError("data_path", path, error.problem) from error

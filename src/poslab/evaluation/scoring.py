@@ -13,8 +13,8 @@ from poslab.data.module import DataModule, TextDataModule
 from poslab.data.task import TaskDataModule
 from poslab.evaluation.answers import MetricsByLength, answers, measure, measures, said, shares, wrong_answers
 from poslab.evaluation.attention_maps import LEGIBLE
-from poslab.evaluation.files import Text, evaluate_run, write_scalars
-from poslab.evaluation.losses import mean_loss, window_losses
+from poslab.evaluation.files import evaluate_run, held_out, write_scalars
+from poslab.evaluation.losses import mean_loss, sliding_token_losses, window_losses
 from poslab.model import GPT
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.evaluation import perplexity
@@ -59,6 +59,10 @@ class Scoring(ABC, Generic[Data]):
     def test(self, folder: Path) -> MetricsByLength:
         """Measures the best weights of the run in the folder, and writes there what TensorBoard shows of that."""
 
+    def held_out_loss(self, folder: Path) -> float | None:
+        """The loss of those weights on a part of the data that decided nothing; None where there is none."""
+        return None
+
 
 class TextScoring(Scoring[TextDataModule]):
     """Of windows of a text. Raises SettingError for a prompt that the vocabulary lacks."""
@@ -93,11 +97,16 @@ class TextScoring(Scoring[TextDataModule]):
     def test(self, folder: Path) -> MetricsByLength:
         lengths, stride = self.config.evaluation.lengths, self.config.evaluation.stride
         if lengths:
-            print(f"\nevaluating at lengths {', '.join(map(str, lengths))} ...", flush=True)
-            corpus = self.data.corpus
-            text = Text(f"{corpus.name}, validation part", corpus.sha256, corpus.validation)
+            text = held_out(self.data.corpus)
+            print(f"\nevaluating at lengths {', '.join(map(str, lengths))} ({text.name}) ...", flush=True)
             evaluate_run(folder, lengths, stride, text=text, allow_code=True)
         return {}
+
+    def held_out_loss(self, folder: Path) -> float | None:
+        if not self.data.test_tokens:
+            return None
+        model, length = load_checkpoint(find_checkpoint(str(folder)), allow_code=True).model, self.data.context_length
+        return float(sliding_token_losses(model, self.data.corpus.test, length, length).mean(dtype=torch.float64))
 
     def _opening(self) -> list[int]:
         """The first words of the validation text."""

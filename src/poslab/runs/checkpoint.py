@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from poslab.data.corpus import Split
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import AnyVocabulary, Symbols, Vocabulary
 from poslab.errors import SettingError, as_typed
@@ -43,6 +44,7 @@ class Checkpoint:
     pos_name: str
     data_path: str | None  # None: it was trained on a task
     data_sha256: str
+    split: Split
     scheme_edited: bool
     settings: dict[str, Any] = field(default_factory=dict)
     trained_with: dict[str, Any] = field(default_factory=dict)
@@ -119,7 +121,9 @@ def load_checkpoint(
         if scheme_edited:
             print(f"warning: {path}: the code of {foreign} has changed since it was trained", file=sys.stderr)
         vocabulary = _vocabulary(about)
-        data_path = None if about.get("symbols") else str(about["config"]["data"]["path"])
+        data = about["config"]["data"]
+        data_path = None if about.get("symbols") else str(data["path"])
+        split = Split(data.get("validation_share", Split().validation), data.get("test_share", 0.0))
         pos_name, sha256 = str(about["pos"]), str(about["data_sha256"])
         model = _model(scheme, vocabulary.size, about["config"]["model"], content["state_dict"]).to(device)
     except (MemoryError, torch.OutOfMemoryError) as error:
@@ -130,7 +134,7 @@ def load_checkpoint(
         problem = f"no model can be made of what it says of itself ({type(error).__name__}: {_short(str(error))})"
         raise SettingError("ckpt", path, problem) from error
     model.tokenizer = vocabulary
-    checkpoint = Checkpoint(path, model.eval(), vocabulary, pos_name, data_path, sha256, scheme_edited)
+    checkpoint = Checkpoint(path, model.eval(), vocabulary, pos_name, data_path, sha256, split, scheme_edited)
     return _with_settings(checkpoint, settings) if settings else checkpoint
 
 

@@ -48,6 +48,7 @@ class Summary:
     vocabulary_size: int | None = None
     train_tokens: int | None = None
     validation_tokens: int | None = None
+    test_tokens: int | None = None  # of a text that has a test part
     device: str | None = None
     threads: int | None = None
     precision: str | None = None
@@ -59,7 +60,7 @@ class Summary:
     scheme_fingerprint: str | None = None
     training_length: int | None = None  # the longest one of training
     solved_step: int | None = None
-    test_loss: float | None = None  # of the best weights, on the part of a text that was held out
+    test_loss: float | None = None  # of the best weights, on a part of the text that decided nothing
     measures: list[Metric] = field(default_factory=list)
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
 

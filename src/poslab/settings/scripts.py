@@ -28,7 +28,8 @@ class EvaluateConfig(Limited):
     )
     stride: int | None = setting(None, least=1, help="of sliding windows; null: half of each length")
     data_path: str | None = setting(
-        None, help="another text: all of it is used; null: the validation part of the text trained on"
+        None,
+        help="another text: all of it is used; null: the test part of the text trained on, or else its validation part",
     )
     pos: list[str] = setting([], text=True, inner=True, help=_POS)
     device: str = setting("auto", choices=_DEVICES, help=_DEVICE)

@@ -56,11 +56,14 @@ class ModelConfig(Limited):
 
 @dataclass
 class DataConfig(Limited):
-    """The text and how it is cut; `stride` null means one context, `cache_dir` null the folder data/.cache."""
+    """The text and how it is cut; `stride` null means one context, `cache_dir` null the folder data/.cache. With
+    encoding=characters the vocabulary is always the observed one."""
 
     path: str = setting(role=Role.TEXT)
     encoding: str = "gpt2"
     vocabulary: str = setting("full", choices=("full", "observed"))
+    validation_share: float = setting(0.1, above=0, below=1, later=True)
+    test_share: float = setting(0.0, least=0, below=1, later=True)
     batch_size: int = setting(4, least=1)
     stride: int | None = setting(None, least=1)
     num_workers: int = setting(0, role=Role.SPEED, least=0)
@@ -73,6 +76,11 @@ class DataConfig(Limited):
         if self.num_workers > processors:
             raise SettingError("num_workers", self.num_workers, f"must be at most {processors}, the processors here")
         check_encoding(self.encoding)
+        if self.encoding == "characters":
+            self.vocabulary = "observed"
+        if self.validation_share + self.test_share >= 1:
+            problem = f"leaves nothing to train on beside data.validation_share={self.validation_share:g}"
+            raise SettingError("test_share", self.test_share, problem)
         find_files(self.path)
 
 
@@ -315,5 +323,5 @@ def _check_task(
 
 
 def check_encoding(encoding: str) -> None:
-    """Raises SettingError, naming the nearest, for an encoding that tiktoken doesn't know."""
-    require_one_of(tiktoken.list_encoding_names(), encoding=encoding)
+    """Raises SettingError, naming the nearest, for an encoding that neither poslab nor tiktoken knows."""
+    require_one_of([*tiktoken.list_encoding_names(), "characters", "bytes"], encoding=encoding)

@@ -55,6 +55,8 @@ def conclude(summary: Summary, state: RunState, folder: RunFolder, target: float
         print(f"best     validation loss {best:.4f},{meaning} {at}")
     elif target is None:
         print("best     none: nothing was validated")
+    if summary.test_loss is not None:
+        print(f"test     loss {summary.test_loss:.4f} on {summary.test_tokens:,} tokens that decided nothing")
     widest = max(map(len, summary.metrics), default=0)
     for name, curve in summary.metrics.items():
         print(f"{name:<{widest}} " + ", ".join(f"{share:.3f} at {length}" for length, share in curve.items()))

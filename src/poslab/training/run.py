@@ -107,7 +107,7 @@ def _train(
             trainer.fit(module, data, ckpt_path=earlier.checkpoint if earlier else None, weights_only=True)
         summary = summarise(module, data, trainer)
         if trainer.is_global_zero:
-            summary = replace(summary, metrics=scoring.test(folder.path))
+            summary = replace(summary, metrics=scoring.test(folder.path), test_loss=scoring.held_out_loss(folder.path))
             summary.write(folder.summary)  # last: what has one is finished
             folder.previous.unlink(missing_ok=True)
             conclude(summary, module.state, folder, config.settings.target_loss)

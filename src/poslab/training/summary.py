@@ -56,6 +56,7 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
         vocabulary_size=data.vocabulary.size,
         train_tokens=data.train_tokens,
         validation_tokens=data.validation_tokens,
+        test_tokens=data.test_tokens,
         device=_device_name(trainer.strategy.root_device),
         threads=torch.get_num_threads(),
         precision=str(trainer.precision),
