@@ -255,7 +255,7 @@ def test_the_limits_that_numbers_have() -> None:
         "model.dropout", "data.num_workers", "optim.learning_rate", "optim.weight_decay", "optim.beta1", "optim.beta2",
         "optim.warmup_share", "optim.final_share", "trainer.gradient_clip_val", "sample.new_tokens",
         "sample.temperature", "seed", "target_loss", "generate.max_new_tokens", "generate.temperature",
-        "generate.seed", "trainer.limit_val_batches", "data.test_share",
+        "generate.seed", "trainer.limit_val_batches", "data.test_share", "optim.position_learning_rate_factor",
     }  # fmt: skip
     shares = dict.fromkeys(
         (
