@@ -1,0 +1,33 @@
+"""Tasks that ask one thing about a line of bits: x SEP, then one answer. Length is the number of bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from poslab.lazy import torch
+from poslab.tasks.base import Examples, Task, numbers, one_answer
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+SEP = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bits(Task):
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return ("0", "1", "SEP")
+
+    def tokens(self, length: int) -> int:
+        return length + 1
+
+    def answer(self, bits: Tensor) -> Tensor:
+        """(B, n) -> (B,): 0 or 1."""
+        raise NotImplementedError
+
+    def batch(self, generator: Generator, count: int, length: int) -> Examples:
+        bits = numbers(2, generator, count, length)
+        question = torch.cat([bits, torch.full((count, 1), SEP)], 1)
+        return one_answer(question, self.answer(bits))
