@@ -40,7 +40,8 @@ def test_an_unexpected_fault_in_a_run(tmp_path: Path) -> None:
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()
     assert line == (
-        "error: unexpected ZeroDivisionError: integer division or modulo by zero; all that is known is in run/error.log"
+        "error: unexpected ZeroDivisionError in Broken.embed (broken.py, line 13): "
+        "integer division or modulo by zero; all that is known is in run/error.log"
     )
     assert "in embed" in (tmp_path / "run" / "error.log").read_text()
 

@@ -159,8 +159,8 @@ def test_interruption(number: signal.Signals, trained: Callable[..., Path], tmp_
     result = script.finish()
     time.sleep(1)  # TensorBoard reads event files by the second in their names
     step = content_of(cut)["state"]["step"]
-    train_py = REPOSITORY / "scripts" / "train.py"
-    said = f"interrupted after step {step}, which is saved; go on with: python {train_py} resume=runs/cut"
+    command = f"cd {tmp_path} && python {REPOSITORY / 'scripts' / 'train.py'} resume=runs/cut"
+    said = f"interrupted after step {step}, which is saved; go on with: {command}"
     assert result.stderr.strip().splitlines()[-1] == said
     assert result.returncode == 128 + number
     assert not (cut / "summary.json").exists()

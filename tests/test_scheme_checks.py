@@ -13,7 +13,8 @@ from conftest import RunScript
 from poslab import GPT
 from poslab.attention import scheme_attention
 from poslab.errors import SettingError
-from poslab.positions import PositionScheme, RelativeTerms
+from poslab.positions import Curves, Matrix, PositionScheme, RelativeTerms
+from poslab.positions.forgetting import Forgetting
 
 H, DH, L, T = 4, 6, 3, 20
 SIZES = {"vocab_size": 61, "context_length": T, "embed_dim": H * DH, "num_layers": L, "num_heads": H}
@@ -118,6 +119,35 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"sample": lambda self, shape, length, generator: torch.arange(length).float()},
         "sample: must give rising int64 positions from 0 on",
     ),
+    "tables fail": ({"tables": lambda self, shape: {}["bias"]}, "tables: raises KeyError: 'bias'"),
+    "rotate fails": (
+        {"rotate": lambda self, t, x, positions: x * t["angle"]},
+        "rotate: raises KeyError: 'angle'",
+    ),
+    "scores fail": ({"scores": lambda self, t, layer, pairs: pairs.score}, "scores: raises AttributeError: "),
+    "check fails": ({"check": lambda self, shape: shape.heads}, "check: raises AttributeError: "),
+    "max_length": (
+        {"max_length": lambda self, shape: "20"},
+        "max_length: must give a whole number from 1 on, or None, not str",
+    ),
+    "one warning": ({"warnings": lambda self, shape: "odd"}, "warnings: must give a list of sentences, not str"),
+    "pictures fail": ({"pictures": lambda self, t, shape: {"a": t["bias"]}}, "pictures: raises KeyError: 'bias'"),
+    "pictures in a list": (
+        {"pictures": lambda self, t, shape: []},
+        "pictures: must give a dict of pictures by name, not list",
+    ),
+    "a tensor for a picture": (
+        {"pictures": lambda self, t, shape: {"norm": torch.zeros(3)}},
+        "pictures: norm must be Curves or a Matrix, not (3,)",
+    ),
+    "a picture's line is too short": (
+        {"pictures": lambda self, t, shape: {"norm": Curves("Norm", "x", "y", [1, 2, 3], {"all": torch.zeros(2)})}},
+        "pictures: line all of norm must be (len(x),) = (3,) here, not (2,)",
+    ),
+    "a picture's matrix is a line": (
+        {"pictures": lambda self, t, shape: {"norm": Matrix("Norm", "x", "y", torch.zeros(3))}},
+        "pictures: values of norm must be (rows, columns) = (any, any) here, not (3,)",
+    ),
     "sample goes too far": (
         {
             "max_length": lambda self, shape: T,
@@ -138,12 +168,22 @@ def test_refused_when_the_model_is_made(wrong: str) -> None:
     hooks, problem = WRONG[wrong]
     with pytest.raises(SettingError) as refusal:
         GPT(scheme_with(hooks), **SIZES)
-    assert str(refusal.value) == f"pos=Mine.{problem}" or str(refusal.value).startswith(f"pos=Mine.{problem},")
+    refused = str(refusal.value)
+    assert refused == f"pos=Mine.{problem}" or refused.startswith(f"pos=Mine.{problem}" + "," * (problem[-1] != " "))
 
 
-@pytest.mark.parametrize(
-    "wrong", sorted(WRONG.keys() - {"no dict", "embed", "embed gives nothing", "sample goes too far"})
+OF_MODELS = (
+    "no dict",
+    "tables fail",
+    "embed",
+    "embed gives nothing",
+    "sample goes too far",
+    "max_length",
+    "one warning",
 )
+
+
+@pytest.mark.parametrize("wrong", sorted(name for name in WRONG if name not in OF_MODELS and "picture" not in name))
 def test_refused_in_a_model_of_one_s_own(wrong: str) -> None:
     """At the first call, of the layer at hand."""
     hooks, problem = WRONG[wrong]
@@ -172,6 +212,62 @@ class Mine(PositionScheme):
     problem = "in layer 0, bias has 2 rows, but distances 0 to 9 need 10"
     assert (code, complaint) == (2, f"error: pos=Mine.relative: {problem}\n")
     assert not Path("runs").exists() or not list(Path("runs").iterdir())
+
+
+FAILING = """
+from dataclasses import dataclass
+from poslab.positions import PositionScheme
+@dataclass(frozen=True)
+class Mine(PositionScheme):
+    def pictures(self, tables, shape):
+        return {"bias": tables["bias"]}
+"""
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_hook_that_fails_is_named_with_its_line(
+    debug: bool, run_script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("failing_pictures.py").write_text(FAILING)
+    command = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed", "pos._target_=failing_pictures.Mine")
+    code, _, complaint = run_script("train", *command, *["debug=true"] * debug)
+    line, *story = complaint.splitlines()
+    assert (code, line) == (2, "error: pos=Mine.pictures (failing_pictures.py, line 7): raises KeyError: 'bias'")
+    assert ("in pictures" in complaint) == bool(story) == debug
+
+
+def test_arguments_of_scheme_attention_that_do_not_fit() -> None:
+    gate = {"gate": torch.zeros(2, H, H * DH), "bias": torch.zeros(2, H)}
+    x, (q, k, v) = torch.zeros(1, 8, H * DH), torch.zeros(3, 1, H, 8, DH)
+    right: dict[str, Any] = {"scheme": Forgetting(), "tables": gate, "q": q, "k": k, "v": v, "x": x, "num_layers": 2}
+    scheme_attention(**right)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"q": q[0]}, r"q=\[4,8,6\]: must be \(B, H, T, Dh\)"),
+        ({"k": torch.zeros(1, H, 9, DH)}, r"k=\[1,4,9,6\]: must be as q, \[1, 4, 8, 6\]"),
+        ({"v": v[..., :5]}, r"v=\[1,4,8,5\]: must be as q"),
+        ({"x": x[:, :7]}, r"x=\[1,7,24\]: must be \(B, T, H Dh\) = \[1, 8, 24\]"),
+        ({"x": None}, "x=null: Forgetting looks at what enters attention"),
+        ({"layer": 2}, "layer=2: must be from 0 to 1, by num_layers=2"),
+        ({"layer": -1}, "layer=-1: must be from 0 to 1"),
+        ({"tables": {}}, r"tables=none: must be those of Forgetting.tables\(shape\): gate, bias"),
+        ({"tables": gate | {"gates": gate["gate"]}}, "tables=gate, bias, gates: must be those"),
+    ]
+    for change, problem in wrong:
+        with pytest.raises(SettingError, match=rf"^{problem}"):
+            scheme_attention(**(right | change))
+
+
+def test_a_field_that_hides_a_method() -> None:
+    with pytest.raises(SettingError, match=r"^pos=Mine\.overrides: hides the method of that name"):
+        type("Mine", (PositionScheme,), {"__annotations__": {"overrides": float}})
+
+
+def test_too_large_a_size_is_named(run_script: RunScript) -> None:
+    asked = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed", "pos=absolute")
+    code, _, complaint = run_script("train", *asked, "pos.max_positions=1000000000000")
+    said = "the model does not fit into memory, and this is the largest of its sizes"
+    assert (code, complaint) == (2, f"error: pos.max_positions=1000000000000: {said}\n")
 
 
 def test_trying_hooks_moves_no_generator_and_needs_no_memory() -> None:

@@ -116,6 +116,24 @@ def test_shift(name: str) -> None:
 
 
 @every_variant
+def test_hooks_map_each_token_by_itself(name: str) -> None:
+    """In whatever order the tokens come, and one by one, as from a cache."""
+    scheme = make_scheme(name)
+    tables = double_tables(scheme, SHAPES[True])
+    positions, of_heads = torch.arange(30), torch.randn(2, 2, 30, 12, dtype=torch.float64)
+    x = torch.randn(2, 30, 24, dtype=torch.float64)
+    hooks = [(partial(hook, tables, 1), of_heads, 2) for hook in (scheme.query, scheme.key)]
+    hooks += [(partial(scheme.embed, tables), x, 1)]
+    if scheme.overrides("marks"):
+        hooks += [(lambda x, positions: scheme.marks(tables, 1, x), x, 1)]
+    for hook, tokens, axis in hooks:
+        whole = hook(tokens, positions)
+        for chosen in (torch.randperm(30), torch.tensor([17])):
+            found = hook(tokens.index_select(axis, chosen), positions[chosen])
+            assert torch.allclose(found, whole.index_select(whole.dim() - 2, chosen), atol=1e-12)
+
+
+@every_variant
 def test_fewer_queries_than_keys(name: str) -> None:
     """The last queries over all keys, as in decoding with a cache, are the end of the full pass."""
     scheme, shape = make_scheme(name), ModelShape(LONG, 24, 3, 2)

@@ -17,7 +17,7 @@ from poslab.cache import KeyValueCache, LayerCache
 from poslab.errors import SettingError, require_at_least
 from poslab.generate import Prompts, generate
 from poslab.positions import ModelShape, Picture, PositionScheme, RelativeTerms
-from poslab.positions.checks import check_hooks, check_tables
+from poslab.positions.checks import check_hooks, check_sizes, initial_tables
 
 if TYPE_CHECKING:
     from poslab.data.vocabulary import AnyVocabulary
@@ -51,7 +51,7 @@ class GPT(nn.Module):
         require_at_least(1, vocab_size=vocab_size)
         self.shape = ModelShape(context_length, embed_dim, num_layers, num_heads, causal)
         self.pos = pos or PositionScheme()
-        self.pos.check(self.shape)
+        check_sizes(self.pos, self.shape)
         self.token_embedding = nn.Embedding(vocab_size, embed_dim)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(self.shape, dropout, attention_backend) for _ in range(num_layers))
@@ -61,8 +61,7 @@ class GPT(nn.Module):
         # it, is the same to the bit for every scheme.
         self._check_length(context_length, "context_length", context_length)
         with torch.random.fork_rng(devices=[]):
-            tables = self.pos.tables(self.shape)
-            check_tables(self.pos, tables)
+            tables = initial_tables(self.pos, self.shape)
             check_hooks(self.pos, tables, self.shape)
         # A bare module rather than a ParameterDict, which can't hold a parameter called "keys" or "values".
         self.position_tables = nn.Module()

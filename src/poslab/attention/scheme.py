@@ -15,7 +15,7 @@ from poslab.attention.problem import Pairwise, Problem, without_autocast
 from poslab.attention.reference import attention_weights
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, Pairs, PositionScheme, RelativeTerms
-from poslab.positions.checks import check_once
+from poslab.positions.checks import check_once, check_sizes
 
 if TYPE_CHECKING:
     from poslab.positions.base import Tables
@@ -135,6 +135,23 @@ class SchemeLayer:
         return self.scheme.scores(tables, self.layer, pairs)
 
 
+def _check_arguments(
+    scheme: PositionScheme, q: Tensor, k: Tensor, v: Tensor, x: Tensor | None, layer: int, num_layers: int
+) -> None:
+    """Raises SettingError for the first that doesn't fit the others."""
+    if q.dim() != 4:
+        raise SettingError("q", list(q.shape), "must be (B, H, T, Dh)")
+    for name, part in (("k", k), ("v", v)):
+        if part.shape != q.shape:
+            raise SettingError(name, list(part.shape), f"must be as q, {list(q.shape)}: this is self-attention")
+    batch, heads, length, head_dim = q.shape
+    fitting = (batch, length, heads * head_dim)
+    if x is not None and x.shape != fitting and scheme.overrides("marks"):
+        raise SettingError("x", list(x.shape), f"must be (B, T, H Dh) = {list(fitting)}")
+    if not 0 <= layer < num_layers:
+        raise SettingError("layer", layer, f"must be from 0 to {num_layers - 1}, by num_layers={num_layers}")
+
+
 def scheme_attention(
     scheme: PositionScheme,
     tables: Tables,
@@ -160,9 +177,11 @@ def scheme_attention(
     positions: (T,) or (B, T) whole numbers; None: 0, 1, 2, ...
     dropout_p, backend: as in `attend`.
 
-    Raises SettingError for what the scheme can't do: more positions than it knows, x missing; and, at the first call,
-    where a hook gives something of another shape than it must.
+    Raises SettingError for arguments that don't fit together, for what the scheme can't do: more positions than it
+    knows, x missing; and, at the first call, for tables of other names than the scheme's and where a hook gives
+    something of another shape than it must.
     """
+    _check_arguments(scheme, q, k, v, x, layer, num_layers)
     _, heads, length, head_dim = q.shape
     places = (
         Places(torch.arange(length, device=q.device)) if positions is None else Places.given(positions.to(q.device))
@@ -170,7 +189,8 @@ def scheme_attention(
     places.check(*q.shape[::2])
     last = length if positions is None else int(places.positions.max()) + 1
     shape = ModelShape(max(length, last), heads * head_dim, num_layers, heads, causal)
-    scheme.check(shape)
+    if not torch.compiler.is_compiling():
+        check_sizes(scheme, shape)
     longest = scheme.max_length(shape)
     if longest is not None and last > longest:
         raise SettingError("positions", f"up to {last - 1}", f"this position scheme knows {longest} positions, no more")

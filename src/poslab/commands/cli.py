@@ -15,6 +15,7 @@ from typing import IO, NoReturn, TypeVar
 
 from poslab.errors import Fault, UserError
 from poslab.interruption import Interrupted, raise_on_signals, received_signal
+from poslab.positions.checks import hook_at_fault
 from poslab.runs.folder import RunFolder
 from poslab.settings.command_line import help_text, parse_line
 
@@ -57,7 +58,8 @@ def told_in_one_line(
             _check_readable(argument)
         yield
     except UserError as error:
-        _stop(str(error), error.exit_code)
+        cause = "".join(traceback.format_exception(error.__cause__)) if debug and error.__cause__ else ""
+        _stop(f"{error}\n{cause}".rstrip(), error.exit_code)
     except (Interrupted, KeyboardInterrupt) as interruption:
         _end_interrupted(interruption)
     except BrokenPipeError:  # whoever read the output, such as head, has seen enough
@@ -95,7 +97,8 @@ def _report(error: Exception, script: str, debug: bool) -> str:
     line for the user, with the traceback after it if `debug`."""
     cause = error.__cause__ if isinstance(error, Fault) and error.__cause__ else error
     story = "".join(traceback.format_exception(cause))
-    line = f"unexpected {type(cause).__name__}: {' '.join(str(cause).split())}"
+    hook = hook_at_fault(cause)
+    line = f"unexpected {type(cause).__name__}{f' in {hook}' if hook else ''}: {' '.join(str(cause).split())}"
     line = line if len(line) <= 300 else f"{line[:297]}..."
     try:
         with _log_of(error.folder if isinstance(error, Fault) else None, script) as log:

@@ -167,6 +167,8 @@ class PositionScheme:
     def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
         """A tile of scores in float32 or better -> the scores in their place, (B, H, m, n).
 
+        The fields of `pairs`, with their shapes, are listed in `poslab.positions.terms.Pairs`: scores, queries, keys,
+        marks, i and j (their positions), seen, scale, causal, query_index.
         A query's result must not depend on which other queries share its tile, nor on keys that it doesn't see.
         """
         return pairs.scores
@@ -239,6 +241,8 @@ def _check_names(cls: type[PositionScheme]) -> None:
     for name in settings:
         if name in HOOKS:
             raise _bad_name(cls, name, "hides the hook of that name: call the setting something else")
+        if any(inspect.isfunction(vars(base).get(name)) for base in cls.__mro__[1:]):
+            raise _bad_name(cls, name, "hides the method of that name: call the setting something else")
 
 
 def _bad_name(cls: type[PositionScheme], name: str, problem: str) -> SettingError:

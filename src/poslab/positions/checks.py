@@ -6,18 +6,70 @@ deep in a kernel, or from none at all, where the sizes happen to fit. Letters as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from poslab.errors import SettingError
+from poslab.errors import SettingError, UserError
 from poslab.lazy import torch
-from poslab.positions.base import ModelShape, PositionScheme
+from poslab.positions.base import HOOKS, ModelShape, PositionScheme
+from poslab.positions.pictures import Curves, Matrix
 from poslab.positions.terms import Pairs, RelativeTerms
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from poslab.positions.base import Tables
+
+
+def hook_at_fault(error: BaseException) -> str | None:
+    """ "Mine.rotate (my_file.py, line 12)": the scheme's hook in which an exception came up; None: in none."""
+    found = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        scheme, code = frame.f_locals.get("self"), frame.f_code
+        if code.co_name in HOOKS and isinstance(scheme, PositionScheme):
+            found = f"{type(scheme).__name__}.{code.co_name} ({Path(code.co_filename).name}, line {line})"
+    return found
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether it says that something is too large."""
+    words = ("memory", "overflow", "too large")  # the latter two of what no machine has
+    return isinstance(error, MemoryError | RuntimeError) and any(word in str(error).lower() for word in words)
+
+
+@contextmanager
+def _trying(scheme: PositionScheme, hook: str) -> Iterator[None]:
+    """Raises SettingError, naming the hook, for whatever it raises but a UserError and a lack of memory."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if lacks_memory(error):
+            raise
+        place = hook_at_fault(error) or f"{type(scheme).__name__}.{hook}"
+        raise SettingError("pos", place, f"raises {type(error).__name__}: {error}") from error
+
+
+def check_sizes(scheme: PositionScheme, shape: ModelShape) -> None:
+    """Asks the hooks that need no torch: `check` raises SettingError where the settings can't work with this model."""
+    with _trying(scheme, "check"):
+        scheme.check(shape)
+    with _trying(scheme, "max_length"):
+        longest = scheme.max_length(shape)
+    if longest is not None and (type(longest) is not int or longest < 1):
+        raise _wrong(scheme, "max_length", f"must give a whole number from 1 on, or None, not {_described(longest)}")
+
+
+def initial_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tensor]:
+    """What `tables` gives. Raises SettingError where that can't be learned."""
+    with _trying(scheme, "tables"):
+        tables = scheme.tables(shape)
+    check_tables(scheme, tables)
+    return tables
 
 
 def check_tables(scheme: PositionScheme, tables: Tables) -> None:
@@ -47,6 +99,9 @@ def check_hooks(scheme: PositionScheme, tables: Tables, shape: ModelShape, layer
         trial.rotate()
         for layer in range(shape.num_layers) if layers is None else layers:
             trial.layer(layer)
+        if layers is None:
+            trial.sentences()
+            trial.pictures()
 
 
 def check_once(scheme: PositionScheme, tables: Tables, shape: ModelShape, layer: int) -> None:
@@ -55,6 +110,12 @@ def check_once(scheme: PositionScheme, tables: Tables, shape: ModelShape, layer:
     tried = repr(scheme), type(scheme), sizes, layer, tuple(map(_described, tables.values()))
     if tried not in _TRIED:
         check_tables(scheme, tables)
+        with torch.random.fork_rng(devices=[]):
+            expected = initial_tables(scheme, shape)
+        if tables.keys() != expected.keys():
+            listed = ", ".join(expected) or "none"
+            problem = f"must be those of {type(scheme).__name__}.tables(shape): {listed}"
+            raise SettingError("tables", ", ".join(tables) or "none", problem)
         check_hooks(scheme, tables, shape, [layer])
         _TRIED.add(tried)
 
@@ -79,7 +140,7 @@ class _Trial:
         if not self.scheme.overrides("sample"):
             return
         length = self.shape.context_length
-        with torch.device("cpu"):
+        with torch.device("cpu"), _trying(self.scheme, "sample"):
             positions = self.scheme.sample(self.shape, length, torch.Generator().manual_seed(0))
         if positions is None:
             return
@@ -92,12 +153,14 @@ class _Trial:
 
     def embed(self) -> None:
         if self.scheme.overrides("embed"):
-            embedded = self.scheme.embed(self.tables, self.x, self.positions)
+            with _trying(self.scheme, "embed"):
+                embedded = self.scheme.embed(self.tables, self.x, self.positions)
             self._require("embed", embedded, self.x.shape, "(B, T, D)")
 
     def rotate(self) -> None:
         if self.scheme.overrides("rotate"):
-            rotated = self.scheme.rotate(self.tables, self.of_heads, self.positions)
+            with _trying(self.scheme, "rotate"):
+                rotated = self.scheme.rotate(self.tables, self.of_heads, self.positions)
             self._require("rotate", rotated, self.of_heads.shape, "(B, H, T, Dh)")
 
     def layer(self, layer: int) -> None:
@@ -105,28 +168,57 @@ class _Trial:
         scheme, tables, x = self.scheme, self.tables, self.of_heads
         for name, hook in (("query", scheme.query), ("key", scheme.key)):
             if scheme.overrides(name):
-                self._require(name, hook(tables, layer, x, self.positions), x.shape, "(B, H, T, Dh)")
+                with _trying(scheme, name):
+                    mapped = hook(tables, layer, x, self.positions)
+                self._require(name, mapped, x.shape, "(B, H, T, Dh)")
         self._relative(layer)
-        marks = scheme.marks(tables, layer, _precise(self.x)) if scheme.overrides("marks") else None
+        with _trying(scheme, "marks"):
+            marks = scheme.marks(tables, layer, _precise(self.x)) if scheme.overrides("marks") else None
         if marks is not None:
             self._require("marks", marks, (*x.shape[:3], None), "(B, H, T, E)")
-            bias = scheme.key_bias(tables, self.shape, layer, marks)
+            with _trying(scheme, "key_bias"):
+                bias = scheme.key_bias(tables, self.shape, layer, marks)
             if bias is not None:
                 self._require("key_bias", bias, x.shape[:3], "(B, H, N)")
         if scheme.overrides("scores"):
             pairs = self._pairs(marks)
-            self._require("scores", scheme.scores(tables, layer, pairs), pairs.scores.shape, "(B, H, m, n)")
+            with _trying(scheme, "scores"):
+                scores = scheme.scores(tables, layer, pairs)
+            self._require("scores", scores, pairs.scores.shape, "(B, H, m, n)")
+
+    def sentences(self) -> None:
+        """Raises SettingError where `warnings` gives none."""
+        with _trying(self.scheme, "warnings"):
+            texts = self.scheme.warnings(self.shape)
+        if not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
+            raise _wrong(self.scheme, "warnings", f"must give a list of sentences, not {_described(texts)}")
+
+    def pictures(self) -> None:
+        """Raises SettingError for pictures that can't be drawn: training would learn of it at its first validation."""
+        with _trying(self.scheme, "pictures"):
+            pictures = self.scheme.pictures(self.tables, self.shape)
+        if not (isinstance(pictures, Mapping) and all(isinstance(name, str) for name in pictures)):
+            raise _wrong(self.scheme, "pictures", f"must give a dict of pictures by name, not {_described(pictures)}")
+        for name, picture in pictures.items():
+            if isinstance(picture, Curves):
+                for line, values in picture.lines.items():
+                    self._require("pictures", values, (len(picture.x),), "(len(x),)", f"line {line} of {name}")
+            elif isinstance(picture, Matrix):
+                self._require("pictures", picture.values, (None, None), "(rows, columns)", f"values of {name}")
+            else:
+                raise _wrong(self.scheme, "pictures", f"{name} must be Curves or a Matrix, not {_described(picture)}")
 
     def _relative(self, layer: int) -> None:
         if not self.scheme.overrides("relative"):
             return
         distances = range(0 if self.shape.causal else 1 - self.length, self.length)
-        try:
-            terms = self.scheme.relative(self.tables, self.shape, layer, distances)
-        except SettingError:
-            raise
-        except ValueError as error:  # of RelativeTerms
-            raise _wrong(self.scheme, "relative", f"in layer {layer}, {error}") from error
+        with _trying(self.scheme, "relative"):
+            try:
+                terms = self.scheme.relative(self.tables, self.shape, layer, distances)
+            except UserError:
+                raise
+            except ValueError as error:  # of RelativeTerms
+                raise _wrong(self.scheme, "relative", f"in layer {layer}, {error}") from error
         if not (terms is None or isinstance(terms, RelativeTerms)):
             raise _wrong(self.scheme, "relative", f"must give RelativeTerms or None, not {_described(terms)}")
         heads, head_dim = self.shape.num_heads, self.shape.head_dim

@@ -9,6 +9,7 @@ authors' code, where a gate that sees nothing keeps a half; x-transformers ("dat
 
 Chosen here: the paper is causal. Where a query sees the future, forgetting works both ways, -|c_i - c_j|, so that the
 gates of the same tokens lie between two places whichever of them asks (x-transformers learns a second set of gates).
+Its direction counts there, too: of two tokens the gate of the later one is in the sum, that of the earlier one is not.
 """
 
 from __future__ import annotations

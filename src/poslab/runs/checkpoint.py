@@ -18,12 +18,12 @@ from poslab.data.vocabulary import AnyVocabulary, Symbols, Vocabulary
 from poslab.errors import SettingError, as_typed
 from poslab.model import GPT
 from poslab.positions import PositionScheme
-from poslab.positions.checks import check_hooks
+from poslab.positions.checks import check_hooks, check_sizes
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import changed as changed_code
 from poslab.runs.code import outside
 from poslab.runs.folder import RunFolder
-from poslab.settings.schemes import changed, node_of, parse_scheme, shown
+from poslab.settings.schemes import TARGET, changed, node_of, parse_scheme, shown
 from poslab.settings.train import ModelConfig, TrainConfig
 from poslab.settings.typed import typed
 
@@ -53,7 +53,7 @@ class Checkpoint:
     def settings_in_words(self) -> str:
         """Which settings of its scheme are others than in training; empty where none are."""
         now, then = (
-            " ".join(f"pos.{name}={as_typed(value)}" for name, value in settings.items())
+            " ".join(f"{_option(name)}={as_typed(value)}" for name, value in settings.items())
             for settings in (self.settings, self.trained_with)
         )
         return f"{now} (trained with {then})" if now else ""
@@ -159,15 +159,17 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
     if not differing:
         return checkpoint
     try:
-        scheme.check(model.shape)
+        check_sizes(scheme, model.shape)
     except SettingError as error:
+        if error.option == "pos":
+            raise
         raise error.prefixed("pos") from None
     trained = dict(model.position_tables.named_parameters())
     needed = scheme.tables(model.shape)
     if {name: table.shape for name, table in needed.items()} != {name: table.shape for name, table in trained.items()}:
         has, needs = (_shapes(tables) for tables in (trained, needed))
-        option = f"pos.{differing[0]}"
-        raise SettingError(option, now[differing[0]], f"needs the tables {needs}; what was trained is {has}")
+        problem = f"needs the tables {needs}; what was trained is {has}"
+        raise SettingError(_option(differing[0]), now[differing[0]], problem)
     check_hooks(scheme, trained, model.shape)
     for warning in scheme.warnings(model.shape):
         if warning not in model.pos.warnings(model.shape):
@@ -178,6 +180,11 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
         settings={name: now[name] for name in differing},
         trained_with={name: then.get(name, "n/a") for name in differing},
     )
+
+
+def _option(name: str) -> str:
+    """A setting of the scheme, or the scheme itself, as the command line knows it."""
+    return "pos" if name == TARGET else f"pos.{name}"
 
 
 def _shapes(tables: Mapping[str, Tensor]) -> str:

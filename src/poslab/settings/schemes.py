@@ -55,8 +55,8 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
     if not isinstance(node, str | dict):
         raise SettingError(option, node, "must be a scheme: the name of one, or a class as _target_ and its settings")
     settings = {TARGET: node} if isinstance(node, str) else dict(node)
-    named_by = option if isinstance(node, str) else f"{option}.{TARGET}"
     target = str(settings.pop(TARGET, ""))
+    named_by = f"{option}.{TARGET}" if "." in target else option
     if not target:
         raise SettingError(named_by, "", "must be given (the name of a scheme, or a class)")
     if "." not in target:

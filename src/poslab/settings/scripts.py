@@ -6,7 +6,7 @@ from poslab.errors import SettingError
 from poslab.settings.roles import Limited, setting
 
 _CKPT = "a checkpoint, or a run folder: its best weights"
-_POS = "given as pos.NAME=VALUE: another setting of the scheme than it was trained with, where its tables allow it"
+_POS = "pos=SCHEME, pos.NAME=VALUE, as for train.py: another scheme, or setting, that takes the tables as trained"
 _DEVICE = "auto, cpu or cuda"
 _DEVICES = ("auto", "cpu", "cuda")
 
@@ -39,7 +39,7 @@ class EvaluateConfig(Limited):
         super().__post_init__()
         if self.lengths is not None and not self.lengths:
             raise SettingError("lengths", self.lengths, "name at least one, or null for the usual ones")
-        _require_names(self.pos)
+        self.pos = _as_settings(self.pos)
 
 
 @dataclass
@@ -110,11 +110,9 @@ class GenerateConfig(Limited):
         super().__post_init__()
         if not all(self.prompt) or not self.prompt:
             raise SettingError("prompt", "", "must be given (any text but an empty one)")
-        _require_names(self.pos)
+        self.pos = _as_settings(self.pos)
 
 
-def _require_names(settings: list[str]) -> None:
-    """Raises SettingError for pos=..., where pos.NAME=VALUE was meant."""
-    for setting_ in settings:
-        if "=" not in setting_:
-            raise SettingError("pos", setting_, "the scheme is the one trained; its settings are pos.NAME=VALUE")
+def _as_settings(pos: list[str]) -> list[str]:
+    """What stands after pos. or, where it is the name of a scheme, after pos=, all as NAME=VALUE."""
+    return [given if "=" in given else f"_target_={given}" for given in pos]

@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from poslab.errors import SettingError, require_at_least, require_one_of
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.base import BACKENDS
+from poslab.positions.checks import check_sizes
 from poslab.settings.files import BUNDLED_DATA, find_files
 from poslab.settings.roles import Limited, Role, roles, setting
 from poslab.settings.schemes import TARGET, chosen, flat_node, given_of, node_of, parse_scheme
@@ -293,8 +294,10 @@ def parse(
     if not scheme.overrides("tables"):  # it learns nothing that could move faster: with any factor the same run
         parsed["optim"].position_learning_rate_factor = 1.0
     try:
-        scheme.check(parsed["model"].shape)
+        check_sizes(scheme, parsed["model"].shape)
     except SettingError as error:
+        if error.option == "pos":
+            raise
         raise error.prefixed("model" if error.option in vars(parsed["model"]) else "pos") from None
     if task is not None:
         _check_task(task, scheme.max_length(parsed["model"].shape), **parsed)

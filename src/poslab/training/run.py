@@ -23,6 +23,7 @@ from poslab.errors import Fault, RunStopped, SettingError, UserError
 from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
 from poslab.interruption import Interrupted, StopRequest
 from poslab.model import GPT
+from poslab.positions.checks import lacks_memory
 from poslab.runs.code import outside, task_sha256
 from poslab.runs.folder import RunFolder, is_first_process, new_run_folder, old_run_folder
 from poslab.runs.resumed_run import ResumedRun
@@ -30,7 +31,7 @@ from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
 from poslab.settings.files import write_whole
 from poslab.settings.schemes import node_of
-from poslab.settings.train import TrainConfig
+from poslab.settings.train import TrainConfig, flat
 from poslab.tasks import Task
 from poslab.training.console import conclude, introduce
 from poslab.training.memory import keep_freed_memory
@@ -128,6 +129,8 @@ def _saying_how_to_go_on(folder: RunFolder, needed: list[str]) -> Iterator[None]
     """needed: what the command line must also say to go on."""
     script = sys.argv[0] if sys.argv[0].endswith("train.py") else "scripts/train.py"
     command = shlex.join(["python", script, f"resume={folder}", *needed])
+    if not Path(script).resolve().is_relative_to(Path.cwd()):  # one that holds only in the folder of now
+        command = shlex.join(["cd", str(Path.cwd())]) + f" && {command}"
     threading.excepthook = _report_of_thread
     try:
         yield
@@ -163,12 +166,16 @@ def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
     try:
         return GPT(config.pos, vocab_size=vocab_size, **asdict(config.model))
     except SettingError as error:
-        raise error if error.option == "pos" else error.prefixed("model") from None
-    except (RuntimeError, MemoryError) as error:
-        if "memory" not in str(error):
+        if error.option == "pos":
             raise
-        problem = "the model does not fit into memory; choose smaller sizes under model, or for the scheme's tables"
-        raise UserError(problem) from error
+        raise error.prefixed("model") from None
+    except (RuntimeError, MemoryError) as error:
+        if not lacks_memory(error):
+            raise
+        sizes = {name: size for name, size in flat(config).items() if name.startswith(("model.", "pos."))}
+        largest = max((name for name, size in sizes.items() if type(size) is int), key=lambda name: sizes[name])
+        problem = "the model does not fit into memory, and this is the largest of its sizes"
+        raise SettingError(largest, sizes[largest], problem) from error
 
 
 def _quieten() -> None:
