@@ -110,8 +110,9 @@ class ProgressBar(TQDMProgressBar):
     def get_metrics(
         self, trainer: Trainer, pl_module: LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        loss = trainer.callback_metrics.get("train/loss", math.nan)
-        return {"loss": f"{float(loss):.3f}", "tok/s": f"{state_of(pl_module).tokens_per_s:,.0f}"}
+        assert isinstance(pl_module, LanguageModel)
+        loss = math.nan if pl_module.loss is None else float(pl_module.loss)
+        return {"loss": f"{loss:.3f}", "tok/s": f"{state_of(pl_module).tokens_per_s:,.0f}"}
 
 
 def width() -> int:

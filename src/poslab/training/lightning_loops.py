@@ -25,6 +25,12 @@ def is_last_batch_of_epoch(trainer: Trainer) -> bool:
     return bool(trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
 
 
+def writes_figures(trainer: Trainer) -> bool:
+    """Whether the figures of this batch go to the logger once its hooks have run: each `log_every_n_steps`, and at the
+    last step of a run that ends early."""
+    return bool(trainer._logger_connector.should_update_logs)
+
+
 def set_back_to_last_batch(checkpoint: dict[str, Any]) -> None:
     """Between two batches, Lightning has counted the next one as ready."""
     saved = checkpoint["loops"]["fit_loop"]

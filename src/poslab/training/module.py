@@ -20,6 +20,7 @@ from poslab.settings.train import TrainConfig
 from poslab.tasks import Examples
 from poslab.tasks.metric import EXACT, LOSS, SOLVED
 from poslab.training.device import of_all_devices
+from poslab.training.lightning_loops import writes_figures
 from poslab.training.optim import learning_rate_factor, make_optimizer
 
 Batch = tuple[Tensor, Tensor] | Examples
@@ -43,11 +44,14 @@ class LanguageModel(LightningModule):
         self.state = RunState()
         self.figures: dict[str, float] = {}  # of the last validation, beside its loss
         self._rows: dict[int, Any] = {}  # of the validation that is going on: windows of a text, examples of a task
-        self.gradient_norm: Tensor | None = None  # of the last step, before clipping
+        # Of the last batch and step; tensors, as reading them waits for the device.
+        self.loss: Tensor | None = None
+        self.gradient_norm: Tensor | None = None  # before clipping
+        self._learning_rates: dict[str, float] = {}
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         loss = language_model_loss(self.model, *batch)
-        self.log("train/loss", loss)
+        self.loss = loss.detach()
         return loss
 
     def on_train_batch_start(self, batch: Batch, batch_index: int) -> None:
@@ -55,8 +59,11 @@ class LanguageModel(LightningModule):
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_index: int) -> None:
         self.state.tokens += batch[0].numel() * self.trainer.world_size
-        self.state.batch_losses.append(outputs["loss"].detach())  # a tensor: reading it waits for the device
-        self.log("train/tokens_per_s", self.state.tokens_per_s)
+        self.state.batch_losses.append(outputs["loss"].detach())
+        if writes_figures(self.trainer):  # only then: to log every step takes as long as a small model's forward pass
+            figures = {"loss": self.loss, "gradient_norm": self.gradient_norm, **self._learning_rates}
+            figures["tokens_per_s"] = self.state.tokens_per_s
+            self.log_dict({f"train/{name}": figure for name, figure in figures.items() if figure is not None})
 
     def on_train_end(self) -> None:
         self._stop_training_clock()
@@ -123,11 +130,10 @@ class LanguageModel(LightningModule):
     ) -> None:
         # Here rather than in Lightning, because clipping computes the norm that is logged.
         self.gradient_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or math.inf)
-        self.log("train/gradient_norm", self.gradient_norm)
         rate, *_, of_positions = (group["lr"] for group in optimizer.param_groups)
-        self.log("train/learning_rate", rate)
+        self._learning_rates = {"learning_rate": rate}
         if len(optimizer.param_groups) > 2:
-            self.log("train/position_learning_rate", of_positions)
+            self._learning_rates["position_learning_rate"] = of_positions
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["poslab"] = describe(self.config, self.source) | {"step": self.global_step} | self.fingerprints
