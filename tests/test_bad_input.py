@@ -22,6 +22,7 @@ from conftest import FULL_CAMPAIGN, SCHEMES, RunScript, compose_config, make_sch
 from poslab.errors import SettingError
 from poslab.positions import PositionScheme
 from poslab.settings.command_line import parse_line
+from poslab.settings.contrasts import Contrast
 from poslab.settings.schemes import node_of, parse_scheme
 from poslab.settings.scripts import CompareConfig, EvaluateConfig, GenerateConfig
 from poslab.settings.train import Settings, flat
@@ -44,6 +45,7 @@ WRONG = {
     list[int]: ("many", "[a]"),
     str: (),
     list[str]: (),
+    list[Contrast]: ("many", "[5]"),
     Any: (),
     PositionScheme: ("t6", "5", "null"),
 }

@@ -55,13 +55,27 @@ def measure(model: GPT, task: Task) -> MetricsByLength:
     its shifts, and `..._chance` of the best answer that doesn't look at the question."""
     metrics: MetricsByLength = {}
     for length in sorted(task.test_lengths):
-        for ending, variant in {"": task, **{f"_{name}": shift for name, shift in task.shifts().items()}}.items():
+        for ending, variant in _variants(task).items():
             examples = variant.test(length)
             for name, share in _by_part(variant, examples, said(model, examples)).items():
                 metrics.setdefault(f"{name}{ending}", {})[str(length)] = round(share, 5)
         for name, share in chance(task, length).items():
             metrics.setdefault(f"{name}_chance", {})[str(length)] = round(share, 5)
     return metrics
+
+
+def metric_names(task: Task) -> list[str]:
+    """All that `measure` gives, but for what chance gives."""
+    names = []
+    for ending, variant in _variants(task).items():
+        examples = variant.test(min(task.test_lengths))
+        names += [f"{name}{ending}" for name in _by_part(variant, examples, said=examples.targets)]
+    return names
+
+
+def _variants(task: Task) -> dict[str, Task]:
+    """The task and its shifts, by the endings of their metrics."""
+    return {"": task, **{f"_{name}": shift for name, shift in task.shifts().items()}}
 
 
 def wrong_answers(model: GPT, task: Task) -> WrongAnswers:

@@ -15,6 +15,7 @@ from poslab.settings.files import UNFINISHED
 RUNS = Path("runs")
 EVALUATION = "evaluation.json"
 ANSWERS = "answers.json"
+CONTRASTS = "contrasts.yaml"  # beside the runs of a sweep: what was claimed before they ran
 SWEEP = ".sweep"  # beside the runs of a sweep: their logs
 
 # Lightning starts a process of its own for each further device; all of them belong to one run.

@@ -38,6 +38,12 @@ def find_files(path: str) -> list[Path]:
     return files
 
 
+def text_name(path: str) -> str:
+    """What summaries call the text at `path`."""
+    files = find_files(path)
+    return files[0].name if len(files) == 1 else f"{len(files)} files of {path}"
+
+
 def fingerprint(path: str) -> str:
     """sha256 of the text at `path`, as in `joined_sha256`. SettingError where a file can't be read."""
     hashes = []

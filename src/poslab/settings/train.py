@@ -20,6 +20,7 @@ from poslab.errors import SettingError, require_at_least, require_one_of
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.base import BACKENDS
 from poslab.positions.checks import check_sizes
+from poslab.settings.contrasts import Contrast, parse_contrast
 from poslab.settings.files import BUNDLED_DATA, find_files
 from poslab.settings.roles import Limited, Role, roles, setting
 from poslab.settings.schemes import TARGET, chosen, flat_node, given_of, node_of, parse_scheme
@@ -167,6 +168,7 @@ class Settings(Limited):
     checkpoint_every_n_steps: int | None = setting(100, role=Role.SPEED, least=1)
     threads: int | None = setting(None, role=Role.SPEED, least=1, most=1024)  # torch crashes with many thousands
     allow_code: bool = setting(False, role=Role.COMMAND)
+    contrasts: list[Contrast] = setting([], role=Role.COMMAND)  # registered by a sweep when it begins
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -302,7 +304,7 @@ def parse(
     if task is not None:
         _check_task(task, scheme.max_length(parsed["model"].shape), **parsed)
         parsed["data"] = task
-    settings = typed(Settings, rest, "")
+    settings = typed(Settings, rest, "", {Contrast: parse_contrast})
     if settings.early_stopping_patience is not None and parsed["trainer"].limit_val_batches == 0:
         patience = settings.early_stopping_patience
         raise SettingError("early_stopping_patience", patience, "needs validation, but trainer.limit_val_batches=0")

@@ -17,7 +17,8 @@ _CONVERTED_FROM = {int: (int, str), float: (float, int, str), str: (str, int, fl
 def typed(schema: type[Schema], values: Any, group: str, parsers: Mapping[type, Parser] | None = None) -> Schema:
     """An instance of the dataclass, every value of the type that its field has.
 
-    parsers: what makes the value of a field that has one of these types, of what is given and the setting's name.
+    parsers: what makes the value of a field that has one of these types, or a list of them, of what is given and the
+    setting's name.
     """
     prefix = f"{group}." if group else ""
     hints = {f.name: get_type_hints(schema)[f.name] for f in dataclasses.fields(schema)}  # type: ignore[arg-type]
@@ -51,6 +52,8 @@ def _converted(value: Any, hint: Any, option: str, parsers: Mapping[type, Parser
     for kind in kinds(hint):
         if kind in parsers:
             return parsers[kind](value, option)
+        if (parser := parsers.get(_item(kind))) and isinstance(value, list):
+            return [parser(item, f"{option}[{place}]") for place, item in enumerate(value)]
         try:
             made = _as(kind, value)
         except (KeyError, TypeError, ValueError):
@@ -59,6 +62,11 @@ def _converted(value: Any, hint: Any, option: str, parsers: Mapping[type, Parser
             raise SettingError(option, value, "must be a finite number")
         return made
     raise SettingError(option, value, f"must be {in_words(hint)}")
+
+
+def _item(kind: Any) -> Any:
+    """list[int] -> int."""
+    return get_args(kind)[0] if get_origin(kind) is list else None
 
 
 def _as(kind: Any, value: Any) -> Any:
@@ -94,4 +102,5 @@ def in_words(hint: Any) -> str:
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
     words |= {list[int]: "a list of whole numbers such as [64,128]", list[str]: "a list such as [one,two]"}
     words |= {dict[str, Any]: "a group of values"}
+    words |= {kind: "a list" for kind in kinds(hint) if _item(kind) and kind not in words}
     return " or ".join(words.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds(hint))

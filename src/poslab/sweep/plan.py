@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,18 +35,22 @@ _text_fingerprint = cache(fingerprint)  # a text is read once for all jobs of a 
 class Job:
     """One combination of settings, and the folder of its run.
 
-    problem: why it can't run. impossible: because the scheme refuses to be combined with the other settings, which
-    happens in any grid. reused: whether the run was trained before this sweep, and if so, other_code: "other" or
-    "unknown", where that was not by the present code.
+    config: None where there is a problem. problem: why it can't run. impossible: because the scheme refuses to be
+    combined with the other settings, which happens in any grid. reused: whether the run was trained before this sweep,
+    and if so, other_code: "other" or "unknown", where that was not by the present code.
     """
 
     overrides: list[str]
     folder: Path
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    config: TrainConfig | None = None
     problem: str = ""
     impossible: bool = False
     reused: bool = False
     other_code: str = ""
+
+    @property
+    def evaluation(self) -> EvaluationConfig:
+        return EvaluationConfig() if self.config is None else self.config.evaluation
 
     @property
     def trained(self) -> bool:
@@ -130,8 +134,8 @@ def _plan_job(
         decisive = identity(parsed)
         if (run := finished.get(decisive)) is not None:
             other_code = _other_code(run.summary, parsed.pos)
-            return Job(overrides, run.folder, parsed.evaluation, reused=True, other_code=other_code)
-        return Job(overrides, folder / f"{_safe(name)}-{decisive[:8]}", parsed.evaluation)
+            return Job(overrides, run.folder, parsed, reused=True, other_code=other_code)
+        return Job(overrides, folder / f"{_safe(name)}-{decisive[:8]}", parsed)
     except (HydraException, OmegaConfBaseException) as error:
         problem = explain(error, overrides)
     except UserError as error:

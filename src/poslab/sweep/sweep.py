@@ -15,9 +15,11 @@ from omegaconf import DictConfig
 from poslab.errors import UserError
 from poslab.interruption import Interrupted, raise_on_signals
 from poslab.runs.folder import RunFolder
+from poslab.runs.registered import register
 from poslab.runs.screen import clock, table
 from poslab.runs.summary import Summary
 from poslab.settings.files import require_writable
+from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.job import JobFiles
 from poslab.sweep.plan import Job, plan, sweep_folder
 
@@ -30,6 +32,7 @@ def run_sweep(
     if all(job.problem for job in jobs):
         raise UserError(jobs[0].problem)
     folder = sweep_folder(config)
+    contrasts = checked_contrasts(jobs)
     left = [job for job in jobs if not job.problem and not job.finished]
     if left:
         require_writable("run_dir", folder)
@@ -41,6 +44,9 @@ def run_sweep(
     print(
         f"{name}: {len(jobs)} job{'s' * (len(jobs) != 1)}, {to_train} to run{to_evaluate}; runs in {folder}", flush=True
     )
+    if contrasts:
+        require_writable("run_dir", folder)
+        print(register(folder, contrasts), flush=True)
     progress = Progress(len(jobs), left)
     interruption: BaseException | None = None
     if left:
