@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import re
 import shlex
 from collections.abc import Iterable
@@ -61,6 +62,11 @@ SUMMARY = {
     "git_clean": None,
     "code_fingerprint": "0123456789abcdef",
     "scheme_fingerprint": "fedcba9876543210",
+    "training_length": 32,
+    "solved_step": None,
+    "test_loss": None,
+    "test_tokens": None,
+    "measures": [{"name": "loss", "unit": "nats per token", "higher_is_better": False, "chance": math.log(1417)}],
 }
 
 

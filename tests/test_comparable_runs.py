@@ -150,7 +150,7 @@ def test_repeated_seeds_count_once(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "t5", 1, 4.0)
     write_run(tmp_path / "b", "t5", 1, 5.0)
     comparison = compare_folders(tmp_path)
-    assert comparison.groups[0].losses == {1: 4.0}
+    assert comparison.groups[0].values == {1: 4.0}
     (left,) = comparison.left_out
     assert left == LeftOut(tmp_path / "b" / "t5-seed1", f"repeats seed 1 of {tmp_path / 'a' / 't5-seed1'}, with the "
                            "same settings")  # fmt: skip

@@ -15,7 +15,7 @@ import pytest
 
 from conftest import REPOSITORY, SMOKE, RunScript
 from poslab.comparison.curves import read_curve
-from poslab.comparison.report import command_of
+from poslab.comparison.repeat import command_of
 from runs_to_compare import SUMMARY, change_config, group_of, repeated, write_run
 
 

@@ -93,8 +93,8 @@ def test_groups_are_in_order_of_their_loss(tmp_path: Path) -> None:
     groups = compare_folders(tmp_path).groups
     assert [group.label for group in groups] == ["shaw", "absolute", "t5"]
     for group in groups:
-        assert group.losses == losses[group.label]
-        assert group.median_run.loss == sorted(group.losses.values())[1]
+        assert group.values == losses[group.label]
+        assert group.median_run.loss == sorted(group.values.values())[1]
 
 
 def one_run_each(root: Path, difference: float, spread: float) -> list[str]:

@@ -10,7 +10,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 
 from poslab.commands.overrides import as_typed, for_hydra
-from poslab.comparison.report import command_of
+from poslab.comparison.repeat import command_of
 from poslab.settings.files import CONFIGS
 from poslab.settings.train import parse
 from runs_to_compare import change_config, group_of, repeated, report_of, write_run

@@ -167,9 +167,7 @@ def test_attention_is_drawn_on_the_same_words_only(
         "poslab.comparison.panels.attention_figure", lambda maps, words: drawn.append([*maps]) or Figure()
     )
     words = {"absolute": [1, 2, 3], "t5": [1, 2]}
-    monkeypatch.setattr(
-        "poslab.comparison.panels._tokens", lambda checkpoint, _: torch.tensor(words[checkpoint.pos_name])
-    )
+    monkeypatch.setattr("poslab.comparison.panels._read", lambda run, *_: (torch.tensor(words[run.summary.pos]), None))
     report_of(models["t5"].parent)
     assert drawn == [["absolute"]]
     assert "t5 has no picture of its attention: its text has other words" in capsys.readouterr().err

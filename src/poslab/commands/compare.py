@@ -3,19 +3,22 @@
 import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from poslab.comparison.groups import Comparison, compare, token_sentences
 from poslab.comparison.panels import loss_panels, model_panels
-from poslab.comparison.report import COLUMNS, Report
+from poslab.comparison.report import Report
+from poslab.comparison.sections import Section, by_data
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import Evaluation, read_evaluation
-from poslab.runs.finished import read_runs
+from poslab.runs.finished import Run, read_runs
 from poslab.runs.folder import RunFolder
 from poslab.runs.screen import table
 from poslab.settings.files import require_writable
 from poslab.settings.scripts import CompareConfig
+from poslab.settings.tasks import is_task
 
 
 def run_comparison(config: CompareConfig, command: str) -> Path:
@@ -28,14 +31,50 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
         reasons = "; ".join(f"{left.folder}: {left.reason}" for left in left_out[:3])
         problem = f"no finished run to compare{f' ({reasons})' if reasons else ''}"
         raise SettingError("runs", ",".join(config.runs), problem)
-    comparison = compare(
-        runs, left_out, baseline=config.baseline, effect=config.effect, allow_differences=config.allow_differences
-    )
+    titled = by_data(runs, together=config.allow_differences)
+    compared = _comparisons(titled, config)
     folder = _report_folder(config)
     require_writable("out", folder)  # before anything is measured
-    for left in comparison.left_out:
+    for left in [*left_out, *(left for comparison, _ in compared for left in comparison.left_out)]:
         print(f"left out  {left.folder}: {left.reason}")
-    evaluations, notes = _evaluations(comparison, config.allow_code)
+    sections = [_section(title, *of_data, config) for title, of_data in zip(titled, compared, strict=True)]
+    report = Report(sections, command, left_out)
+    report.write(folder)
+    _print(report, folder)
+    return folder
+
+
+def _comparisons(titled: Mapping[str, Sequence[Run]], config: CompareConfig) -> list[tuple[Comparison, list[str]]]:
+    """Compares the runs of each task or text by themselves, with notes. Where there are several, `metric`, `length` and
+    `baseline` count for those that know them. Raises UserError for what none knows, and where runs can't be compared.
+    """
+    wanted = {"metric": config.metric, "length": config.length, "baseline": config.baseline}
+    compared: list[tuple[Comparison, list[str]]] = []
+    unknown: dict[str, list[SettingError]] = {name: [] for name in wanted}
+    for title, runs in titled.items():
+        known, notes = dict(wanted), list[str]()
+        while True:
+            try:
+                rest = {"effect": config.effect, "allow_differences": config.allow_differences}
+                compared.append((compare(runs, **known, **rest), notes))  # type: ignore[arg-type]
+                break
+            except SettingError as error:
+                if known.get(error.option) is None:
+                    raise
+                unknown[error.option].append(error)
+                known[error.option] = None
+                notes.append(f"{error}; what is usual takes its place")
+            except UserError as error:
+                raise UserError(f"{title}: {error}") if len(titled) > 1 else error from None
+    for errors in unknown.values():
+        if len(errors) == len(titled):
+            raise errors[0]
+    return compared
+
+
+def _section(title: str, comparison: Comparison, notes: list[str], config: CompareConfig) -> Section:
+    """What the report says of the runs on one kind of data, measuring what is missing."""
+    evaluations, unmeasured = _evaluations(comparison, config.allow_code)
     by_group = {
         group.label: [evaluations[run.folder] for run in group.runs]
         for group in comparison.groups
@@ -44,17 +83,16 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     answers = comparison.sentences + token_sentences(comparison, evaluations)
     of_losses, without_curves = loss_panels(comparison, by_group)
     of_models, not_drawn = model_panels(comparison, config.sentence, config.allow_code)
-    notes += without_curves + not_drawn
-    report = Report(comparison, by_group, answers, notes, of_losses + of_models, command)
-    report.write(folder)
-    _print(report, folder)
-    return folder
+    notes = notes + unmeasured + without_curves + not_drawn
+    return Section(title, comparison, by_group, answers, notes, of_losses + of_models)
 
 
 def _evaluations(comparison: Comparison, allow_code: bool) -> tuple[dict[Path, Evaluation], list[str]]:
     """(evaluations by folder of the run, those that were missing measured now; notes on runs that have none)."""
     evaluations, notes = {}, []
     for run in comparison.runs:
+        if is_task(run.config["data"]):  # which its run has tested by length
+            continue
         evaluation = read_evaluation(run.folder, run.summary.data_sha256)
         try:
             if evaluation is None:
@@ -80,14 +118,19 @@ def _report_folder(config: CompareConfig) -> Path:
 
 
 def _print(report: Report, folder: Path) -> None:
-    shown = [0, 1, 2, 3, 5, 6, 7]
-    rows = [[cells[n] for n in shown] for cells in (COLUMNS, *map(report.row, report.comparison.groups))]
-    print(table(rows[0], rows[1:]))
-    print()
-    for answer in report.in_short or report.answers:
+    for section in report.sections:
+        if len(report.sections) > 1:
+            print(f"\n{section.title}\n")
+        shown = [0, 1, 2, 3, 5, 6, 7]
+        rows = [[cells[n] for n in shown] for cells in (section.columns, *section.rows)]
+        print(table(rows[0], rows[1:]))
+        print()
+        for answer in section.in_short or section.answers:
+            print(f"- {answer}")
+        for caveat in section.comparison.caveats:
+            print(f"  caveat: {caveat}")
+        for note in section.notes:
+            print(f"note: {note}", file=sys.stderr)
+    for answer in report.contrasts:
         print(f"- {answer}")
-    for caveat in report.comparison.caveats:
-        print(f"  caveat: {caveat}")
-    for note in report.notes:
-        print(f"note: {note}", file=sys.stderr)
     print(f"\nreport  {folder / 'report.html'} (also report.md, results.csv)")

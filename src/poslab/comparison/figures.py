@@ -33,7 +33,7 @@ def styles_of(labels: Iterable[str], baseline: str | None = None) -> Styles:
     return styles
 
 
-def losses_figure(comparison: Comparison, styles: Styles) -> Figure:
+def scores_figure(comparison: Comparison, styles: Styles) -> Figure:
     """Draws each run as a dot, each group's mean with its 95 % interval, and its difference from the baseline."""
     groups = comparison.groups[::-1]
     names = [styles[group.label]["label"] for group in groups]
@@ -41,30 +41,32 @@ def losses_figure(comparison: Comparison, styles: Styles) -> Figure:
     height = 0.32 + 0.16 * max(name.count("\n") for name in names)  # inches of a row
     figure = Figure(figsize=(12 if several else 7, 1 + height * len(groups)), layout="constrained")
     left, *right = figure.subplots(1, 1 + several, sharey=True, squeeze=False)[0]
-    left.set(yticks=range(len(groups)), yticklabels=names, xlabel="best validation loss, nats per token")
+    left.set(yticks=range(len(groups)), yticklabels=names, xlabel=comparison.score.label)
     for row, group in enumerate(groups):
         look = {name: styles[group.label][name] for name in ("marker", "color")}
-        values = list(group.losses.values())
+        values = list(group.values.values())
         left.plot(values, [row + 0.2] * len(values), linestyle="", alpha=0.5, markersize=5, **look)
-        loss, difference = group.loss, comparison.differences.get(group.label)
-        _interval(left, row - 0.1, loss.mean, loss.low, loss.high, look)
+        found, difference = group.estimate, comparison.differences.get(group.label)
+        _interval(left, row - 0.1, found.mean, found.low, found.high, look)
         if difference and difference.mean is not None:
             _interval(right[0], row, difference.mean, difference.low, difference.high, look)
     for axes in right:
         axes.axvline(0, color="black", linewidth=1)
-        axes.set_xlabel(f"difference from {wrapped(comparison.baseline)}, nats per token")
+        axes.set_xlabel(f"difference from {wrapped(comparison.baseline)}, {comparison.score.unit}")
     for axes in (left, *right):
         axes.set_ylim(-0.6, len(groups) - 0.4)
         axes.grid(axis="x", alpha=0.3)
     return figure
 
 
-def curves_figure(curves: Mapping[str, Sequence[Curve]], styles: Styles, baseline: str) -> Figure:
+def curves_figure(
+    curves: Mapping[str, Sequence[Curve]], styles: Styles, baseline: str, unit: str = "nats per token"
+) -> Figure:
     """Draws validation and training loss over steps: mean over seeds, with a band of one standard deviation."""
     validation = {label: [curve.validation for curve in of_seeds] for label, of_seeds in curves.items()}
     training = {label: [curve.train for curve in of_seeds] for label, of_seeds in curves.items()}
     panels = {"Validation loss": validation, "Training loss": training} | _beside(baseline, validation)
-    return _drawn(panels, styles, "step")
+    return _drawn(panels, styles, "step", unit=unit)
 
 
 def by_position_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles, baseline: str) -> Figure:
@@ -126,6 +128,7 @@ def _drawn(
     *,
     log: bool = False,
     marks: Mapping[str, int] | None = None,
+    unit: str = "nats per token",
 ) -> Figure:
     """Draws lines as means over seeds, in panels side by side, with bands of one standard deviation where they are few.
 
@@ -140,7 +143,7 @@ def _drawn(
             _line(axes, places, losses, styles[label], band=len(styles) <= _MOST_BANDS)
         for name, place in (marks or {}).items():
             axes.axvline(place, color="#555555", linestyle=":", linewidth=1, label=name)
-        axes.set(title=title, xlabel=x_label, ylabel="nats per token")
+        axes.set(title=title, xlabel=x_label, ylabel=unit)
         if log:
             _log_axis(axes)
         axes.grid(alpha=0.3)

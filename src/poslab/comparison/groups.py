@@ -1,4 +1,4 @@
-"""Runs in groups that differ in their position scheme alone, and the answers that their losses give."""
+"""Runs in groups that differ in their position scheme alone, and the answers that their figures give."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from poslab.comparison.scores import Score, score_of, scored
 from poslab.comparison.statistics import (
     Difference,
     Estimate,
@@ -32,20 +33,26 @@ class Group:
 
     label: str
     runs: list[Run]
+    score: Score
 
     @property
-    def losses(self) -> dict[int, float]:
-        """The best validation loss of each seed."""
-        return {run.seed: run.loss for run in self.runs}
+    def values(self) -> dict[int, float]:
+        """The figure of each seed."""
+        return {run.seed: self.score.of(run) for run in self.runs}
 
     @property
-    def loss(self) -> Estimate:
-        return estimate(self.losses.values())
+    def estimate(self) -> Estimate:
+        return estimate(self.values.values(), self.score.metric)
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Lower is better; of groups that are equally good, the one with the lower loss."""
+        return self.score.metric.sign * self.estimate.mean, float(np.mean([run.loss for run in self.runs]))
 
     @property
     def median_run(self) -> Run:
-        """The run of the median loss, whose pictures stand for its group."""
-        return sorted(self.runs, key=lambda run: run.loss)[(len(self.runs) - 1) // 2]
+        """The run of the median figure, whose pictures stand for its group."""
+        return sorted(self.runs, key=lambda run: (self.score.of(run), run.loss))[(len(self.runs) - 1) // 2]
 
     def mean(self, key: str) -> float | None:
         """The mean of a number in the summaries; None where a run lacks it."""
@@ -55,11 +62,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Groups in order of their mean loss, and how each differs from the baseline.
+    """Groups of runs on the same data from the best to the worst, by `score`, and how each differs from the baseline.
 
     sentences: the answers in words. caveats: differences between the runs, other than the scheme, that weaken them.
     """
 
+    score: Score
     groups: list[Group]
     baseline: str
     differences: dict[str, Difference]
@@ -76,32 +84,37 @@ def compare(
     runs: Sequence[Run],
     left_out: Sequence[LeftOut] = (),
     *,
+    metric: str | None = None,
+    length: int | None = None,
     baseline: str | None = None,
-    effect: float = 0.02,
+    effect: float | None = None,
     allow_differences: bool = False,
 ) -> Comparison:
-    """Groups the runs and compares each group with the baseline (`default_scheme`, or else the first by name).
+    """Groups the runs and compares each group with the baseline (`default_scheme`, or else the first by name), by the
+    score that `metric` and `length` name, or the usual one. Runs that lack it are left out.
 
     Raises UserError without runs, and for runs that differ in more than the scheme, unless `allow_differences`.
     """
     if not runs:
         raise UserError("no finished run to compare")
+    score = score_of(runs, metric, length)
+    runs, without = scored(runs, score)
     other_differences = _differences_beyond_the_scheme(runs)
     if other_differences and not allow_differences:
         listed = "; ".join(f"{key}: {values}" for key, values in other_differences.items())
         raise UserError(
-            "the runs differ in more than the scheme, so the scheme can't be said to cause a difference in loss: "
-            f"{listed}; compare fewer runs, or set allow_differences=true"
+            f"the runs differ in more than the scheme, so the scheme can't be said to cause a difference in "
+            f"{score.metric.name}: {listed}; compare fewer runs, or set allow_differences=true"
         )
-    groups, repeated = _group(runs, list(other_differences))
+    groups, repeated = _group(runs, list(other_differences), score)
     labels = [group.label for group in groups]
     if baseline is None:
         baseline = default_scheme() if default_scheme() in labels else min(labels)
-    groups.sort(key=lambda group: group.loss.mean)
-    by_label = differences({group.label: group.losses for group in groups}, baseline)
+    groups.sort(key=lambda group: group.rank)
+    by_label = differences({group.label: group.values for group in groups}, baseline, score.metric)
     caveats = [f"{key} differs: {values}" for key, values in other_differences.items()] + _caveats(runs)
     sentences = _sentences(groups, baseline, by_label, effect)
-    return Comparison(groups, baseline, by_label, sentences, caveats, [*left_out, *repeated])
+    return Comparison(score, groups, baseline, by_label, sentences, caveats, [*left_out, *without, *repeated])
 
 
 def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluation]) -> list[str]:
@@ -128,16 +141,18 @@ def _same_tokens(first: Run, second: Run) -> bool:
     return all(getattr(first.summary, key) == getattr(second.summary, key) for key in keys)
 
 
-def _sentences(groups: list[Group], baseline: str, by_label: Mapping[str, Difference], effect: float) -> list[str]:
+def _sentences(
+    groups: list[Group], baseline: str, by_label: Mapping[str, Difference], effect: float | None
+) -> list[str]:
     if len(groups) == 1:
         only = groups[0]
         return [f"only {only.label} is here (n = {len(only.runs)}), so there is nothing to compare it with"]
     others = [group.label for group in groups if group.label != baseline]
-    texts = [sentence(label, baseline, by_label[label], effect) for label in others]
+    texts = [sentence(label, baseline, by_label[label], effect, groups[0].score.metric) for label in others]
     return [text[0].upper() + text[1:] if text.startswith("no ") else text for text in texts]
 
 
-def _group(runs: Sequence[Run], conditions: list[str]) -> tuple[list[Group], list[LeftOut]]:
+def _group(runs: Sequence[Run], conditions: list[str], score: Score) -> tuple[list[Group], list[LeftOut]]:
     """Groups by all settings but the seed; of runs that repeat a seed, all but the first are left out."""
     keyed: dict[tuple[Any, ...], dict[int, Run]] = defaultdict(dict)
     repeated = []
@@ -150,7 +165,7 @@ def _group(runs: Sequence[Run], conditions: list[str]) -> tuple[list[Group], lis
             of_seeds[run.seed] = run
     groups = [[of_seeds[seed] for seed in sorted(of_seeds)] for of_seeds in keyed.values()]
     first_runs = [members[0] for members in groups]
-    return [Group(_label(members[0], first_runs, conditions), members) for members in groups], repeated
+    return [Group(_label(members[0], first_runs, conditions), members, score) for members in groups], repeated
 
 
 def _label(run: Run, first_runs: list[Run], conditions: list[str]) -> str:

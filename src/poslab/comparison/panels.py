@@ -11,20 +11,23 @@ from poslab.comparison import figures
 from poslab.comparison.curves import read_curve
 from poslab.comparison.groups import Comparison, Group
 from poslab.errors import SettingError, UserError
-from poslab.evaluation.attention_maps import attention_maps
+from poslab.evaluation.answers import legible_example
+from poslab.evaluation.attention_maps import LEGIBLE, attention_maps
 from poslab.evaluation.files import own_text
 from poslab.evaluation.pictures import attention_figure, draw
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.code import outside
 from poslab.runs.evaluation import Evaluation
+from poslab.runs.finished import Run
+from poslab.settings.tasks import is_task, parse_task
+from poslab.tasks.metric import LOSS
 
-_WORDS = 20  # of the sentence whose attention is shown
+_BY_RUN = (
+    "Left, each dot is a run; below them the mean over seeds and its 95 % interval. Right, the difference from the "
+    "baseline, seed by seed, and its 95 % interval."
+)
 # Titles and captions.
 _CAPTIONS = {
-    "losses": (
-        "Validation loss",
-        "Left, each dot is a run; below them the mean over seeds and its 95 % interval. Right, the difference from the "
-        "baseline, seed by seed, and its 95 % interval.",
-    ),
     "curves": (
         "Loss curves",
         "Means over seeds, and right less those of the baseline. Bands, where schemes are few, are one standard "
@@ -43,7 +46,7 @@ _CAPTIONS = {
     ),
     "attention": (
         "Attention on the same words",
-        "Mean over layers and heads, in the runs of the median loss. Each row is a token looking back.",
+        "Mean over layers and heads, in the runs of the median {}. Each row is a token looking back.",
     ),
 }
 
@@ -60,29 +63,30 @@ class Panel:
 
 
 def loss_panels(comparison: Comparison, evaluations: Mapping[str, list[Evaluation]]) -> tuple[list[Panel], list[str]]:
-    """(panels of losses by run, step, position and length, notes); evaluations are by the label of the group."""
-    baseline = comparison.baseline
+    """(panels of the score by run, and of losses by step, position and length, notes); evaluations are by the label of
+    the group."""
+    baseline, score = comparison.baseline, comparison.score
     styles = figures.styles_of((group.label for group in comparison.groups), baseline)
     curves, empty = {}, []
     for group in comparison.groups:
         of_runs = [(run.folder.name, read_curve(run.folder)) for run in group.runs]
         curves[group.label] = [curve for _, curve in of_runs if curve.validation]
         empty += [name for name, curve in of_runs if not curve.validation]
-    drawn = {
-        "losses": figures.losses_figure(comparison, styles),
-        "curves": figures.curves_figure(curves, styles, baseline),
-    }
+    unit = next((m.unit for run in comparison.runs for m in run.summary.known_measures if m.name == LOSS), "nats")
+    drawn = {"curves": figures.curves_figure(curves, styles, baseline, unit)}
     if evaluations:
         drawn["by_position"] = figures.by_position_figure(evaluations, styles, baseline)
         drawn["by_length"] = figures.by_length_figure(evaluations, styles)
-    panels = [Panel(name, *_CAPTIONS[name], figure) for name, figure in drawn.items()]
+    name, title = ("losses", score.title.removeprefix("best ")) if score.is_loss else ("scores", score.title)
+    by_run = Panel(name, title.capitalize(), _BY_RUN, figures.scores_figure(comparison, styles))
+    panels = [by_run, *(Panel(name, *_CAPTIONS[name], figure) for name, figure in drawn.items())]
     return panels, [f"no loss curve in {', '.join(empty)}"] if empty else []
 
 
 def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool) -> tuple[list[Panel], list[str]]:
     """(panels of where each group's median run looks and what it has learned, notes).
 
-    sentence: the text whose attention is drawn; None: the beginning of the validation text.
+    sentence: the text whose attention is drawn; None: the beginning of the validation text, or an example of the task.
     """
     learned, notes = [], []
     maps: dict[str, Tensor] = {}
@@ -96,15 +100,17 @@ def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool)
             continue
         learned += _learned(group, checkpoint)
         try:
-            tokens = _tokens(checkpoint, sentence)
+            tokens, positions = _read(group.median_run, checkpoint, sentence, allow_code)
             group_words = [checkpoint.vocabulary.decode([token]) for token in tokens.tolist()]
             words = words or group_words
             if group_words != words:
                 raise UserError("its text has other words than that of the groups before")
-            maps[group.label] = attention_maps(checkpoint.model, tokens)
+            maps[group.label] = attention_maps(checkpoint.model, tokens, positions)
         except UserError as error:
             notes.append(f"{group.label} has no picture of its attention: {error}")
-    attention = [Panel("attention", *_CAPTIONS["attention"], attention_figure(maps, words))] if maps else []
+    title, caption = _CAPTIONS["attention"]
+    caption = caption.format(comparison.score.metric.name)
+    attention = [Panel("attention", title, caption, attention_figure(maps, words))] if maps else []
     return attention + learned, notes
 
 
@@ -118,12 +124,20 @@ def _learned(group: Group, checkpoint: Checkpoint) -> list[Panel]:
     ]
 
 
-def _tokens(checkpoint: Checkpoint, sentence: str | None) -> Tensor:
-    """(T,) token ids of the sentence, or of the beginning of the validation text."""
-    longest = min(_WORDS, checkpoint.model.shape.context_length)
-    if sentence is None:
-        return own_text(checkpoint).tokens[:longest].to(torch.int64)
-    ids = checkpoint.vocabulary.encode(sentence, "sentence")
-    if not ids:
-        raise SettingError("sentence", sentence, "has no tokens")
-    return torch.tensor(ids[:longest])
+def _read(run: Run, checkpoint: Checkpoint, sentence: str | None, allow_code: bool) -> tuple[Tensor, Tensor | None]:
+    """Token ids (T,) of the sentence, of a task's example or of the beginning of the validation text; and where they
+    stand (T,), if not at 0, 1, ..."""
+    longest = min(LEGIBLE, checkpoint.model.shape.context_length)
+    if sentence is not None:
+        ids = checkpoint.vocabulary.encode(sentence, "sentence")
+        if not ids:
+            raise SettingError("sentence", sentence, "has no tokens")
+        return torch.tensor(ids[:longest]), None
+    data = run.config["data"]
+    if not is_task(data):
+        return own_text(checkpoint).tokens[:longest].to(torch.int64), None
+    if outside(data) and not allow_code:
+        raise UserError("its task is no part of poslab; allow_code=true imports it, if you trust it")
+    example = legible_example(parse_task(data))
+    positions = None if example.positions is None else example.positions[0, :longest]
+    return example.tokens[0, :longest], positions

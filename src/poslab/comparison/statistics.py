@@ -1,4 +1,4 @@
-"""How sure a comparison of runs is. All losses are in nats per token; lower is better.
+"""How sure a comparison of runs is: of their losses in nats per token, or of any other Metric.
 
 Runs with the same seed see the same batches in the same order, so groups of runs are compared in pairs, seed by seed:
 what a seed does to all groups alike drops out. Several groups against one baseline are several chances to be wrong, so
@@ -6,30 +6,42 @@ the p-values are corrected by Holm's method (Holm 1979): the chance of any false
 
 Intervals are those of one comparison, uncorrected. An interval can therefore exclude 0 where the corrected p-value
 claims nothing, never the other way round; `sentence` says so where it happens.
+
+Losses are compared by a paired t test. Shares, such as how many examples are right, end at 0 and 1, and there they like
+to be: where all seeds agree, the t test takes that for certainty and would claim anything, though the next seed may
+fail. So a share is claimed only where an exact sign-flip test (Fisher 1935, section 21) agrees: if the two groups were
+alike, each seed's difference could as well have had the other sign, so n seeds that all agree give p = 2 / 2**n and
+fewer than six can't show anything. Its p-value is the larger of the two. Where the seeds don't differ, no interval is
+given: nothing is known of their spread. Intervals end where shares do.
 """
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
 from poslab.errors import require_one_of
+from poslab.tasks import Metric
+from poslab.tasks.metric import loss_metric
 
+NATS = loss_metric(None)
 CONFIDENCE = 0.95  # of intervals and claims
 MOST_SEEDS = 100_000  # `seeds_needed` looks no farther
+MOST_FLIPPED = 12  # seeds whose signs are flipped in all ways; of more, 2**12 ways are drawn
 ROUNDING = 1e-12  # nats: spreads and differences up to here, relative to losses above 1, are rounding
 SMALLEST_BLOCKS = 20  # with fewer blocks, a bootstrap interval is clearly too narrow
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean in nats with its interval [low, high] and the standard deviation of the n values.
+    """A mean with its interval [low, high] and the standard deviation of the n values.
 
-    None stands for what cannot be known from so few values.
+    None stands for what cannot be known from so few values, or from shares that are all alike.
     """
 
     mean: float
@@ -41,10 +53,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of (group - baseline) in nats over n common seeds: negative where the group is better.
+    """The mean of (group - baseline) over n common seeds; of losses, negative where the group is better.
 
     `sd` is the standard deviation of the differences, `p_value` is corrected for the number of `comparisons`, and
-    [low, high] is the uncorrected interval. With n = 1 only the mean is known, with n = 0 nothing.
+    [low, high] is the uncorrected interval; None of shares that differ alike in all seeds. With n = 1 only the mean is
+    known, with n = 0 nothing.
     """
 
     mean: float | None
@@ -60,35 +73,54 @@ class Difference:
         return self.p_value is not None and self.p_value < 1 - CONFIDENCE
 
 
-def estimate(values: Iterable[float]) -> Estimate:
+def estimate(values: Iterable[float], metric: Metric = NATS) -> Estimate:
     """Estimates the mean of finite, independent values, such as one group's losses, with its t interval."""
     array = np.array(list(values))
     n, mean = len(array), float(array.mean())
     if n == 1:
         return Estimate(mean, None, None, None, n)
     sd = float(array.std(ddof=1))
-    half = _half_width(sd, n)
-    return Estimate(mean, mean - half, mean + half, sd, n)
+    return Estimate(mean, *_interval(mean, sd, n, 0.0 if metric.is_share else None), sd, n)
 
 
-def differences(losses: Mapping[str, Mapping[int, float]], baseline: str) -> dict[str, Difference]:
-    """Compares every other group with the baseline; `losses` holds, per group, the loss of each seed.
+def differences(
+    values: Mapping[str, Mapping[int, float]], baseline: str, metric: Metric = NATS
+) -> dict[str, Difference]:
+    """Compares every other group with the baseline; `values` holds, per group, the figure of each seed.
 
-    The p-values are of paired two-sided t tests, corrected over all groups with at least 2 seeds in common with the
-    baseline. Where all differences are alike up to rounding, the t test has no value and its limit stands: p = 1 if
-    they are all zero, else p = 0. Losses are finite. Raises SettingError for an unknown baseline.
+    The p-values are of paired two-sided t tests, of shares the larger of that and the exact sign-flip test's, corrected
+    over all groups with at least 2 seeds in common with the baseline. Where all differences are alike up to rounding,
+    the t test has no value; of losses its limit stands, p = 1 if they are all zero, else p = 0, and of shares the
+    sign-flip test alone. Values are finite. Raises SettingError for an unknown baseline.
     """
-    require_one_of(losses, baseline=baseline)
-    pairs = {name: _paired(of_seeds, losses[baseline]) for name, of_seeds in losses.items() if name != baseline}
+    require_one_of(values, baseline=baseline)
+    pairs = {name: _paired(of_seeds, values[baseline], metric) for name, of_seeds in values.items() if name != baseline}
     p_values = {name: d.p_value for name, d in pairs.items() if d.p_value is not None}
     corrected, tested = _holm(p_values), max(1, len(p_values))
     return {name: replace(d, p_value=corrected.get(name), comparisons=tested) for name, d in pairs.items()}
 
 
+def sign_flip_test(
+    differences: Sequence[float], alternative: Literal["two-sided", "less", "greater"] = "two-sided"
+) -> float:
+    """The exact p-value of paired differences: in how many of all 2**n ways of choosing their signs would their mean be
+    as far from 0? Differences of 0 are kept; they make no difference. Beyond MOST_FLIPPED of them, ways are drawn."""
+    result = stats.permutation_test(
+        (np.asarray(differences, dtype=float),),
+        np.mean,
+        permutation_type="samples",
+        n_resamples=2**MOST_FLIPPED,
+        alternative=alternative,
+        rng=np.random.default_rng(0),
+        vectorized=True,
+    )
+    return float(result.pvalue)
+
+
 def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0.8) -> int:
     """Number of seeds that a two-sided paired t test needs to see a mean difference `effect` with this power.
 
-    `sd` is the standard deviation of the differences, in nats like `effect`. By the noncentral t distribution (Cohen
+    `sd` is the standard deviation of the differences, in the unit of `effect`. By the noncentral t distribution (Cohen
     1988, chapter 2); to see the effect in the wrong direction does not count. At least 2, at most MOST_SEEDS, which
     stands for "this many or more".
     """
@@ -134,27 +166,53 @@ def token_difference(first: ArrayLike, second: ArrayLike, *, block: int = 16, re
     return Estimate(mean, float(interval.low), float(interval.high), sd, n)
 
 
-def sentence(name: str, baseline: str, difference: Difference, effect: float = 0.02) -> str:
-    """Words for a difference that claim no more than the corrected p-value; `effect` in nats.
+def sentence(
+    name: str, baseline: str, difference: Difference, effect: float | None = None, metric: Metric = NATS
+) -> str:
+    """Words for a difference that claim no more than the corrected p-value. effect: by default `usual_effect`.
 
     A claimed difference is given as a size, with the interval turned likewise; one that is not is name - baseline.
     """
-    d = difference
+    d, effect = difference, effect or usual_effect(metric)
     if d.mean is None:
         return f"{name} and {baseline} have no seed in common"
-    size, word = abs(d.mean), "better" if d.mean < 0 else "worse"
-    if d.low is None or d.high is None or d.sd is None or d.p_value is None:
-        was = f"was {size:.{_decimals(size)}f} nats {word} than {baseline}" if size else f"and {baseline} were equal"
+    size, word = abs(d.mean), "better" if d.mean * metric.sign < 0 else "worse"
+    amount = f"{size:.{_decimals(size)}f} {_unit(metric)}"
+    if d.sd is None or d.p_value is None:
+        was = f"was {amount} {word} than {baseline}" if size else f"and {baseline} were equal"
         return f"{name} {was} in one run each; one run says nothing about chance"
+    if d.low is None or d.high is None:
+        return _of_equal_differences(name, baseline, d, f"{word} than {baseline} by {amount}" if size else "")
     if d.significant:
         low, high = sorted((abs(d.low), abs(d.high)))
-        return f"{name} is {word} than {baseline} by {_numbers(size, low, high)}, n = {d.n}"
+        return f"{name} is {word} than {baseline} by {_numbers(size, low, high, metric)}, n = {d.n}"
     text = f"no difference between {name} and {baseline} can be shown with n = {d.n}"
-    text += f" ({_numbers(d.mean, d.low, d.high)})"
+    text += f" ({_numbers(d.mean, d.low, d.high, metric)})"
     if d.low > 0 or d.high < 0:
         text += f"; the interval excludes 0, but p = {d.p_value:.2g} after Holm's correction"
     needed = seeds_needed(d.sd, effect, alpha=(1 - CONFIDENCE) / d.comparisons)
+    needed = max(needed, _seeds_to_claim(d)) if metric.is_share else needed
     return f"{text}; {_outlook(d.low, d.high, needed, d.n, effect)}"
+
+
+def usual_effect(metric: Metric) -> float:
+    """A difference that matters: 0.02 nats, or a tenth of all examples."""
+    return 0.1 if metric.is_share else 0.02
+
+
+def _of_equal_differences(name: str, baseline: str, d: Difference, verdict: str) -> str:
+    """Words for shares that differ alike in all seeds. verdict: "better than ... by 1.00 of the examples", if any."""
+    if not verdict:
+        return f"{name} and {baseline} were equal in each of {d.n} seeds"
+    if d.significant:
+        return f"{name} is {verdict} in each of {d.n} seeds"
+    few = f"too few to claim it (p = {d.p_value:.2g}); {_seeds_to_claim(d)} such seeds would do"
+    return f"{name} was {verdict} in each of {d.n} seeds, {few}"
+
+
+def _seeds_to_claim(d: Difference) -> int:
+    """How many seeds that agree the sign-flip test needs under Holm's correction."""
+    return math.floor(math.log2(2 * d.comparisons / (1 - CONFIDENCE))) + 1
 
 
 def token_sentence(name: str, baseline: str, difference: Estimate) -> str | None:
@@ -184,9 +242,14 @@ def _outlook(low: float, high: float, needed: int, n: int, effect: float) -> str
     return f"{n} seeds usually show a difference of {effect:g}, yet the interval does not exclude it"
 
 
-def _numbers(mean: float, low: float, high: float) -> str:
+def _numbers(mean: float, low: float, high: float, metric: Metric = NATS) -> str:
     places = _decimals(low, high) if low <= 0 <= high else _decimals(low, mean, high)
-    return f"{mean:z.{places}f} nats [{low:z.{places}f}, {high:z.{places}f}]"
+    return f"{mean:z.{places}f} {_unit(metric)} [{low:z.{places}f}, {high:z.{places}f}]"
+
+
+def _unit(metric: Metric) -> str:
+    """In a sentence: "nats" for "nats per token"."""
+    return metric.unit.partition(" per ")[0]
 
 
 def _decimals(*numbers: float) -> int:
@@ -195,7 +258,7 @@ def _decimals(*numbers: float) -> int:
     return next((d for d in range(2, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)
 
 
-def _paired(group: Mapping[int, float], baseline: Mapping[int, float]) -> Difference:
+def _paired(group: Mapping[int, float], baseline: Mapping[int, float], metric: Metric) -> Difference:
     """Compares two groups over their common seeds; the p-value is not yet corrected."""
     seeds = sorted(group.keys() & baseline.keys())
     a, b = (np.array([of_seeds[seed] for seed in seeds], dtype=float) for of_seeds in (group, baseline))
@@ -207,17 +270,22 @@ def _paired(group: Mapping[int, float], baseline: Mapping[int, float]) -> Differ
         mean = 0.0
     if len(seeds) == 1:
         return Difference(mean, None, None, None, None, 1)
-    if float(np.ptp(a - b)) <= rounding:  # the t test would divide by zero, or by rounding
-        return Difference(mean, mean, mean, 0.0, 0.0 if mean else 1.0, len(seeds))
-    sd = float((a - b).std(ddof=1))
-    half = _half_width(sd, len(seeds))
-    p_value = float(stats.ttest_rel(a, b).pvalue)
-    return Difference(mean, mean - half, mean + half, sd, p_value, len(seeds))
+    alike = float(np.ptp(a - b)) <= rounding  # the t test would divide by zero, or by rounding
+    sd = 0.0 if alike else float((a - b).std(ddof=1))
+    p_value = (0.0 if mean else 1.0) if alike else float(stats.ttest_rel(a, b).pvalue)
+    if metric.is_share:
+        p_value = max(p_value, sign_flip_test(a - b))
+    low, high = _interval(mean, sd, len(seeds), -1.0 if metric.is_share else None)
+    return Difference(mean, low, high, sd, p_value, len(seeds))
 
 
-def _half_width(sd: float, n: int) -> float:
-    """Half the width of the t interval of a mean."""
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * sd / math.sqrt(n)
+def _interval(mean: float, sd: float, n: int, least: float | None) -> tuple[float | None, float | None]:
+    """The t interval of a mean; of shares, or differences of shares, which lie between `least` and 1, no further than
+    they go, and none where all are alike."""
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * sd / math.sqrt(n)
+    if least is None:
+        return mean - half, mean + half
+    return (max(least, mean - half), min(1.0, mean + half)) if sd else (None, None)
 
 
 def _holm(p_values: Mapping[str, float]) -> dict[str, float]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from poslab.evaluation.attention_maps import LEGIBLE
 from poslab.model import GPT
 from poslab.runs.answers import LOOKED_AT, WrongAnswer, WrongAnswers
 from poslab.tasks import Examples, Metric, Task
@@ -111,6 +112,13 @@ def measures(task: Task) -> list[Metric]:
 
 
 @torch.no_grad()
+def legible_example(task: Task) -> Examples:
+    """One example of the validation, the longest that pictures have room for."""
+    batches = task.validation()
+    legible = [batch for batch in batches if batch.tokens.shape[1] <= LEGIBLE] or batches[:1]
+    return legible[-1].first(1)
+
+
 def said(model: GPT, examples: Examples) -> Tensor:
     """(B, T) int64: the symbols that the model finds likeliest, whether something is asked there or not."""
     was_training = model.training

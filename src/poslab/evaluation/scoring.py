@@ -11,8 +11,16 @@ from torch import Tensor
 
 from poslab.data.module import DataModule, TextDataModule
 from poslab.data.task import TaskDataModule
-from poslab.evaluation.answers import MetricsByLength, answers, measure, measures, said, shares, wrong_answers
-from poslab.evaluation.attention_maps import LEGIBLE
+from poslab.evaluation.answers import (
+    MetricsByLength,
+    answers,
+    legible_example,
+    measure,
+    measures,
+    said,
+    shares,
+    wrong_answers,
+)
 from poslab.evaluation.files import evaluate_run, held_out, write_scalars
 from poslab.evaluation.losses import mean_loss, sliding_token_losses, window_losses
 from poslab.model import GPT
@@ -125,9 +133,7 @@ class TaskScoring(Scoring[TaskDataModule]):
     def __init__(self, config: TrainConfig, data: TaskDataModule) -> None:
         super().__init__(config, data)
         self.measures = measures(data.task)
-        batches = data.task.validation()
-        legible = [batch for batch in batches if batch.tokens.shape[1] <= LEGIBLE] or batches[:1]
-        self.example = legible[-1].first(1)
+        self.example = legible_example(data.task)
         self.prompt = self.example.tokens[0].tolist()
         self.positions = None if self.example.positions is None else self.example.positions[0]
 

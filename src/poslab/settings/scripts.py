@@ -49,6 +49,7 @@ class CompareConfig(Limited):
     Examples
       python scripts/compare.py runs=runs/ablation
       python scripts/compare.py runs=RUN_FOLDER,RUN_FOLDER
+      python scripts/compare.py runs=runs/recall metric=exact length=96
       python scripts/compare.py runs=runs/shaw_clip baseline="SCHEME max_distance=16"
     """
 
@@ -57,8 +58,17 @@ class CompareConfig(Limited):
         None,
         help="what the others are compared with; null: the scheme that train.py has by default, or the first by name",
     )
-    effect: float = setting(
-        0.02, above=0, help="nats that matter: where no difference can be shown, how many seeds would show this one"
+    metric: str | None = setting(
+        None, help="what runs are compared by; null: the loss of texts, how many examples of a task are right (exact)"
+    )
+    length: int | None = setting(
+        None, least=1, help="the length at which a task is compared; null: the first tested beyond those of training"
+    )
+    effect: float | None = setting(
+        None,
+        above=0,
+        help="what matters: where no difference can be shown, how many seeds would show this one; null: 0.02 nats, or "
+        "0.1 of the examples",
     )
     sentence: str | None = setting(
         None, text=True, help="whose attention is drawn; by default how the validation text begins"

@@ -1,0 +1,72 @@
+"""What it takes to repeat runs: commands, complete settings, and the facts of data, machine and code."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from poslab.comparison.groups import Group
+from poslab.runs.finished import Run
+from poslab.settings.roles import NOT_REPEATED, Role
+from poslab.settings.train import role_of
+
+
+def command_of(group: Group) -> str:
+    """The command that repeats a group: what was typed for one of its runs, with the seeds of all."""
+    recorded = [run.config.get("overrides") for run in group.runs]
+    typed = next((overrides for overrides in recorded if isinstance(overrides, list)), None)
+    if typed is None:
+        return "not recorded"
+    settings = [str(o) for o in typed if role_of(_name(str(o))) not in NOT_REPEATED | {Role.SEED}]
+    many = ["-m"] if len(group.runs) > 1 else []
+    seeds = ",".join(str(seed) for seed in group.values)
+    return shlex.join(["python", "scripts/train.py", *many, *settings, f"seed={seeds}"])
+
+
+def configurations(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """(whose it is, yaml): each scheme's settings, and all others, once where they are the same."""
+    schemes: dict[str, Any] = {}
+    others: dict[str, list[str]] = {}
+    without = NOT_REPEATED | {Role.SEED, Role.SCHEME}
+    for group in groups:
+        shown = {key: value for key, value in group.runs[0].config.items() if role_of(key) not in without}
+        schemes[group.label] = shown.pop("pos")
+        others.setdefault(_yaml(shown), []).append(group.label)
+    shared = [("all others" if len(others) == 1 else f"others, {', '.join(of)}", text) for text, of in others.items()]
+    return [("of the schemes", _yaml(schemes)), *shared]
+
+
+def facts(runs: Sequence[Run]) -> dict[str, str]:
+    """Facts that all runs have in common, or the values that they have."""
+
+    def all_of(key: str) -> str:
+        values = [getattr(run.summary, key) for run in runs]
+        return " or ".join(dict.fromkeys(f"{v:,}" if isinstance(v, int) else str(v or "unknown") for v in values))
+
+    packages = dict.fromkeys(name for run in runs for name in run.summary.versions)
+    versions = {name: dict.fromkeys(str(run.summary.versions.get(name)) for run in runs) for name in packages}
+    data = {
+        "text": f"{all_of('data')}, {all_of('train_tokens')} training tokens and "
+        f"{all_of('validation_tokens')} validation tokens",
+        "sha256 of the text": all_of("data_sha256"),
+    }
+    if all(run.summary.train_tokens is None and run.summary.training_length for run in runs):
+        data = {"task": f"{all_of('data')}, lengths of training up to {all_of('training_length')}"}
+        data["sha256 of the task"] = all_of("data_sha256")
+    return data | {
+        "vocabulary": f"{all_of('vocabulary')}, {all_of('vocabulary_size')} tokens",
+        "model": f"{all_of('params_trunk')} parameters without positions, trained to {all_of('context_length')} tokens",
+        "training": f"{all_of('steps')} steps",
+        "device": f"{all_of('device')}, {all_of('threads')} threads",
+        "code": f"git commit {all_of('git_commit')}, fingerprint {all_of('code_fingerprint')}",
+        "packages": ", ".join(f"{name} {' or '.join(numbers)}" for name, numbers in versions.items()),
+    }
+
+
+def _name(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
+
+
+def _yaml(content: dict[str, Any]) -> str:
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))

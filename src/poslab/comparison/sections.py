@@ -1,0 +1,186 @@
+"""What a report says of the runs on one kind of data: answers, the table, and figures."""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from poslab.comparison.groups import Comparison, Group
+from poslab.comparison.panels import Panel
+from poslab.comparison.repeat import command_of, configurations, facts
+from poslab.comparison.scores import Score
+from poslab.runs.evaluation import Evaluation
+from poslab.runs.finished import Run
+from poslab.settings.roles import NOT_COMPARED
+from poslab.settings.train import flat
+
+
+def by_data(runs: Sequence[Run], together: bool = False) -> dict[str, list[Run]]:
+    """The runs of each task or text by themselves, under a title: "recall", "recall pairs=8". together: whether those
+    of one name are never told apart."""
+    keyed: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
+    for run in runs:
+        data, encoding = run.summary.data, run.config["data"].get("encoding")
+        keyed[(data,) if together else (data, run.summary.data_sha256, encoding)].append(run)
+    firsts = [members[0] for members in keyed.values()]
+    return {_title(members[0], firsts): members for members in keyed.values()}
+
+
+def _title(run: Run, firsts: Sequence[Run]) -> str:
+    """The data's name, and what tells them from others of that name."""
+    settings = [_data_settings(other) for other in firsts if other.summary.data == run.summary.data]
+    own = _data_settings(run)
+    told = [f"{key}={own.get(key)}" for key in own if any(other.get(key) != own[key] for other in settings)]
+    return " ".join([run.summary.data, *told])
+
+
+def _data_settings(run: Run) -> dict[str, Any]:
+    settings = flat({"data": run.config["data"]}, without=NOT_COMPARED)
+    named = {key.removeprefix("data."): value for key, value in settings.items()}
+    return named | {"sha256": run.summary.data_sha256[:12]}
+
+
+@dataclass(frozen=True)
+class Section:
+    """evaluations: by label, of groups that are evaluated whole. notes: what is missing, and why."""
+
+    title: str
+    comparison: Comparison
+    evaluations: Mapping[str, list[Evaluation]]
+    answers: list[str]
+    notes: list[str]
+    panels: list[Panel]
+
+    @property
+    def score(self) -> Score:
+        return self.comparison.score
+
+    @property
+    def id(self) -> str:
+        """The title, as part of the names of files and of places in the page."""
+        return file_name(self.title)
+
+    @property
+    def verdicts(self) -> list[str]:
+        """The best group; who is better than the baseline, who worse, and of whom neither can be shown."""
+        groups, baseline, differences = self.comparison.groups, self.comparison.baseline, self.comparison.differences
+        better, worse = f"better than {baseline}", f"worse than {baseline}"
+        unclear = f"no difference from {baseline} can be shown"
+        verdicts: dict[str, list[str]] = {better: [], unclear: [], worse: []}
+        for label in (group.label for group in groups if group.label != baseline):
+            claimed = better if (differences[label].mean or 0) * self.score.metric.sign < 0 else worse
+            verdicts[claimed if differences[label].significant else unclear].append(label)
+        unit = self.score.metric.unit.partition(" per ")[0]
+        figure = self.score.text(groups[0].estimate.mean)
+        alike = [group.label for group in groups if self.score.text(group.estimate.mean) == figure]
+        best = f"{self.score.best} {self.score}: {', '.join(alike)}, {figure} {unit}"
+        others = [f"{said}, {len(of)} of {len(differences)}: {', '.join(of)}" for said, of in verdicts.items() if of]
+        return [best, *others]
+
+    @property
+    def in_short(self) -> list[str]:
+        """The verdicts, where there are many answers."""
+        return self.verdicts if len(self.answers) > 6 else []
+
+    @property
+    def figures_are(self) -> str:
+        """What the figures are, in words."""
+        metric, runs = self.score.metric, self.comparison.runs
+        if self.score.is_loss:
+            held_out = self.score.title == "test loss"
+            which = (
+                "losses of each run's best weights on the part of the text that was held out, in"
+                if held_out
+                else ("best validation losses of each run in")
+            )
+            return f"Losses are the {which} {metric.unit}; lower is better."
+        longest = " or ".join(dict.fromkeys(str(run.summary.training_length) for run in runs))
+        chance = sorted({run.value(f"{metric.name}_chance", self.score.length) or 0.0 for run in runs})
+        known = f" The most frequent answer alone would be worth {self.score.text(chance[0])}." if any(chance) else ""
+        direction = "higher" if metric.higher_is_better else "lower"
+        return f"Figures are {self.score.label}; {direction} is better.{known} Training ended at length {longest}."
+
+    @property
+    def claims_are(self) -> str:
+        """When a difference is claimed, in words."""
+        if not self.score.metric.is_share:
+            return ""
+        return (
+            ", and so does an exact sign-flip test: where all seeds agree, the t test takes the next one for certain, "
+            "by this one n of them are worth p = 2 / 2^n"
+        )
+
+    @property
+    def columns(self) -> list[str]:
+        before = ["scheme", "n", str(self.score), "95 % interval", "sd", "difference", "95 % interval", "p (Holm)"]
+        others = [f"{self.score.metric.name} at {length}" for length in self._other_lengths] or ["longer windows"]
+        return [*before, "parameters added", "tokens/s", "peak memory, MB", *others]
+
+    def row(self, group: Group) -> list[str]:
+        """Gives what the table says of a group, from its label and number of seeds to what it does at other lengths."""
+        found, difference, text = group.estimate, self.comparison.differences.get(group.label), self.score.text
+        return [
+            group.label,
+            str(len(group.runs)),
+            text(found.mean),
+            self._interval(found.low, found.high),
+            "n/a" if found.sd is None else text(found.sd),
+            "baseline" if difference is None else "n/a" if difference.mean is None else text(difference.mean, "+"),
+            "" if difference is None else self._interval(difference.low, difference.high, sign="+"),
+            "" if difference is None else "n/a" if difference.p_value is None else f"{difference.p_value:.2g}",
+            _whole(group.mean("params_scheme")),
+            _whole(group.mean("tokens_per_s")),
+            _whole(group.mean("peak_memory_mb")),
+            *([self._at(group, n) for n in self._other_lengths] or [_beyond(self.evaluations.get(group.label, []))]),
+        ]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        return [self.row(group) for group in self.comparison.groups]
+
+    @property
+    def repeats(self) -> list[tuple[str, str]]:
+        return [(group.label, command_of(group)) for group in self.comparison.groups]
+
+    @property
+    def configurations(self) -> list[tuple[str, str]]:
+        return configurations(self.comparison.groups)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return facts(self.comparison.runs)
+
+    @property
+    def _other_lengths(self) -> list[int]:
+        lengths = {n for run in self.comparison.runs for n in run.lengths(self.score.metric.name)}
+        return sorted(lengths - {self.score.length or 0})
+
+    def _at(self, group: Group, length: int) -> str:
+        values = [run.value(self.score.metric.name, length) for run in group.runs]
+        known = [value for value in values if value is not None]
+        return self.score.text(fmean(known)) if len(known) == len(values) else "n/a"
+
+    def _interval(self, low: float | None, high: float | None, sign: str = "") -> str:
+        text = self.score.text
+        return "n/a" if low is None or high is None else f"{text(low, sign)} to {text(high, sign)}"
+
+
+def file_name(text: str) -> str:
+    """A name that any file system takes."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", text)[:80]
+
+
+def _beyond(of_seeds: list[Evaluation]) -> str:
+    """The mean sliding loss at the longest window beyond the training length, or why none was measured."""
+    results = [result for e in of_seeds for result in e.lengths if result.length > e.context_length]
+    measured = [(result.length, result.sliding_loss) for result in results if result.sliding_loss is not None]
+    if not measured:
+        return next((result.note for result in results if result.note), "n/a")
+    longest = max(length for length, _ in measured)
+    return f"{fmean(loss for length, loss in measured if length == longest):.4f} at {longest:,}"
+
+
+def _whole(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:,.0f}"
