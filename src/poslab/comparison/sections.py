@@ -74,7 +74,8 @@ class Section:
             verdicts[claimed if differences[label].significant else unclear].append(label)
         unit = self.score.metric.unit.partition(" per ")[0]
         figure = self.score.text(groups[0].estimate.mean)
-        alike = [group.label for group in groups if group.estimate.mean == groups[0].estimate.mean]
+        shared = groups if self.score.metric.is_share else groups[:1]  # losses are alike by chance only
+        alike = [group.label for group in shared if group.estimate.mean == groups[0].estimate.mean]
         best = f"{self.score.best} {self.score}: {', '.join(alike)}, {figure} {unit}"
         others = [f"{said}, {len(of)} of {len(differences)}: {', '.join(of)}" for said, of in verdicts.items() if of]
         return [best, *others]
