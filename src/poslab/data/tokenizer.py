@@ -21,6 +21,8 @@ from poslab.settings.train import check_encoding
 _VOCAB_SHA256 = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
 _ENCODER_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
 
+GPT2_FILES = (BUNDLED_DATA / "gpt2" / "encoder.json", BUNDLED_DATA / "gpt2" / "vocab.bpe")  # token ids, and merges
+
 
 @dataclass(frozen=True)
 class Characters:
@@ -82,17 +84,17 @@ def load_tokenizer(encoding: str) -> Encoding:
 
 @cache  # parsing the files takes 0.2 s
 def _bundled_gpt2() -> tiktoken.Encoding:
-    folder = BUNDLED_DATA / "gpt2"
+    tokens, merges = GPT2_FILES
     try:
         with patch.dict(os.environ, TIKTOKEN_CACHE_DIR=""):  # or it would keep copies of the files
             ranks = data_gym_to_mergeable_bpe_ranks(
-                vocab_bpe_file=str(folder / "vocab.bpe"),
-                encoder_json_file=str(folder / "encoder.json"),
+                vocab_bpe_file=str(merges),
+                encoder_json_file=str(tokens),
                 vocab_bpe_hash=_VOCAB_SHA256,
                 encoder_json_hash=_ENCODER_SHA256,
             )
     except (OSError, ValueError) as error:
-        problem = f"its vocabulary in {folder} is missing or changed; restore vocab.bpe and encoder.json"
+        problem = f"its vocabulary in {tokens.parent} is missing or changed; restore vocab.bpe and encoder.json"
         raise SettingError("encoding", "gpt2", problem) from error
     return tiktoken.Encoding(
         "gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens={ENDOFTEXT: len(ranks)}

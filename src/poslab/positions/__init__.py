@@ -1,11 +1,13 @@
 """Ways of knowing position: `base.py` is the contract, `terms.py` what it says of pairs, other files are schemes."""
 
 from poslab.positions.base import ModelShape, OneHead, PositionScheme
+from poslab.positions.elsewhere import Elsewhere
 from poslab.positions.pictures import Curves, Matrix, Picture
 from poslab.positions.terms import Pairs, RelativeTerms
 
 __all__ = [
     "Curves",
+    "Elsewhere",
     "Matrix",
     "ModelShape",
     "OneHead",

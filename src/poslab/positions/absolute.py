@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
-from poslab.positions.base import Matrix, ModelShape, Picture, PositionScheme
+from poslab.positions.base import Elsewhere, Matrix, ModelShape, Picture, PositionScheme
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,6 +69,10 @@ class Absolute(PositionScheme):
 
     def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
         return x + torch.nn.functional.embedding(positions, tables["position"])  # (B, T, D) + (T, D)
+
+    def elsewhere(self, tables: Tables, shape: ModelShape) -> Elsewhere:
+        positions = {"n_positions": self.max_length(shape)}
+        return Elsewhere("gpt2", positions, {"transformer.wpe.weight": tables["position"]})
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         unit = torch.nn.functional.normalize(tables["position"].float(), dim=-1)

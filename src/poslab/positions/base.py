@@ -21,6 +21,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least
+from poslab.positions.elsewhere import Elsewhere
 from poslab.positions.pictures import Curves, Matrix, Picture
 from poslab.positions.terms import Pairs, RelativeTerms
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKENDS",
     "Curves",
+    "Elsewhere",
     "Matrix",
     "ModelShape",
     "OneHead",
@@ -188,6 +190,10 @@ class PositionScheme:
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         """Pictures of the learned tables, by name, for TensorBoard and reports."""
         return {}
+
+    def elsewhere(self, tables: Tables, shape: ModelShape) -> Elsewhere | None:
+        """What of transformers computes the same, for scripts/export.py; None: nothing does. It isn't inherited."""
+        return None
 
 
 HOOKS = tuple(

@@ -11,8 +11,13 @@ its text for a bag of words.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from poslab.positions.base import ModelShape, PositionScheme
+from poslab.lazy import torch
+from poslab.positions.base import Elsewhere, ModelShape, PositionScheme
+
+if TYPE_CHECKING:
+    from poslab.positions.base import Tables
 
 
 @dataclass(frozen=True)
@@ -21,3 +26,7 @@ class NoPE(PositionScheme):
 
     def warnings(self, shape: ModelShape) -> list[str]:
         return [] if shape.causal else ["pos=nope: a model that sees the future knows nothing of the order of its text"]
+
+    def elsewhere(self, tables: Tables, shape: ModelShape) -> Elsewhere | None:
+        """GPT-2 whose table is zero, which there ends at the context length."""
+        return Elsewhere("gpt2", weights={"transformer.wpe.weight": torch.zeros(shape.context_length, shape.embed_dim)})

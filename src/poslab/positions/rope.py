@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least, require_one_of
-from poslab.positions.base import ModelShape, OneHead, PositionScheme
+from poslab.positions.base import Elsewhere, ModelShape, OneHead, PositionScheme
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -107,6 +107,15 @@ class RoPE(PositionScheme):
             real, imaginary = q[a] * k[a] + q[b] * k[b], q[b] * k[a] - q[a] * k[b]  # of q conj(k)
             total = total + self._growth**2 * (real * math.cos(angle) - imaginary * math.sin(angle))
         return total / math.sqrt(shape.head_dim)
+
+    def elsewhere(self, tables: Tables, shape: ModelShape) -> Elsewhere | None:
+        if self.interleaved or self.scaling not in ("none", "linear"):
+            return None
+        rotation = {"rope_type": "default", "rope_theta": self.base}
+        if self.scaling == "linear":
+            rotation |= {"rope_type": "linear", "factor": self.factor}
+        share = self._turning(shape.head_dim) / shape.head_dim
+        return Elsewhere("gpt_neox", {"rope_parameters": rotation | {"partial_rotary_factor": share}})
 
     def _turning(self, head_dim: int) -> int:
         """How many channels turn: an even number."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError
 from poslab.lazy import torch
-from poslab.positions.base import PositionScheme
+from poslab.positions.base import Elsewhere, ModelShape, PositionScheme
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,9 +41,17 @@ class Sinusoidal(PositionScheme):
                 raise SettingError(name, value, "must be above 0")
 
     def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
+        signal = self._signal(positions, x.shape[-1])
+        return (x + self.amplitude * signal.to(torch.promote_types(x.dtype, torch.float32))).to(x.dtype)
+
+    def elsewhere(self, tables: Tables, shape: ModelShape) -> Elsewhere:
+        """GPT-2 with the signal as its table, which there ends at the context length."""
+        signal = self._signal(torch.arange(shape.context_length), shape.embed_dim)
+        return Elsewhere("gpt2", weights={"transformer.wpe.weight": (self.amplitude * signal).float()})
+
+    def _signal(self, positions: Tensor, width: int) -> Tensor:
+        """positions (T,) -> (T, width), without its amplitude."""
         from poslab.positions.rotary import angles
 
-        width = x.shape[-1]
         angle = angles(positions, [self.base ** (-even / width) for even in range(0, width, 2)])  # (T, ceil(D / 2))
-        signal = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :width]  # (T, D)
-        return (x + self.amplitude * signal.to(torch.promote_types(x.dtype, torch.float32))).to(x.dtype)
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :width]  # (T, D)

@@ -27,6 +27,7 @@ from poslab.settings.schemes import TARGET, changed, node_of, parse_scheme, show
 from poslab.settings.train import ModelConfig, TrainConfig
 from poslab.settings.typed import typed
 
+EXPORTED = "model.safetensors"  # in a folder that scripts/export.py has written, as transformers calls it
 _LONGEST = 2**20  # tokens of context; a file that claims more is damaged, and would take any amount of memory
 
 
@@ -90,7 +91,7 @@ def find_checkpoint(path: str) -> Path:
     """Finds the file itself, or the best weights of a run folder, else its last. SettingError where there is none."""
     given = Path(os.path.expanduser(path))
     run = RunFolder(given)
-    for candidate in (given, run.best, run.old_best, run.last):
+    for candidate in (given, run.best, run.old_best, run.last, given / EXPORTED):
         if candidate.is_file():
             return candidate
     raise SettingError("ckpt", path, "no such file, nor a run folder with a checkpoint")

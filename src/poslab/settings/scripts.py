@@ -123,6 +123,19 @@ class GenerateConfig(Limited):
         self.pos = _as_settings(self.pos)
 
 
+@dataclass
+class ExportConfig(Limited):
+    """Write a trained model as a folder that the transformers library loads.
+
+    Examples
+      python scripts/export.py ckpt=RUN_FOLDER to=exported
+    """
+
+    ckpt: str = setting(help=_CKPT)
+    to: str = setting(help="the folder to write; it must be empty, or is made")
+    allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
+
+
 def _as_settings(pos: list[str]) -> list[str]:
     """What stands after pos. or, where it is the name of a scheme, after pos=, all as NAME=VALUE."""
     return [given if "=" in given else f"_target_={given}" for given in pos]

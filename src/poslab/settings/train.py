@@ -163,6 +163,7 @@ class Settings(Limited):
     seed: int = setting(1, role=Role.SEED, least=0, below=2**32)
     run_dir: str | None = setting(None, role=Role.COMMAND)
     resume: str | None = setting(None, role=Role.COMMAND)
+    init_from: str | None = setting(None)
     early_stopping_patience: int | None = setting(None, least=1)
     target_loss: float | None = setting(None, role=Role.LENGTH, least=0)
     checkpoint_every_n_steps: int | None = setting(100, role=Role.SPEED, least=1)
@@ -174,6 +175,8 @@ class Settings(Limited):
         super().__post_init__()
         if self.run_dir == "":
             raise SettingError("run_dir", "", "must name a folder; null makes one in runs")
+        if self.init_from is not None:  # a run may go on from elsewhere, and a sweep's job start there
+            self.init_from = os.path.abspath(os.path.expanduser(self.init_from))
 
 
 @dataclass

@@ -21,6 +21,7 @@ from poslab.data.module import DataModule, TextDataModule
 from poslab.data.task import TaskDataModule
 from poslab.errors import Fault, RunStopped, SettingError, UserError
 from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
+from poslab.exchange.initial import begin_with
 from poslab.interruption import Interrupted, StopRequest
 from poslab.model import GPT
 from poslab.positions.checks import lacks_memory
@@ -52,6 +53,8 @@ def train(config: TrainConfig) -> Summary:
     if settings.resume is None:
         scoring = _make_scoring(config)
         prepared = _prepare(config, scoring)
+        if settings.init_from is not None:
+            print(begin_with(prepared[0].model, Path(settings.init_from), scoring.data.vocabulary))
         with new_run_folder(settings.run_dir, config.pos_name, settings.seed) as folder:
             _write_config(config, folder)
             return _train(config, *prepared, folder)

@@ -1,0 +1,18 @@
+"""What scripts/export.py does: a run's best weights as a folder that transformers loads."""
+
+import os
+from pathlib import Path
+
+from poslab.exchange.export import export
+from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.settings.scripts import ExportConfig
+
+
+def run_export(config: ExportConfig) -> None:
+    """Exports, and prints what came of it. Raises UserError for whatever the user can put right."""
+    checkpoint = load_checkpoint(find_checkpoint(config.ckpt), allow_code=config.allow_code)
+    print(f"checkpoint  {checkpoint.path} ({checkpoint.pos_name})")
+    folder = Path(os.path.expanduser(config.to))
+    for said in export(checkpoint, folder):
+        print(said)
+    print(f"written     {folder}")

@@ -1,0 +1,1 @@
+"""Models in the format of the transformers library: out of poslab, and into it."""

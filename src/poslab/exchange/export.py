@@ -1,0 +1,100 @@
+"""A trained model as a folder that transformers loads."""
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from tiktoken_ext.openai_public import ENDOFTEXT
+from torch import Tensor
+
+from poslab.data.tokenizer import GPT2_FILES
+from poslab.data.vocabulary import Vocabulary
+from poslab.errors import SettingError
+from poslab.exchange.architectures import ARCHITECTURES, elsewhere
+from poslab.runs.checkpoint import EXPORTED, Checkpoint
+from poslab.runs.checkpoint_files import read_checkpoint, save_weights
+from poslab.settings.files import require_writable
+
+_CODE = Path(__file__).with_name("modeling_poslab.py")
+
+
+def export(checkpoint: Checkpoint, folder: Path) -> list[str]:
+    """Writes config.json, the weights and the tokenizer; returns sentences on what can be done with them.
+
+    A model that an architecture of transformers computes becomes one of that, any other a folder with code that calls
+    poslab. Raises SettingError for a folder that holds something already, or can't be written.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SettingError("to", folder, "is there already; name a folder that is empty, or is to be made")
+    require_writable("to", folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    model = checkpoint.model
+    form = elsewhere(model)
+    if form is None:
+        said = _write_with_code(checkpoint, folder)
+    else:
+        architecture = ARCHITECTURES[form.model_type]
+        weights = architecture.exported(model.state_dict(), model.shape) | dict(form.weights)
+        settings = architecture.config(model.shape, checkpoint.vocabulary.size) | dict(form.settings)
+        _save(folder / EXPORTED, weights)
+        _write_config(checkpoint, folder, architecture.model_type, architecture.class_name, settings)
+        said = f"a {architecture.model_type} model: AutoModelForCausalLM.from_pretrained({str(folder)!r})"
+    return [said, _write_tokenizer(checkpoint, folder)]
+
+
+def _write_with_code(checkpoint: Checkpoint, folder: Path) -> str:
+    """The checkpoint as poslab knows it, and the code by which transformers does."""
+    content = read_checkpoint(checkpoint.path)
+    about = content["poslab"]
+    weights = {name.removeprefix("model."): weight for name, weight in content["state_dict"].items()}
+    save_weights(folder / EXPORTED, weights, about)
+    sizes = asdict(checkpoint.model.shape) | {"dropout": about["config"]["model"]["dropout"]}
+    classes = {"AutoConfig": "PoslabConfig", "AutoModelForCausalLM": "PoslabForCausalLM"}
+    settings = {
+        "pos": about["config"]["pos"],
+        "model": sizes,
+        "vocab_size": checkpoint.vocabulary.size,
+        "use_cache": False,
+        "auto_map": {auto: f"{_CODE.stem}.{name}" for auto, name in classes.items()},
+    }
+    _write_config(checkpoint, folder, "poslab", classes["AutoModelForCausalLM"], settings)
+    shutil.copy(_CODE, folder)
+    call = f"AutoModelForCausalLM.from_pretrained({str(folder)!r}, trust_remote_code=True)"
+    return f"no architecture of transformers computes pos={checkpoint.pos_name}, so the folder brings code: {call}"
+
+
+def _write_config(checkpoint: Checkpoint, folder: Path, model_type: str, name: str, settings: dict[str, Any]) -> None:
+    end = checkpoint.vocabulary.end_of_text
+    content = {
+        "model_type": model_type,
+        "architectures": [name],
+        **settings,
+        "tie_word_embeddings": True,
+        "bos_token_id": end,
+        "eos_token_id": end,
+        "dtype": str(checkpoint.model.token_embedding.weight.dtype).removeprefix("torch."),
+    }
+    (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> str:
+    """Those of GPT-2 as transformers reads them; of other vocabularies the list of what each id stands for."""
+    vocabulary = checkpoint.vocabulary
+    if isinstance(vocabulary, Vocabulary) and vocabulary.observed is None and vocabulary.encoding.name == "gpt2":
+        for name, file in zip(("vocab.json", "merges.txt"), GPT2_FILES, strict=True):
+            shutil.copyfile(file, folder / name)
+        special = dict.fromkeys(("bos_token", "eos_token", "unk_token"), ENDOFTEXT)
+        settings = {"tokenizer_class": "GPT2Tokenizer", "model_max_length": checkpoint.model.shape.context_length}
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings | special, indent=2) + "\n")
+        return f"its tokenizer: AutoTokenizer.from_pretrained({str(folder)!r})"
+    tokens = [vocabulary.decode([i]) for i in range(vocabulary.size)]
+    (folder / "tokens.json").write_text(json.dumps(tokens, ensure_ascii=False) + "\n", encoding="utf-8")
+    return "its vocabulary is none that transformers has a tokenizer for; tokens.json says what each id stands for"
+
+
+def _save(file: Path, weights: dict[str, Tensor]) -> None:
+    copies = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}
+    save_file(copies, file, {"format": "pt"})

@@ -1,0 +1,105 @@
+"""Weights to begin with, from a folder of GPT-2 as transformers writes it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from poslab.data.vocabulary import AnyVocabulary
+from poslab.errors import SettingError
+from poslab.exchange.architectures import GPT2, elsewhere, transposed
+from poslab.model import GPT
+from poslab.runs.checkpoint import EXPORTED
+
+_PREFIX = "transformer."  # which the files of some versions leave out
+# What poslab's decoder does; a configuration that says otherwise describes another one.
+_FIXED = {
+    "model_type": "gpt2",
+    "activation_function": "gelu_new",
+    "layer_norm_epsilon": 1e-5,
+    "tie_word_embeddings": True,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "reorder_and_upcast_attn": False,
+    "add_cross_attention": False,
+}
+
+
+def begin_with(model: GPT, folder: Path, vocabulary: AnyVocabulary) -> str:
+    """Gives the model the weights of a GPT-2 in `folder`; returns what was kept, in words.
+
+    What the scheme learns is kept where it says that GPT-2 has the same (`PositionScheme.elsewhere`), cut to the
+    positions that it has, and else stays as it is at the start. Of a vocabulary that has only some of the encoding's
+    tokens, those rows are taken. Raises SettingError for a folder that holds no GPT-2, or one of other sizes.
+    """
+    try:
+        config = _read_config(folder)
+        weights = {_named(name): weight for name, weight in load_file(folder / EXPORTED).items()}
+    except (OSError, ValueError, SafetensorError) as error:
+        problem = f"is no folder with a GPT-2 as transformers writes it: {str(error).splitlines()[0]}"
+        raise SettingError("init_from", folder, problem) from error
+    _check_sizes(model, config, folder)
+    trunk = {here: weights[there] for here, there in GPT2.names(model.shape).items() if there in weights}
+    trunk = {name: transposed(name, weight, model.shape) for name, weight in trunk.items()}
+    embedding = "token_embedding.weight"
+    if embedding in trunk and vocabulary.observed is not None:
+        trunk[embedding] = trunk[embedding][vocabulary.observed]
+    expected = {name: weight for name, weight in model.state_dict().items() if not name.startswith("position_tables.")}
+    for name, weight in expected.items():
+        has = tuple(trunk[name].shape) if name in trunk else "none"
+        if has != tuple(weight.shape):
+            problem = f"its {GPT2.names(model.shape)[name]} is {has}; this model needs {tuple(weight.shape)}"
+            raise SettingError("init_from", folder, problem)
+    model.load_state_dict(trunk, strict=False)
+    return f"weights begin with those of {folder}; {_keep_positions(model, weights)}"
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """Raises ValueError for the configuration of another decoder."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if not isinstance(config, dict):
+        raise ValueError("config.json is no configuration")
+    for name, value in _FIXED.items():
+        if config.get(name, value) != value:
+            raise ValueError(f"its {name} is {config[name]}, and only {value} is poslab's decoder")
+    return config
+
+
+def _named(name: str) -> str:
+    return name if name.startswith((_PREFIX, "lm_head.")) else f"{_PREFIX}{name}"
+
+
+def _check_sizes(model: GPT, config: dict[str, Any], folder: Path) -> None:
+    """Raises SettingError for `model.` settings that are others than the configuration's."""
+    shape = model.shape
+    options = {
+        "embed_dim": (shape.embed_dim, config.get("n_embd")),
+        "num_layers": (shape.num_layers, config.get("n_layer")),
+        "num_heads": (shape.num_heads, config.get("n_head")),
+    }
+    for name, (here, there) in options.items():
+        if here != there:
+            raise SettingError(f"model.{name}", here, f"the weights of init_from={folder} need {there}")
+
+
+@torch.no_grad()
+def _keep_positions(model: GPT, weights: dict[str, Tensor]) -> str:
+    """Copies tables that GPT-2 has as well; returns in words which were kept."""
+    tables = dict(model.position_tables.named_parameters())
+    form = elsewhere(model)
+    same = form.weights if form is not None and form.model_type == GPT2.model_type else {}
+    kept = []
+    for there, ours in same.items():
+        for name, table in tables.items():
+            theirs = weights.get(there)
+            if table is ours and theirs is not None and theirs.shape[1:] == table.shape[1:]:
+                rows = min(len(theirs), len(table))
+                table[:rows] = theirs[:rows]
+                kept.append(f"{name} ({rows} of its {len(theirs)} rows)")
+    if kept:
+        return f"of what it knows of positions, {', '.join(kept)} kept"
+    return "what it knows of positions is left out"

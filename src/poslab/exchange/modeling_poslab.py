@@ -1,0 +1,67 @@
+"""A model that poslab has trained, for the Auto classes of transformers.
+
+    AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+
+The decoder and its position scheme are poslab's, which must be installed; here they only get the names by which
+transformers calls them. Generation computes every token anew: poslab's own `generate` has a cache.
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutput
+
+from poslab import GPT
+from poslab.settings.schemes import parse_scheme
+
+
+class PoslabConfig(PreTrainedConfig):
+    """pos: the settings of the scheme, model: the sizes, both as poslab's own configuration has them."""
+
+    model_type = "poslab"
+
+    def __init__(
+        self,
+        pos: dict[str, Any] | None = None,
+        model: dict[str, Any] | None = None,
+        vocab_size: int = 50257,
+        **settings: Any,
+    ) -> None:
+        super().__init__(**settings)
+        self.pos, self.model, self.vocab_size = pos, model or {}, vocab_size
+
+
+class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
+    """The weights have the names of poslab's own, so that `poslab.load` reads the same folder."""
+
+    config_class = PoslabConfig
+    _keys_to_ignore_on_load_unexpected: ClassVar = ["observed_tokens"]
+
+    def __init__(self, config: PoslabConfig) -> None:
+        super().__init__(config)
+        with torch.device("cpu"):  # transformers begins on a device without memory, where a scheme can't be tried
+            gpt = GPT(parse_scheme(config.pos) if config.pos else None, vocab_size=config.vocab_size, **config.model)
+        for name, module in gpt.named_children():
+            self.add_module(name, module)
+        self.gpt = (gpt,)  # in a tuple, or it would be a module of its own; its parts are registered above
+        self.post_init()
+
+    def _init_weights(self, module: torch.nn.Module) -> None:
+        """Nothing: they are initialised where they are made."""
+
+    def train(self, mode: bool = True) -> "PoslabForCausalLM":
+        self.gpt[0].training = mode
+        super().train(mode)
+        return self
+
+    def forward(self, input_ids: Tensor, labels: Tensor | None = None, **unused: Any) -> CausalLMOutput:
+        """input_ids, labels (B, T) -> logits (B, T, V), and the loss of saying each next token; texts side by side must
+        have one length, as there is no padding."""
+        logits = self.gpt[0](input_ids)
+        loss = None
+        if labels is not None:
+            loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
+        return CausalLMOutput(loss=loss, logits=logits)

@@ -1,0 +1,22 @@
+"""What a scheme is in the transformers library, where an architecture there computes the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Elsewhere:
+    """An architecture by its model_type there ("gpt2" or "gpt_neox"), and what the scheme puts into it.
+
+    settings: of its configuration, beside the sizes of the model. weights: by their names there.
+    """
+
+    model_type: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    weights: Mapping[str, Tensor] = field(default_factory=dict)

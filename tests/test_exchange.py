@@ -1,0 +1,156 @@
+"""Weights out to transformers and in from it: equal logits, equal tokens, and what is refused."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import poslab
+from conftest import RunScript, compose_config, make_scheme
+from poslab import GPT
+from poslab.data.corpus import Split
+from poslab.data.tokenizer import load_tokenizer
+from poslab.data.vocabulary import Vocabulary
+from poslab.errors import SettingError
+from poslab.exchange.architectures import elsewhere
+from poslab.exchange.export import export
+from poslab.exchange.initial import begin_with
+from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.settings.schemes import schemes
+
+transformers = pytest.importorskip("transformers")
+
+SIZES = {"vocab_size": 50257, "context_length": 16, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
+# The schemes of configs/pos that an architecture of transformers computes.
+KNOWN = [name for name in schemes() if "elsewhere" in vars(type(make_scheme(name)))]
+
+
+def checkpoint_of(model: GPT) -> Checkpoint:
+    vocabulary = Vocabulary(load_tokenizer("gpt2"))
+    return Checkpoint(Path("file"), model.eval(), vocabulary, "scheme", "text", "sha256", Split(), False)
+
+
+def moved(model: GPT) -> GPT:
+    """With weights, biases and tables that are nowhere as they begin."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def logits(folder: Path, tokens: Tensor, **settings: object) -> Tensor:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, **settings).eval()
+    with torch.no_grad():
+        return model(tokens).logits
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_transformers_gives_the_same_logits(name: str, tmp_path: Path) -> None:
+    for number, settings in enumerate(({}, *type(make_scheme(name)).variants)):
+        model = moved(GPT(make_scheme(name, **settings), dropout=0.0, **SIZES))
+        if elsewhere(model) is None:
+            continue
+        folder = tmp_path / str(number)
+        export(checkpoint_of(model), folder)
+        tokens = torch.randint(SIZES["vocab_size"], (2, SIZES["context_length"]))
+        torch.testing.assert_close(logits(folder, tokens), model(tokens), atol=1e-5, rtol=1e-5)
+
+
+def test_the_tokenizer_is_the_same(tmp_path: Path) -> None:
+    checkpoint = checkpoint_of(GPT(make_scheme(KNOWN[0]), **SIZES))
+    export(checkpoint, tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("It's a  test,\n\nfoo 123", " é東京 \t\U0001f600", ""):
+        assert tokenizer.encode(text) == checkpoint.vocabulary.encode(text)
+
+
+def test_other_schemes_bring_code_and_load_in_both(
+    trained: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Named by no scheme: any that learns something and that no architecture of transformers computes."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    name = next(n for n in schemes() if n not in KNOWN and make_scheme(n).overrides("tables"))
+    run = trained("experiment=smoke", "trainer=cpu", f"pos={name}", "data.vocabulary=observed")
+    said = export(load_checkpoint(find_checkpoint(str(run))), tmp_path / "out")
+    assert said[0].startswith(f"no architecture of transformers computes pos={name}, so the folder brings code")
+    ours, again = poslab.load(run), poslab.load(tmp_path / "out")
+    tokens = torch.randint(ours.tokenizer.size, (2, 8))
+    torch.testing.assert_close(again(tokens), ours(tokens), atol=0, rtol=0)
+    torch.testing.assert_close(logits(tmp_path / "out", tokens, trust_remote_code=True), ours(tokens), atol=0, rtol=0)
+    meanings = json.loads((tmp_path / "out" / "tokens.json").read_text())
+    assert meanings == [ours.tokenizer.decode([i]) for i in range(ours.tokenizer.size)]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_gpt2_of_transformers_begins_a_run(name: str, tmp_path: Path) -> None:
+    """Its own position table is kept by the scheme that has the same one, and only by that."""
+    theirs = _gpt2(tmp_path)
+    model = GPT(make_scheme(name), dropout=0.0, **SIZES).eval()
+    said = begin_with(model, tmp_path, Vocabulary(load_tokenizer("gpt2")))
+    tokens = torch.randint(SIZES["vocab_size"], (2, SIZES["context_length"]))
+    kept = "kept" in said
+    assert kept == bool(list(model.position_tables.parameters()))
+    with torch.no_grad():
+        if not kept:
+            theirs.transformer.wpe.weight.zero_()
+            model.pos = make_scheme("nope")
+        torch.testing.assert_close(model(tokens), theirs(tokens).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_a_smaller_vocabulary_takes_its_rows(tmp_path: Path) -> None:
+    theirs = _gpt2(tmp_path)
+    observed = torch.tensor([3, 5, 50256], dtype=torch.int32)
+    model = GPT(None, **SIZES | {"vocab_size": 3})
+    said = begin_with(model, tmp_path, Vocabulary(load_tokenizer("gpt2"), observed))
+    assert said.endswith("what it knows of positions is left out")
+    assert model.token_embedding.weight.equal(theirs.transformer.wte.weight[observed])
+
+
+def test_what_is_no_such_gpt2_is_refused(tmp_path: Path) -> None:
+    begin = partial(begin_with, folder=tmp_path, vocabulary=Vocabulary(load_tokenizer("gpt2")))
+    with pytest.raises(SettingError, match="is no folder with a GPT-2 as transformers writes it: "):
+        begin(GPT(None, **SIZES))
+    _gpt2(tmp_path)
+    with pytest.raises(SettingError, match=f"model.num_layers=3: the weights of init_from={tmp_path} need 2"):
+        begin(GPT(None, **SIZES | {"num_layers": 3}))
+    with pytest.raises(SettingError, match=r"its transformer.wte.weight is \(50257, 16\); this model needs \(7, 16\)"):
+        begin(GPT(None, **SIZES | {"vocab_size": 7}))
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"activation_function": "relu"}))
+    with pytest.raises(SettingError, match="its activation_function is relu, and only gelu_new is poslab's decoder"):
+        begin(GPT(None, **SIZES))
+
+
+def test_a_folder_with_something_in_it_stays(trained: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(SettingError, match="is there already; name a folder that is empty, or is to be made"):
+        export(checkpoint_of(GPT(None, **SIZES)), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_export_script_and_a_run_that_begins_there(
+    run_script: RunScript, trained: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = trained("experiment=smoke", "trainer=cpu", "pos=absolute")
+    code, output, errors = run_script("export", f"ckpt={run}", "to=out")
+    assert (code, errors) == (0, "")
+    assert "a gpt2 model: AutoModelForCausalLM.from_pretrained('out')" in output
+    config = compose_config("init_from=out")
+    assert config.settings.init_from == str(tmp_path / "out")
+    code, _, errors = run_script("export", f"ckpt={run}", "to=out")
+    assert (code, errors) == (2, "error: to=out: is there already; name a folder that is empty, or is to be made\n")
+
+
+def _gpt2(folder: Path) -> "transformers.GPT2LMHeadModel":
+    sizes = {"n_positions": 24, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    theirs.save_pretrained(folder)
+    return theirs
