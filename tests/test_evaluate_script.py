@@ -58,13 +58,16 @@ def test_table(name: str, script: RunScript, runs: dict[str, Path], tmp_path: Pa
             f"{result.sliding_loss:.4f}",
             "8",
         ]
-        assert rows[str(result.length)][5:] == [f"{loss:.4f}" for loss in ends]
+        assert rows[str(result.length)][5:] == [f"{loss:.4f}" for loss in [*ends, result.last_loss]]
         assert rows[str(result.length)][1] == f"{math.exp(result.loss or 0):,.1f}"
     if name == ENDLESS:
         assert rows["128"][0] == f"{found.lengths[2].loss:.4f}"
-        assert rows["1024"] == [*["n/a"] * 7, "the", "text", "has", "534", "tokens"]
+        assert rows["128"][7:] == [f"{found.last_losses[128]:.4f}", f"{found.context_gains[128]:+.4f}"]
+        assert found.context_gains[128] == found.last_losses[32] - found.last_losses[128]
+        assert rows["1024"] == [*["n/a"] * 9, "the", "text", "has", "534", "tokens"]
     else:
-        assert rows["128"] == rows["1024"] == [*["n/a"] * 7, "knows", "32", "positions"]
+        assert rows["128"] == rows["1024"] == [*["n/a"] * 9, "knows", "32", "positions"]
+    assert "last: loss of the last 16 tokens of windows that end at the same places" in output
     assert "written     run/evaluation.json" in output
 
 
@@ -117,6 +120,7 @@ BAD_ARGUMENTS = [
     ("lengths=[]", "lengths=[]: name at least one"),
     ("lengths=[null]", "lengths=[null]: must be "),
     ("length=[64]", "length=[64]: unknown setting; did you mean lengths?"),
+    ("last=33", "last=33: must be at most 32, the training length"),
     ("device=tpu", "device=tpu: unknown; did you mean cpu? valid: auto, cpu, cuda"),
     ("data_path=", "data_path=: must name a file, a folder or a glob"),
     ("data_path=missing.txt", "data_path=missing.txt: no such file, folder or glob match"),

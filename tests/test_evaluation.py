@@ -126,6 +126,34 @@ def test_beyond_the_training_length(name: str) -> None:
         assert beyond.note == f"knows {longest} positions"
 
 
+@pytest.mark.parametrize(("count", "reach"), [(8 * CONTEXT + 1, 8), (30 * CONTEXT, 8), (4 * CONTEXT + 5, 4)])
+@pytest.mark.parametrize("last", [None, 1, 3, CONTEXT])
+def test_last_losses_are_of_the_same_tokens_at_every_length(last: int | None, count: int, reach: int) -> None:
+    model, text, kept = lively_model(ENDLESS), random_text(count), last or CONTEXT // 2
+    found = evaluate(model, text, [CONTEXT // 4, *(CONTEXT * n for n in (1, 2, 3, 4, 8, 16))], last=last)
+    ends = range(reach * CONTEXT, count, reach * CONTEXT // 2)
+    for result in found.lengths:
+        assert result.last == kept
+        if not kept <= result.length <= reach * CONTEXT:
+            assert result.last_loss is None
+            continue
+        losses = []
+        for end in ends:
+            window = text[end - result.length : end + 1].long()
+            with torch.no_grad():
+                logits = model(window[None, :-1])[0]
+            losses += F.cross_entropy(logits, window[1:], reduction="none")[-kept:].tolist()
+        assert result.last_loss == pytest.approx(mean(losses), abs=1e-4)
+    at = found.last_losses
+    assert found.context_gains == {n: at[CONTEXT] - at[n] for n in at if n > CONTEXT}
+    assert found.metrics == {"last_loss": {str(n): loss for n, loss in at.items()}}
+
+
+def test_a_text_shorter_than_the_context_has_no_last_losses() -> None:
+    found = evaluate(lively_model(ENDLESS), random_text(CONTEXT), [CONTEXT // 2])
+    assert (found.last_losses, found.context_gains, found.metrics) == ({}, {}, {})
+
+
 def test_a_length_given_twice_is_measured_once() -> None:
     found = evaluate(lively_model(ENDLESS), random_text(20), [8, 4, 8])
     assert [result.length for result in found.lengths] == [4, 8]

@@ -9,7 +9,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from conftest import ENDING, ENDLESS
 from poslab.evaluation.files import Text, write_evaluation
 from poslab.evaluation.losses import evaluate
-from poslab.runs.evaluation import Evaluation, read_evaluation
+from poslab.runs.evaluation import Evaluation, read_evaluation, unmeasured_lengths
+from poslab.settings.train import EvaluationConfig
 from runs_to_evaluate import CONTEXT, lively_model, random_text
 
 
@@ -44,6 +45,16 @@ def test_the_same_length_is_measured_anew(tmp_path: Path) -> None:
     for stride in (1, 4):
         found = write_evaluation(tmp_path, text, evaluate(lively_model(ENDLESS), text.tokens, [8], stride))
         assert [result.stride for result in found.lengths] == [stride]
+
+
+def test_losses_of_other_last_tokens_are_not_mixed_in(tmp_path: Path) -> None:
+    text, model = Text("a text", "abc", random_text(100)), lively_model(ENDLESS)
+    write_evaluation(tmp_path, text, evaluate(model, text.tokens, [8, 16], last=4))
+    found = write_evaluation(tmp_path, text, evaluate(model, text.tokens, [CONTEXT], last=2))
+    assert [result.length for result in found.lengths] == sorted({8, 16, CONTEXT})
+    assert list(found.last_losses) == [CONTEXT]
+    wanted = EvaluationConfig(lengths=[8, CONTEXT], last=2)
+    assert unmeasured_lengths(tmp_path, wanted) == [8]
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", "null", '{"text_sha256": "abc"}', "[" * 100_000, "\x00"])

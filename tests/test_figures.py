@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from scipy import stats
 
 from poslab.comparison import figures
 from poslab.comparison.curves import Curve
@@ -99,6 +100,23 @@ def test_lines_have_their_room_and_their_names_beside_them(groups: int) -> None:
         assert axes.get_window_extent().width > 200
         assert axes.get_window_extent().x1 < box.x0
         assert bool(axes.collections) == (groups == 3 and axes is not figure.axes[-1])  # bands of few groups only
+
+
+def test_last_losses_with_their_intervals() -> None:
+    def measured(**losses: float) -> Evaluation:
+        return Evaluation(32, 533, [LengthLoss(int(n[1:]), 1, last_loss=loss) for n, loss in losses.items()], [])
+
+    evaluations = {"a": [measured(n32=4.0, n64=3.0), measured(n32=5.0, n64=4.5)], "b": [measured(n32=4.0)]}
+    figure = figures.last_figure(evaluations, figures.styles_of(["a", "b"]))
+    losses, gains = (lines_of(figure, axes=n) for n in range(2))
+    assert losses["a"].tolist() == [[32, 4.5], [64, 3.75]]
+    assert losses["b"].tolist() == [[32, 4.0]]
+    assert gains["a"].tolist() == [[64, 0.75]]
+    assert "b" not in gains
+    intervals = [axes.collections for axes in figure.axes]
+    assert [len(of_axes) for of_axes in intervals] == [2, 1]  # of one seed there is none
+    (low, high) = intervals[1][0].get_segments()[0][:, 1]
+    assert (low, high) == pytest.approx(stats.t.interval(0.95, 1, 0.75, stats.sem([1.0, 0.5])))
 
 
 def test_loss_by_length_needs_all_seeds() -> None:

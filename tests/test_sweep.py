@@ -179,8 +179,8 @@ def test_another_length_is_only_evaluated(
     assert code == 0, output
     folders_of_runs = folders(tmp_path / "runs" / "smoke")
     before = {file: file.read_bytes() for folder in folders_of_runs for file in folder.rglob("*.*") if file.is_file()}
-    kept = {file for file in before if "evaluation" not in file.name}
-    code, output, errors = swept_here("pos=t5", "seed=1,2", "evaluation.lengths=[8,16]")
+    kept = {file for file in before if "evaluation" not in file.name and file.name != "summary.json"}
+    code, output, errors = swept_here("pos=t5", "seed=1,2", "evaluation.lengths=[16,32]")
     assert (code, errors) == (0, "")
     assert "smoke: 2 jobs, 0 to run, 2 to evaluate; runs in" in output
     assert all(line.endswith("was finished before") for line in table(output).values())
@@ -188,8 +188,12 @@ def test_another_length_is_only_evaluated(
     for folder in folders_of_runs:
         evaluation = read_evaluation(folder)
         assert evaluation is not None
-        assert [result.length for result in evaluation.lengths] == [8, 16]
-    _, output, _ = swept_here("pos=t5", "seed=1,2", "evaluation.lengths=[8]")
+        assert [result.length for result in evaluation.lengths] == [16, 32]
+        was, now = json.loads(before[folder / "summary.json"]), json.loads((folder / "summary.json").read_text())
+        assert list(was.pop("last_loss")) == ["16"]
+        assert now.pop("last_loss") == {str(n): loss for n, loss in evaluation.last_losses.items()}
+        assert was == now
+    _, output, _ = swept_here("pos=t5", "seed=1,2", "evaluation.lengths=[16]")
     assert "smoke: 2 jobs, 0 to run; runs in" in output
     for checkpoint in folders_of_runs[0].glob("checkpoints/*"):
         checkpoint.unlink()

@@ -16,7 +16,19 @@ from poslab.settings.command_line import given_settings
 from poslab.settings.scripts import EvaluateConfig
 from poslab.training.device import choose_device
 
-_COLUMNS = ("length", "loss", "perplexity", "sliding loss", "perplexity", "stride", "at start", "at end", "")
+_COLUMNS = (
+    "length",
+    "loss",
+    "perplexity",
+    "sliding loss",
+    "perplexity",
+    "stride",
+    "at start",
+    "at end",
+    "last",
+    "gain",
+    "",
+)
 
 
 def run_evaluation(config: EvaluateConfig) -> Evaluation:
@@ -30,7 +42,7 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
     if checkpoint.settings:
         print(f"settings    {checkpoint.settings_in_words}")
     print(f"text        {text.name}; at every length, all {len(text.tokens) - 1:,} tokens but the first count\n")
-    evaluation = evaluate_checkpoint(checkpoint, text, config.lengths, config.stride)
+    evaluation = evaluate_checkpoint(checkpoint, text, config.lengths, config.stride, config.last)
     if any(result.loss is not None and not math.isfinite(result.loss) for result in evaluation.lengths):
         raise SettingError("ckpt", checkpoint.path, "its losses are not finite: its training diverged")
     _print(evaluation)
@@ -39,12 +51,17 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
 
 
 def _print(evaluation: Evaluation) -> None:
-    print(table(_COLUMNS, [_row(result) for result in evaluation.lengths], align=">>>>>>>><"))
+    gains = evaluation.context_gains
+    rows = [_row(result, gains.get(result.length)) for result in evaluation.lengths]
+    print(table(_COLUMNS, rows, align=">>>>>>>>>><"))
     print("loss: of windows that follow each other. sliding: windows move by the stride and only what is new counts.")
     print("at start, at end: mean loss in the first and the last eighth of sliding windows.")
+    last = next((result.last for result in evaluation.lengths), None)
+    print(f"last: loss of the last {last} tokens of windows that end at the same places at every length.")
+    print("gain: what more context than in training takes off that.")
 
 
-def _row(result: LengthLoss) -> list[str]:
+def _row(result: LengthLoss, gain: float | None) -> list[str]:
     if result.loss is None or result.sliding_loss is None:
         return [str(result.length), *["n/a"] * (len(_COLUMNS) - 2), result.note]
     start, end = _ends(result)
@@ -57,6 +74,8 @@ def _row(result: LengthLoss) -> list[str]:
         str(result.stride),
         f"{start:.4f}",
         f"{end:.4f}",
+        "" if result.last_loss is None else f"{result.last_loss:.4f}",
+        "" if gain is None else f"{gain:+.4f}",
         "",
     ]
 

@@ -15,12 +15,14 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from poslab.comparison.curves import Curve
 from poslab.comparison.groups import Comparison
+from poslab.comparison.statistics import estimate
 from poslab.evaluation.pictures import looks, wrapped
 from poslab.runs.evaluation import Evaluation
 
 Styles = Mapping[str, dict[str, Any]]  # by label, for matplotlib's plot
 Lines = Mapping[str, Sequence[Sequence[tuple[float, float]]]]  # by label, for each seed (place, loss) pairs
 
+_LENGTH = "length of the window (log scale)"
 _MOST_BANDS = 6  # groups whose bands can still be told apart
 
 
@@ -92,9 +94,26 @@ def by_length_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: St
         }
 
     panels = {"Windows that follow each other": lines("loss"), "Sliding windows": lines("sliding_loss")}
+    return _drawn(panels, styles, _LENGTH, log=True, marks=_trained(evaluations))
+
+
+def last_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles) -> Figure:
+    """Draws the last loss by the length of the window, and what it gains beyond the training length."""
+    panels: dict[str, Lines] = {
+        "Loss of the last tokens": {
+            label: [list(e.last_losses.items()) for e in of_seeds] for label, of_seeds in evaluations.items()
+        },
+        "Gain from more context than in training": {
+            label: [list(e.context_gains.items()) for e in of_seeds] for label, of_seeds in evaluations.items()
+        },
+    }
+    return _drawn(panels, styles, _LENGTH, log=True, marks=_trained(evaluations), intervals=True)
+
+
+def _trained(evaluations: Mapping[str, Sequence[Evaluation]]) -> dict[str, int]:
+    """The training lengths, by what a mark there says."""
     lengths = sorted({e.context_length for of_seeds in evaluations.values() for e in of_seeds})
-    marks = {f"trained to {length:,}": length for length in lengths}
-    return _drawn(panels, styles, "length of the window (log scale)", log=True, marks=marks)
+    return {f"trained to {length:,}": length for length in lengths}
 
 
 def svg(figure: Figure) -> str:
@@ -129,10 +148,11 @@ def _drawn(
     log: bool = False,
     marks: Mapping[str, int] | None = None,
     unit: str = "nats per token",
+    intervals: bool = False,
 ) -> Figure:
     """Draws lines as means over seeds, in panels side by side, with bands of one standard deviation where they are few.
 
-    marks: places of dotted lines upwards, by name.
+    marks: places of dotted lines upwards, by name. intervals: whether each mean has its 95 % interval, and no band.
     """
     names = [*(styles[label]["label"] for label in next(iter(panels.values()))), *(marks or ())]
     widest = max((len(line) for name in names for line in name.split("\n")), default=0)
@@ -140,7 +160,11 @@ def _drawn(
     figure = Figure(figsize=(4 * len(panels) + 0.7 + 0.075 * widest, max(3.8, legend)), layout="constrained")
     for axes, (title, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for label, (places, losses) in _aligned(lines).items():
-            _line(axes, places, losses, styles[label], band=len(styles) <= _MOST_BANDS)
+            _line(axes, places, losses, styles[label], band=len(styles) <= _MOST_BANDS and not intervals)
+            for place, of_seeds in zip(places, losses.T, strict=True) if intervals else ():
+                found = estimate(of_seeds.tolist()) if np.isfinite(of_seeds).all() else None
+                if found and found.low is not None and found.high is not None:
+                    axes.vlines(place, found.low, found.high, color=styles[label]["color"])
         for name, place in (marks or {}).items():
             axes.axvline(place, color="#555555", linestyle=":", linewidth=1, label=name)
         axes.set(title=title, xlabel=x_label, ylabel=unit)

@@ -44,6 +44,12 @@ _CAPTIONS = {
         "right, windows slide by half their length and only what is new counts. A scheme that ends at the training "
         "length knows no positions beyond.",
     ),
+    "last": (
+        "Does more context help?",
+        "The same tokens at every length, the last ones of windows that end at the same places: only what stands "
+        "before them grows. Means over seeds, with 95 % intervals. Right, by how much the loss is lower than at the "
+        "training length: above zero, a scheme uses context that it was not trained to; below, that breaks it.",
+    ),
     "attention": (
         "Attention on the same words",
         "Mean over layers and heads, in the runs of the median {}. Each row is a token looking back.",
@@ -77,6 +83,8 @@ def loss_panels(comparison: Comparison, evaluations: Mapping[str, list[Evaluatio
     if evaluations:
         drawn["by_position"] = figures.by_position_figure(evaluations, styles, baseline)
         drawn["by_length"] = figures.by_length_figure(evaluations, styles)
+        if any(evaluation.last_losses for of_seeds in evaluations.values() for evaluation in of_seeds):
+            drawn["last"] = figures.last_figure(evaluations, styles)
     name, title = ("losses", score.title.removeprefix("best ")) if score.is_loss else ("scores", score.title)
     by_run = Panel(name, title.capitalize(), _BY_RUN, figures.scores_figure(comparison, styles))
     panels = [by_run, *(Panel(name, *_CAPTIONS[name], figure) for name, figure in drawn.items())]

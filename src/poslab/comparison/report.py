@@ -94,7 +94,8 @@ def _write_results(file: Path, sections: Sequence[Section]) -> None:
             for metric, by_length in run.summary.metrics.items():
                 rows[-1] |= {f"{metric}_{length}": value for length, value in by_length.items()}
             for result in evaluation.lengths if evaluation else []:
-                rows[-1] |= {f"loss_{result.length}": result.loss, f"sliding_loss_{result.length}": result.sliding_loss}
+                kinds = ("loss", "sliding_loss", "last_loss")
+                rows[-1] |= {f"{kind}_{result.length}": getattr(result, kind) for kind in kinds}
     with file.open("w", newline="", encoding="utf-8", errors="replace") as opened:
         writer = csv.DictWriter(opened, list(dict.fromkeys(key for row in rows for key in row)))
         writer.writeheader()

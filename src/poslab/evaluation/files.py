@@ -98,20 +98,26 @@ def _tokenised(path: str, encoding: Encoding, **options: Any) -> Corpus:
 
 
 def evaluate_checkpoint(
-    checkpoint: Checkpoint, text: Text, lengths: Sequence[int] | None = None, stride: int | None = None
+    checkpoint: Checkpoint,
+    text: Text,
+    lengths: Sequence[int] | None = None,
+    stride: int | None = None,
+    last: int | None = None,
 ) -> Evaluation:
     """Evaluates at `lengths`, or at the usual ones.
 
-    Raises SettingError for a text of fewer than two tokens, and for a scheme whose code is not the one trained: the
-    losses would be kept as those of the trained model.
+    Raises SettingError for a text of fewer than two tokens, for more last tokens than the training length has, and for
+    a scheme whose code is not the one trained: the losses would be kept as those of the trained model.
     """
     if checkpoint.scheme_edited:
         problem = "the code of its scheme has changed since it was trained, so its losses would be another model's"
         raise SettingError("ckpt", checkpoint.path, problem)
     if len(text.tokens) < 2:
         raise SettingError("data_path", text.name, "has fewer than two tokens, so there is none to predict")
-    model = checkpoint.model
-    evaluation = evaluate(model, text.tokens, lengths or usual_lengths(model.shape.context_length), stride)
+    model, context = checkpoint.model, checkpoint.model.shape.context_length
+    if last is not None and last > context:
+        raise SettingError("last", last, f"must be at most {context}, the training length")
+    evaluation = evaluate(model, text.tokens, lengths or usual_lengths(context), stride, last)
     return replace(evaluation, settings=checkpoint.settings, trained_with=checkpoint.trained_with)
 
 
@@ -119,6 +125,7 @@ def evaluate_run(
     folder: Path,
     lengths: Sequence[int] | None = None,
     stride: int | None = None,
+    last: int | None = None,
     *,
     text: Text | None = None,
     data_path: str | None = None,
@@ -131,7 +138,7 @@ def evaluate_run(
     """
     checkpoint = load_checkpoint(find_checkpoint(str(folder)), allow_code=allow_code)
     text = text or own_text(replace(checkpoint, data_path=data_path or checkpoint.data_path))
-    evaluation = evaluate_checkpoint(checkpoint, text, lengths, stride)
+    evaluation = evaluate_checkpoint(checkpoint, text, lengths, stride, last)
     with suppress(OSError, UnicodeError):  # then it is evaluated anew each time
         return write_evaluation(folder, text, evaluation)
     return evaluation
@@ -140,13 +147,19 @@ def evaluate_run(
 def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str = EVALUATION) -> Evaluation:
     """Writes an evaluation to the folder's file and to TensorBoard; returns what the file then says.
 
-    Other lengths that the file has of the same weights, settings and text are kept.
+    Other lengths that the file has of the same weights, settings and text are kept, without losses of other last
+    tokens.
     """
     earlier = read_evaluation(folder, text.sha256, file)
     same = ("weights_sha256", "settings")
     if earlier is not None and all(getattr(earlier, name) == getattr(evaluation, name) for name in same):
         measured = {result.length for result in evaluation.lengths}
-        kept = [result for result in earlier.lengths if result.length not in measured]
+        last = {result.last for result in evaluation.lengths}
+        kept = [
+            result if result.last in last else replace(result, last=None, last_loss=None)
+            for result in earlier.lengths
+            if result.length not in measured
+        ]
         lengths = sorted([*kept, *evaluation.lengths], key=lambda result: result.length)
         evaluation = replace(evaluation, lengths=lengths)
     plain: dict[str, Any] = {"text": text.name, "text_sha256": text.sha256, **evaluation.plain()}
@@ -166,6 +179,7 @@ def _write_events(folder: Path, evaluation: Evaluation) -> None:
         scalars.setdefault("loss_by_length/sliding", {})[result.length] = result.sliding_loss
         if result.length == evaluation.context_length:
             scalars["loss_by_position"] = dict(enumerate(result.by_position or []))
+    scalars |= {"loss_by_length/last": evaluation.last_losses, "context_gain_by_length": evaluation.context_gains}
     write_scalars(folder, scalars)
 
 

@@ -5,6 +5,10 @@ them. Consecutive windows stand side by side, so a token has between nothing and
 short windows is dominated by their starts. At the training length, that is the validation loss. Sliding windows advance
 by a stride; of each but the first only the last `stride` tokens count, and all of those have at least length - stride
 tokens before them.
+
+The last loss asks whether more context helps: it is the loss of the last K tokens of windows that end at the same
+places at every length, up to eight times the training length. So at each length the very same tokens are predicted, and
+only what stands before them grows.
 """
 
 import hashlib
@@ -19,26 +23,33 @@ from torch.utils.data import DataLoader
 
 from poslab.data.windows import CoveringWindows
 from poslab.model import GPT
-from poslab.runs.evaluation import Evaluation, LengthLoss, sliding_stride
+from poslab.runs.evaluation import Evaluation, LengthLoss, last_tokens, sliding_stride
 
 _BATCH_TOKENS = 4096  # per forward pass, or one window
 _LOGIT_ROWS = 512  # logits that exist at a time
+LAST_TIMES = (1, 2, 4, 8)  # the training length, for `last_losses`
 
 # By the number of a window: the sum of its tokens' losses, and how many they are. One that came twice counts once.
 WindowLosses = dict[int, tuple[float, int]]
 
 
-def evaluate(model: GPT, tokens: Tensor, lengths: Sequence[int], stride: int | None = None) -> Evaluation:
+def evaluate(
+    model: GPT, tokens: Tensor, lengths: Sequence[int], stride: int | None = None, last: int | None = None
+) -> Evaluation:
     """Losses of `model`, in eval mode, on a text of (N,) tokens, N at least 2, in memory linear in the length.
 
-    stride: of the sliding windows; None: half of each length.
+    stride: of the sliding windows; None: half of each length. last: tokens of a window that count in `last_loss`; None:
+    half of the training length.
     """
     was_training = model.training
     model.eval()
     try:
         context = model.shape.context_length
         ascending = sorted(set(lengths))
-        results = [_at_length(model, tokens, length, sliding_stride(length, stride)) for length in ascending]
+        results = [
+            _at_length(model, tokens, length, sliding_stride(length, stride), last_tokens(context, last))
+            for length in ascending
+        ]
         own = min(context, len(tokens) - 1)
         token_losses = sliding_token_losses(model, tokens, own, sliding_stride(own))
     finally:
@@ -47,18 +58,19 @@ def evaluate(model: GPT, tokens: Tensor, lengths: Sequence[int], stride: int | N
     return Evaluation(context, len(tokens) - 1, results, rounded, _fingerprint(model))
 
 
-def _at_length(model: GPT, tokens: Tensor, length: int, stride: int) -> LengthLoss:
+def _at_length(model: GPT, tokens: Tensor, length: int, stride: int, last: int) -> LengthLoss:
     longest = model.pos.max_length(model.shape)
     if longest is not None and length > longest:
-        return LengthLoss(length, stride, note=f"knows {longest} positions")
+        return LengthLoss(length, stride, last=last, note=f"knows {longest} positions")
     if length > len(tokens) - 1:
-        return LengthLoss(length, stride, note=f"the text has {len(tokens):,} tokens")
+        return LengthLoss(length, stride, last=last, note=f"the text has {len(tokens):,} tokens")
     sliding, by_position, windows = [], torch.zeros(length, dtype=torch.float64), 0
     for losses, counted, new in _sliding(model, tokens, length, stride):
         sliding.append(losses[new])
         full = counted.all(1)
         by_position += losses[full].sum(0, dtype=torch.float64)
         windows += int(full.sum())
+    of_last = last_losses(model, tokens, length, last)
     return LengthLoss(
         length,
         stride,
@@ -66,6 +78,8 @@ def _at_length(model: GPT, tokens: Tensor, length: int, stride: int) -> LengthLo
         sliding_loss=float(torch.cat(sliding).mean(dtype=torch.float64)),
         by_position=[round(loss, 5) for loss in (by_position / windows).tolist()],
         windows=windows,
+        last=last,
+        last_loss=None if of_last is None else float(of_last.mean(dtype=torch.float64)),
     )
 
 
@@ -88,6 +102,23 @@ def sliding_token_losses(model: GPT, tokens: Tensor, length: int, stride: int) -
 
 
 @torch.no_grad()
+def last_losses(model: GPT, tokens: Tensor, length: int, last: int) -> Tensor | None:
+    """(windows, last): the losses of the last tokens of windows of a length; None where it is below `last` or beyond
+    the reach. The targets are the same for all lengths: windows of the whole reach would overlap by half.
+    """
+    context = model.shape.context_length
+    reach = max((context * n for n in LAST_TIMES if context * n < len(tokens)), default=0)
+    if not last <= length <= reach:
+        return None
+    ends = torch.arange(reach, len(tokens), max(last, reach // 2))  # of the last target
+    losses = []
+    for some in ends.split(max(1, _BATCH_TOKENS // length)):
+        windows = tokens[some[:, None] + torch.arange(-length, 1)].to(torch.int64)  # (B, length + 1)
+        losses.append(_losses(model, windows[:, :-1], windows[:, -last:]))
+    return torch.cat(losses)
+
+
+@torch.no_grad()
 def _sliding(model: GPT, tokens: Tensor, length: int, stride: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Batches of windows, each (B, T): losses, which of them are of the text, and which no earlier window had."""
     for numbers, inputs, targets in _batches(tokens, length, stride):
@@ -103,16 +134,16 @@ def _batches(tokens: Tensor, length: int, stride: int) -> DataLoader[Any]:
 
 
 def _losses(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
-    """inputs and targets (B, T) -> (B, T) on the CPU, 0 for targets that are ignored; the logits (B T, V) never exist
-    all at once."""
+    """inputs (B, T), targets of their last places (B, K) -> (B, K) on the CPU, 0 for targets that are ignored; the
+    logits (B K, V) never exist all at once."""
     weight = model.token_embedding.weight
-    hidden = model.hidden(inputs.to(weight.device)).flatten(0, 1)  # (B T, D)
-    targets = targets.to(weight.device).flatten()
+    hidden = model.hidden(inputs.to(weight.device))[:, -targets.shape[1] :].flatten(0, 1)  # (B K, D)
+    wanted = targets.to(weight.device).flatten()
     losses = [
-        F.cross_entropy(F.linear(rows, weight).float(), wanted, reduction="none")
-        for rows, wanted in zip(hidden.split(_LOGIT_ROWS), targets.split(_LOGIT_ROWS), strict=True)
+        F.cross_entropy(F.linear(rows, weight).float(), some, reduction="none")
+        for rows, some in zip(hidden.split(_LOGIT_ROWS), wanted.split(_LOGIT_ROWS), strict=True)
     ]
-    return torch.cat(losses).view(inputs.shape).cpu()
+    return torch.cat(losses).view(targets.shape).cpu()
 
 
 def _fingerprint(model: GPT) -> str:

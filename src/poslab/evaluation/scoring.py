@@ -103,12 +103,11 @@ class TextScoring(Scoring[TextDataModule]):
         return text, text
 
     def test(self, folder: Path) -> MetricsByLength:
-        lengths, stride = self.config.evaluation.lengths, self.config.evaluation.stride
-        if lengths:
-            text = held_out(self.data.corpus)
-            print(f"\nevaluating at lengths {', '.join(map(str, lengths))} ({text.name}) ...", flush=True)
-            evaluate_run(folder, lengths, stride, text=text, allow_code=True)
-        return {}
+        asked, text = self.config.evaluation, held_out(self.data.corpus)
+        if not asked.lengths:
+            return {}
+        print(f"\nevaluating at lengths {', '.join(map(str, asked.lengths))} ({text.name}) ...", flush=True)
+        return evaluate_run(folder, asked.lengths, asked.stride, asked.last, text=text, allow_code=True).metrics
 
     def held_out_loss(self, folder: Path) -> float | None:
         if not self.data.test_tokens:

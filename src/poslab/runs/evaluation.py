@@ -10,6 +10,8 @@ from poslab.runs.folder import EVALUATION
 from poslab.runs.readers import checked, read_mapping
 from poslab.settings.train import EvaluationConfig
 
+LAST_LOSS = "last_loss"
+
 
 def perplexity(loss: float) -> float:
     """exp(loss), infinite where a float can't hold it."""
@@ -21,7 +23,10 @@ def perplexity(loss: float) -> float:
 
 @dataclass(frozen=True)
 class LengthLoss:
-    """Losses, in nats per token, of windows of one length; None where they can't be had, for the reason in `note`."""
+    """Losses, in nats per token, of windows of one length; None where they can't be had, for the reason in `note`.
+
+    last: how many tokens at the end of a window count in last_loss; None where that is not known.
+    """
 
     length: int
     stride: int
@@ -29,6 +34,8 @@ class LengthLoss:
     sliding_loss: float | None = None
     by_position: list[float] | None = None  # mean loss at each place of a full window, over all sliding windows
     windows: int = 0  # that by_position is a mean over
+    last: int | None = None
+    last_loss: float | None = None  # of the same tokens at every length
     note: str = ""
 
 
@@ -45,6 +52,23 @@ class Evaluation:
     weights_sha256: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     trained_with: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def last_losses(self) -> dict[int, float]:
+        """The loss of the same last tokens by length, where more context is all that differs."""
+        return {result.length: result.last_loss for result in self.lengths if result.last_loss is not None}
+
+    @property
+    def context_gains(self) -> dict[int, float]:
+        """By how much a longer context than that of training lowers the last loss."""
+        losses = self.last_losses
+        trained = losses.get(self.context_length)
+        return {} if trained is None else {n: trained - loss for n, loss in losses.items() if n > self.context_length}
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """What summary.json has of it, by metric and length."""
+        return {LAST_LOSS: {str(n): loss for n, loss in losses.items()}} if (losses := self.last_losses) else {}
 
     def plain(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value != {}}
@@ -74,8 +98,16 @@ def sliding_stride(length: int, asked: int | None = None) -> int:
     return min(length, asked or max(1, length // 2))
 
 
+def last_tokens(context: int, asked: int | None = None) -> int:
+    """How many tokens at the end of a window count in the last loss: those asked for, or half the training length."""
+    return asked or max(1, context // 2)
+
+
 def unmeasured_lengths(folder: Path, wanted: EvaluationConfig) -> list[int]:
-    """The lengths that the folder's evaluation lacks, or has with another stride."""
+    """The lengths that the folder's evaluation lacks, or has with another stride or last tokens."""
     evaluation = read_evaluation(folder) if wanted.lengths else None
-    measured = {(result.length, result.stride) for result in evaluation.lengths} if evaluation else set()
-    return sorted(n for n in set(wanted.lengths) if (n, sliding_stride(n, wanted.stride)) not in measured)
+    if evaluation is None:
+        return sorted(set(wanted.lengths))
+    measured = {(result.length, result.stride, result.last) for result in evaluation.lengths}
+    last = last_tokens(evaluation.context_length, wanted.last)
+    return sorted(n for n in set(wanted.lengths) if (n, sliding_stride(n, wanted.stride), last) not in measured)

@@ -27,6 +27,9 @@ class EvaluateConfig(Limited):
         None, least=1, help="of windows, such as [64,128,256]; null: a quarter of the training length to four times it"
     )
     stride: int | None = setting(None, least=1, help="of sliding windows; null: half of each length")
+    last: int | None = setting(
+        None, least=1, help="tokens at the end of a window that count in its last loss; null: half the training length"
+    )
     data_path: str | None = setting(
         None,
         help="another text: all of it is used; null: the test part of the text trained on, or else its validation part",

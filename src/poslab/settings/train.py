@@ -154,6 +154,7 @@ class EvaluationConfig(Limited):
 
     lengths: list[int] = setting([], role=Role.OUTPUT, least=1)
     stride: int | None = setting(None, role=Role.OUTPUT, least=1)
+    last: int | None = setting(None, role=Role.OUTPUT, least=1)
 
 
 @dataclass
@@ -307,6 +308,9 @@ def parse(
     if task is not None:
         _check_task(task, scheme.max_length(parsed["model"].shape), **parsed)
         parsed["data"] = task
+    last, longest = parsed["evaluation"].last, parsed["model"].context_length
+    if last is not None and last > longest:
+        raise SettingError("evaluation.last", last, f"must be at most model.context_length={longest}")
     settings = typed(Settings, rest, "", {Contrast: parse_contrast})
     if settings.early_stopping_patience is not None and parsed["trainer"].limit_val_batches == 0:
         patience = settings.early_stopping_patience

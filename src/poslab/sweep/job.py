@@ -22,6 +22,7 @@ from poslab.interruption import Interrupted, deaf_to_interrupts, raise_on_signal
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
+from poslab.runs.summary import Summary
 from poslab.settings.train import TrainConfig
 from poslab.tasks import Task
 
@@ -166,7 +167,11 @@ def _evaluate(config: TrainConfig) -> None:
     folder = _folder(config).path
     lengths = unmeasured_lengths(folder, config.evaluation)
     path = None if isinstance(config.data, Task) else config.data.path
-    evaluate_run(folder, lengths, config.evaluation.stride, data_path=path, allow_code=True)
+    asked = config.evaluation
+    evaluation = evaluate_run(folder, lengths, asked.stride, asked.last, data_path=path, allow_code=True)
+    file = _folder(config).summary
+    summary = Summary.read(file)
+    replace(summary, metrics=summary.metrics | evaluation.metrics).write(file)
 
 
 def _end_with_parent() -> None:
