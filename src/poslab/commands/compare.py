@@ -4,12 +4,14 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from poslab.comparison.groups import Comparison, compare, token_sentences
 from poslab.comparison.panels import loss_panels, model_panels
 from poslab.comparison.report import Report
 from poslab.comparison.sections import Section, by_data
+from poslab.comparison.task_report import matrices, task_panels, task_report, task_runs
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import Evaluation, read_evaluation
@@ -38,7 +40,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     for left in [*left_out, *(left for comparison, _ in compared for left in comparison.left_out)]:
         print(f"left out  {left.folder}: {left.reason}")
     sections = [_section(title, *of_data, config) for title, of_data in zip(titled, compared, strict=True)]
-    report = Report(sections, command, left_out)
+    report = _with_tasks(Report(sections, command, left_out))
     report.write(folder)
     _print(report, folder)
     return folder
@@ -83,8 +85,22 @@ def _section(title: str, comparison: Comparison, notes: list[str], config: Compa
     answers = comparison.sentences + token_sentences(comparison, evaluations)
     of_losses, without_curves = loss_panels(comparison, by_group)
     of_models, not_drawn = model_panels(comparison, config.sentence, config.allow_code)
-    notes = notes + unmeasured + without_curves + not_drawn
-    return Section(title, comparison, by_group, answers, notes, of_losses + of_models)
+    runs = task_runs(title, comparison)
+    task, without_answers = task_report(runs) if runs else (None, [])
+    notes = notes + unmeasured + without_curves + not_drawn + without_answers
+    return Section(title, comparison, by_group, answers, notes, of_losses + of_models, task)
+
+
+def _with_tasks(report: Report) -> Report:
+    """Adds the figures of tasks, to their section where that is the only one."""
+    tasks = [section.task.runs for section in report.sections if section.task]
+    if not tasks:
+        return report
+    panels = task_panels(tasks, report.sections[0].comparison.baseline)
+    if len(report.sections) > 1:
+        return replace(report, overview=[*panels, *report.overview], matrices=matrices(tasks))
+    (section,) = report.sections
+    return replace(report, sections=[replace(section, panels=panels + section.panels)])
 
 
 def _evaluations(comparison: Comparison, allow_code: bool) -> tuple[dict[Path, Evaluation], list[str]]:

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from poslab.comparison.figures import svg
 from poslab.comparison.panels import Panel
 from poslab.comparison.sections import Section, file_name
+from poslab.comparison.task_report import Matrix
 from poslab.runs.finished import LeftOut
 
 
@@ -21,7 +22,7 @@ class Report:
     """The content of a report: a section for each task or text, in the order of the page.
 
     command: what was typed to get it. left_out: folders that no section has. contrasts: answers to what was asked
-    before the runs, in words; they stand first. overview: figures over several sections, which stand before those.
+    before the runs, in words; they stand first. overview and matrices: over several sections, before which they stand.
     """
 
     sections: list[Section]
@@ -29,6 +30,7 @@ class Report:
     left_out: Sequence[LeftOut] = ()
     contrasts: list[str] = field(default_factory=list)
     overview: list[Panel] = field(default_factory=list)
+    matrices: Sequence[Matrix] = ()
 
     def write(self, folder: Path) -> None:
         """Writes report.html, report.md, results.csv and figures/ into `folder`, over an earlier report there."""

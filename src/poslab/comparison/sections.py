@@ -11,6 +11,7 @@ from poslab.comparison.groups import Comparison, Group
 from poslab.comparison.panels import Panel
 from poslab.comparison.repeat import command_of, configurations, facts
 from poslab.comparison.scores import Score
+from poslab.comparison.task_report import TaskReport
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import Run
 from poslab.settings.roles import NOT_COMPARED
@@ -52,6 +53,7 @@ class Section:
     answers: list[str]
     notes: list[str]
     panels: list[Panel]
+    task: TaskReport | None = None
 
     @property
     def score(self) -> Score:

@@ -1,0 +1,244 @@
+"""What a report says of tasks: figures and a matrix over all, and of each who solves it and what comes out wrong."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+from poslab.comparison.figures import styles_of
+from poslab.comparison.groups import Comparison
+from poslab.comparison.panels import Panel
+from poslab.comparison.task_figures import MOST_RANGES, by_length_figure, steps_figure
+from poslab.comparison.tasks import TaskRuns, WrongTest, WrongTests, wrong_tests
+from poslab.runs.answers import LOOKED_AT
+from poslab.settings.tasks import is_task
+from poslab.tasks.base import in_columns
+
+SHADES = 10  # from chance to everything right
+_A_TABLE = 6  # tasks side by side
+_PLACES = 48  # of a test that are shown
+_BY_LENGTH = (
+    "Each point is the mean over all seeds{ranges}. Grey are the lengths of training, up to the longest of them, 1×. "
+    "Points of one length stand side by side, so that none hides another. Dotted: what the most frequent answer alone "
+    "gives. What is low within the grey was not learned, whatever it does beyond it; a line that rises with the length "
+    "would be a surprise."
+)
+_RANGES = ", and the line through it reaches from the worst of them to the best"
+_STEPS = (
+    "Each mark is a seed, at the first validation that got 99 % of the examples within the lengths of training right; "
+    "a cross is one that never did. Where a row's marks lie far apart, what its scheme gets right beyond the range is "
+    "as much a matter of the seed."
+)
+
+
+def task_runs(title: str, comparison: Comparison) -> TaskRuns | None:
+    """The compared runs as those of a task; None where they are of a text, or have no metric by length."""
+    task = TaskRuns(title, {group.label: group.runs for group in comparison.groups})
+    return task if is_task(task.first.config["data"]) and task.measures else None
+
+
+def task_panels(tasks: Sequence[TaskRuns], baseline: str) -> list[Panel]:
+    """Figures with a panel for each task."""
+    labels = {label for task in tasks for label in task.runs}
+    styles = styles_of(labels, baseline if baseline in labels else None)
+    ranges = (
+        ", and the line through it reaches from the worst of them to the best" if len(labels) <= MOST_RANGES else ""
+    )
+    panels = []
+    for metric in dict.fromkeys(measure.name for task in tasks for measure in task.measures):
+        having = [task for task in tasks if task.lengths(metric)]
+        figure = by_length_figure(having, metric, styles)
+        title = f"{_sentence(metric)} by length"
+        panels.append(Panel(f"{metric}_by_length", title, _BY_LENGTH.format(ranges=ranges), figure))
+    if tasks:
+        panels.append(Panel("steps", "Steps until the range is solved", _STEPS, steps_figure(tasks, styles)))
+    return panels
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+# The matrix
+
+
+class Cell(NamedTuple):
+    """shade: from 0, chance or less, to SHADES, everything right; None: not measured. seeds: the figure of each."""
+
+    text: str
+    shade: int | None = None
+    seeds: str = ""
+
+
+class Head(NamedTuple):
+    """The columns of one task."""
+
+    task: str
+    lengths: list[str]  # "1× (32)"
+
+
+class Matrix(NamedTuple):
+    """The first metric of some tasks, by scheme."""
+
+    title: str
+    heads: list[Head]
+    rows: list[tuple[str, list[Cell]]]
+
+
+def matrices(tasks: Sequence[TaskRuns]) -> list[Matrix]:
+    """All tasks by all schemes, a few tasks in each."""
+    labels = sorted({label for task in tasks for label in task.runs})
+    metrics = ", ".join(dict.fromkeys(task.measures[0].name for task in tasks))
+    title = f"{_sentence(metrics)} by task and length"
+    parts = [tasks[start : start + _A_TABLE] for start in range(0, len(tasks), _A_TABLE)]
+    return [
+        Matrix(title, [_head(task) for task in part], [(label, _cells(part, label)) for label in labels])
+        for part in parts
+    ]
+
+
+def _head(task: TaskRuns) -> Head:
+    return Head(task.name, [f"{task.multiple(n)} ({n})" for n in task.shown_lengths(task.measures[0].name)])
+
+
+def _cells(tasks: Sequence[TaskRuns], label: str) -> list[Cell]:
+    return [_cell(task, label, length) for task in tasks for length in task.shown_lengths(task.measures[0].name)]
+
+
+def _cell(task: TaskRuns, label: str, length: int) -> Cell:
+    metric = task.measures[0]
+    values = task.values(label, metric.name, length) if label in task.runs else []
+    if not values:
+        return Cell("")
+    mean, chance = fmean(values), task.chance(metric.name).get(length, 0.0)
+    above = max(0.0, (mean - chance) / (1 - chance)) if metric.is_share and chance < 1 else 0.0
+    seeds = ", ".join(f"{value:.3f}" for value in values)
+    return Cell(f"{mean:.2f}", round(SHADES * above), f"{label}, {task.name} at {length}: {seeds} (each seed)")
+
+
+# One task
+
+
+@dataclass(frozen=True)
+class TaskTable:
+    """Who solves a task's range, when, and what it gets right beyond."""
+
+    columns: list[str]
+    rows: list[list[str]]
+
+
+def solved_table(task: TaskRuns) -> TaskTable:
+    metric = task.measures[0]
+    lengths = task.shown_lengths(metric.name)
+    beyond = [n for n in lengths if n > task.trained[1]]
+    columns = ["scheme", "solved", "steps until then"]
+    for n in lengths:
+        columns += [f"{metric.name} at {n}, all seeds", *([f"at {n}, those that solved"] if n in beyond else [])]
+    rows = []
+    for label in task.runs:
+        steps = [f"{step:,}" for step in sorted(step for step in task.solved_steps(label) if step is not None)]
+        never = len(task.runs[label]) - len(steps)
+        row = [label, task.solved([label]), ", ".join([*steps, *([f"never: {never}"] if never else [])])]
+        for n in lengths:
+            row.append(_mean(task.values(label, metric.name, n)))
+            if n in beyond:
+                solved = task.values(label, metric.name, n, solved=True)
+                row.append(f"{_mean(solved)} (n = {len(solved)})" if solved else "n/a")
+        rows.append(row)
+    return TaskTable(columns, rows)
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{fmean(values):.3f}" if values else "n/a"
+
+
+class Word(NamedTuple):
+    text: str
+    wrong: bool = False
+
+
+class Said(NamedTuple):
+    """What a scheme answered at the places shown, and how many of all its answers are wrong."""
+
+    label: str
+    words: list[Word]
+    wrong: str
+
+
+class ShownTest(NamedTuple):
+    """A test as a page shows it. line: all that is read; reads and right: what was read last at the places shown, and
+    what is right there."""
+
+    title: str
+    line: str
+    reads: list[str]
+    right: list[str]
+    said: list[Said]
+
+    @property
+    def as_text(self) -> str:
+        """In columns, of the schemes' answers those that are wrong."""
+        rows = {"has just read": self.reads, "right": self.right}
+        return in_columns(
+            rows | {said.label: [word.text if word.wrong else "." for word in said.words] for said in self.said}
+        )
+
+
+class WrongAtLength(NamedTuple):
+    """open: whether it is to be seen at once."""
+
+    title: str
+    tests: list[ShownTest]
+    remarks: list[str]
+    open: bool
+
+
+class TaskReport(NamedTuple):
+    """What the report says of one task, beside figures."""
+
+    runs: TaskRuns
+    table: TaskTable
+    wrong: list[WrongAtLength]
+
+
+def task_report(task: TaskRuns) -> tuple[TaskReport, list[str]]:
+    """(report of one task, notes on what is missing)."""
+    found, notes = wrong_tests(task)
+    beyond = [tests.length for tests in found if tests.tests and tests.length > task.trained[1]]
+    opened = min(beyond, default=max((tests.length for tests in found), default=0))
+    return TaskReport(
+        task, solved_table(task), [_at_length(task, tests, tests.length == opened) for tests in found]
+    ), notes
+
+
+def _at_length(task: TaskRuns, found: WrongTests, opened: bool) -> WrongAtLength:
+    wrong = len(task.runs) - len(found.without)
+    title = (
+        f"length {found.length}, {task.multiple(found.length)}: {wrong} of {len(task.runs)} schemes get something wrong"
+    )
+    remarks = [f"Nothing wrong in the first {LOOKED_AT} tests: {', '.join(found.without)}"] if found.without else []
+    remarks += [f"Wrong in yet other tests: {', '.join(found.left)}"] if found.left else []
+    order = list(task.runs)
+    return WrongAtLength(title, [_shown(test, order) for test in found.tests], remarks, opened)
+
+
+def _shown(test: WrongTest, order: Sequence[str]) -> ShownTest:
+    asked, count = test.asked, len(test.asked.right)
+    first = min(answer.errors[0] for answer in test.said.values())
+    start = max(0, min(first - _PLACES // 8, count - _PLACES))
+    places = range(start, min(count, start + _PLACES))
+    said = []
+    for label in order:
+        if label in test.said or label in test.right:
+            answer = test.said.get(label)
+            errors = set(answer.errors) if answer else set()
+            words = [Word(answer.said[n] if answer else asked.right[n], n in errors) for n in places]
+            said.append(Said(label, words, f"{len(errors)} of {count}"))
+    part = f", answers {start + 1} to {places[-1] + 1} of {count}" if len(places) < count else ""
+    return ShownTest(
+        f"test {test.number + 1}{part}",
+        " ".join(asked.reads),
+        [asked.reads[asked.places[n]] for n in places],
+        [asked.right[n] for n in places],
+        said,
+    )

@@ -1,0 +1,145 @@
+"""What runs on a task say together: metrics by length, who solves its range and when, and what comes out wrong.
+
+All figures are over all seeds; those over the seeds that solved the range stand beside them, never instead of them.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from poslab.runs.answers import WrongAnswer, WrongAnswers
+from poslab.runs.finished import Run
+from poslab.tasks import Metric
+
+_MOST_LENGTHS = 4  # that tables show; of more, those at one, two and three times the training length
+_MOST_TESTS = 3  # shown of each length
+
+
+@dataclass(frozen=True)
+class TaskRuns:
+    """The runs on one task, by the label of their group and in the order of the report."""
+
+    name: str
+    runs: Mapping[str, Sequence[Run]]
+
+    @property
+    def first(self) -> Run:
+        return next(iter(self.runs.values()))[0]
+
+    @property
+    def all_runs(self) -> list[Run]:
+        return [run for runs in self.runs.values() for run in runs]
+
+    @property
+    def trained(self) -> tuple[int, int]:
+        """The shortest and the longest length of training."""
+        longest = self.first.summary.training_length or min(self.lengths(self.measures[0].name))
+        shortest = self.first.config["data"].get("min_length")
+        return (shortest if isinstance(shortest, int) else 1), longest
+
+    @property
+    def measures(self) -> list[Metric]:
+        """Those that are known by length, first the one by which such runs are compared."""
+        return [measure for measure in self.first.summary.known_measures if self.lengths(measure.name)]
+
+    def lengths(self, metric: str) -> list[int]:
+        return sorted({length for run in self.all_runs for length in run.lengths(metric)})
+
+    def shown_lengths(self, metric: str) -> list[int]:
+        """Those that tables have room for: nearest to one, two and three times the training length."""
+        lengths, longest = self.lengths(metric), self.trained[1]
+        if len(lengths) <= _MOST_LENGTHS:
+            return lengths
+        return sorted({min(lengths, key=lambda length: abs(length - n * longest)) for n in (1, 2, 3)})
+
+    def multiple(self, length: int) -> str:
+        """ "1.5×" the longest length of training."""
+        return f"{round(length / self.trained[1], 1):g}×"
+
+    def values(self, label: str, metric: str, length: int, *, solved: bool = False) -> list[float]:
+        """The metric of each seed, or of those that solved the range."""
+        runs = [run for run in self.runs[label] if not solved or run.summary.solved_step is not None]
+        values = (run.value(metric, length) for run in runs)
+        return [value for value in values if value is not None]
+
+    def mean(self, label: str, metric: str, length: int, *, solved: bool = False) -> float | None:
+        values = self.values(label, metric, length, solved=solved)
+        return fmean(values) if values else None
+
+    def chance(self, metric: str) -> dict[int, float]:
+        """What the best answer gives that doesn't look at the question, by length."""
+        return {int(n): share for n, share in self.first.summary.metrics.get(f"{metric}_chance", {}).items()}
+
+    def solved_steps(self, label: str) -> list[int | None]:
+        """Of each seed the step of the first validation that solved the range; None: none did."""
+        return [run.summary.solved_step for run in self.runs[label]]
+
+    def solved(self, labels: Iterable[str] | None = None) -> str:
+        """ "2 of 3" runs solved the range."""
+        steps = [step for label in (self.runs if labels is None else labels) for step in self.solved_steps(label)]
+        return f"{sum(step is not None for step in steps)} of {len(steps)}"
+
+    def median_run(self, label: str, length: int) -> Run:
+        """The run of the median metric at that length, whose answers stand for its group."""
+        metric = self.measures[0].name
+        runs = sorted(self.runs[label], key=lambda run: run.value(metric, length) or 0.0)
+        return runs[(len(runs) - 1) // 2]
+
+
+@dataclass(frozen=True)
+class WrongTest:
+    """One test, and what schemes said to it; those that got it right are in `right`."""
+
+    length: int
+    number: int
+    asked: WrongAnswer
+    said: Mapping[str, WrongAnswer]  # by label
+    right: list[str]
+
+
+@dataclass(frozen=True)
+class WrongTests:
+    """Tests of one length that show for each scheme something that it gets wrong, on the same test where possible.
+
+    without: schemes whose median run gets all tests right that were looked at. left: those for which there is no room.
+    """
+
+    length: int
+    tests: list[WrongTest]
+    without: list[str]
+    left: list[str]
+
+
+def wrong_tests(task: TaskRuns) -> tuple[list[WrongTests], list[str]]:
+    """(wrong tests by length, notes on runs whose answers can't be had)."""
+    lengths = task.lengths(task.measures[0].name)
+    notes: dict[str, None] = {}
+    found = [_wrong_tests(task, length, notes) for length in lengths]
+    return [tests for tests in found if tests.tests or tests.without], list(notes)
+
+
+def _wrong_tests(task: TaskRuns, length: int, notes: dict[str, None]) -> WrongTests:
+    """Adds to `notes` what can't be read."""
+    wrong: dict[str, list[WrongAnswer]] = {}
+    for label in task.runs:
+        folder = task.median_run(label, length).folder
+        try:
+            wrong[label] = WrongAnswers.read(folder).wrong.get(str(length), [])
+        except ValueError as error:
+            notes[f"{folder} shows nothing that came out wrong: {error}"] = None
+    # The same number is another test where the task's settings are others.
+    said: dict[tuple[int, tuple[str, ...], tuple[str, ...]], dict[str, WrongAnswer]] = defaultdict(dict)
+    for label, answers in wrong.items():
+        for answer in answers:
+            said[answer.number, tuple(answer.reads), tuple(answer.right)][label] = answer
+    tests: list[WrongTest] = []
+    left = {label for label, answers in wrong.items() if answers}
+    while left and len(tests) < _MOST_TESTS:
+        key = min(said, key=lambda key: (-len(said[key].keys() & left), key))
+        new = {label: answer for label, answer in said[key].items() if label in left}
+        right = [] if tests else [label for label in wrong if label not in said[key]]
+        tests.append(WrongTest(length, key[0], next(iter(new.values())), new, right))
+        left -= new.keys()
+    without = [label for label, answers in wrong.items() if not answers]
+    return WrongTests(length, tests, without, [label for label in wrong if label in left])
