@@ -31,9 +31,11 @@ from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import read_evaluation
 from poslab.runs.finished import read_runs
 from poslab.runs.summary import Summary
+from poslab.settings.contrasts import ALL, parse_contrast
 from poslab.settings.files import CONFIGS, fingerprint
 from poslab.settings.train import TrainConfig
 from poslab.sweep import job as job_module
+from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.job import JobFiles, run_job
 from poslab.sweep.plan import Job, _hash, identity, plan
 from poslab.sweep.sweep import _divide_threads
@@ -308,6 +310,26 @@ def test_the_experiments() -> None:
     buckets = planned("experiment=t5_buckets", "seed=1", "pos.share_layers=true")
     assert len(buckets) == 3 * 2
     assert not any(job.problem for job in buckets)
+
+
+@pytest.mark.parametrize(("experiment", "seeds"), [("length_generalization", 3), ("length_generalization_desk", 8)])
+def test_experiments_of_several_tasks(experiment: str, seeds: int) -> None:
+    """Each task brings its own model and number of steps, and what is to be shown can be."""
+    yaml = OmegaConf.load(CONFIGS / "experiment" / f"{experiment}.yaml")
+    tasks = {path.stem for path in CONFIGS.glob("data/*.yaml") if "poslab.tasks." in path.read_text()}
+    params = yaml.hydra.sweeper.params
+    assert set(params.data.split(",")) == tasks or experiment == "length_generalization"
+    assert params.seed == f"range(1,{seeds + 1})"
+    assert 8 <= len(yaml.contrasts) <= 12  # as many as eight seeds can show
+    contrasts = [parse_contrast(OmegaConf.to_container(node), "") for node in yaml.contrasts]
+    data = {contrast.data for contrast in contrasts}
+    schemes = {name.split()[0] for contrast in contrasts for name in contrast.schemes} - {ALL}
+    jobs = planned(f"experiment={experiment}", "seed=1", f"pos={','.join(schemes)}", f"data={','.join(data)}")
+    assert not any(job.problem for job in jobs)
+    assert checked_contrasts(jobs) == contrasts
+    of_data = {job.config.data.name: job.config for job in jobs if job.config is not None}
+    assert [of_data[name].model.num_layers for name in ("back", "copy")] == [1, 2]
+    assert of_data["back"].trainer.max_steps < of_data["copy"].trainer.max_steps
 
 
 def test_names_tell_what_varies() -> None:

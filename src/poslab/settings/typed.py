@@ -21,7 +21,8 @@ def typed(schema: type[Schema], values: Any, group: str, parsers: Mapping[type, 
     setting's name.
     """
     prefix = f"{group}." if group else ""
-    hints = {f.name: get_type_hints(schema)[f.name] for f in dataclasses.fields(schema)}  # type: ignore[arg-type]
+    known = get_type_hints(schema)
+    hints = {field.name: known[field.name] for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
     for name, hint in hints.items():
         if not all(_is_possible(kind) or kind in (parsers or {}) for kind in kinds(hint)):
             problem = "has a type that no setting can have; valid: bool, int, float, str, list[...], each also | None"
