@@ -247,10 +247,8 @@ class Attention(nn.Module):
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (B, T, D) -> three times (B, H, T, Dh), before the scheme's hooks."""
-        q, k, v = (
-            part.unflatten(-1, (self.shape.num_heads, self.shape.head_dim)).transpose(1, 2)
-            for part in self.query_key_value(x).chunk(3, dim=-1)
-        )
+        parts = self.query_key_value(x).unflatten(-1, (3, self.shape.num_heads, self.shape.head_dim))
+        q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))  # (B, T, H, Dh) -> (B, H, T, Dh)
         return q, k, v
 
 

@@ -5,8 +5,8 @@ the forward pass only the log-sum-exp of each query stays; the backward pass com
 Keys that no query of a block sees are left out: those after it, which is half of the work, and those before a window.
 Relative terms touch a band of diagonals of a block (`relative`), a bias of keys all of it.
 
-It buys time beside memory: forward and backward at T = 256, 1,024 and 2,048 the reference takes 1.2, 3.0 and 4.3 times
-as long with a bias over 114 distances, 1.7, 4.1 and 5.3 times with keys and values of 17 (processor time of one core,
+It buys time beside memory: forward and backward at T = 256, 1,024 and 2,048 the reference takes 0.9, 2.6 and 4.9 times
+as long with a bias over 114 distances, 1.3, 3.3 and 6.0 times with keys and values of 17 (processor time of one core,
 float32, 4 heads of 64).
 
 N = B H batch and heads, Tq / Tk queries / keys, m queries and n keys of a block, Dh head dimension, R near rows that

@@ -26,6 +26,7 @@ def dense_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, factors: 
 
     factors: (B, H, Tq, Tk), of the weights. A query that sees no key gets zeros.
     """
+    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()  # or the products would copy them, some twice
     weights = attention_weights(q, k, problem)  # (B, H, Tq, Tk)
     if factors is not None:
         weights = weights * factors
@@ -46,10 +47,19 @@ def by_row(weights: Tensor, problem: Problem) -> Tensor:
 def attention_weights(q: Tensor, k: Tensor, problem: Problem) -> Tensor:
     """q (B, H, Tq, Dh), k (B, H, Tk, Dh) -> (B, H, Tq, Tk); the rows of queries that see no key are zeros."""
     seen = problem.visible(q.shape[-2], k.shape[-2], q.device)
-    scores = pair_scores(q, k, problem, seen).masked_fill(~seen, -math.inf)
-    # Not -inf, of which the softmax of a row that has nothing else would be NaN.
-    no_weight = scores == -math.inf
-    return scores.masked_fill(no_weight, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(no_weight, 0.0)
+    hidden = torch.zeros_like(seen, dtype=q.dtype).masked_fill_(~seen, -math.inf)
+    scores = pair_scores(q, k, problem, seen) + hidden
+    if _every_query_sees_a_key(scores):
+        return scores.softmax(-1)
+    nothing = (scores == -math.inf).all(-1, keepdim=True)  # their softmax would be NaN
+    return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0)
+
+
+def _every_query_sees_a_key(scores: Tensor) -> bool:
+    """Whether that is known at once, which spares passes over all pairs; a GPU, or a compiler, would have to wait."""
+    if torch.compiler.is_compiling() or scores.device.type != "cpu":
+        return False
+    return bool((scores.detach().amax(-1) > -math.inf).all())
 
 
 def pair_scores(q: Tensor, k: Tensor, problem: Problem, seen: Tensor) -> Tensor:
