@@ -19,6 +19,8 @@ from poslab.cache import KeyValueCache
 from poslab.data.task import TaskDataModule
 from poslab.errors import SettingError
 from poslab.evaluation.answers import answers, chance, measure
+from poslab.evaluation.scoring import TaskScoring
+from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import task_sha256
 from poslab.runs.finished import read_run
 from poslab.runs.summary import Summary
@@ -31,7 +33,7 @@ from poslab.tasks.reverse import Reverse
 from poslab.training import train
 from poslab.training.module import LanguageModel, language_model_loss
 from processes import run_process
-from runs_to_resume import TINY_TASK
+from runs_to_resume import TINY_TASK, go_on
 
 REVERSE = Reverse(min_length=1, max_length=3, test_lengths=[3, 5], vocabulary=3, batch_size=32)
 SUM = Addition(min_length=1, max_length=1, test_lengths=[1], coupled=True, positions=6, batch_size=32)
@@ -224,6 +226,50 @@ def test_summary_says_what_its_metrics_mean(finished: Path) -> None:
         run.summary.measure("nothing")
 
 
+# Loss and exact of one validation after the other.
+COURSE = [(3.0, 0.0), (2.0, 0.0), (2.5, 0.5), (1.0, 0.2), (2.4, 0.5), (2.6, 0.5)]
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step is validated, and that gives COURSE."""
+    course = iter(COURSE)
+
+    def validation(self: TaskScoring, rows: object) -> dict[str, float]:
+        loss, exact = next(course)
+        return {"loss": loss, "exact": exact, "accuracy": 0.5}
+
+    monkeypatch.setattr(TaskScoring, "validation", validation)
+
+
+def scripted_run(folder: Path, *overrides: str) -> Summary:
+    steps = ("data.validate_every=1", f"trainer.max_steps={len(COURSE)}", "trainer=cpu")
+    return train(compose_config(*TINY_TASK, *steps, f"run_dir={folder}", *overrides))
+
+
+@pytest.mark.parametrize(
+    ("monitor", "patience", "best_step", "steps"),
+    [("loss", "null", 4, 6), ("exact", "null", 5, 6), ("loss", 1, 2, 3), ("exact", 1, 3, 4), ("accuracy", 2, 4, 6)],
+)
+@pytest.mark.usefixtures("scripted")
+def test_monitor_chooses_the_best_weights_and_when_to_stop(
+    monitor: str, patience: int | str, best_step: int, steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where it stands still, the loss decides: accuracy does throughout."""
+    summary = scripted_run(tmp_path / "run", f"monitor={monitor}", f"early_stopping_patience={patience}")
+    assert (summary.best_step, summary.steps) == (best_step, steps)
+    assert summary.best_val_loss == COURSE[best_step - 1][0]
+    assert read_checkpoint(tmp_path / "run" / "checkpoints" / "best.safetensors")["poslab"]["step"] == best_step
+    chosen = {"loss": "", "exact": f"exact {COURSE[best_step - 1][1]:.3f}, ", "accuracy": "accuracy 0.500, "}[monitor]
+    assert f"best     {chosen}validation loss {summary.best_val_loss:.4f}, at step" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("scripted")
+def test_a_run_that_goes_on_knows_its_best_figure(tmp_path: Path) -> None:
+    assert scripted_run(tmp_path / "run", "monitor=exact", "trainer.max_steps=4").best_step == 3
+    assert go_on(tmp_path / "run", "trainer.max_steps=6")["best_step"] == 5
+
+
 def test_symbols_can_be_read_of_a_loaded_model(finished: Path) -> None:
     tokenizer = poslab.load(finished).tokenizer
     assert tokenizer is not None
@@ -288,6 +334,11 @@ def test_a_task_from_outside_as_in_the_readme(tmp_path: Path) -> None:
         ),
         (("data=recall", "evaluation.lengths=[64]"), "evaluation.lengths=[64]: are lengths of windows over a text"),
         (("data=recall", "sample.prompt=a"), "sample.prompt=a: is how a text goes on"),
+        (
+            ("data=recall", "monitor=accuracy_depth_min"),
+            "monitor=accuracy_depth_min: unknown; did you mean accuracy? valid: loss, exact, accuracy",
+        ),
+        (("monitor=exact",), "monitor=exact: unknown; valid: loss, perplexity"),
         (("data=recall", "data.pairs=x"), "data.pairs=x: must be a whole number"),
         (("data=task",), "data._target_=: must be given (a class)"),
         (("data=parity", "data._target_=math.sqrt"), "data._target_=math.sqrt: must be derived from poslab.tasks.Task"),

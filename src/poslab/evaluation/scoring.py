@@ -50,6 +50,11 @@ class Scoring(ABC, Generic[Data]):
     def __init__(self, config: TrainConfig, data: Data) -> None:
         self.config = config
         self.data = data
+        self.monitor = config.settings.monitor
+
+    def monitored(self, figures: Mapping[str, float]) -> float:
+        """What `monitor` names of a validation's figures, lower is better; 0 for the loss, which breaks all ties."""
+        return sum((metric.sign * figures[metric.name] for metric in self.figures if metric.name == self.monitor), 0.0)
 
     @abstractmethod
     def rows(self, model: GPT, batch: Any) -> Rows:

@@ -43,7 +43,9 @@ class RunState:
     epoch: int = 0
     batches: int = 0  # of the epoch
     tokens: int = 0  # trained on
-    best_val_loss: float = math.inf
+    best_val_loss: float = math.inf  # of the validation that was the best one, by `monitor`
+    best_monitored: float = 0.0  # its figure, lower is better; of the loss, which stands above, nothing
+    improvements: int = 0  # validations that were the best so far
     best_step: int = 0
     last_val_loss: float = math.nan
     val_loss_tokens: int | None = None  # predictions that the best loss is a mean over
@@ -80,7 +82,7 @@ class RunState:
 
 
 _CLOCKS = ("clock", "training_clock")
-_NEWER = ("solved_step",)  # than the oldest checkpoints that a run may go on from
+_NEWER = ("solved_step", "best_monitored", "improvements")  # than the oldest checkpoints that a run may go on from
 
 
 def random_states() -> dict[str, Any]:

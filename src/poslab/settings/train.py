@@ -27,6 +27,7 @@ from poslab.settings.schemes import TARGET, chosen, flat_node, given_of, node_of
 from poslab.settings.tasks import is_task, node_of_task, parse_task
 from poslab.settings.typed import typed
 from poslab.tasks import Task
+from poslab.tasks.metric import LOSS, PERPLEXITY, SHARES
 
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps", "tpu")
 PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64")
@@ -165,6 +166,7 @@ class Settings(Limited):
     run_dir: str | None = setting(None, role=Role.COMMAND)
     resume: str | None = setting(None, role=Role.COMMAND)
     init_from: str | None = setting(None, later=True)
+    monitor: str = setting(LOSS, later=True)
     early_stopping_patience: int | None = setting(None, least=1)
     target_loss: float | None = setting(None, role=Role.LENGTH, least=0)
     checkpoint_every_n_steps: int | None = setting(100, role=Role.SPEED, least=1)
@@ -315,6 +317,8 @@ def parse(
     if settings.early_stopping_patience is not None and parsed["trainer"].limit_val_batches == 0:
         patience = settings.early_stopping_patience
         raise SettingError("early_stopping_patience", patience, "needs validation, but trainer.limit_val_batches=0")
+    figures = SHARES if task is not None else (PERPLEXITY,)
+    require_one_of([LOSS, *(figure.name for figure in figures)], monitor=settings.monitor)
     name = pos_name or type(scheme).__name__.lower()
     return TrainConfig(scheme, name, settings=settings, overrides=overrides, **parsed)
 

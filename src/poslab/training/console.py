@@ -13,9 +13,9 @@ from poslab.data.module import DataModule
 from poslab.runs.evaluation import perplexity
 from poslab.runs.folder import RunFolder
 from poslab.runs.screen import clock, table_line
-from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
 from poslab.settings.schemes import shown
+from poslab.tasks.metric import LOSS
 from poslab.training.module import LanguageModel, state_of
 
 _BEFORE = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10}  # columns and their widths
@@ -41,8 +41,10 @@ def introduce(
     print(f"run      {folder}{again}\n")
 
 
-def conclude(summary: Summary, state: RunState, folder: RunFolder, target: float | None) -> None:
+def conclude(summary: Summary, module: LanguageModel, folder: RunFolder) -> None:
     """What came out, and where to look next."""
+    state, settings = module.state, module.config.settings
+    target = settings.target_loss
     best, steps = summary.best_val_loss, summary.steps
     if best is not None:  # then there are lines above
         print()
@@ -52,7 +54,8 @@ def conclude(summary: Summary, state: RunState, folder: RunFolder, target: float
     if best is not None:
         at = f"at step {summary.best_step} of {steps}"
         meaning = "" if summary.metrics else f" perplexity {perplexity(best):,.1f},"
-        print(f"best     validation loss {best:.4f},{meaning} {at}")
+        chosen = f"{settings.monitor} {abs(state.best_monitored):,.3f}, " if settings.monitor != LOSS else ""
+        print(f"best     {chosen}validation loss {best:.4f},{meaning} {at}")
     elif target is None:
         print("best     none: nothing was validated")
     if summary.test_loss is not None:

@@ -23,6 +23,7 @@ from poslab.training.device import of_all_devices
 from poslab.training.lightning_loops import writes_figures
 from poslab.training.optim import learning_rate_factor, make_optimizer
 
+IMPROVEMENTS = "improvements"  # what early stopping watches
 Batch = tuple[Tensor, Tensor] | Examples
 
 # Head and loss in one, 512 rows of the batch at a time, so that the logits (B T, V), by far the largest tensor of a
@@ -89,14 +90,19 @@ class LanguageModel(LightningModule):
         state = self.state
         self.figures = self.scoring.validation(rows)
         state.last_val_loss = self.figures.pop(LOSS)
-        if state.last_val_loss < state.best_val_loss:
-            state.best_val_loss, state.best_step = state.last_val_loss, self.global_step
+        monitored = self.scoring.monitored(self.figures)
+        better = (monitored, state.last_val_loss) < (state.best_monitored, state.best_val_loss)
+        if math.isfinite(state.last_val_loss) and (better or not state.best_step):
+            state.best_monitored, state.best_val_loss = monitored, state.last_val_loss
+            state.best_step = self.global_step
             state.val_loss_tokens = sum(row[1] for row in rows.values())
+            state.improvements += 1
         if state.solved_step is None and self.figures.get(EXACT.name, 0.0) >= SOLVED:
             state.solved_step = self.global_step
         # The same on all devices; said only to be spared Lightning's advice.
         self.log("val/loss", state.last_val_loss, sync_dist=True)
         self.log("val/best_loss", state.best_val_loss, sync_dist=True)
+        self.log(IMPROVEMENTS, state.improvements, sync_dist=True, logger=False)
         for name, figure in self.figures.items():
             self.log(f"val/{name}", figure, sync_dist=True)
 

@@ -114,7 +114,7 @@ def _train(
             summary = replace(summary, metrics=scoring.test(folder.path), test_loss=scoring.held_out_loss(folder.path))
             summary.write(folder.summary)  # last: what has one is finished
             folder.previous.unlink(missing_ok=True)
-            conclude(summary, module.state, folder, config.settings.target_loss)
+            conclude(summary, module, folder)
     _check_target(config.settings.target_loss, module.state)
     return summary
 

@@ -16,10 +16,12 @@ from poslab.interruption import StopRequest
 from poslab.runs.checkpoint_files import CheckpointFiles
 from poslab.runs.folder import RunFolder
 from poslab.settings.train import TrainConfig, TrainerConfig
+from poslab.tasks.metric import LOSS
 from poslab.training.checkpoints import Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
 from poslab.training.device import computes_bfloat16
 from poslab.training.limits import FiniteLoss, Limits
+from poslab.training.module import IMPROVEMENTS
 from poslab.training.tensorboard import HyperParameters, Logger, Pictures, SampleText
 
 
@@ -41,8 +43,9 @@ def make_trainer(
         callbacks.insert(0, ProgressBar(refresh_rate=every))  # ahead of those that print, which it lets through
     if settings.early_stopping_patience is not None:
         # At validations, so that what is saved after one knows of it.
+        watched, mode = ("val/loss", "min") if settings.monitor == LOSS else (IMPROVEMENTS, "max")
         patience = settings.early_stopping_patience
-        callbacks.append(EarlyStopping("val/loss", patience=patience, check_on_train_epoch_end=False))
+        callbacks.append(EarlyStopping(watched, mode=mode, patience=patience, check_on_train_epoch_end=False))
     callbacks.append(Checkpoints(folder, settings.checkpoint_every_n_steps, stop))
     own = {"log_every_n_steps": every, "max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
     return Trainer(
