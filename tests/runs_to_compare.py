@@ -35,6 +35,8 @@ SUMMARY = {
     "best_val_perplexity": 54.6,
     "best_step": 6,
     "last_val_loss": 4.25,
+    "late_fall": None,
+    "reference_losses": {},
     "val_loss_tokens": 533,
     "last_val_perplexity": 70.1,
     "epochs": 2,

@@ -138,7 +138,7 @@ def _print(report: Report, folder: Path) -> None:
         if len(report.sections) > 1:
             print(f"\n{section.title}\n")
         shown = [0, 1, 2, 3, 5, 6, 7]
-        rows = [[cells[n] for n in shown] for cells in (section.columns, *section.rows)]
+        rows = [[cells[n] for n in shown] for cells in (section.columns, *section.rows, *section.reference_rows)]
         print(table(rows[0], rows[1:]))
         print()
         for answer in section.in_short or section.answers:

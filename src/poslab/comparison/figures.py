@@ -35,8 +35,11 @@ def styles_of(labels: Iterable[str], baseline: str | None = None) -> Styles:
     return styles
 
 
-def scores_figure(comparison: Comparison, styles: Styles) -> Figure:
-    """Draws each run as a dot, each group's mean with its 95 % interval, and its difference from the baseline."""
+def scores_figure(comparison: Comparison, styles: Styles, references: Mapping[str, float]) -> Figure:
+    """Draws each run as a dot, each group's mean with its 95 % interval, and its difference from the baseline.
+
+    references: losses of untrained models by name, drawn where they are in sight.
+    """
     groups = comparison.groups[::-1]
     names = [styles[group.label]["label"] for group in groups]
     several = len(groups) > 1
@@ -52,6 +55,7 @@ def scores_figure(comparison: Comparison, styles: Styles) -> Figure:
         _interval(left, row - 0.1, found.mean, found.low, found.high, look)
         if difference and difference.mean is not None:
             _interval(right[0], row, difference.mean, difference.low, difference.high, look)
+    _references(left, references, upright=True)
     for axes in right:
         axes.axvline(0, color="black", linewidth=1)
         axes.set_xlabel(f"difference from {wrapped(comparison.baseline)}, {comparison.score.unit}")
@@ -62,13 +66,23 @@ def scores_figure(comparison: Comparison, styles: Styles) -> Figure:
 
 
 def curves_figure(
-    curves: Mapping[str, Sequence[Curve]], styles: Styles, baseline: str, unit: str = "nats per token"
+    curves: Mapping[str, Sequence[Curve]],
+    styles: Styles,
+    baseline: str,
+    unit: str = "nats per token",
+    references: Mapping[str, float] | None = None,
 ) -> Figure:
-    """Draws validation and training loss over steps: mean over seeds, with a band of one standard deviation."""
+    """Draws validation and training loss over steps: mean over seeds, with a band of one standard deviation.
+
+    references: losses of untrained models by name, drawn where they are in sight.
+    """
     validation = {label: [curve.validation for curve in of_seeds] for label, of_seeds in curves.items()}
     training = {label: [curve.train for curve in of_seeds] for label, of_seeds in curves.items()}
     panels = {"Validation loss": validation, "Training loss": training} | _beside(baseline, validation)
-    return _drawn(panels, styles, "step", unit=unit)
+    figure = _drawn(panels, styles, "step", unit=unit)
+    for axes in figure.axes[:2]:
+        _references(axes, references or {})
+    return figure
 
 
 def by_position_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles, baseline: str) -> Figure:
@@ -202,6 +216,21 @@ def _interval(axes: Axes, row: float, mean: float, low: float | None, high: floa
     """Draws a mean with its interval, where that is known."""
     ends = [[mean - low], [high - mean]] if low is not None and high is not None else None
     axes.errorbar(mean, row, xerr=ends, linestyle="", capsize=3, markersize=7, **look)
+
+
+def _references(axes: Axes, losses: Mapping[str, float], *, upright: bool = False) -> None:
+    """Draws a named line at each loss that is in sight, without changing what is."""
+    low, high = axes.get_xlim() if upright else axes.get_ylim()
+    look: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1}
+    for name, loss in losses.items():
+        if low <= loss <= high and upright:
+            axes.axvline(loss, **look)
+            axes.annotate(
+                name, (loss, 1), xycoords=("data", "axes fraction"), fontsize="small", ha="center", va="bottom"
+            )
+        elif low <= loss <= high:
+            axes.axhline(loss, **look)
+            axes.annotate(name, (1, loss), xycoords=("axes fraction", "data"), size="small", ha="right", va="bottom")
 
 
 def _log_axis(axes: Axes) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from poslab.comparison.maturity import caution
 from poslab.comparison.scores import Score, score_of, scored
 from poslab.comparison.statistics import (
     Difference,
@@ -147,8 +148,14 @@ def _sentences(
     if len(groups) == 1:
         only = groups[0]
         return [f"only {only.label} is here (n = {len(only.runs)}), so there is nothing to compare it with"]
-    others = [group.label for group in groups if group.label != baseline]
-    texts = [sentence(label, baseline, by_label[label], effect, groups[0].score.metric) for label in others]
+    (of_baseline,) = (group for group in groups if group.label == baseline)
+    texts = []
+    for group in groups:
+        if group.label != baseline:
+            difference, pair = by_label[group.label], (group, of_baseline)
+            runs, means = {g.label: g.runs for g in pair}, {g.label: g.estimate.mean for g in pair}
+            said = sentence(group.label, baseline, difference, effect, group.score.metric)
+            texts.append(said + caution(runs, means, difference, group.score))
     return [text[0].upper() + text[1:] if text.startswith("no ") else text for text in texts]
 
 

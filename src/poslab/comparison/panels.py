@@ -10,6 +10,7 @@ from torch import Tensor
 from poslab.comparison import figures
 from poslab.comparison.curves import read_curve
 from poslab.comparison.groups import Comparison, Group
+from poslab.comparison.maturity import shared_references
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.answers import legible_example
 from poslab.evaluation.attention_maps import LEGIBLE, attention_maps
@@ -73,20 +74,21 @@ def loss_panels(comparison: Comparison, evaluations: Mapping[str, list[Evaluatio
     the group."""
     baseline, score = comparison.baseline, comparison.score
     styles = figures.styles_of((group.label for group in comparison.groups), baseline)
+    references = shared_references(comparison.runs, score)
     curves, empty = {}, []
     for group in comparison.groups:
         of_runs = [(run.folder.name, read_curve(run.folder)) for run in group.runs]
         curves[group.label] = [curve for _, curve in of_runs if curve.validation]
         empty += [name for name, curve in of_runs if not curve.validation]
     unit = next((m.unit for run in comparison.runs for m in run.summary.known_measures if m.name == LOSS), "nats")
-    drawn = {"curves": figures.curves_figure(curves, styles, baseline, unit)}
+    drawn = {"curves": figures.curves_figure(curves, styles, baseline, unit, references)}
     if evaluations:
         drawn["by_position"] = figures.by_position_figure(evaluations, styles, baseline)
         drawn["by_length"] = figures.by_length_figure(evaluations, styles)
         if any(evaluation.last_losses for of_seeds in evaluations.values() for evaluation in of_seeds):
             drawn["last"] = figures.last_figure(evaluations, styles)
     name, title = ("losses", score.title.removeprefix("best ")) if score.is_loss else ("scores", score.title)
-    by_run = Panel(name, title.capitalize(), _BY_RUN, figures.scores_figure(comparison, styles))
+    by_run = Panel(name, title.capitalize(), _BY_RUN, figures.scores_figure(comparison, styles, references))
     panels = [by_run, *(Panel(name, *_CAPTIONS[name], figure) for name, figure in drawn.items())]
     return panels, [f"no loss curve in {', '.join(empty)}"] if empty else []
 

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from poslab.comparison.groups import Comparison, Group
+from poslab.comparison.maturity import shared_references
 from poslab.comparison.panels import Panel
 from poslab.comparison.repeat import command_of, configurations, facts
 from poslab.comparison.scores import Score
@@ -142,6 +143,14 @@ class Section:
     @property
     def rows(self) -> list[list[str]]:
         return [self.row(group) for group in self.comparison.groups]
+
+    @property
+    def reference_rows(self) -> list[list[str]]:
+        """What models that need no training would stand in the table with."""
+        losses = shared_references(self.comparison.runs, self.score)
+        ascending = sorted(losses.items(), key=lambda item: item[1])
+        empty = [""] * (len(self.columns) - 3)
+        return [[f"{name} (untrained)", "", self.score.text(loss), *empty] for name, loss in ascending]
 
     @property
     def repeats(self) -> list[tuple[str, str]]:

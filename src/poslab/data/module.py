@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Sampler, Subset
 
 from poslab.data.corpus import Corpus, Split, load_corpus
+from poslab.data.references import reference_losses
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.data.windows import CoveringWindows, SlidingWindowDataset
@@ -80,6 +81,11 @@ class DataModule(LightningDataModule):
         """What there is to train on, in words."""
         raise NotImplementedError
 
+    @property
+    def reference_losses(self) -> dict[str, float]:
+        """Of models that need no training, by name, on what the run is judged by; empty where there are none."""
+        return {}
+
     def go_on(self, epoch: int, batches: int) -> None:
         """Makes this epoch come next without its first batches."""
         raise NotImplementedError
@@ -119,6 +125,11 @@ class TextDataModule(DataModule):
         test = f" and {self.test_tokens:,} test" if self.test_tokens else ""
         parts = f"{self.train_tokens:,} training{',' if test else ' and'} {self.validation_tokens:,} validation{test}"
         return f"{self.name}, {parts} {self.corpus.vocabulary.unit}s"
+
+    @property
+    def reference_losses(self) -> dict[str, float]:
+        judged_by = self.corpus.test if self.test_tokens else self.corpus.validation
+        return reference_losses(self.corpus.train, judged_by, self.vocabulary.size)
 
     def go_on(self, epoch: int, batches: int) -> None:
         self.order.go_on(epoch, batches * self.config.batch_size)

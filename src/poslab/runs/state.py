@@ -48,6 +48,7 @@ class RunState:
     improvements: int = 0  # validations that were the best so far
     best_step: int = 0
     last_val_loss: float = math.nan
+    validations: dict[str, float] = field(default_factory=dict)  # the loss of each, by its step
     val_loss_tokens: int | None = None  # predictions that the best loss is a mean over
     solved_step: int | None = None  # of the first validation that solved the task's range
     batch_loss: float = math.inf  # of the last batch; kept up only where the training ends at a loss
@@ -63,6 +64,15 @@ class RunState:
     def tokens_per_s(self) -> float:
         """The mean over the run so far, validations left out."""
         return self.tokens / self.training_clock.seconds if self.training_clock.seconds else 0.0
+
+    @property
+    def late_fall(self) -> float | None:
+        """By how much the validation loss fell in the last tenth of the steps, nats per token; between validations it
+        is taken to fall evenly. None where it was not measured before that."""
+        steps, losses = [int(step) for step in self.validations], list(self.validations.values())
+        if len(steps) < 2 or steps[0] > 0.9 * steps[-1]:
+            return None
+        return float(np.interp(0.9 * steps[-1], steps, losses)) - losses[-1]
 
     def plain(self) -> dict[str, Any]:
         """Everything as values that a checkpoint may hold; the inverse of `of`."""
@@ -82,7 +92,8 @@ class RunState:
 
 
 _CLOCKS = ("clock", "training_clock")
-_NEWER = ("solved_step", "best_monitored", "improvements")  # than the oldest checkpoints that a run may go on from
+# Newer than the oldest checkpoints that a run may go on from.
+_NEWER = ("validations", "solved_step", "best_monitored", "improvements")
 
 
 def random_states() -> dict[str, Any]:

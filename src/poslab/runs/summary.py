@@ -31,6 +31,8 @@ class Summary:
     best_step: int | None = None
     val_loss_tokens: int | None = None  # predictions that each of the validation losses is a mean over
     last_val_loss: float | None
+    late_fall: float | None = None  # of the validation loss, in the last tenth of the steps
+    reference_losses: dict[str, float] = field(default_factory=dict)  # of models that need no training, by name
     last_val_perplexity: float | None = None
     epochs: int | None = None
     steps: int

@@ -90,6 +90,7 @@ class LanguageModel(LightningModule):
         state = self.state
         self.figures = self.scoring.validation(rows)
         state.last_val_loss = self.figures.pop(LOSS)
+        state.validations[str(self.global_step)] = state.last_val_loss
         monitored = self.scoring.monitored(self.figures)
         better = (monitored, state.last_val_loss) < (state.best_monitored, state.best_val_loss)
         if math.isfinite(state.last_val_loss) and (better or not state.best_step):

@@ -39,6 +39,8 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
         best_step=state.best_step,
         val_loss_tokens=state.val_loss_tokens,
         last_val_loss=_finite(state.last_val_loss),
+        late_fall=None if state.late_fall is None else _finite(state.late_fall),
+        reference_losses=data.reference_losses,
         last_val_perplexity=_finite(perplexity(state.last_val_loss)),
         epochs=math.ceil(batches_of_all_epochs(trainer) / trainer.num_training_batches),
         steps=trainer.global_step,
