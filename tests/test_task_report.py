@@ -145,8 +145,9 @@ def test_a_long_answer_is_shown_from_shortly_before_its_first_error(tmp_path: Pa
     write_task_run(tmp_path, "shaw", 1, {10: 0.0}, answers={10: [answer]})
     report, _ = task_report(task_in(tmp_path))
     (test,) = report.wrong[0].tests
-    assert test.title == "test 1, answers 53 to 100 of 100"
+    assert test.title == "test 1, answers 57 to 80 of 100"
     assert [word.text for word in test.said[0].words if word.wrong] == ["x"]
+    assert test.line == " ".join(symbols)
 
 
 def test_what_can_not_be_read_is_a_note(copy_runs: Path) -> None:

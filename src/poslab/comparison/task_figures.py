@@ -108,8 +108,8 @@ def _by_length(axes: Axes, task: TaskRuns, metric: Metric, styles: Styles) -> No
 def _steps(axes: Axes, task: TaskRuns, styles: Styles) -> None:
     labels = list(task.runs)[::-1]
     limit = max(run.summary.steps for run in task.all_runs)
-    never, right = 1.15 * limit, 1.26 * limit
-    axes.axvspan(1.04 * limit, right, color=_SHADE, zorder=0)
+    never, right = 1.2 * limit, 1.34 * limit
+    axes.axvspan(1.06 * limit, right, color=_SHADE, zorder=0)
     for row, label in enumerate(labels):
         steps = task.solved_steps(label)
         solved = sorted(step for step in steps if step is not None)
@@ -122,7 +122,7 @@ def _steps(axes: Axes, task: TaskRuns, styles: Styles) -> None:
     axes.tick_params(axis="y", labelsize="small")
     axes.set(xlim=(0, right), ylim=(-0.6, len(labels) - 0.4))
     ticks = [tick for tick in MaxNLocator(4, integer=True).tick_values(0, limit) if tick <= limit]
-    axes.set_xticks([*ticks, never], [*(f"{tick:,.0f}" for tick in ticks), "never"])
+    axes.set_xticks([*ticks, never], [*(f"{tick:,.0f}" for tick in ticks), "\nnever"])
     axes.grid(alpha=0.3)
 
 

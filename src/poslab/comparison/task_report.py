@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import fmean
 from typing import NamedTuple
 
@@ -16,13 +17,15 @@ from poslab.tasks.base import in_columns
 
 SHADES = 10  # from chance to everything right
 _A_TABLE = 6  # tasks side by side
-_PLACES = 48  # of a test that are shown
+_WIDTH = 96  # characters of a row of answers, with a space after each
+_BEFORE = 4  # answers that are shown before the first wrong one
 _BY_LENGTH = (
     "Each point is the mean over all seeds{ranges}. Grey are the lengths of training, up to the longest of them, 1×. "
     "Points of one length stand side by side, so that none hides another. Dotted: what the most frequent answer alone "
     "gives. What is low within the grey was not learned, whatever it does beyond it; a line that rises with the length "
     "would be a surprise."
 )
+_OF_OTHERS = "To be read as the figure before. What is right in parts only shows here."
 _RANGES = ", and the line through it reaches from the worst of them to the best"
 _STEPS = (
     "Each mark is a seed, at the first validation that got 99 % of the examples within the lengths of training right; "
@@ -44,12 +47,13 @@ def task_panels(tasks: Sequence[TaskRuns], baseline: str) -> list[Panel]:
     ranges = (
         ", and the line through it reaches from the worst of them to the best" if len(labels) <= MOST_RANGES else ""
     )
-    panels = []
+    panels: list[Panel] = []
     for metric in dict.fromkeys(measure.name for task in tasks for measure in task.measures):
         having = [task for task in tasks if task.lengths(metric)]
         figure = by_length_figure(having, metric, styles)
         title = f"{_sentence(metric)} by length"
-        panels.append(Panel(f"{metric}_by_length", title, _BY_LENGTH.format(ranges=ranges), figure))
+        caption = _OF_OTHERS if panels else _BY_LENGTH.format(ranges=ranges)
+        panels.append(Panel(f"{metric}_by_length", title, caption, figure))
     if tasks:
         panels.append(Panel("steps", "Steps until the range is solved", _STEPS, steps_figure(tasks, styles)))
     return panels
@@ -224,9 +228,7 @@ def _at_length(task: TaskRuns, found: WrongTests, opened: bool) -> WrongAtLength
 
 def _shown(test: WrongTest, order: Sequence[str]) -> ShownTest:
     asked, count = test.asked, len(test.asked.right)
-    first = min(answer.errors[0] for answer in test.said.values())
-    start = max(0, min(first - _PLACES // 8, count - _PLACES))
-    places = range(start, min(count, start + _PLACES))
+    places = _places(test)
     said = []
     for label in order:
         if label in test.said or label in test.right:
@@ -234,7 +236,7 @@ def _shown(test: WrongTest, order: Sequence[str]) -> ShownTest:
             errors = set(answer.errors) if answer else set()
             words = [Word(answer.said[n] if answer else asked.right[n], n in errors) for n in places]
             said.append(Said(label, words, f"{len(errors)} of {count}"))
-    part = f", answers {start + 1} to {places[-1] + 1} of {count}" if len(places) < count else ""
+    part = f", answers {places[0] + 1} to {places[-1] + 1} of {count}" if len(places) < count else ""
     return ShownTest(
         f"test {test.number + 1}{part}",
         " ".join(asked.reads),
@@ -242,3 +244,13 @@ def _shown(test: WrongTest, order: Sequence[str]) -> ShownTest:
         [asked.right[n] for n in places],
         said,
     )
+
+
+def _places(test: WrongTest) -> range:
+    """The answers of a test that there is room for, from shortly before the first that is wrong; all, if they fit."""
+    answers = [test.asked.right, *(answer.said for answer in test.said.values())]
+    widths = [1 + max(map(len, words)) for words in zip(*answers, strict=True)]
+    if sum(widths) <= _WIDTH:
+        return range(len(widths))
+    start = max(0, min(answer.errors[0] for answer in test.said.values()) - _BEFORE)
+    return range(start, start + sum(1 for width in accumulate(widths[start:]) if width <= _WIDTH))
