@@ -5,7 +5,8 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ from conftest import SMOKE, compose_config
 from poslab.commands.compare import run_comparison
 from poslab.commands.overrides import for_hydra
 from poslab.comparison.groups import Comparison, Group, compare
+from poslab.runs.answers import LOOKED_AT, WrongAnswer, WrongAnswers
 from poslab.runs.evaluation import Evaluation, LengthLoss
 from poslab.runs.finished import read_runs
 from poslab.settings.files import CONFIGS
 from poslab.settings.scripts import CompareConfig
 from poslab.settings.train import TrainConfig, parse
+from poslab.tasks.metric import SHARES
 
 VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
 SUMMARY = {
@@ -72,6 +75,11 @@ SUMMARY = {
 }
 
 
+TASK_STEPS = 500
+ANSWER = ["a", "b", "c"]
+MEASURES = [asdict(replace(metric, chance=0.2)) for metric in SHARES]
+
+
 # Runs as training leaves them
 
 
@@ -96,6 +104,32 @@ def write_run(root: Path, pos: str = "absolute", seed: int = 1, loss: float = 4.
     content = SUMMARY | own | {"seed": seed, "best_val_loss": loss} | summary
     (folder / "summary.json").write_text(json.dumps(content))
     (folder / "config.yaml").write_text(f"{smoke_yaml(pos)}seed: {seed}\n")
+    return folder
+
+
+def wrong_answer(number: int, *said: str) -> WrongAnswer:
+    """An answer to that test of a line of three symbols, the last of them wrong, or all as given."""
+    return WrongAnswer(number, ["BOS", *ANSWER, "SEP", "a", "b"], [4, 5, 6], ANSWER, list(said) or ["a", "b", "x"])
+
+
+def write_task_run(
+    root: Path,
+    pos: str,
+    seed: int,
+    exact: Mapping[int, float],
+    solved_step: int | None = None,
+    data: str = "copy",
+    answers: Mapping[int, Sequence[WrongAnswer]] | None = None,
+    **summary: Any,
+) -> Path:
+    shares = {str(length): share for length, share in exact.items()}
+    own = {"exact": shares, "accuracy": shares, "exact_chance": dict.fromkeys(shares, 0.2), "steps": TASK_STEPS}
+    own |= {"data": data, "training_length": 10, "solved_step": solved_step, "measures": MEASURES}
+    folder = write_run(root / data, pos, seed, **own | summary)
+    change_config(folder, "data", {"_target_": f"poslab.tasks.{data}.{data.capitalize()}", "min_length": 2})
+    if answers is not None:
+        by_length = {str(length): list(answers.get(length, [])) for length in exact}
+        WrongAnswers(LOOKED_AT, by_length).write(folder / "answers.json")
     return folder
 
 

@@ -11,8 +11,10 @@ import torch
 
 from conftest import ENDING, ENDLESS, SCHEMES, compose_config
 from poslab.commands.compare import run_comparison
+from poslab.runs.answers import WrongAnswer
 from poslab.settings.scripts import CompareConfig
 from poslab.training import train
+from runs_to_compare import write_task_run
 
 pytestmark = pytest.mark.browser
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra 'browser'")
@@ -57,6 +59,19 @@ def crowded(report: Path) -> Path:
         summary.write_text(json.dumps(content | {"pos_settings": content["pos_settings"] | {"a_setting": long}}))
     (crowd / ("empty" * 40)).mkdir()
     return run_comparison(CompareConfig([str(crowd)]), "python scripts/compare.py runs=runs") / "report.html"
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Seven tasks and twelve schemes, whose answers are too long for a page."""
+    runs = tmp_path_factory.mktemp("tasks")
+    symbols = [f"s{number}" for number in range(90)]
+    wrong = WrongAnswer(0, symbols, list(range(90)), symbols, [*symbols[:20], *["s0"] * 70])
+    for data in ("addition", "back", "copy", "counter", "majority", "recall", "sort"):
+        for number, pos in enumerate(SCHEMES[:12]):
+            exact = {10: 1.0, 20: number / 12, 30: 0.1}
+            write_task_run(runs, pos, 1, exact, 250 if number else None, data, answers={20: [wrong], 30: [wrong]})
+    return run_comparison(CompareConfig([str(runs)]), "python scripts/compare.py runs=runs") / "report.html"
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +174,7 @@ def test_nothing_is_fetched_and_nothing_complained_of(report: Path, visit: Calla
     assert [text for text in heard if not text.startswith("data:")] == [report.as_uri()]
 
 
-@pytest.mark.parametrize("name", ["report", "crowded"])
+@pytest.mark.parametrize("name", ["report", "crowded", "tasks"])
 def test_a_phone_scrolls_downwards_only(name: str, visit: Callable[..., Any], request: pytest.FixtureRequest) -> None:
     page = visit(request.getfixturevalue(name), PHONE)
     assert page.evaluate(OVERFLOW) <= PHONE
@@ -175,6 +190,24 @@ def test_no_column_is_cut_off(report: Path, visit: Callable[..., Any]) -> None:
         page = visit(report, width, medium)
         assert page.evaluate(CUT_OFF) == 0
         assert page.evaluate(OVERFLOW) <= width
+
+
+@pytest.mark.parametrize(("width", "medium"), [(DESKTOP, "screen"), (PAPER, "print")])
+def test_tasks_fit_the_page(width: int, medium: str, tasks: Path, visit: Callable[..., Any]) -> None:
+    page = visit(tasks, width, medium)
+    assert page.evaluate(OVERFLOW) <= width
+    assert page.evaluate(CUT_OFF) == 0
+    assert page.locator(".answers").first.is_visible()
+
+
+def test_heads_sort_the_matrix(tasks: Path, visit: Callable[..., Any]) -> None:
+    page = visit(tasks, DESKTOP)
+    assert len(page.query_selector_all(".matrix")) == 2
+    names = "rows => rows.map(row => row.cells[0].innerText)"
+    assert page.eval_on_selector_all(".matrix >> nth=0 >> tbody tr", names) == SCHEMES[:12]
+    for _ in range(2):  # ascending, then descending
+        page.locator(".matrix").first.locator("th >> text=2× (20)").first.click()
+    assert page.eval_on_selector_all(".matrix >> nth=0 >> tbody tr", names) == SCHEMES[11::-1]
 
 
 def test_crowded_page_on_paper(crowded: Path, visit: Callable[..., Any]) -> None:

@@ -2,10 +2,7 @@
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,40 +10,18 @@ from poslab.comparison.figures import styles_of
 from poslab.comparison.task_figures import by_length_figure, steps_figure
 from poslab.comparison.task_report import matrices, solved_table, task_panels, task_report, task_runs
 from poslab.comparison.tasks import TaskRuns, wrong_tests
-from poslab.runs.answers import LOOKED_AT, WrongAnswer, WrongAnswers
+from poslab.runs.answers import WrongAnswer
 from poslab.runs.finished import read_runs
-from poslab.tasks.metric import SHARES
-from runs_to_compare import change_config, compare_folders, page_in, report_of, write_run
-
-STEPS = 500
-RIGHT = ["a", "b", "c"]
-MEASURES = [asdict(replace(metric, chance=0.2)) for metric in SHARES]
-
-
-def wrong(number: int, *said: str) -> WrongAnswer:
-    """An answer to that test of a line of three symbols, the last of them wrong, or all as given."""
-    return WrongAnswer(number, ["BOS", *RIGHT, "SEP", "a", "b"], [4, 5, 6], RIGHT, list(said) or ["a", "b", "x"])
-
-
-def write_task_run(
-    root: Path,
-    pos: str,
-    seed: int,
-    exact: Mapping[int, float],
-    solved_step: int | None = None,
-    data: str = "copy",
-    answers: Mapping[int, Sequence[WrongAnswer]] | None = None,
-    **summary: Any,
-) -> Path:
-    shares = {str(length): share for length, share in exact.items()}
-    own = {"exact": shares, "accuracy": shares, "exact_chance": dict.fromkeys(shares, 0.2), "steps": STEPS}
-    own |= {"data": data, "training_length": 10, "solved_step": solved_step, "measures": MEASURES}
-    folder = write_run(root / data, pos, seed, **own | summary)
-    change_config(folder, "data", {"_target_": f"poslab.tasks.{data}.{data.capitalize()}", "min_length": 2})
-    if answers is not None:
-        by_length = {str(length): list(answers.get(length, [])) for length in exact}
-        WrongAnswers(LOOKED_AT, by_length).write(folder / "answers.json")
-    return folder
+from runs_to_compare import (
+    ANSWER,
+    TASK_STEPS,
+    compare_folders,
+    page_in,
+    report_of,
+    write_run,
+    write_task_run,
+    wrong_answer,
+)
 
 
 def task_in(root: Path) -> TaskRuns:
@@ -59,8 +34,10 @@ def task_in(root: Path) -> TaskRuns:
 def copy_runs(tmp_path: Path) -> Path:
     """Two schemes: one solves the range with one seed of three, and the other with none."""
     for seed, (share, step) in enumerate([(1.0, 250), (0.6, None), (0.2, None)], start=1):
-        write_task_run(tmp_path, "shaw", seed, {10: share, 20: share / 2}, step, answers={20: [wrong(3)]})
-        write_task_run(tmp_path, "absolute", seed, {10: 0.1, 20: 0.0}, answers={10: [wrong(1)], 20: [wrong(3)]})
+        write_task_run(tmp_path, "shaw", seed, {10: share, 20: share / 2}, step, answers={20: [wrong_answer(3)]})
+        write_task_run(
+            tmp_path, "absolute", seed, {10: 0.1, 20: 0.0}, answers={10: [wrong_answer(1)], 20: [wrong_answer(3)]}
+        )
     return tmp_path
 
 
@@ -106,8 +83,13 @@ def test_many_tasks_make_several_tables(tmp_path: Path) -> None:
     assert [len(m.heads) for m in matrices([TaskRuns(str(n), runs) for n in range(8)])] == [6, 2]
 
 
-def test_one_test_is_shown_that_most_schemes_get_wrong(tmp_path: Path) -> None:
-    answers = {"absolute": [wrong(0), wrong(7)], "shaw": [wrong(7, "b", "b", "c")], "t5": [wrong(9)], "nope": []}
+def test_one_test_is_shown_that_most_schemes_get_wrong_answer(tmp_path: Path) -> None:
+    answers = {
+        "absolute": [wrong_answer(0), wrong_answer(7)],
+        "shaw": [wrong_answer(7, "b", "b", "c")],
+        "t5": [wrong_answer(9)],
+        "nope": [],
+    }
     for pos, of_scheme in answers.items():
         write_task_run(tmp_path, pos, 1, {10: 1.0, 20: 0.4}, answers={20: of_scheme})
     report, notes = task_report(task_in(tmp_path))
@@ -119,7 +101,7 @@ def test_one_test_is_shown_that_most_schemes_get_wrong(tmp_path: Path) -> None:
     first, second = beyond.tests
     assert (first.title, second.title) == ("test 8", "test 10")
     assert first.reads == ["SEP", "a", "b"]
-    assert first.right == RIGHT
+    assert first.right == ANSWER
     said = {s.label: ("".join(w.text.upper() if w.wrong else w.text for w in s.words), s.wrong) for s in first.said}
     assert said == {
         "absolute": ("abX", "1 of 3"),
@@ -133,7 +115,7 @@ def test_one_test_is_shown_that_most_schemes_get_wrong(tmp_path: Path) -> None:
 
 def test_the_run_of_the_median_figure_answers(tmp_path: Path) -> None:
     for seed, share in ((1, 0.9), (2, 0.1), (3, 0.5)):
-        write_task_run(tmp_path, "shaw", seed, {10: share}, answers={10: [wrong(seed)]})
+        write_task_run(tmp_path, "shaw", seed, {10: share}, answers={10: [wrong_answer(seed)]})
     (found,), _ = wrong_tests(task_in(tmp_path))
     assert [test.number for test in found.tests] == [3]
 
@@ -181,7 +163,7 @@ def test_each_seed_stands_at_its_step_or_at_never(copy_runs: Path) -> None:
     (axes,) = steps_figure([task], styles_of(task.runs)).axes
     crosses = [line for line in axes.get_lines() if line.get_marker() == "x"]
     assert [len(line.get_xdata()) for line in crosses] == [3, 2]
-    assert all(x > STEPS for line in crosses for x in line.get_xdata())
+    assert all(x > TASK_STEPS for line in crosses for x in line.get_xdata())
     assert [list(line.get_xdata()) for line in axes.get_lines() if line.get_marker() != "x"] == [[], [250]]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["absolute  0 of 3", "shaw  1 of 3"]
 
