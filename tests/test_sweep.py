@@ -301,7 +301,7 @@ def test_the_experiments() -> None:
     of_three = planned("experiment=ablation", "seed=1")
     assert len(of_three) == 3
     assert {job.folder.name for job in of_three} < {job.folder.name for job in field}  # trained alike
-    for experiment, seeds in (("ablation", 5), ("field", 5), ("extrapolation", 3)):
+    for experiment, seeds in (("ablation", 5), ("field", 5), ("extrapolation", 5), ("nanogpt_cpu", 3)):
         assert len(planned(f"experiment={experiment}", f"pos={SCHEMES[0]}")) == seeds
     clip = planned("experiment=shaw_clip", "seed=1", "pos.max_distance=2,4")
     assert len(clip) == 2 * 4

@@ -17,6 +17,7 @@ from poslab.data.tokenizer import Encoding
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.losses import evaluate
+from poslab.evaluation.probes import places_in
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.evaluation import Evaluation, read_evaluation
 from poslab.runs.folder import EVALUATION, RunFolder
@@ -117,7 +118,8 @@ def evaluate_checkpoint(
     model, context = checkpoint.model, checkpoint.model.shape.context_length
     if last is not None and last > context:
         raise SettingError("last", last, f"must be at most {context}, the training length")
-    evaluation = evaluate(model, text.tokens, lengths or usual_lengths(context), stride, last)
+    probes = places_in(text.tokens, checkpoint.vocabulary)
+    evaluation = evaluate(model, text.tokens, lengths or usual_lengths(context), stride, last, probes)
     return replace(evaluation, settings=checkpoint.settings, trained_with=checkpoint.trained_with)
 
 
@@ -179,6 +181,9 @@ def _write_events(folder: Path, evaluation: Evaluation) -> None:
         scalars.setdefault("loss_by_length/sliding", {})[result.length] = result.sliding_loss
         if result.length == evaluation.context_length:
             scalars["loss_by_position"] = dict(enumerate(result.by_position or []))
+        for probe, losses in result.probes.items():
+            for name, loss in losses.items():
+                scalars.setdefault(f"{probe}_by_length/{name}", {})[result.length] = loss
     scalars |= {"loss_by_length/last": evaluation.last_losses, "context_gain_by_length": evaluation.context_gains}
     write_scalars(folder, scalars)
 

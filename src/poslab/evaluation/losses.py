@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from poslab.data.windows import CoveringWindows
+from poslab.evaluation.probes import Places
 from poslab.model import GPT
 from poslab.runs.evaluation import Evaluation, LengthLoss, last_tokens, sliding_stride
 
@@ -34,12 +35,17 @@ WindowLosses = dict[int, tuple[float, int]]
 
 
 def evaluate(
-    model: GPT, tokens: Tensor, lengths: Sequence[int], stride: int | None = None, last: int | None = None
+    model: GPT,
+    tokens: Tensor,
+    lengths: Sequence[int],
+    stride: int | None = None,
+    last: int | None = None,
+    probes: Mapping[str, Places] | None = None,
 ) -> Evaluation:
     """Losses of `model`, in eval mode, on a text of (N,) tokens, N at least 2, in memory linear in the length.
 
     stride: of the sliding windows; None: half of each length. last: tokens of a window that count in `last_loss`; None:
-    half of the training length.
+    half of the training length. probes: as in `poslab.evaluation.probes`, by name.
     """
     was_training = model.training
     model.eval()
@@ -47,7 +53,7 @@ def evaluate(
         context = model.shape.context_length
         ascending = sorted(set(lengths))
         results = [
-            _at_length(model, tokens, length, sliding_stride(length, stride), last_tokens(context, last))
+            _at_length(model, tokens, length, sliding_stride(length, stride), last_tokens(context, last), probes or {})
             for length in ascending
         ]
         own = min(context, len(tokens) - 1)
@@ -55,10 +61,13 @@ def evaluate(
     finally:
         model.train(was_training)
     rounded = [round(loss, 5) for loss in token_losses.tolist()]
-    return Evaluation(context, len(tokens) - 1, results, rounded, _fingerprint(model))
+    counts = {probe: {name: len(of) for name, of in places.items()} for probe, places in (probes or {}).items()}
+    return Evaluation(context, len(tokens) - 1, results, rounded, _fingerprint(model), probe_tokens=counts)
 
 
-def _at_length(model: GPT, tokens: Tensor, length: int, stride: int, last: int) -> LengthLoss:
+def _at_length(
+    model: GPT, tokens: Tensor, length: int, stride: int, last: int, probes: Mapping[str, Places]
+) -> LengthLoss:
     longest = model.pos.max_length(model.shape)
     if longest is not None and length > longest:
         return LengthLoss(length, stride, last=last, note=f"knows {longest} positions")
@@ -70,16 +79,21 @@ def _at_length(model: GPT, tokens: Tensor, length: int, stride: int, last: int) 
         full = counted.all(1)
         by_position += losses[full].sum(0, dtype=torch.float64)
         windows += int(full.sum())
+    by_token = torch.cat([torch.zeros(1), *sliding])  # of the first token there is none
     of_last = last_losses(model, tokens, length, last)
     return LengthLoss(
         length,
         stride,
         loss=float(sliding_token_losses(model, tokens, length, length).mean(dtype=torch.float64)),
-        sliding_loss=float(torch.cat(sliding).mean(dtype=torch.float64)),
+        sliding_loss=float(by_token[1:].mean(dtype=torch.float64)),
         by_position=[round(loss, 5) for loss in (by_position / windows).tolist()],
         windows=windows,
         last=last,
         last_loss=None if of_last is None else float(of_last.mean(dtype=torch.float64)),
+        probes={
+            probe: {name: float(by_token[numbers].mean(dtype=torch.float64)) for name, numbers in places.items()}
+            for probe, places in probes.items()
+        },
     )
 
 

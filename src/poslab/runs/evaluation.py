@@ -36,6 +36,7 @@ class LengthLoss:
     windows: int = 0  # that by_position is a mean over
     last: int | None = None
     last_loss: float | None = None  # of the same tokens at every length
+    probes: dict[str, dict[str, float]] = field(default_factory=dict)  # sliding loss of each probe's tokens, by bin
     note: str = ""
 
 
@@ -52,6 +53,7 @@ class Evaluation:
     weights_sha256: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     trained_with: dict[str, Any] = field(default_factory=dict)
+    probe_tokens: dict[str, dict[str, int]] = field(default_factory=dict)  # how many tokens, by probe and bin
 
     @property
     def last_losses(self) -> dict[int, float]:
