@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from poslab.comparison import moves
 from poslab.comparison.groups import Comparison, compare, token_sentences
 from poslab.comparison.panels import loss_panels, model_panels
 from poslab.comparison.report import Report
@@ -88,7 +89,9 @@ def _section(title: str, comparison: Comparison, notes: list[str], config: Compa
     runs = task_runs(title, comparison)
     task, without_answers = task_report(runs) if runs else (None, [])
     notes = notes + unmeasured + without_curves + not_drawn + without_answers
-    return Section(title, comparison, by_group, answers, notes, of_losses + of_models, task)
+    return Section(
+        title, comparison, by_group, answers, notes, of_losses + of_models, task, moves.rows(comparison.groups)
+    )
 
 
 def _with_tasks(report: Report) -> Report:

@@ -16,10 +16,13 @@ from poslab.evaluation.answers import legible_example
 from poslab.evaluation.attention_maps import LEGIBLE, attention_maps
 from poslab.evaluation.files import own_text
 from poslab.evaluation.pictures import attention_figure, draw
+from poslab.positions import Curves
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.code import outside
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import Run
+from poslab.runs.folder import RunFolder
+from poslab.runs.start import start_and_best
 from poslab.settings.tasks import is_task, parse_task
 from poslab.tasks.metric import LOSS
 
@@ -132,13 +135,18 @@ def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool)
 
 
 def _learned(group: Group, checkpoint: Checkpoint) -> list[Panel]:
-    caption = f"{group.label}, seed {group.median_run.seed}"
+    run, model = group.median_run, checkpoint.model
+    before = {name: start for name, (start, _) in start_and_best(RunFolder(run.folder)).items()}
     with torch.no_grad():
-        pictures = checkpoint.model.pictures()
-    return [
-        Panel(f"learned_{group.label}_{name}", f"{picture.title}: {group.label}", caption, draw(picture), small=True)
-        for name, picture in pictures.items()
-    ]
+        pictures = model.pictures()
+        starts = model.pos.pictures(before, model.shape) if before else {}
+    panels = []
+    for name, picture in pictures.items():
+        start = starts.get(name)
+        dotted = "; dotted: before training" if isinstance(start, Curves) else ""
+        title, caption = f"{picture.title}: {group.label}", f"{group.label}, seed {run.seed}{dotted}"
+        panels.append(Panel(f"learned_{group.label}_{name}", title, caption, draw(picture, start), small=True))
+    return panels
 
 
 def _read(run: Run, checkpoint: Checkpoint, sentence: str | None, allow_code: bool) -> tuple[Tensor, Tensor | None]:

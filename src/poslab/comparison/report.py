@@ -10,6 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from poslab.comparison import moves
 from poslab.comparison.figures import svg
 from poslab.comparison.panels import Panel
 from poslab.comparison.sections import Section, file_name
@@ -49,6 +50,7 @@ class Report:
         )
         content = {
             "report": self,
+            "move_columns": moves.COLUMNS,
             "overview": overview,
             "sections": list(zip(self.sections, by_section, strict=True)),
             "data_uris": {name: _data_uri(picture) for name, picture in pictures.items()},

@@ -46,7 +46,8 @@ def _data_settings(run: Run) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Section:
-    """evaluations: by label, of groups that are evaluated whole. notes: what is missing, and why."""
+    """evaluations: by label, of groups that are evaluated whole. notes: what is missing, and why. moved: how far
+    training moved the schemes' tables, under `moves.COLUMNS`."""
 
     title: str
     comparison: Comparison
@@ -55,6 +56,7 @@ class Section:
     notes: list[str]
     panels: list[Panel]
     task: TaskReport | None = None
+    moved: Sequence[Sequence[str]] = ()
 
     @property
     def score(self) -> Score:

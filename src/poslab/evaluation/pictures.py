@@ -30,8 +30,8 @@ def looks() -> Iterator[dict[str, Any]]:
         yield {"color": colour, "marker": marker, "linestyle": dash}
 
 
-def draw(picture: Picture) -> Figure:
-    """Draws the picture that a scheme describes."""
+def draw(picture: Picture, start: Picture | None = None) -> Figure:
+    """Draws the picture that a scheme describes. start: the same before training, whose lines are dotted."""
     figure = Figure(figsize=(6, 4), dpi=100, layout="constrained")
     axes = figure.subplots()
     axes.set(title=picture.title, xlabel=picture.x_label, ylabel=picture.y_label)
@@ -39,7 +39,7 @@ def draw(picture: Picture) -> Figure:
         values = picture.values.detach().cpu().numpy()
         figure.colorbar(axes.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest"), ax=axes)
     else:
-        _draw_curves(axes, picture)
+        _draw_curves(axes, picture, start.lines if isinstance(start, Curves) else {})
     return figure
 
 
@@ -83,10 +83,13 @@ def printable(word: str) -> str:
     return "".join(visible).strip().replace("$", r"\$") or "␣"
 
 
-def _draw_curves(axes: Axes, picture: Curves) -> None:
+def _draw_curves(axes: Axes, picture: Curves, start: Mapping[str, Tensor]) -> None:
     every = max(1, len(picture.x) // 20)  # markers, which would hide a line of hundreds of points
     for (name, line), look in zip(picture.lines.items(), looks(), strict=False):
         axes.plot(picture.x, line.detach().cpu().numpy(), label=name, markersize=4, markevery=every, **look)
+        if name in start and start[name].shape == line.shape:
+            before = start[name].detach().cpu().numpy()
+            axes.plot(picture.x, before, color=look["color"], linestyle=":", linewidth=1)
     axes.grid(alpha=0.3)
     if len(picture.lines) > 1:
         axes.legend(fontsize="small", ncols=1 + len(picture.lines) // 7)

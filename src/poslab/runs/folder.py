@@ -36,6 +36,7 @@ class RunFolder:
         self.best = self.checkpoints / "best.safetensors"  # the weights of the lowest validation loss
         self.old_best = self.checkpoints / "best.ckpt"  # the same, as poslab 0.1 wrote it at first
         self.last = self.checkpoints / "last.ckpt"  # everything that the run needs to go on
+        self.start = self.checkpoints / "start.safetensors"  # the scheme's tables before the first step
         self.previous = self.checkpoints / "previous.ckpt"  # the one before, for the case that `last` is damaged
         self._lock = path / ".lock"
 
@@ -70,7 +71,8 @@ class RunFolder:
     def clear(self) -> None:
         """Removes what an unfinished run has left, and nothing else; the folder, too, if that leaves it empty."""
         measured = (self.evaluation, self.answers)
-        written = (self._lock, self.config, *measured, self.best, self.old_best, self.last, self.previous)
+        weights = (self.start, self.best, self.old_best, self.last, self.previous)
+        written = (self._lock, self.config, *measured, *weights)
         unfinished = [*self.path.glob(f"*{UNFINISHED}"), *self.checkpoints.glob(f"*{UNFINISHED}")]
         for path in (*written, *self.events, *unfinished):
             path.unlink(missing_ok=True)

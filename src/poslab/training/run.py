@@ -28,6 +28,7 @@ from poslab.positions.checks import lacks_memory
 from poslab.runs.code import outside, task_sha256
 from poslab.runs.folder import RunFolder, is_first_process, new_run_folder, old_run_folder
 from poslab.runs.resumed_run import ResumedRun
+from poslab.runs.start import write_start
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
 from poslab.settings.files import write_whole
@@ -107,6 +108,8 @@ def _train(
     # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
     trainer.precision_plugin.convert_module(module)
     with _saying_how_to_go_on(folder, ["allow_code=true"] if outside(node_of(config.pos)) else []):
+        if trainer.is_global_zero and not (earlier and earlier.checkpoint) and config.pos.overrides("tables"):
+            write_start(folder, dict(module.model.position_tables.named_parameters()))
         with stop.listening():
             trainer.fit(module, data, ckpt_path=earlier.checkpoint if earlier else None, weights_only=True)
         summary = summarise(module, data, trainer)

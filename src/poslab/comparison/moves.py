@@ -1,0 +1,63 @@
+"""How far training moved what schemes learn, beside how far it could: AdamW moves a number by about its learning rate
+in a step, whatever its gradient."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from torch import Tensor
+
+from poslab.comparison.groups import Group
+from poslab.runs.finished import Run
+from poslab.runs.folder import RunFolder
+from poslab.runs.start import start_and_best
+from poslab.settings.train import LATER
+
+COLUMNS = ("scheme", "table", "numbers", "at the start", "moved by", "of learning rate x steps", "never moved")
+
+
+@dataclass(frozen=True)
+class Move:
+    """Of one table in one run. start, moved: root mean squares, of the table and of its change up to the best weights;
+    of_most: the latter as a share of the peak learning rate times the steps; still: the share of numbers that are as
+    they were."""
+
+    numbers: int
+    start: float
+    moved: float
+    of_most: float
+    still: float
+
+
+def moves(run: Run) -> dict[str, Move]:
+    """By the name of the table; none where they are not known."""
+    optim, steps = run.config["optim"], run.summary.best_step or run.summary.steps
+    factor = "position_learning_rate_factor"
+    most = optim["learning_rate"] * optim.get(factor, LATER[f"optim.{factor}"]) * steps
+    found = {}
+    for name, (start, best) in start_and_best(RunFolder(run.folder)).items():
+        change = best.double() - start.double()
+        still = float((change == 0).double().mean())
+        found[name] = Move(start.numel(), _rms(start), _rms(change), _rms(change) / most if most else 0.0, still)
+    return found
+
+
+def rows(groups: Sequence[Group]) -> list[list[str]]:
+    """What a report's table says: means over the seeds of each group all of whose runs know."""
+    found = []
+    for group in groups:
+        of_runs = [moves(run) for run in group.runs]
+        common = [name for name in of_runs[0] if all(name in of_run for of_run in of_runs)]
+        found += [_row(group.label, name, [of_run[name] for of_run in of_runs]) for name in common]
+    return found
+
+
+def _rms(values: Tensor) -> float:
+    return float(values.double().square().mean().sqrt())
+
+
+def _row(label: str, table: str, of_seeds: list[Move]) -> list[str]:
+    start, moved, of_most, still = (
+        fmean(getattr(move, figure) for move in of_seeds) for figure in ("start", "moved", "of_most", "still")
+    )
+    return [label, table, f"{of_seeds[0].numbers:,}", f"{start:.3g}", f"{moved:.3g}", f"{of_most:.0%}", f"{still:.0%}"]
