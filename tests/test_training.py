@@ -47,7 +47,8 @@ def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
 def test_run_folder(finished: Path) -> None:
     files = {str(p.relative_to(finished)) for p in finished.rglob("*") if p.is_file()}
     events = {path for path in files if path.startswith("events.out.tfevents")}
-    assert files - events == {"config.yaml", "summary.json", "checkpoints/best.safetensors", "checkpoints/last.ckpt"}
+    weights = {"checkpoints/best.safetensors", "checkpoints/last.ckpt", "start.safetensors"}
+    assert files - events == {"config.yaml", "summary.json"} | weights
     assert len(events) == 1
     assert not any(character in path for path in files for character in '<>:"|?*=')
 

@@ -36,7 +36,7 @@ class RunFolder:
         self.best = self.checkpoints / "best.safetensors"  # the weights of the lowest validation loss
         self.old_best = self.checkpoints / "best.ckpt"  # the same, as poslab 0.1 wrote it at first
         self.last = self.checkpoints / "last.ckpt"  # everything that the run needs to go on
-        self.start = self.checkpoints / "start.safetensors"  # the scheme's tables before the first step
+        self.start = path / "start.safetensors"  # the scheme's tables before the first step
         self.previous = self.checkpoints / "previous.ckpt"  # the one before, for the case that `last` is damaged
         self._lock = path / ".lock"
 

@@ -1,4 +1,4 @@
-"""A scheme's tables as they were before the first step, beside the checkpoints: what they have become says how far
+"""A scheme's tables as they were before the first step, kept in its run folder: what they have become says how far
 training moved them, and which of their numbers it reached at all."""
 
 from collections.abc import Mapping
@@ -15,7 +15,6 @@ _PREFIX = "position_tables."  # of their names in a model
 
 def write_start(run: RunFolder, tables: Mapping[str, Tensor]) -> None:
     """Raises OSError where the file can't be written."""
-    run.checkpoints.mkdir(parents=True, exist_ok=True)
     write_whole(run.start, save({name: table.detach().cpu().contiguous() for name, table in tables.items()}))
 
 
