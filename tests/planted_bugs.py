@@ -668,7 +668,7 @@ BUGS = [
     ),
     Bug(
         "positions-of-a-task-forgotten", "training/module.py",
-        "model.hidden(tokens, positions=positions)", "model.hidden(tokens)",
+        "model.hidden_where(asked, tokens, positions)", "model.hidden_where(asked, tokens)",
         "test_task_training.py::test_only_what_is_asked_is_learned",
     ),
     Bug(

@@ -55,6 +55,38 @@ def test_head_is_the_token_embedding() -> None:
     assert sum(p.shape == (61, 24) for p in model.parameters()) == 1
 
 
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_only_what_is_asked_is_computed_and_nothing_else_changes(name: str, causal: bool) -> None:
+    scheme = make_scheme(name)
+    try:
+        model = GPT(scheme, **SMALL, dropout=0.0, causal=causal).eval()
+    except SettingError:
+        pytest.skip("knows nothing but what came before")
+    tokens = torch.randint(0, 61, (3, 9))
+    masks = [torch.rand(3, 9) < 0.3, torch.arange(9).expand(3, 9) > 5, torch.arange(9).expand(3, 9) == 8]
+    for asked in masks:
+        asked = asked.clone()
+        asked[1, 7] = True
+        for positions in (None, torch.arange(9).tile(3, 1) + torch.tensor([[0], [2], [5]]), torch.arange(9).flip(0)):
+            expected = model.hidden(tokens, positions=positions)[asked]
+            weight = torch.randn_like(expected)
+            grads = torch.autograd.grad((expected * weight).sum(), list(model.parameters()), allow_unused=True)
+            found = model.hidden_where(asked, tokens, positions)
+            others = torch.autograd.grad((found * weight).sum(), list(model.parameters()), allow_unused=True)
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+            for grad, other in zip(grads, others, strict=True):
+                torch.testing.assert_close(other, grad, atol=1e-4, rtol=1e-4)
+
+
+def test_where_all_are_asked_the_bits_are_those_of_hidden() -> None:
+    model = GPT(make_scheme(RICHEST), **SMALL)
+    tokens = torch.randint(0, 61, (3, 9))
+    model.eval()
+    found = model.hidden_where(torch.ones(3, 9, dtype=torch.bool), tokens)
+    assert torch.equal(found, model.hidden(tokens).flatten(0, 1))
+
+
 def test_initialisation_is_gpt2s() -> None:
     model = GPT(vocab_size=997, context_length=16, embed_dim=128, num_layers=8, num_heads=4)
     for name, parameter in model.named_parameters():

@@ -5,6 +5,7 @@ B batch, T sequence, D embedding, H heads, Dh head dimension, V vocabulary, L la
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,7 @@ class GPT(nn.Module):
         self.position_tables = nn.Module()
         for name, table in tables.items():
             self.position_tables.register_parameter(name, nn.Parameter(table))
-        self._compiled = torch.compile(self._hidden) if compile else None
+        self._compiled = torch.compile(self._hidden_of_row) if compile else None
         if attention_backend != "auto":
             check_backend(attention_backend, self._is_plain(), option="attention_backend")
 
@@ -88,15 +89,31 @@ class GPT(nn.Module):
         # Compiled only where nothing but the weights changes: generation, with its growing lengths, would recompile.
         if self._compiled is not None and self.training and not places.irregular:
             return self._compiled(tokens, places.positions)
-        return self._hidden(tokens, places.positions, places.irregular)
+        return self._hidden(tokens, places)
 
-    def _hidden(self, tokens: Tensor, positions: Tensor, irregular: bool = False) -> Tensor:
-        places = Places(positions, irregular)
+    def hidden_where(self, asked: Tensor, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+        """tokens (B, T), asked (B, T) bool -> the hidden states of the n > 0 tokens that are asked, in order, (n, D).
+
+        The last block computes only those, from the keys and values of all: next to nothing for a single answer.
+        """
+        if asked.all():
+            return self.hidden(tokens, positions=positions).flatten(0, 1)
+        if self._compiled is not None:
+            return self.hidden(tokens, positions=positions)[asked]
+        return self._hidden(tokens, self._places(tokens, positions), Asked.where(asked))
+
+    def _hidden_of_row(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """The hidden states at consecutive positions (T,)."""
+        return self._hidden(tokens, Places(positions))
+
+    def _hidden(self, tokens: Tensor, places: Places, asked: Asked | None = None) -> Tensor:
         x = self._embed(tokens, places)
         terms = self._terms(places.distances(self.shape.causal))
-        for block, layer in zip(self.blocks, self._layers(terms, places), strict=True):
+        *earlier, last = zip(self.blocks, self._layers(terms, places), strict=True)
+        for block, layer in earlier:
             x = block(x, layer)
-        return self.final_norm(x)
+        block, layer = last
+        return self.final_norm(block(x, layer, asked=asked))
 
     @torch.no_grad()
     def _hidden_after(self, tokens: Tensor, cache: KeyValueCache, positions: Tensor | None) -> Tensor:
@@ -205,6 +222,25 @@ class GPT(nn.Module):
                 nn.init.zeros_(module.bias)
 
 
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Some tokens of a batch (B, T), and the first place at which any text has one."""
+
+    texts: Tensor  # (n,)
+    places: Tensor  # (n,)
+    first: int
+
+    @classmethod
+    def where(cls, mask: Tensor) -> Asked:
+        """Those of a mask (B, T) bool that has some."""
+        texts, places = mask.nonzero().unbind(1)
+        return cls(texts, places, int(places.min()))
+
+    def of(self, x: Tensor, first: int = 0) -> Tensor:
+        """x (B, T - first, D), which begins at place `first` -> (n, D)."""
+        return x.flatten(0, 1).index_select(0, self.texts * x.shape[1] + self.places - first)
+
+
 class Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x))."""
 
@@ -215,9 +251,12 @@ class Block(nn.Module):
         self.mlp_norm = nn.LayerNorm(shape.embed_dim)
         self.mlp = MLP(shape.embed_dim, dropout)
 
-    def forward(self, x: Tensor, layer: SchemeLayer, cache: LayerCache | None = None) -> Tensor:
-        """x (B, T, D) -> (B, T, D)."""
-        x = x + self.attention(self.attention_norm(x), layer, cache)
+    def forward(
+        self, x: Tensor, layer: SchemeLayer, cache: LayerCache | None = None, asked: Asked | None = None
+    ) -> Tensor:
+        """x (B, T, D) -> (B, T, D), or (n, D) of those asked."""
+        attended = self.attention(self.attention_norm(x), layer, cache, asked)
+        x = (x if asked is None else asked.of(x)) + attended
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -233,17 +272,20 @@ class Attention(nn.Module):
         self.project = nn.Linear(shape.embed_dim, shape.embed_dim)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, layer: SchemeLayer, cache: LayerCache | None = None) -> Tensor:
-        """x (B, T, D) -> (B, T, D)."""
+    def forward(
+        self, x: Tensor, layer: SchemeLayer, cache: LayerCache | None = None, asked: Asked | None = None
+    ) -> Tensor:
+        """x (B, T, D) -> (B, T, D), or (n, D) of those asked."""
         q, k, v = self.queries_keys_values(x)
         q, k, marks = layer.enter(q, k, x)
+        first = 0 if asked is None else asked.first
         if cache is not None:
             out = cache.attend(q, k, v, marks, layer)
         else:
             dropout_p = self.dropout_p if self.training else 0.0
-            out = layer.attend(q, k, v, marks, dropout_p=dropout_p, backend=self.backend)
+            out = layer.attend_from(first, q, k, v, marks, dropout_p=dropout_p, backend=self.backend)
         out = out.transpose(1, 2).flatten(-2)  # (B, H, T, Dh) -> (B, T, D)
-        return self.dropout(self.project(out))
+        return self.dropout(self.project(out if asked is None else asked.of(out, first)))
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (B, T, D) -> three times (B, H, T, Dh), before the scheme's hooks."""

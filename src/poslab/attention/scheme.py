@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +106,13 @@ class SchemeLayer:
         """
         settings |= self._content(marks, key_places)
         return attend(q, k, v, self.terms, causal=self.shape.causal, **settings)
+
+    def attend_from(self, first: int, q: Tensor, k: Tensor, v: Tensor, marks: Tensor | None, **settings: Any) -> Tensor:
+        """Self-attention of the queries from place `first` on -> (B, H, T - first, Dh); the rest is as in `attend`."""
+        if first == 0:
+            return self.attend(q, k, v, marks, **settings)
+        queries = replace(self, places=Places(self.places.positions[..., first:], self.places.irregular))
+        return queries.attend(q[:, :, first:], k, v, marks, self.places, offset=first, **settings)
 
     def weights(self, q: Tensor, k: Tensor, marks: Tensor | None) -> Tensor:
         """The weights (B, H, T, T) of self-attention, rows are queries; the arguments are those of `attend`."""

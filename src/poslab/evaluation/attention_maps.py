@@ -18,7 +18,7 @@ def attention_maps(model: GPT, tokens: Tensor, positions: Tensor | None = None) 
 
     def record(attention: nn.Module, inputs: tuple) -> None:  # type: ignore[type-arg]
         assert isinstance(attention, Attention)
-        x, layer, _ = inputs
+        x, layer, *_ = inputs
         q, k, _ = attention.queries_keys_values(x)
         q, k, marks = layer.enter(q, k, x)
         weights = layer.weights(q, k, marks)
