@@ -244,6 +244,7 @@ def test_the_limits_that_numbers_have() -> None:
     sizes = {f"model.{size}" for size in ("context_length", "embed_dim", "num_layers", "num_heads")}
     assert above == dict.fromkeys(
         (
+            "model.init_std",
             "data.validation_share",
             "trainer.limit_train_batches",
             "trainer.val_check_interval",

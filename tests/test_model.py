@@ -87,15 +87,19 @@ def test_where_all_are_asked_the_bits_are_those_of_hidden() -> None:
     assert torch.equal(found, model.hidden(tokens).flatten(0, 1))
 
 
-def test_initialisation_is_gpt2s() -> None:
-    model = GPT(vocab_size=997, context_length=16, embed_dim=128, num_layers=8, num_heads=4)
+@pytest.mark.parametrize(("init_std", "token_std"), [(0.02, 0.02), (0.05, 0.125)])
+def test_initialisation_is_gpt2s(init_std: float, token_std: float) -> None:
+    """With another std, tokens and what a block adds to them keep their proportion; so do learned positions."""
+    sizes = {"vocab_size": 997, "context_length": 96, "embed_dim": 128, "num_layers": 8, "num_heads": 4}
+    model = GPT(Absolute(), init_std=init_std, **sizes)
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             assert torch.equal(parameter, torch.zeros_like(parameter)), name
         elif "norm" in name:
             assert torch.equal(parameter, torch.ones_like(parameter)), name
         else:
-            expected = 0.02 / 4 if "project" in name else 0.02  # 1 / sqrt(2 * 8 layers)
+            of_block = init_std / 4 if "project" in name else init_std  # 1 / sqrt(2 * 8 layers)
+            expected = of_block if "blocks" in name else token_std
             assert abs(parameter.std().item() / expected - 1) < 0.05, name
 
 

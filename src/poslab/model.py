@@ -44,20 +44,24 @@ class GPT(nn.Module):
         num_layers: int = 4,
         num_heads: int = 4,
         dropout: float = 0.1,
+        init_std: float = 0.02,
         causal: bool = True,
         attention_backend: str = "auto",
         compile: bool = False,
     ) -> None:
         super().__init__()
         require_at_least(1, vocab_size=vocab_size)
-        self.shape = ModelShape(context_length, embed_dim, num_layers, num_heads, causal)
+        require_at_least(0, init_std=init_std)
+        # What a block adds is a product of two matrices: so tokens keep their proportion to it.
+        token_std = 0.02 * (init_std / 0.02) ** 2
+        self.shape = ModelShape(context_length, embed_dim, num_layers, num_heads, causal, token_std)
         self.pos = pos or PositionScheme()
         check_sizes(self.pos, self.shape)
         self.token_embedding = nn.Embedding(vocab_size, embed_dim)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(self.shape, dropout, attention_backend) for _ in range(num_layers))
         self.final_norm = nn.LayerNorm(embed_dim)
-        self._initialise()
+        self._initialise(init_std)
         # Last, and without moving the generator on: at one seed the rest of the model, and every dropout mask after
         # it, is the same to the bit for every scheme.
         self._check_length(context_length, "context_length", context_length)
@@ -209,14 +213,14 @@ class GPT(nn.Module):
     def _tables(self) -> dict[str, nn.Parameter]:
         return dict(self.position_tables.named_parameters())
 
-    def _initialise(self) -> None:
-        """GPT-2: normal with std 0.02, biases zero; what adds to the residual stream is scaled by 1 / sqrt(2 L)."""
+    def _initialise(self, std: float) -> None:
+        """GPT-2, with another std: normal, biases zero; what adds to the residual stream is scaled by 1 / sqrt(2 L)."""
         for name, parameter in self.named_parameters():
             if parameter.dim() < 2:
                 continue  # torch's own: ones for a LayerNorm's weight, zeros for its bias
             residual = name.endswith(("attention.project.weight", "mlp.project.weight"))
-            std = 0.02 / (2 * self.shape.num_layers) ** 0.5 if residual else 0.02
-            nn.init.normal_(parameter, std=std)
+            of_block = std / (2 * self.shape.num_layers) ** 0.5 if residual else std
+            nn.init.normal_(parameter, std=self.shape.token_std if name == "token_embedding.weight" else of_block)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)

@@ -2,7 +2,7 @@
 
 Vaswani et al. 2017, "Attention Is All You Need", section 3.5 (the learned variant); GPT-2 (Radford et al. 2019).
 
-    x_t = token_embedding_t + position_t          position: (max_positions, D), normal with std 0.02 as in GPT-2
+    x_t = token_embedding_t + position_t          position: (max_positions, D), normal, as token embeddings
 
 With `random_offset` each training step begins at a random position, the same for its whole batch, so that positions
 beyond the context are learned, too (SHAPE, Kiyono et al. 2021, "Shifted Absolute Position Embedding for Transformers",
@@ -59,7 +59,7 @@ class Absolute(PositionScheme):
         return self.max_positions or shape.context_length
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
-        return {"position": torch.randn(self.max_length(shape), shape.embed_dim) * 0.02}
+        return {"position": torch.randn(self.max_length(shape), shape.embed_dim) * shape.token_std}
 
     def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor | None:
         if not self.random_offset:

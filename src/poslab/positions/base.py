@@ -57,6 +57,7 @@ class ModelShape:
     num_layers: int
     num_heads: int
     causal: bool = True
+    token_std: float = 0.02  # of token embeddings at the start, and of what is added to them
 
     def __post_init__(self) -> None:
         require_at_least(1, context_length=self.context_length, embed_dim=self.embed_dim)

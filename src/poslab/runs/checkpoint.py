@@ -210,6 +210,7 @@ def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], st
     """Raises ValueError where the weights are not those of the model described."""
     sizes: dict[str, Any] = {size.name: settings.get(size.name) for size in fields(ModelConfig)}
     sizes |= {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
+    sizes["init_std"] = 0.02  # the weights are loaded, and there were runs before it was a setting
     shape = typed(ModelConfig, sizes, "model").shape
     scheme.check(shape)
     weights = {str(name).removeprefix("model."): weight for name, weight in state.items()}

@@ -45,6 +45,7 @@ class ModelConfig(Limited):
     num_layers: int
     num_heads: int
     dropout: float = setting(least=0, below=1)
+    init_std: float = setting(0.02, above=0)
     attention_backend: str = setting("auto", role=Role.ROUNDING, choices=BACKENDS)
     compile: bool = setting(False, role=Role.ROUNDING)
 
