@@ -1,7 +1,10 @@
 """Contrasts: registered before a sweep, and what became of each."""
 
 import functools
+import itertools
+import operator
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import pytest
 import yaml
 
 from conftest import RunScript, compose_config
+from poslab.comparison.contrasts import COLUMNS, Verdict, seeds_that_can_show, verdicts
 from poslab.errors import UserError
 from poslab.runs.registered import read_registrations, register
 from poslab.settings.contrasts import Contrast, named, parse_contrast
@@ -17,6 +21,8 @@ from poslab.settings.train import TrainConfig
 from poslab.sweep import job as job_module
 from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.plan import Job, identity
+from runs_to_compare import compare_folders, page_in, report_of, write_sweep
+from test_task_report import write_task_run
 
 SHAW = "{better: shaw, than: nope, data: back, length: 96, by: 0.2}"
 
@@ -145,7 +151,7 @@ def test_what_is_registered_stays(tmp_path: Path) -> None:
     (folder / "run").mkdir()
     (folder / "run" / "summary.json").write_text("{}")
     line = register(folder, [second])
-    assert line.endswith(", 1 of them only now, after 1 runs were finished, 1 of them earlier, which stay")
+    assert line.endswith(", 1 of them only now, after 1 run was finished, 1 of them earlier, which stay")
     early, late = read_registrations(folder)
     assert (early.contrasts, early.finished_runs) == ([first], 0)
     assert (late.contrasts, late.finished_runs) == ([second], 1)
@@ -155,3 +161,130 @@ def test_a_file_that_holds_something_else(tmp_path: Path) -> None:
     (tmp_path / "contrasts.yaml").write_text("- {registered: now, finished_runs: 0, contrasts: [{better: t5}]}")
     with pytest.raises(UserError, match=r"contrasts.yaml: can't be read as registered contrasts: contrasts.0.={better"):
         read_registrations(tmp_path)
+
+
+# What became of them
+
+
+def verdicts_in(root: Path, *contrasts: str) -> list[Verdict]:
+    register(root, [parse_contrast(yaml.safe_load(contrast), "contrast") for contrast in contrasts])
+    return verdicts([root], [compare_folders(folder) for folder in sorted(root.iterdir()) if folder.is_dir()])
+
+
+def write_seeds(root: Path, pos: str, shares: Iterable[float], data: str = "copy") -> None:
+    for seed, share in enumerate(shares, start=1):
+        write_task_run(root, pos, seed, {10: share}, data=data)
+
+
+BETTER = "{better: shaw, than: nope, data: copy, length: 10, by: 0.2}"
+EIGHT = [1.0, 0.99, 0.98, 1.0, 0.97, 1.0, 1.0, 0.99]
+
+
+def test_a_contrast_that_is_shown(tmp_path: Path) -> None:
+    write_seeds(tmp_path, "shaw", EIGHT)
+    write_seeds(tmp_path, "nope", [0.1] * 8)
+    (verdict,) = verdicts_in(tmp_path, BETTER)
+    assert verdict.said == "shown"
+    assert verdict.p == 1 / 2**8
+    claim = "shaw better than nope by at least 0.2 in exact on copy at 10"
+    assert verdict.sentence == f"shown: {claim} (shaw 0.991, nope 0.100; n = 8, p = 0.0039)"
+    assert verdict.row[:6] == [claim, "shown", "8", "+0.691", "0.0039", "1"]
+
+
+def test_the_test_is_exact(tmp_path: Path) -> None:
+    """Against all ways to choose the signs of what is left of the differences."""
+    better, than = [0.9, 0.5, 0.8, 0.7], [0.3, 0.2, 0.7, 0.3]
+    write_seeds(tmp_path, "shaw", better)
+    write_seeds(tmp_path, "nope", than)
+    (verdict,) = verdicts_in(tmp_path, BETTER)
+    margins = [a - b - 0.2 for a, b in zip(better, than, strict=True)]
+    sums = [sum(map(operator.mul, margins, signs)) for signs in itertools.product((1, -1), repeat=4)]
+    assert verdict.p == sum(total >= sum(margins) - 1e-9 for total in sums) / 16
+    assert (verdict.said, verdict.remarks) == ("not shown", ["3 of 4 seeds agree"])
+
+
+def test_too_few_seeds_are_told(tmp_path: Path) -> None:
+    write_seeds(tmp_path, "shaw", [1.0, 1.0, 1.0])
+    write_seeds(tmp_path, "nope", [0.0, 0.0, 0.0])
+    (verdict,) = verdicts_in(tmp_path, BETTER)
+    assert verdict.said == "not shown"
+    assert verdict.remarks == ["all 3 seeds agree, but 3 can't show one, 5 can: go on with seed=1,2,3,4,5"]
+    others = [f"{{scheme: shaw, at_least: 0.{n}, data: copy, length: 10}}" for n in range(1, 10)]
+    verdict, *_ = verdicts_in(tmp_path, *others)
+    among = "all 3 seeds agree, but 3 can't show one of 10 contrasts, 8 can: go on with seed=1,2,3,4,5,6,7,8"
+    assert verdict.remarks == [among]
+    assert [seeds_that_can_show(family) for family in (1, 2, 10, 12, 13)] == [5, 6, 8, 8, 9]
+
+
+def test_the_opposite_of_a_contrast(tmp_path: Path) -> None:
+    write_seeds(tmp_path, "shaw", [0.2] * 5)
+    write_seeds(tmp_path, "nope", [0.3] * 5)
+    (verdict,) = verdicts_in(tmp_path, BETTER)
+    assert verdict.said == "the opposite shown"
+    assert verdict.sentence.endswith("(shaw 0.200, nope 0.300; n = 5, p = 0.031)")
+    write_seeds(tmp_path / "other", "shaw", [0.31] * 5)
+    write_seeds(tmp_path / "other", "nope", [0.3] * 5)
+    (verdict,) = verdicts_in(tmp_path / "other", BETTER)
+    assert (verdict.said, verdict.remarks) == ("not shown", ["0 of 5 seeds agree"])  # better, but by less
+
+
+def test_a_null_is_as_sure_as_of_the_worst_scheme(tmp_path: Path) -> None:
+    null = "{scheme: all, at_least: 0.9, data: copy, length: 10}"
+    write_seeds(tmp_path, "shaw", [1.0] * 5)
+    write_seeds(tmp_path, "nope", [0.95] * 5)
+    (verdict,) = verdicts_in(tmp_path, null)
+    assert (verdict.said, verdict.p) == ("shown", 1 / 2**5)
+    assert "(least sure of nope 0.950; n = 5, p = 0.031)" in verdict.sentence
+    write_seeds(tmp_path, "t5", [0.95, 0.95, 0.95, 0.95, 0.5])
+    (verdict,) = verdicts_in(tmp_path, null)
+    assert verdict.said == "not shown"
+    assert "every scheme at least 0.9 in exact on copy at 10 (least sure of t5 0.860;" in verdict.sentence
+    assert verdict.remarks == ["4 of 5 seeds agree"]
+
+
+def test_of_losses_less_is_better(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "text", seeds=5, shaw=-0.5, t5=0.0)
+    better, worse = verdicts_in(tmp_path, "{better: shaw, than: t5, by: 0.1}", "{better: t5, than: shaw}")
+    assert (better.said, worse.said) == ("not shown", "not shown")
+    assert (better.tested.p, worse.tested.p_opposite) == (1 / 2**5, 1 / 2**5)
+    assert "5 can't show one of 2 contrasts, 6 can: go on with seed=1,2,3,4,5,6" in better.sentence
+
+
+def test_contrasts_without_runs(tmp_path: Path) -> None:
+    write_seeds(tmp_path, "shaw", [1.0])
+    write_seeds(tmp_path, "nope", [1.0])
+    contrasts = (
+        BETTER, "{scheme: t5, at_least: 0.5, data: copy, length: 10}",
+        "{scheme: shaw, at_least: 0.5, data: copy, length: 11}",
+        "{scheme: shaw, at_least: 0.5, data: sort, length: 10}",
+    )  # fmt: skip
+    found = verdicts_in(tmp_path, *contrasts)
+    assert {verdict.said for verdict in found} == {"not tested"}
+    assert [verdict.remarks for verdict in found] == [
+        ["one seed of shaw and nope says nothing about chance"],
+        ["no finished run of t5"],
+        ["no figures of shaw"],
+        ["no finished run on sort"],
+    ]
+    assert all(len(verdict.row) == len(COLUMNS) for verdict in found)
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_contrasts_stand_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that were registered late say so."""
+    for data in ("copy", "reverse"):
+        write_seeds(tmp_path, "shaw", [1.0] * 5, data)
+        write_seeds(tmp_path, "nope", [0.1] * 5, data)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "summary.json").write_text("{}")
+    register(tmp_path, [parse_contrast(yaml.safe_load(BETTER), "")])
+    page = page_in(report_of(tmp_path))
+    sentence = (
+        "shown: shaw better than nope by at least 0.2 in exact on copy at 10 (shaw 1.000, nope 0.100; n = 5, "
+        "p = 0.031); registered after 1 run was finished"
+    )
+    assert page.lists[0] == [sentence]
+    assert page.rows[0] == list(COLUMNS)
+    screen = capsys.readouterr().out
+    assert 0 < screen.index(f"- {sentence}\n") < screen.index("\ncopy\n")
+    assert f"- {sentence}\n" in (tmp_path / "report" / "report.md").read_text()

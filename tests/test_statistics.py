@@ -17,9 +17,9 @@ from poslab.comparison.statistics import (
     MOST_SEEDS,
     SMALLEST_BLOCKS,
     Difference,
-    _holm,
     differences,
     estimate,
+    holm,
     seeds_needed,
     sentence,
     token_difference,
@@ -106,15 +106,15 @@ def test_pairs_by_seed_not_by_order() -> None:
 
 
 def test_holm_worked_by_hand() -> None:
-    assert _holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
-    assert _holm({"a": 0.6, "b": 0.9}) == {"a": 1.0, "b": 1.0}
-    assert _holm({}) == {}
+    assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
+    assert holm({"a": 0.6, "b": 0.9}) == {"a": 1.0, "b": 1.0}
+    assert holm({}) == {}
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 @settings(derandomize=True, deadline=None)
 def test_holm_properties(p_values: list[float]) -> None:
-    corrected = _holm(by_seed(p_values))
+    corrected = holm(by_seed(p_values))
     assert all(p <= corrected[i] <= min(1, len(p_values) * p) for i, p in enumerate(p_values))
     assert min(corrected.values()) == min(1, len(p_values) * min(p_values))
     for i, j in itertools.permutations(corrected, 2):
@@ -130,7 +130,7 @@ def test_groups_that_cannot_be_tested_are_not_counted() -> None:
     assert all(more[name] == alone[name] for name in alone)
     assert alone["scheme_0"].comparisons == 2
     pairwise = [differences({k: losses[k] for k in ("absolute", name)}, "absolute")[name].p_value for name in alone]
-    assert [d.p_value for d in alone.values()] == pytest.approx(list(_holm(by_seed(pairwise)).values()))
+    assert [d.p_value for d in alone.values()] == pytest.approx(list(holm(by_seed(pairwise)).values()))
     single, apart = more["single"], more["apart"]
     assert single.mean == pytest.approx(4.0 - losses["absolute"][0])
     assert (single.low, single.high, single.sd, single.p_value, single.n) == (None, None, None, None, 1)

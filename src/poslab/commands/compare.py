@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from poslab.comparison import moves
+from poslab.comparison.contrasts import verdicts
 from poslab.comparison.groups import Comparison, compare, token_sentences
 from poslab.comparison.panels import loss_panels, model_panels
 from poslab.comparison.report import Report
@@ -38,10 +39,11 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     compared = _comparisons(titled, config)
     folder = _report_folder(config)
     require_writable("out", folder)  # before anything is measured
+    registered = verdicts(_sweeps(runs, config), [comparison for comparison, _ in compared])
     for left in [*left_out, *(left for comparison, _ in compared for left in comparison.left_out)]:
         print(f"left out  {left.folder}: {left.reason}")
     sections = [_section(title, *of_data, config) for title, of_data in zip(titled, compared, strict=True)]
-    report = _with_tasks(Report(sections, command, left_out))
+    report = _with_tasks(Report(sections, command, left_out, registered))
     report.write(folder)
     _print(report, folder)
     return folder
@@ -123,6 +125,12 @@ def _evaluations(comparison: Comparison, allow_code: bool) -> tuple[dict[Path, E
     return evaluations, notes
 
 
+def _sweeps(runs: Sequence[Run], config: CompareConfig) -> list[Path]:
+    """The folders that were named and those of runs in them: where a sweep leaves its contrasts."""
+    named = [Path(os.path.expanduser(path)) for path in config.runs]
+    return list(dict.fromkeys([*named, *(run.folder.parent for run in runs if run.folder not in named)]))
+
+
 def _report_folder(config: CompareConfig) -> Path:
     """`out`, or "report" in the folder of the runs; beside runs that are named one by one, a folder with a time."""
     if config.out is not None:
@@ -137,6 +145,8 @@ def _report_folder(config: CompareConfig) -> Path:
 
 
 def _print(report: Report, folder: Path) -> None:
+    for verdict in report.contrasts:
+        print(f"- {verdict.sentence}")
     for section in report.sections:
         if len(report.sections) > 1:
             print(f"\n{section.title}\n")
@@ -150,6 +160,4 @@ def _print(report: Report, folder: Path) -> None:
             print(f"  caveat: {caveat}")
         for note in section.notes:
             print(f"note: {note}", file=sys.stderr)
-    for answer in report.contrasts:
-        print(f"- {answer}")
     print(f"\nreport  {folder / 'report.html'} (also report.md, results.csv)")

@@ -10,7 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from poslab.comparison import moves
+from poslab.comparison import contrasts, moves
+from poslab.comparison.contrasts import Verdict
 from poslab.comparison.figures import svg
 from poslab.comparison.panels import Panel
 from poslab.comparison.sections import Section, file_name
@@ -22,14 +23,14 @@ from poslab.runs.finished import LeftOut
 class Report:
     """The content of a report: a section for each task or text, in the order of the page.
 
-    command: what was typed to get it. left_out: folders that no section has. contrasts: answers to what was asked
-    before the runs, in words; they stand first. overview and matrices: over several sections, before which they stand.
+    command: what was typed to get it. left_out: folders that no section has. contrasts: what became of those that were
+    registered before the runs; they stand first. overview and matrices: over several sections, before which they stand.
     """
 
     sections: list[Section]
     command: str
     left_out: Sequence[LeftOut] = ()
-    contrasts: list[str] = field(default_factory=list)
+    contrasts: list[Verdict] = field(default_factory=list)
     overview: list[Panel] = field(default_factory=list)
     matrices: Sequence[Matrix] = ()
 
@@ -51,6 +52,7 @@ class Report:
         content = {
             "report": self,
             "move_columns": moves.COLUMNS,
+            "contrast_columns": contrasts.COLUMNS,
             "overview": overview,
             "sections": list(zip(self.sections, by_section, strict=True)),
             "data_uris": {name: _data_uri(picture) for name, picture in pictures.items()},

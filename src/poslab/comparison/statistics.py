@@ -96,7 +96,7 @@ def differences(
     require_one_of(values, baseline=baseline)
     pairs = {name: _paired(of_seeds, values[baseline], metric) for name, of_seeds in values.items() if name != baseline}
     p_values = {name: d.p_value for name, d in pairs.items() if d.p_value is not None}
-    corrected, tested = _holm(p_values), max(1, len(p_values))
+    corrected, tested = holm(p_values), max(1, len(p_values))
     return {name: replace(d, p_value=corrected.get(name), comparisons=tested) for name, d in pairs.items()}
 
 
@@ -288,7 +288,7 @@ def _interval(mean: float, sd: float, n: int, least: float | None) -> tuple[floa
     return (max(least, mean - half), min(1.0, mean + half)) if sd else (None, None)
 
 
-def _holm(p_values: Mapping[str, float]) -> dict[str, float]:
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     corrected: dict[str, float] = {}
     largest = 0.0
     for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):

@@ -45,6 +45,10 @@ def _registration(plain: Any) -> Registration:
     return Registration(str(plain["registered"]), int(plain["finished_runs"]), contrasts)
 
 
+def runs_finished(count: int) -> str:
+    return f"{count} runs were finished" if count != 1 else "1 run was finished"
+
+
 def register(folder: Path, contrasts: Sequence[Contrast]) -> str:
     """Adds those that aren't registered yet, takes none away, and says what is registered in one line."""
     earlier = read_registrations(folder)
@@ -56,7 +60,7 @@ def register(folder: Path, contrasts: Sequence[Contrast]) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         content = [registration.plain for registration in earlier]
         write_whole(folder / CONTRASTS, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
-        late = f", {len(new)} of them only now, after {finished} runs were finished" if finished else ""
+        late = f", {len(new)} of them only now, after {runs_finished(finished)}" if finished else ""
     else:
         late = ""
     kept = len(known) - sum(contrast in known for contrast in dict.fromkeys(contrasts))

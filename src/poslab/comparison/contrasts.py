@@ -1,0 +1,220 @@
+"""Registered contrasts: of each, whether it was shown, and how sure that is.
+
+Tests are exact and over seeds; runs of one seed see the same examples, so two schemes are paired seed by seed. What is
+tested are margins: by how much a seed exceeds the claim (its difference less `by`, its figure less `at_least`). Were
+the claim only just untrue, each margin could as well have the other sign, so p is the share of all 2^n ways to choose
+the signs that give a mean as high (Fisher 1935, section 21). n seeds that all agree give p = 1 / 2^n, and no less. A
+claim about all schemes is as sure as it is of the one for which it is least sure (Berger 1982).
+
+All that a sweep registered is one family: by Holm's correction for the number of its contrasts, the chance that any of
+them is shown though it is false is at most 1 - CONFIDENCE; so is, by itself, the chance that the opposite of any is
+shown though that is false (the other scheme is better; the figure is on the other side of its limit). To add seeds
+where there were too few to show anything takes nothing from that; to add some until a contrast is shown does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+
+from poslab.comparison.groups import Comparison, Group
+from poslab.comparison.statistics import CONFIDENCE, holm, sign_flip_test
+from poslab.runs.registered import read_registrations, runs_finished
+from poslab.settings.contrasts import ALL, Contrast, named
+from poslab.settings.schemes import shown
+from poslab.settings.train import training_of_scheme
+
+SHOWN, NOT_SHOWN, OPPOSITE, NOT_TESTED = "shown", "not shown", "the opposite shown", "not tested"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is tested of one scheme, or of two. figures: by label and seed. margins: by seed, above 0 where the claim
+    holds. opposite: likewise, of its opposite."""
+
+    figures: Mapping[str, Mapping[int, float]]
+    margins: Mapping[int, float]
+    opposite: Mapping[int, float]
+
+    @property
+    def p(self) -> float:
+        return sign_flip_test(list(self.margins.values()), "greater")
+
+    @property
+    def p_opposite(self) -> float:
+        return sign_flip_test(list(self.opposite.values()), "greater")
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A contrast and the runs for it. problem: why it can't be tested, if so; then there are no parts."""
+
+    contrast: Contrast
+    parts: list[Part] = field(default_factory=list)
+    problem: str = ""
+
+    @property
+    def weakest(self) -> Part:
+        """Of which the claim is least sure."""
+        return max(self.parts, key=lambda part: (part.p, -fmean(part.margins.values())))
+
+    @property
+    def p(self) -> float:
+        return max((part.p for part in self.parts), default=1.0)
+
+    @property
+    def p_opposite(self) -> float:
+        """The opposite of a claim about all is one about any of them, which is corrected for their number."""
+        return min(1.0, len(self.parts) * min((part.p_opposite for part in self.parts), default=1.0))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a contrast. p, p_opposite: corrected. late: after how many finished runs it was registered.
+    why: why nothing was shown."""
+
+    tested: Tested
+    p: float
+    p_opposite: float
+    late: int
+    family: int
+
+    @property
+    def said(self) -> str:
+        if self.tested.problem:
+            return NOT_TESTED
+        return SHOWN if _claimed(self.p) else OPPOSITE if _claimed(self.p_opposite) else NOT_SHOWN
+
+    @property
+    def remarks(self) -> list[str]:
+        """What p-values don't say."""
+        late = [f"registered after {runs_finished(self.late)}"] if self.late else []
+        why = self.tested.problem or (self._outlook() if self.said == NOT_SHOWN else "")
+        return [why, *late] if why else late
+
+    @property
+    def sentence(self) -> str:
+        claim = f"{self.said}: {self.tested.contrast}"
+        if self.said == NOT_TESTED:
+            return "; ".join([claim, *self.remarks])
+        part = self.tested.weakest
+        least = "least sure of " if len(self.tested.parts) > 1 else ""
+        means = ", ".join(f"{label} {fmean(of_seeds.values()):.3f}" for label, of_seeds in part.figures.items())
+        alone, p = (self.tested.p_opposite, self.p_opposite) if self.said == OPPOSITE else (self.tested.p, self.p)
+        test = f"p = {alone:.2g}" + (f", corrected {p:.2g}" if self.family > 1 else "")
+        return "; ".join([f"{claim} ({least}{means}; n = {len(part.margins)}, {test})", *self.remarks])
+
+    @property
+    def row(self) -> list[str]:
+        """Of the table under COLUMNS."""
+        if self.said == NOT_TESTED:
+            return [str(self.tested.contrast), self.said, *[""] * 5, "; ".join(self.remarks)]
+        part = self.tested.weakest
+        seeds = [
+            f"{label}: {', '.join(f'{x:.3f}' for x in of_seeds.values())}" for label, of_seeds in part.figures.items()
+        ]
+        numbers = [
+            str(len(part.margins)),
+            f"{fmean(part.margins.values()):+.3f}",
+            f"{self.p:.2g}",
+            f"{self.p_opposite:.2g}",
+        ]
+        return [str(self.tested.contrast), self.said, *numbers, "; ".join(seeds), "; ".join(self.remarks)]
+
+    def _outlook(self) -> str:
+        part = self.tested.weakest
+        n, needed = len(part.margins), seeds_that_can_show(self.family)
+        agree, against = (sum(x > 0 for x in margins.values()) for margins in (part.margins, part.opposite))
+        if n >= needed or n > max(agree, against):
+            return f"{agree} of {n} seeds agree"
+        more = [seed for seed in range(1, max(part.margins) + needed + 1) if seed not in part.margins]
+        seeds = ",".join(map(str, sorted([*part.margins, *more[: needed - n]])))
+        among = f" of {self.family} contrasts" if self.family > 1 else ""
+        which = "agree" if agree == n else "say the opposite"
+        return f"all {n} seeds {which}, but {n} can't show one{among}, {needed} can: go on with seed={seeds}"
+
+
+COLUMNS = (
+    "contrast", "verdict", "n", "beyond the claim", "p (Holm)", "of the opposite", "figures of the seeds", "",
+)  # fmt: skip
+
+
+def verdicts(folders: Sequence[Path], comparisons: Sequence[Comparison]) -> list[Verdict]:
+    """Of every contrast that is registered in one of the folders, in its order; each comparison is of other data.
+    Raises UserError for contrasts that can't be read."""
+    found = [registration for folder in folders for registration in read_registrations(folder)]
+    registered = [(contrast, registration) for registration in found for contrast in registration.contrasts]
+    tested = [_tested(contrast, comparisons) for contrast, _ in registered]
+    p, opposite = _corrected([one.p for one in tested]), _corrected([one.p_opposite for one in tested])
+    late = [registration.finished_runs for _, registration in registered]
+    return [Verdict(*of_one, len(tested)) for of_one in zip(tested, p, opposite, late, strict=True)]
+
+
+def seeds_that_can_show(family: int) -> int:
+    """How many seeds that all agree show one contrast of a family of so many."""
+    return next(n for n in range(2, 64) if _claimed(family / 2**n))
+
+
+def _claimed(p: float) -> bool:
+    return p < 1 - CONFIDENCE
+
+
+def _corrected(p_values: Sequence[float]) -> list[float]:
+    corrected = holm({str(place): p for place, p in enumerate(p_values)})
+    return [corrected[str(place)] for place in range(len(p_values))]
+
+
+def _tested(contrast: Contrast, comparisons: Sequence[Comparison]) -> Tested:
+    of_data = [one for one in comparisons if contrast.data in (None, one.runs[0].summary.data)]
+    if len(of_data) != 1:
+        problem = "the runs on these data are of several kinds" if of_data else f"no finished run on {contrast.data}"
+        return Tested(contrast, problem=problem)
+    groups, run = of_data[0].groups, of_data[0].runs[0]
+    contrast = replace(contrast, metric=contrast.metric or run.metrics[0], data=run.summary.data)
+    if contrast.metric not in run.metrics:
+        return Tested(contrast, problem=f"the runs have no {contrast.metric}")
+    try:
+        return Tested(contrast, _parts(contrast, groups))
+    except LookupError as error:
+        return Tested(contrast, problem=str(error.args[0]))
+
+
+def _parts(contrast: Contrast, groups: Sequence[Group]) -> list[Part]:
+    """Raises LookupError, with the reason, where runs are missing."""
+    if contrast.scheme is None:
+        better, than = ((group, _figures(contrast, group)) for group in (_group(n, groups) for n in contrast.schemes))
+        sign = groups[0].runs[0].summary.measure(str(contrast.metric)).sign
+        gain = {seed: sign * (than[1][seed] - better[1][seed]) for seed in better[1] if seed in than[1]}
+        figures = {group.label: {seed: of_seeds[seed] for seed in gain} for group, of_seeds in (better, than)}
+        return [_part(figures, {seed: x - contrast.by for seed, x in gain.items()}, gain)]
+    side, limit = (1, contrast.at_least) if contrast.at_most is None else (-1, contrast.at_most)
+    parts = []
+    for group in groups if contrast.scheme == ALL else [_group(contrast.scheme, groups)]:
+        of_seeds = _figures(contrast, group)
+        margins = {seed: side * (x - (limit or 0.0)) for seed, x in of_seeds.items()}
+        parts.append(_part({group.label: of_seeds}, margins, margins))
+    return parts
+
+
+def _part(figures: dict[str, dict[int, float]], margins: dict[int, float], gain: dict[int, float]) -> Part:
+    if len(margins) < 2:
+        whose = " and ".join(figures)
+        raise LookupError(f"one seed of {whose} says nothing about chance" if margins else f"no figures of {whose}")
+    return Part(figures, margins, {seed: -x for seed, x in gain.items()})
+
+
+def _figures(contrast: Contrast, group: Group) -> dict[int, float]:
+    known = {run.seed: run.value(str(contrast.metric), contrast.length) for run in group.runs}
+    return {seed: value for seed, value in known.items() if value is not None}
+
+
+def _group(name: str, groups: Sequence[Group]) -> Group:
+    found = [group for group in groups if named(name, group.runs[0].summary.pos, _settings(group))]
+    if len(found) != 1:
+        raise LookupError(f"{name} is several schemes here" if found else f"no finished run of {name}")
+    return found[0]
+
+
+def _settings(group: Group) -> dict[str, object]:
+    run = group.runs[0]
+    return shown(run.summary.pos_settings) | training_of_scheme(run.config)
