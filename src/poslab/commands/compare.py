@@ -9,6 +9,7 @@ from pathlib import Path
 
 from poslab.comparison import moves
 from poslab.comparison.contrasts import verdicts
+from poslab.comparison.grids import setting_panels
 from poslab.comparison.groups import Comparison, compare, token_sentences
 from poslab.comparison.panels import loss_panels, model_panels
 from poslab.comparison.report import Report
@@ -43,7 +44,8 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     for left in [*left_out, *(left for comparison, _ in compared for left in comparison.left_out)]:
         print(f"left out  {left.folder}: {left.reason}")
     sections = [_section(title, *of_data, config) for title, of_data in zip(titled, compared, strict=True)]
-    report = _with_tasks(Report(sections, command, left_out, registered))
+    by_setting = setting_panels({section.title: section.comparison for section in sections})
+    report = _with_tasks(Report(sections, command, left_out, registered, by_setting))
     report.write(folder)
     _print(report, folder)
     return folder

@@ -21,8 +21,6 @@ from poslab.comparison.groups import Comparison, Group
 from poslab.comparison.statistics import CONFIDENCE, holm, sign_flip_test
 from poslab.runs.registered import read_registrations, runs_finished
 from poslab.settings.contrasts import ALL, Contrast, named
-from poslab.settings.schemes import shown
-from poslab.settings.train import training_of_scheme
 
 SHOWN, NOT_SHOWN, OPPOSITE, NOT_TESTED = "shown", "not shown", "the opposite shown", "not tested"
 
@@ -209,12 +207,7 @@ def _figures(contrast: Contrast, group: Group) -> dict[int, float]:
 
 
 def _group(name: str, groups: Sequence[Group]) -> Group:
-    found = [group for group in groups if named(name, group.runs[0].summary.pos, _settings(group))]
+    found = [group for group in groups if named(name, group.scheme, group.settings)]
     if len(found) != 1:
         raise LookupError(f"{name} is several schemes here" if found else f"no finished run of {name}")
     return found[0]
-
-
-def _settings(group: Group) -> dict[str, object]:
-    run = group.runs[0]
-    return shown(run.summary.pos_settings) | training_of_scheme(run.config)

@@ -24,8 +24,8 @@ from poslab.runs.code import outside
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import LeftOut, Run
 from poslab.settings.roles import NOT_COMPARED
-from poslab.settings.schemes import TARGET, default_scheme, shown, targets
-from poslab.settings.train import LATER, flat, role_of, training_of_scheme
+from poslab.settings.schemes import TARGET, default_scheme, targets
+from poslab.settings.train import LATER, flat, role_of
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,15 @@ class Group:
     label: str
     runs: list[Run]
     score: Score
+
+    @property
+    def scheme(self) -> str:
+        return self.runs[0].summary.pos
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of the scheme, and of how it is trained."""
+        return self.runs[0].scheme_settings
 
     @property
     def values(self) -> dict[int, float]:
@@ -192,7 +201,7 @@ def _distinctions(run: Run, conditions: list[str]) -> dict[str, str]:
     """Values that tell groups of one scheme name apart: the scheme's settings, how it is trained, its class (two
     schemes may share a name), its source if it is from outside poslab, and the settings and facts in `conditions`."""
     node = {TARGET: run.config["pos"][TARGET]} | run.summary.pos_settings
-    settings = shown(run.summary.pos_settings) | training_of_scheme(run.config) | {TARGET: node[TARGET]}
+    settings = run.scheme_settings | {TARGET: node[TARGET]}
     if outside(node):
         settings["source"] = run.summary.scheme_fingerprint or "unknown"
     shared = _shared_by_comparable_runs(run)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from poslab.comparison.grids import Choices, choices
 from poslab.comparison.groups import Comparison, Group
 from poslab.comparison.maturity import shared_references
 from poslab.comparison.panels import Panel
@@ -57,6 +58,11 @@ class Section:
     panels: list[Panel]
     task: TaskReport | None = None
     moved: Sequence[Sequence[str]] = ()
+
+    @property
+    def choices(self) -> Choices | None:
+        """Default and chosen settings, where a scheme was tried with several."""
+        return choices(self.comparison)
 
     @property
     def score(self) -> Score:

@@ -11,6 +11,8 @@ from poslab.errors import SettingError
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
 from poslab.runs.readers import read_config
 from poslab.runs.summary import Summary
+from poslab.settings.schemes import shown
+from poslab.settings.train import training_of_scheme
 from poslab.tasks.metric import LOSS
 
 _INFINITE = 1e100  # losses from here on; sums of their squares would be
@@ -32,6 +34,11 @@ class Run:
     def loss(self) -> float:
         """The best validation loss, nats per token."""
         return float(self.summary.best_val_loss or 0.0)
+
+    @property
+    def scheme_settings(self) -> dict[str, Any]:
+        """The scheme's, and those of how it is trained, as one would type them."""
+        return shown(self.summary.pos_settings) | training_of_scheme(self.config)
 
     @property
     def metrics(self) -> list[str]:

@@ -1,0 +1,200 @@
+"""Schemes that were tried with several settings: which are chosen, and figures over a setting.
+
+Whoever tries more settings finds better ones by chance. For claims, each scheme therefore gets the same small grid, its
+settings are chosen by the validation alone, by the mean over seeds of its loss in the range of training, and what is
+reported are figures of tests, which chose nothing: beyond that range, or of a part of the text that was held out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from poslab.comparison.figures import Styles, styles_of
+from poslab.comparison.groups import Comparison, Group
+from poslab.comparison.panels import Panel
+from poslab.settings.schemes import node_of, parse_scheme, schemes, shown
+from poslab.settings.train import LATER
+
+_CAPTION = (
+    "Each line is a scheme, by the value of the setting that it was trained with: means over seeds, and bars from the "
+    "worst seed to the best. The best point of a line is none that could have been chosen without having seen it; what "
+    'the validation chose stands under "Default and chosen settings".'
+)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The groups of one scheme, in the order of the settings that they differ in."""
+
+    scheme: str
+    groups: list[Group]
+
+    @property
+    def varied(self) -> list[str]:
+        """The settings of which the groups have several values."""
+        settings = [group.settings for group in self.groups]
+        keys = dict.fromkeys(key for of in settings for key in of)
+        return [key for key in keys if len({str(of.get(key)) for of in settings}) > 1]
+
+    @property
+    def default(self) -> Group | None:
+        """With the values of configs/pos; None where that was not tried, or they aren't known."""
+        usual = {name.rpartition(".")[2]: value for name, value in LATER.items()}
+        if self.scheme in schemes():
+            usual |= shown(node_of(parse_scheme(self.scheme)))
+        as_usual = (g for g in self.groups if all(g.settings.get(key) == usual.get(key, ...) for key in self.varied))
+        return next(as_usual, None)
+
+    @property
+    def chosen(self) -> Group:
+        """Of the lowest mean validation loss, over the seeds that all groups have, if there are such."""
+        common = set.intersection(*({run.seed for run in group.runs} for group in self.groups))
+        return min(self.groups, key=lambda g: fmean(run.loss for run in g.runs if not common or run.seed in common))
+
+    def told(self, group: Group) -> str:
+        """ "scale=32, max_distance=64"."""
+        return ", ".join(f"{key}={group.settings.get(key)}" for key in self.varied)
+
+
+def grids(comparison: Comparison) -> list[Grid]:
+    """One for each scheme, in alphabetical order."""
+    names = sorted({group.scheme for group in comparison.groups})
+    return [Grid(name, sorted((g for g in comparison.groups if g.scheme == name), key=_order)) for name in names]
+
+
+def _order(group: Group) -> list[tuple[float, str]]:
+    return [(value, "") if _is_number(value) else (0.0, str(value)) for value in group.settings.values()]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class Choices(NamedTuple):
+    """Default and chosen settings of each scheme, side by side."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    remark: str
+
+
+def choices(comparison: Comparison) -> Choices | None:
+    """None where no scheme was tried with several settings."""
+    found = grids(comparison)
+    if all(len(grid.groups) == 1 for grid in found):
+        return None
+    score, run = comparison.score, comparison.runs[0]
+    trained = run.summary.training_length or run.summary.context_length
+    beyond = [n for n in run.lengths(score.metric.name) if n > trained] if score.length else []
+    lengths: list[int | None] = [*beyond] or [score.length]
+    columns = ["scheme", "settings tried", "default", "chosen"]
+    for length in lengths:
+        name = score.metric.name if length is None else f"{score.metric.name} at {length}"
+        columns += [f"{name}, default", f"{name}, chosen"]
+    rows = []
+    for grid in found:
+        pair = (grid.default, grid.chosen)
+        row = [grid.scheme, str(len(grid.groups)), *("not tried" if g is None else grid.told(g) or "" for g in pair)]
+        for length in lengths:
+            row += ["n/a" if group is None else _mean(comparison, group, length) for group in pair]
+        rows.append(row)
+    return Choices(columns, rows, _remark(comparison, found, bool(beyond)))
+
+
+def _mean(comparison: Comparison, group: Group, length: int | None) -> str:
+    values = [run.value(comparison.score.metric.name, length) for run in group.runs]
+    known = [value for value in values if value is not None]
+    return comparison.score.text(fmean(known)) if known else "n/a"
+
+
+def _remark(comparison: Comparison, found: Sequence[Grid], beyond: bool) -> str:
+    text = "Chosen: the settings of the lowest mean validation loss over seeds, in the range of training."
+    if not beyond and all(run.summary.test_loss is None for run in comparison.runs):
+        text += " No part of the text was held out: what is shown has also chosen, and is too good by that."
+    if len({len(grid.groups) for grid in found}) > 1:
+        text += " Not all schemes were tried with as many settings; who had more had more chances."
+    return text
+
+
+# Figures over a setting
+
+
+class Curve(NamedTuple):
+    """The figures of each seed, by the value of the setting."""
+
+    label: str
+    points: dict[float, list[float]]
+
+
+def setting_panels(titled: Mapping[str, Comparison]) -> list[Panel]:
+    """A figure for each setting that varies within a scheme and is a number, with a panel for each task or text."""
+    names = dict.fromkeys(name for one in titled.values() for grid in grids(one) for name in _numbers(grid))
+    panels = []
+    for name in names:
+        curves = {title: _curves(comparison, name) for title, comparison in titled.items()}
+        having = {title: of for title, of in curves.items() if of}
+        figure = _figure(name, having, titled)
+        panels.append(Panel(f"over_{name}", f"By {name}", _CAPTION, figure))
+    return panels
+
+
+def _numbers(grid: Grid) -> list[str]:
+    return [name for name in grid.varied if all(_is_number(group.settings.get(name)) for group in grid.groups)]
+
+
+def _curves(comparison: Comparison, name: str) -> list[Curve]:
+    """One for each scheme whose groups differ in the setting, and each combination of the others that differ."""
+    curves: dict[str, dict[float, list[float]]] = {}
+    for grid in grids(comparison):
+        if name in _numbers(grid):
+            others = [key for key in grid.varied if key != name]
+            for group in grid.groups:
+                label = " ".join([grid.scheme, *(f"{key}={group.settings.get(key)}" for key in others)])
+                curves.setdefault(label, {})[float(group.settings[name])] = list(group.values.values())
+    return [Curve(label, dict(sorted(points.items()))) for label, points in curves.items()]
+
+
+def _figure(name: str, curves: Mapping[str, Sequence[Curve]], titled: Mapping[str, Comparison]) -> Figure:
+    styles = styles_of({curve.label for of_data in curves.values() for curve in of_data})
+    values = sorted({value for of_data in curves.values() for curve in of_data for value in curve.points})
+    figure = Figure(figsize=(3.9 * len(curves) + 1.6, 3.9), layout="constrained")
+    for (title, of_data), axes in zip(curves.items(), figure.subplots(1, len(curves), squeeze=False)[0], strict=True):
+        _draw(axes, of_data, styles)
+        score = titled[title].score
+        axes.set(title=title, xlabel=f"{name}{' (log scale)' if geometric(values) else ''}", ylabel=score.label)
+        if score.metric.is_share:
+            axes.set_ylim(-0.04, 1.04)
+        if geometric(values):
+            axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(values))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+        axes.grid(alpha=0.3)
+    handles = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(list(handles.values()), list(handles), loc="outside right upper", fontsize="small")
+    return figure
+
+
+def _draw(axes: Axes, curves: Sequence[Curve], styles: Styles) -> None:
+    for curve in curves:
+        look: dict[str, Any] = {"markersize": 5} | styles[curve.label]
+        means = np.array([fmean(values) for values in curve.points.values()])
+        worst, best = (np.array([of(values) for values in curve.points.values()]) for of in (min, max))
+        axes.plot(list(curve.points), means, **look)
+        axes.vlines(list(curve.points), worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
+
+
+def geometric(values: Sequence[float]) -> bool:
+    """Whether values that rise are rather multiplied than added up."""
+    if len(values) < 2 or values[0] <= 0:
+        return False
+    steps = np.diff(values)
+    return bool(
+        values[-1] >= 4 * values[0] and (np.diff(steps) >= 0).all() and (len(steps) == 1 or steps[-1] > steps[0])
+    )
