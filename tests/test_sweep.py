@@ -342,6 +342,25 @@ def test_names_tell_what_varies() -> None:
 
 def test_jobs_that_repeat_each_other_run_once() -> None:
     assert len(planned("pos=t5", "seed=1,1,2")) == 2
+    names = [job.folder.name for job in planned("pos=nope,t5", f"{FACTOR}=1,8", "seed=1")]
+    assert [name.rsplit("-", 2)[0].replace("position_learning_rate_factor", "factor") for name in names] == [
+        "nope-factor_1", "t5-factor_1", "t5-factor_8",
+    ]  # fmt: skip
+
+
+def test_jobs_of_several_seeds_are_those_of_each() -> None:
+    """Though all but the first are made of the first's configuration; where that depends on the seed, they aren't."""
+    for others in (("pos=t5",), ("pos=t5", "sample.new_tokens=${seed}")):
+        together, alone = planned(*others, "seed=1,2")[1], planned(*others, "seed=2")[0]
+        assert together == alone
+        assert together.config is not None
+        assert together.config.settings.seed == 2
+        assert together.config.sample.new_tokens == (32 if len(others) == 1 else 2)
+    problems = [job.problem for job in planned("pos=t5", "seed=1,-2,x")]
+    assert problems == ["", "seed=-2: must be at least 0", "seed=x: must be a whole number"]
+
+
+FACTOR = "optim.position_learning_rate_factor"
 
 
 def test_identity_is_settings_and_text(tmp_path: Path) -> None:
@@ -353,7 +372,7 @@ def test_identity_is_settings_and_text(tmp_path: Path) -> None:
     base = of("pos=t5")
     assert of("pos=t5", "evaluation.lengths=[8]", "trainer.log_every_n_steps=1", "sample.new_tokens=1") == base
     assert of("pos=t5", f"run_dir={tmp_path}", "threads=1", f"data.path={tmp_path}/copy.txt") == base
-    factor = "optim.position_learning_rate_factor=8"
+    factor = f"{FACTOR}=8"
     assert of("pos=nope") == of("pos=nope", factor)  # learns nothing that could move faster
     older = compose_config("pos=t5").plain
     del older["optim"]["position_learning_rate_factor"]  # as runs have it from before there was one

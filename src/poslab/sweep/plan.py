@@ -5,14 +5,14 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.errors import HydraException
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from poslab.errors import SettingError, UserError
@@ -35,14 +35,15 @@ _text_fingerprint = cache(fingerprint)  # a text is read once for all jobs of a 
 class Job:
     """One combination of settings, and the folder of its run.
 
-    config: None where there is a problem. problem: why it can't run. impossible: because the scheme refuses to be
-    combined with the other settings, which happens in any grid. reused: whether the run was trained before this sweep,
-    and if so, other_code: "other" or "unknown", where that was not by the present code.
+    config, identity: missing where there is a problem. problem: why it can't run. impossible: because the scheme
+    refuses to be combined with the other settings, which happens in any grid. reused: whether the run was trained
+    before this sweep, and if so, other_code: "other" or "unknown", where that was not by the present code.
     """
 
     overrides: list[str]
     folder: Path
     config: TrainConfig | None = None
+    identity: str = ""
     problem: str = ""
     impossible: bool = False
     reused: bool = False
@@ -80,8 +81,9 @@ def plan(combinations: Sequence[Sequence[str]], config: DictConfig, loader: Conf
     combinations = [with_any_scheme(overrides) for overrides in combinations]
     folder, varied = sweep_folder(config), _varied(combinations)
     finished = _finished_runs(folder)
-    jobs = [_plan_job(list(overrides), varied, folder, finished, config, loader) for overrides in combinations]
-    return list({job.folder: job for job in jobs}.values())
+    composer = _Composer(config, loader)
+    jobs = [_plan_job(list(overrides), varied, folder, finished, composer) for overrides in combinations]
+    return list({job.identity or str(job.folder): job for job in reversed(jobs)}.values())[::-1]
 
 
 def identity(config: TrainConfig) -> str:
@@ -111,31 +113,56 @@ def _hash(pos_name: str, config: dict[str, Any], text: str, source: str | None) 
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _plan_job(
-    overrides: list[str],
-    varied: list[str],
-    folder: Path,
-    finished: dict[str, Run],
-    config: DictConfig,
-    loader: ConfigLoader,
-) -> Job:
-    impossible = False
-    given = dict(override.split("=", 1) for override in overrides)
-    label = [f"{key.rsplit('.', 1)[-1]}_{given[key]}" for key in varied]
-    try:
-        composed = loader.load_sweep_config(config, overrides)
+class _Composer:
+    """Composes the configurations of jobs. Those that differ in nothing but the seed are composed once, which else
+    takes most of the time of a plan."""
+
+    def __init__(self, config: DictConfig, loader: ConfigLoader) -> None:
+        self._config = config
+        self._loader = loader
+        self._composed: dict[tuple[str, ...], TrainConfig] = {}
+
+    def config_of(self, overrides: list[str]) -> TrainConfig:
+        """Raises what Hydra, OmegaConf and `parse` raise."""
+        seeds = [override for override in overrides if override.startswith("seed=")]
+        others = tuple(override for override in overrides if override not in seeds)
+        known = self._composed.get(others)
+        if known is None or len(seeds) != 1 or not seeds[0].removeprefix("seed=").isdecimal():
+            return self._compose(overrides, others)
+        settings = replace(known.settings, seed=int(seeds[0].removeprefix("seed=")))
+        return replace(known, settings=settings, overrides=overrides)
+
+    def _compose(self, overrides: list[str], others: tuple[str, ...]) -> TrainConfig:
+        composed = self._loader.load_sweep_config(self._config, overrides)
         pos_name = scheme_name(composed.hydra)
         with open_dict(composed):
             del composed.hydra
         if composed.resume is not None:
             raise UserError(f"resume={composed.resume}: goes on with one run, without -m; a sweep finds its own")
         parsed = parse(composed, pos_name, overrides)
+        if "${" not in OmegaConf.to_yaml(composed).replace("${bundled:", ""):  # nothing else may depend on the seed
+            self._composed[others] = parsed
+        return parsed
+
+
+def _plan_job(
+    overrides: list[str],
+    varied: list[str],
+    folder: Path,
+    finished: dict[str, Run],
+    composer: "_Composer",
+) -> Job:
+    impossible = False
+    given = dict(override.split("=", 1) for override in overrides)
+    label = [f"{key.rsplit('.', 1)[-1]}_{given[key]}" for key in varied]
+    try:
+        parsed = composer.config_of(overrides)
         name = "-".join([parsed.pos_name, *label, f"seed{parsed.settings.seed}"])
         decisive = identity(parsed)
         if (run := finished.get(decisive)) is not None:
             other_code = _other_code(run.summary, parsed.pos)
-            return Job(overrides, run.folder, parsed, reused=True, other_code=other_code)
-        return Job(overrides, folder / f"{_safe(name)}-{decisive[:8]}", parsed)
+            return Job(overrides, run.folder, parsed, decisive, reused=True, other_code=other_code)
+        return Job(overrides, folder / f"{_safe(name)}-{decisive[:8]}", parsed, decisive)
     except (HydraException, OmegaConfBaseException) as error:
         problem = explain(error, overrides)
     except UserError as error:
