@@ -29,6 +29,7 @@ from poslab.training import train
 from poslab.training.module import LanguageModel, language_model_loss
 from poslab.training.optim import learning_rate_factor, make_optimizer, parameter_groups
 from processes import run_process
+from runs_to_resume import go_on
 
 
 def run(folder: Path, *overrides: str) -> dict:
@@ -143,6 +144,15 @@ def test_tensorboard_has_curves_text_and_pictures(tmp_path: Path) -> None:
     assert set(events.Tags()["images"]) == {*learned, "attention"}
     (sample,) = (events.Tensors(tag) for tag in events.Tags()["tensors"] if tag.startswith("sample"))
     assert len(sample) == 2
+
+
+@pytest.mark.pictures
+def test_pictures_are_drawn_ever_more_rarely_and_of_the_last_weights(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run(folder, "trainer.max_epochs=3")
+    assert [image.step for image in events_of(folder).Images("attention")] == [3, 6, 9]
+    go_on(folder, "trainer.max_epochs=5")
+    assert [image.step for image in events_of(folder).Images("attention")] == [3, 6, 12, 15]
 
 
 def hparams_of(folder: Path) -> dict[str, object]:

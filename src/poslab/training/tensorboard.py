@@ -67,12 +67,34 @@ class SampleText(Callback):
 
 
 class Pictures(Callback):
-    """At every validation, draws what the scheme has learned and where the model looks in the samples' prompt."""
+    """Draws what the scheme has learned and where the model looks in the samples' prompt.
+
+    At the first validation, at those whose step is at least twice that of the picture before, and at the last: a
+    picture takes as long as fifty steps of a small model, which learns ever more slowly.
+    """
 
     def __init__(self, scoring: Scoring[Any]) -> None:
         self.scoring = scoring
+        self.drawn = 0  # the step of the last pictures, and that of the last validation
+        self.validated = 0
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.validated = trainer.global_step
+        if self.validated >= 2 * self.drawn:
+            self._draw(trainer, pl_module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.drawn < self.validated == trainer.global_step:
+            self._draw(trainer, pl_module)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"drawn": self.drawn, "validated": self.validated}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.drawn, self.validated = state_dict["drawn"], state_dict["validated"]
+
+    def _draw(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.drawn = trainer.global_step
         assert isinstance(pl_module, LanguageModel)
         if not isinstance(trainer.logger, TensorBoardLogger) or not trainer.is_global_zero:
             return
