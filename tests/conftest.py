@@ -11,6 +11,7 @@ import io
 import json
 import re
 import runpy
+import shutil
 import socket
 import sys
 import warnings
@@ -190,3 +191,42 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def warnings_of_lightning() -> None:
     # Lightning uses a deprecated torch function; a run filters the same message.
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
+
+
+_QUIET = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra 'browser'")
+    installed = (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium
+        executable = next(filter(None, installed), chromium.executable_path)
+        if not Path(executable).exists():
+            pytest.skip("there is no Chromium; `playwright install chromium` gets one")
+        opened = chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu", *_QUIET])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a page; what it asks for and complains of is in its `heard`."""
+    pages = []
+
+    def opening(file: Path, width: int, medium: str = "screen") -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        pages.append(page)
+        page.heard = []
+        page.on("console", lambda message: page.heard.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: page.heard.append(f"error: {error}"))
+        page.on("request", lambda request: page.heard.append(request.url))
+        page.emulate_media(media=medium)
+        page.goto(file.as_uri())
+        page.wait_for_load_state("networkidle")
+        return page
+
+    yield opening
+    for page in pages:
+        page.close()

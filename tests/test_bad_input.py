@@ -24,17 +24,18 @@ from poslab.positions import PositionScheme
 from poslab.settings.command_line import parse_line
 from poslab.settings.contrasts import Contrast
 from poslab.settings.schemes import node_of, parse_scheme
-from poslab.settings.scripts import CompareConfig, EvaluateConfig, GenerateConfig
+from poslab.settings.scripts import CompareConfig, EvaluateConfig, ExplainConfig, GenerateConfig
 from poslab.settings.train import Settings, flat
 from poslab.settings.typed import typed
 from runs_to_resume import TINY
 
-SCRIPTS = {"evaluate": EvaluateConfig, "compare": CompareConfig, "generate": GenerateConfig}
+SCRIPTS = {"evaluate": EvaluateConfig, "compare": CompareConfig, "explain": ExplainConfig, "generate": GenerateConfig}
 # What each script needs beside the option at hand.
 NEEDED = {
     "train": (*TINY, "trainer.max_epochs=1"),
     "evaluate": ("ckpt=run",),
     "compare": ("runs=run",),
+    "explain": ("ckpt=run",),
     "generate": ("ckpt=run", "prompt=I had"),
 }
 # By type, as typed; `null` as well where it isn't valid.
@@ -68,6 +69,7 @@ LIMITS = {
 SCRIPT_LIMITS = {
     "evaluate": {"lengths": ("[]",)},
     "compare": {"runs": ("[]",)},
+    "explain": {"ckpt": ("[]", "[a,b,c]")},
     "generate": {"prompt": ("",)},
 }
 # What only shows when files are read, folders written or Lightning is asked.
@@ -119,6 +121,12 @@ LATER = {
         "out": ("a_file", "/proc/report"),
         "nothing": ("1",),
     },
+    "explain": {
+        "ckpt": (*FOREIGN, "a_spoiled_run", "cut.ckpt"),
+        "sentence": ("漢字", ""),
+        "out": ("a_file", "a_folder", "/proc/page.html", "a_file/page.html"),
+        "nothing": ("1",),
+    },
     "generate": {"ckpt": (*FOREIGN, "a_spoiled_run", "cut.ckpt"), "prompt": ("漢字",), "nothing": ("1",)},
 }
 # Values that can't be together: the option that is named, and the command line.
@@ -142,6 +150,7 @@ FURTHEST = {
     "train": ("model.num_heads", "data.path", "data.cache_dir", "trainer.devices", "sample.prompt", "run_dir"),
     "evaluate": ("ckpt", "data_path"),
     "compare": ("out",),
+    "explain": ("sentence", "out"),
     "generate": ("ckpt",),
 }
 

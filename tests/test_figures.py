@@ -13,14 +13,14 @@ from scipy import stats
 
 from poslab.comparison import figures
 from poslab.comparison.curves import Curve
-from poslab.evaluation.pictures import attention_figure
+from poslab.evaluation.pictures import attention_figure, svg
 from poslab.runs.evaluation import Evaluation, LengthLoss
 
 
 def test_figures_repeat() -> None:
     styles = figures.styles_of(["a"])
     curves = {"a": [Curve([(1, 2.0), (2, 1.0)], [(2, 1.5)])]}
-    assert len({figures.svg(figures.curves_figure(curves, styles, "a")) for _ in range(2)}) == 1
+    assert len({svg(figures.curves_figure(curves, styles, "a")) for _ in range(2)}) == 1
 
 
 NASTY = ["\x0c", "a\x07b", "$x^{$", "--", "<&>", "\ud800", "\n", " ", "漢", "_", "�"]
@@ -36,7 +36,7 @@ def test_figures_take_any_word() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for figure in drawn:
-            ElementTree.fromstring(figures.svg(figure))
+            ElementTree.fromstring(svg(figure))
 
 
 def test_figures_take_long_names() -> None:
@@ -45,8 +45,8 @@ def test_figures_take_long_names() -> None:
     curve = Curve([(1, 3.0), (2, 2.0)], [(1, 2.0), (2, 1.0)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # matplotlib's, of axes that have no room
-        figures.svg(figures.curves_figure({name: [curve] for name in names}, styles, names[0]))
-        figures.svg(attention_figure({name: torch.eye(2).expand(1, 1, 2, 2) for name in names[:4]}, ["a", "b"]))
+        svg(figures.curves_figure({name: [curve] for name in names}, styles, names[0]))
+        svg(attention_figure({name: torch.eye(2).expand(1, 1, 2, 2) for name in names[:4]}, ["a", "b"]))
 
 
 def test_two_groups_never_look_alike() -> None:
@@ -88,7 +88,7 @@ def test_lines_have_their_room_and_their_names_beside_them(groups: int) -> None:
     labels = [f"scheme_{number}" for number in range(groups)]
     curves = {label: [Curve([(1, 3.0), (2, n)], [(1, 2.0), (2, n)])] * 2 for n, label in enumerate(labels)}
     figure = figures.curves_figure(curves, figures.styles_of(labels, labels[0]), labels[0])
-    figures.svg(figure)
+    svg(figure)
     (legend,) = figure.legends
     box, whole = legend.get_window_extent(), figure.bbox
     assert [text.get_text().removesuffix(" (baseline)") for text in legend.get_texts()] == labels

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,8 @@ from poslab.training import train
 from runs_to_compare import write_task_run
 
 pytestmark = pytest.mark.browser
-playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra 'browser'")
 
 DESKTOP, PHONE, PAPER = 1280, 390, 680  # pixels; A4 within its margins
-QUIET = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 POSES = [ENDLESS, ENDING, next(name for name in SCHEMES if name not in (ENDLESS, ENDING))]
 # The widest that anything in the page reaches, apart from what scrolls in a box of its own.
 OVERFLOW = "document.documentElement.scrollWidth"
@@ -72,41 +70,6 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
             exact = {10: 1.0, 20: number / 12, 30: 0.1}
             write_task_run(runs, pos, 1, exact, 250 if number else None, data, answers={20: [wrong], 30: [wrong]})
     return run_comparison(CompareConfig([str(runs)]), "python scripts/compare.py runs=runs") / "report.html"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    installed = (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium
-        executable = next(filter(None, installed), chromium.executable_path)
-        if not Path(executable).exists():
-            pytest.skip("there is no Chromium; `playwright install chromium` gets one")
-        opened = chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu", *QUIET])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def visit(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Opens a page; what it asks for and complains of is in its `heard`."""
-    pages = []
-
-    def opening(file: Path, width: int, medium: str = "screen") -> Any:
-        page = browser.new_page(viewport={"width": width, "height": 900})
-        pages.append(page)
-        page.heard = []
-        page.on("console", lambda message: page.heard.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: page.heard.append(f"error: {error}"))
-        page.on("request", lambda request: page.heard.append(request.url))
-        page.emulate_media(media=medium)
-        page.goto(file.as_uri())
-        page.wait_for_load_state("networkidle")
-        return page
-
-    yield opening
-    for page in pages:
-        page.close()
 
 
 def test_every_figure_renders(report: Path, visit: Callable[..., Any]) -> None:

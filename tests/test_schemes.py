@@ -17,7 +17,8 @@ from conftest import SCHEMES, VARIANTS, make_scheme
 from poslab import GPT
 from poslab.attention import Places, SchemeLayer, scheme_attention
 from poslab.errors import UserError
-from poslab.positions import Curves, Matrix, ModelShape, PositionScheme
+from poslab.evaluation.attention_maps import sample_pairs
+from poslab.positions import Curves, Matrix, ModelShape, PositionScheme, Strip
 from poslab.settings.files import CONFIGS
 
 SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 3, "num_heads": 2}
@@ -341,14 +342,21 @@ def test_same_bits_twice(name: str) -> None:
 
 @every_variant
 def test_pictures(name: str) -> None:
-    pictures = make_model(name).pictures()
-    if not make_scheme(name).overrides("pictures"):
+    model, scheme = make_model(name), make_scheme(name)
+    if not (scheme.overrides("pictures") or scheme.overrides("explain")):
         pytest.skip("it has no pictures")
-    for picture in pictures.values():
+    sample = sample_pairs(model, torch.arange(7))
+    with torch.no_grad():
+        explanations = model.explanations(sample)
+    for picture in (*model.pictures().values(), *explanations.values()):
         assert picture.title
         if isinstance(picture, Curves):
             assert picture.lines
             assert all(line.shape == (len(picture.x),) and line.isfinite().all() for line in picture.lines.values())
+        elif isinstance(picture, Matrix):
+            assert picture.values.isfinite().all()
+        elif isinstance(picture, Strip):
+            assert len(picture.distances) == len(picture.rows)
         else:
-            assert isinstance(picture, Matrix)
+            assert picture.values.shape == (model.shape.num_layers, model.shape.num_heads, 7)
             assert picture.values.isfinite().all()

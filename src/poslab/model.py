@@ -5,6 +5,7 @@ B batch, T sequence, D embedding, H heads, Dh head dimension, V vocabulary, L la
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from poslab.attention import Places, SchemeLayer, check_backend, choose_backend
 from poslab.cache import KeyValueCache, LayerCache
 from poslab.errors import SettingError, require_at_least
 from poslab.generate import Prompts, generate
-from poslab.positions import ModelShape, Picture, PositionScheme, RelativeTerms
+from poslab.positions import Explanation, ModelShape, Pairs, Picture, PositionScheme, RelativeTerms
 from poslab.positions.checks import check_hooks, check_sizes, initial_tables
 
 if TYPE_CHECKING:
@@ -192,6 +193,10 @@ class GPT(nn.Module):
     def pictures(self) -> dict[str, Picture]:
         """Pictures of what the scheme has learned so far, by name."""
         return self.pos.pictures(self._tables(), self.shape)
+
+    def explanations(self, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+        """What else a page shows of the scheme, by name; `sample` as `PositionScheme.explain` takes it."""
+        return self.pos.explain(self._tables(), self.shape, sample)
 
     def training_backend(self, device: torch.device) -> str:
         """The attention backend that training on `device` runs on; all of them where layers differ."""

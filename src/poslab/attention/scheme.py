@@ -12,7 +12,7 @@ from torch import Tensor
 
 from poslab.attention.dispatch import attend
 from poslab.attention.problem import Pairwise, Problem, without_autocast
-from poslab.attention.reference import attention_weights
+from poslab.attention.reference import attention_weights, pair_scores
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, Pairs, PositionScheme, RelativeTerms
 from poslab.positions.checks import check_once, check_sizes
@@ -120,6 +120,20 @@ class SchemeLayer:
         content = self._content(marks)
         problem = Problem(self.terms, self.shape.causal, 0, self.shape.head_dim**-0.5, window, None, **content)
         return attention_weights(q, k, problem)
+
+    def pairs(self, q: Tensor, k: Tensor, marks: Tensor | None) -> Pairs:
+        """All pairs of self-attention, as the scheme's `scores` gets them; the arguments are those of `attend`."""
+        given: list[Pairs] = []
+
+        def keep(tables: Tables, pairs: Pairs) -> Tensor:
+            given.append(pairs)
+            return pairs.scores
+
+        positions, irregular = self.places.positions, self.places.irregular
+        pairwise = Pairwise(positions, positions, marks, keep, {}, irregular)
+        problem = Problem(self.terms, self.shape.causal, 0, self.shape.head_dim**-0.5, pairwise=pairwise)
+        pair_scores(q, k, problem, problem.visible(q.shape[-2], k.shape[-2], q.device))
+        return given[0]
 
     def _content(self, marks: Tensor | None, key_places: Places | None = None) -> dict[str, Any]:
         """What `attend` must be told beside the terms: `key_bias` and `pairwise`, where there are any."""

@@ -1,13 +1,10 @@
 """Figures of a comparison, over groups of runs; a group has the same look in all of them."""
 
-import io
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -152,15 +149,6 @@ def _trained(evaluations: Mapping[str, Sequence[Evaluation]]) -> dict[str, int]:
     """The training lengths, by what a mark there says."""
     lengths = sorted({e.context_length for of_seeds in evaluations.values() for e in of_seeds})
     return {f"trained to {length:,}": length for length in lengths}
-
-
-def svg(figure: Figure) -> str:
-    """The figure as text; equal figures give equal text."""
-    buffer = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "poslab", "svg.fonttype": "path"}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # it draws a box, as a browser would
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
 
 
 def _beside(baseline: str, lines: Lines) -> dict[str, Lines]:

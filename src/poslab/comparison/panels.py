@@ -144,7 +144,8 @@ def _learned(group: Group, checkpoint: Checkpoint) -> list[Panel]:
     for name, picture in pictures.items():
         start = starts.get(name)
         dotted = "; dotted: before training" if isinstance(start, Curves) else ""
-        title, caption = f"{picture.title}: {group.label}", f"{group.label}, seed {run.seed}{dotted}"
+        title = f"{picture.title}: {group.label}"
+        caption = f"{group.label}, seed {run.seed}{dotted}. {picture.caption}".rstrip(". ")
         panels.append(Panel(f"learned_{group.label}_{name}", title, caption, draw(picture, start), small=True))
     return panels
 

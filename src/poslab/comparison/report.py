@@ -12,10 +12,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from poslab.comparison import contrasts, moves
 from poslab.comparison.contrasts import Verdict
-from poslab.comparison.figures import svg
 from poslab.comparison.panels import Panel
 from poslab.comparison.sections import Section, file_name
 from poslab.comparison.task_report import Matrix
+from poslab.evaluation.pictures import svg
 from poslab.runs.finished import LeftOut
 
 

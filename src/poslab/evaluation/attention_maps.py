@@ -1,28 +1,49 @@
-"""Attention maps: a model's attention weights on a text."""
+"""What a model's attention does with a text, layer by layer: its weights, and the pairs that its scheme sees."""
+
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from poslab.attention import SchemeLayer
 from poslab.model import GPT, Attention
+from poslab.positions import Pairs
 
 LEGIBLE = 20  # tokens: of more, a picture can't show the words
 
+Found = TypeVar("Found")
 
-@torch.no_grad()
+
 def attention_maps(model: GPT, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
     """tokens (T,) -> (L, H, T, T): each layer's and head's weights of query (row) on key (column), without dropout.
 
     positions (T,): where the tokens stand, if not at 0, 1, 2, ...
     """
-    maps: list[Tensor] = []
+    found = _of_layers(model, tokens, positions, SchemeLayer.weights)
+    return torch.stack([weights[0].float().cpu() for weights in found])  # (1, H, T, T) of each layer
+
+
+def sample_pairs(model: GPT, tokens: Tensor, positions: Tensor | None = None) -> list[Pairs]:
+    """Of each layer all pairs of a text, for `PositionScheme.explain`; the arguments are those of `attention_maps`."""
+    return _of_layers(model, tokens, positions, SchemeLayer.pairs)
+
+
+@torch.no_grad()
+def _of_layers(
+    model: GPT,
+    tokens: Tensor,
+    positions: Tensor | None,
+    look: Callable[[SchemeLayer, Tensor, Tensor, Tensor | None], Found],
+) -> list[Found]:
+    """What `look` finds of the queries, keys and marks of each layer, (1, H, T, ...), as the model reads a text."""
+    found: list[Found] = []
 
     def record(attention: nn.Module, inputs: tuple) -> None:  # type: ignore[type-arg]
         assert isinstance(attention, Attention)
         x, layer, *_ = inputs
         q, k, _ = attention.queries_keys_values(x)
-        q, k, marks = layer.enter(q, k, x)
-        weights = layer.weights(q, k, marks)
-        maps.append(weights[0].float().cpu())  # (1, H, T, T) -> (H, T, T)
+        found.append(look(layer, *layer.enter(q, k, x)))
 
     hooks = [part.register_forward_pre_hook(record) for part in model.modules() if isinstance(part, Attention)]
     was_training = model.training
@@ -36,4 +57,4 @@ def attention_maps(model: GPT, tokens: Tensor, positions: Tensor | None = None) 
         model.train(was_training)
         for hook in hooks:
             hook.remove()
-    return torch.stack(maps)
+    return found

@@ -3,14 +3,18 @@
 Figures are made without pyplot, whose global state would keep them.
 """
 
+import io
 import math
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from torch import Tensor
 
 from poslab.positions import Curves, Matrix, Picture
@@ -30,16 +34,30 @@ def looks() -> Iterator[dict[str, Any]]:
         yield {"color": colour, "marker": marker, "linestyle": dash}
 
 
-def draw(picture: Picture, start: Picture | None = None) -> Figure:
-    """Draws the picture that a scheme describes. start: the same before training, whose lines are dotted."""
+def draw(picture: Picture, start: Picture | None = None, caption: bool = False) -> Figure:
+    """Draws the picture that a scheme describes.
+
+    start: the same before training, whose lines are dotted. caption: whether it stands below.
+    """
     figure = Figure(figsize=(6, 4), dpi=100, layout="constrained")
-    axes = figure.subplots()
-    axes.set(title=picture.title, xlabel=picture.x_label, ylabel=picture.y_label)
     if isinstance(picture, Matrix):
-        values = picture.values.detach().cpu().numpy()
-        figure.colorbar(axes.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest"), ax=axes)
+        shown = {picture.title: picture} if start is None else {"before training": start, "learned": picture}
+        grid = figure.subplots(1, len(shown), squeeze=False, sharey=True)[0]
+        for axes, (title, one) in zip(grid, shown.items(), strict=True):
+            assert isinstance(one, Matrix)
+            axes.set(title=title, xlabel=one.x_label)
+            values = one.values.detach().cpu().numpy()
+            image = axes.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
+        grid[0].set_ylabel(picture.y_label)
+        figure.colorbar(image, ax=list(grid), location="right" if start is None else "bottom", shrink=0.8)
     else:
+        axes = figure.subplots()
+        axes.set(title=picture.title, xlabel=picture.x_label, ylabel=picture.y_label)
+        if picture.logarithmic:
+            axes.set_yscale("log")
         _draw_curves(axes, picture, start.lines if isinstance(start, Curves) else {})
+    if caption:
+        figure.supxlabel(textwrap.fill(picture.caption, 110), fontsize=7, x=0.02, ha="left")
     return figure
 
 
@@ -91,5 +109,17 @@ def _draw_curves(axes: Axes, picture: Curves, start: Mapping[str, Tensor]) -> No
             before = start[name].detach().cpu().numpy()
             axes.plot(picture.x, before, color=look["color"], linestyle=":", linewidth=1)
     axes.grid(alpha=0.3)
-    if len(picture.lines) > 1:
-        axes.legend(fontsize="small", ncols=1 + len(picture.lines) // 7)
+    if len(picture.lines) > 1 or start:
+        handles = axes.get_legend_handles_labels()[0]
+        handles += [Line2D([], [], color="gray", linestyle=":", linewidth=1, label="before training")] if start else []
+        axes.legend(handles=handles, fontsize="small", ncols=1 + len(picture.lines) // 7)
+
+
+def svg(figure: Figure, salt: str = "poslab", text: str = "path") -> str:
+    """The figure as text; equal figures give equal text. salt: other names inside, for several in one page. text: as
+    "path", or "none" for what a browser sets in a font of its own."""
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": salt, "svg.fonttype": text}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # it draws a box, as a browser would
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()

@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from poslab.positions.base import Tables
 
 
+_SIMILARITY = (
+    "How alike the vectors of two positions are: red alike, blue opposite, white unrelated, as all begin. A band "
+    "along the diagonal means that neighbours came to be alike, which nobody told the model; a white picture, that "
+    "it never had to learn it. The table ends where the picture does: a position beyond has no vector. Surprising: "
+    "stripes far from the diagonal."
+)
+
+
 @dataclass(frozen=True)
 class Absolute(PositionScheme):
     """A learned table of max_positions rows, null for the context length; nothing is known beyond its last row."""
@@ -77,4 +85,4 @@ class Absolute(PositionScheme):
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         unit = torch.nn.functional.normalize(tables["position"].float(), dim=-1)
         similarity = unit @ unit.T  # (max_positions, max_positions)
-        return {"similarity": Matrix("Cosine similarity of positions", "position", "position", similarity)}
+        return {"similarity": Matrix("Cosine similarity of positions", "position", "position", similarity, _SIMILARITY)}

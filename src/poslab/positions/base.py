@@ -15,14 +15,14 @@ Axes, here and in every scheme:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least
 from poslab.positions.elsewhere import Elsewhere
-from poslab.positions.pictures import Curves, Matrix, Picture
+from poslab.positions.pictures import Curves, Explanation, Matrix, OnText, Picture, Strip
 from poslab.positions.terms import Pairs, RelativeTerms
 
 if TYPE_CHECKING:
@@ -35,13 +35,16 @@ __all__ = [
     "BACKENDS",
     "Curves",
     "Elsewhere",
+    "Explanation",
     "Matrix",
     "ModelShape",
+    "OnText",
     "OneHead",
     "Pairs",
     "Picture",
     "PositionScheme",
     "RelativeTerms",
+    "Strip",
 ]
 
 # The names of the ways to compute attention with relative terms; `poslab.attention.attend` says what they are.
@@ -189,7 +192,14 @@ class PositionScheme:
         return (text.q[i] * text.k[j]).sum() / shape.head_dim**0.5
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        """Pictures of the learned tables, by name, for TensorBoard and reports."""
+        """Pictures of the learned tables, by name, for TensorBoard, reports, and beside their beginnings on a page."""
+        return {}
+
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+        """What a page about one model shows beside `pictures`, by name: what nobody learns, and what a text decides.
+
+        sample: a text, of each layer all its pairs (B = 1), as `scores` gets them.
+        """
         return {}
 
     def elsewhere(self, tables: Tables, shape: ModelShape) -> Elsewhere | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from poslab.errors import SettingError
 from poslab.lazy import torch
-from poslab.positions.base import ModelShape, OneHead, Pairs, Picture, PositionScheme, RelativeTerms
+from poslab.positions.base import Explanation, ModelShape, OneHead, Pairs, Picture, PositionScheme, RelativeTerms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -119,6 +120,15 @@ class Combined(PositionScheme):
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         parts = {name: scheme.pictures(_of(name, tables), shape) for name, scheme in self._parts.items()}
         return {f"{part}_{name}": picture for part, pictures in parts.items() for name, picture in pictures.items()}
+
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+        marks = [self._own_marks(tables, layer, pairs.marks, shape.embed_dim) for layer, pairs in enumerate(sample)]
+        found: dict[str, Explanation] = {}
+        for part, scheme in self._parts.items():
+            own = [dataclasses.replace(pairs, marks=m[part]) for pairs, m in zip(sample, marks, strict=True)]
+            of_part = scheme.explain(_of(part, tables), shape, own)
+            found |= {f"{part}_{name}": picture for name, picture in of_part.items()}
+        return found
 
     @property
     def _parts(self) -> dict[str, PositionScheme]:

@@ -16,17 +16,29 @@ both ends included, in either direction.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from poslab.errors import require_at_least
 from poslab.lazy import torch
-from poslab.positions.base import Curves, ModelShape, OneHead, Pairs, Picture, PositionScheme
+from poslab.positions.base import Curves, Explanation, ModelShape, OneHead, OnText, Pairs, Picture, PositionScheme
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from poslab.positions.base import Tables
+
+
+_NORM = (
+    "How much a count of open gates can change a score, all zero at the start. Surprising: rows that the sample's "
+    "counts never reach and that are long all the same."
+)
+_COUNTS = (
+    "Each token adds its gate, between 0 and 1, to the count of all before it. Gates that are all half open count "
+    "half of the tokens, which is a distance like any other. Surprising, and the scheme's idea: a count that jumps "
+    "at some words, such as the ends of sentences, and stays in between."
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,13 @@ class CoPE(PositionScheme):
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         norms = {f"layer {i}": table.float().norm(dim=-1) for i, table in enumerate(tables["position"])}
         positions = list(range(self.max_positions))
-        return {"norm": Curves("Norm of the position table", "open gates", "L2 norm", positions, norms)}
+        return {"norm": Curves("Norm of the position table", "open gates", "L2 norm", positions, norms, _NORM)}
+
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+        counts = torch.stack([self._positions(pairs)[0, :, -1] for pairs in sample])  # (L, H, near)
+        missing = sample[0].scores.shape[-1] - counts.shape[-1]
+        counts = torch.nn.functional.pad(counts, (missing, 0), value=self.max_positions - 1)
+        return {"counts": OnText("How far back each token is by its count, for the last one", counts, None, _COUNTS)}
 
 
 def _sum_to_the_end(gates: Tensor) -> Tensor:

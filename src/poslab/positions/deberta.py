@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from poslab.positions.base import Tables
 
 
+_NORM = (
+    "How long the vector is that belongs to each distance: the longer, the more that distance can change. All begin "
+    "alike; the last one stands for all that is farther. Surprising: near distances that have not grown."
+)
+
+
 @dataclass(frozen=True)
 class DeBERTa(PositionScheme):
     """max_distance is the paper's k: distances are told apart from -max_distance to max_distance - 1."""
@@ -76,5 +82,5 @@ class DeBERTa(PositionScheme):
             norms = table.float().norm(dim=-1).mean(1)[:, first + self.max_distance :]  # (L, R)
             lines = {f"layer {layer}": line for layer, line in enumerate(norms)}
             title = f"Norm of the {name.replace('_', ' ')}, mean of the heads"
-            pictures[f"{name}_norm"] = Curves(title, "distance", "L2 norm", distances, lines)
+            pictures[f"{name}_norm"] = Curves(title, "distance", "L2 norm", distances, lines, _NORM)
         return pictures

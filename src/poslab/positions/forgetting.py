@@ -15,17 +15,36 @@ Its direction counts there, too: of two tokens the gate of the later one is in t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError
 from poslab.lazy import torch
-from poslab.positions.base import Curves, ModelShape, OneHead, Pairs, Picture, PositionScheme
+from poslab.positions.base import Curves, Explanation, ModelShape, OneHead, OnText, Pairs, Picture, PositionScheme
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from poslab.positions.base import Tables
+
+
+_KEPT = (
+    "What a gate keeps, at each token, of the weight of everything before: at 0.9 half is forgotten after seven "
+    "tokens, at 0.5 after one. Heads that learned to look far have moved up. Surprising: all heads at one value."
+)
+_GATE_NORM = (
+    "How much the gates look at the tokens: at 0 they would keep the same share everywhere, which is a distance. "
+    "Surprising: norms that have stayed at their start, after which gates hardly depend on the text."
+)
+_GATES = (
+    "1 keeps all that was before, 0 forgets it. Surprising, and the scheme's idea: columns in which some words, such "
+    "as the ends of sentences, stand out from the others."
+)
+_LEFT = (
+    "The product of all gates since: the factor on the weight of that token for the last query. A head that is pale "
+    "but for the last rows sees nothing else. Surprising: a far token that is still at 1."
+)
 
 
 @dataclass(frozen=True)
@@ -71,8 +90,16 @@ class Forgetting(PositionScheme):
         kept = {f"layer {i}": bias.float().sigmoid() for i, bias in enumerate(tables["bias"])}
         norms = {f"layer {i}": gate.float().norm(dim=-1) for i, gate in enumerate(tables["gate"])}
         return {
-            "kept": Curves("Share kept by a gate that sees nothing", "head", "sigmoid(bias)", heads, kept),
-            "gate_norm": Curves("Norm of the gates' weights", "head", "L2 norm", heads, norms),
+            "kept": Curves("Share kept by a gate that sees nothing", "head", "sigmoid(bias)", heads, kept, _KEPT),
+            "gate_norm": Curves("Norm of the gates' weights", "head", "L2 norm", heads, norms, _GATE_NORM),
+        }
+
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+        marks = torch.stack([pairs.marks[0, ..., 0] for pairs in sample if pairs.marks is not None])  # (L, H, T)
+        left = (marks.cumsum(-1)[..., -1:] - marks.cumsum(-1)).exp()
+        return {
+            "gates": OnText("What each token's gate keeps of all before it", marks.exp(), 1.0, _GATES),
+            "left": OnText("What is left of each token at the last one", left, 1.0, _LEFT),
         }
 
 

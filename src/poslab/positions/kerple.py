@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from poslab.positions.base import Tables
 
 
+_BIAS = (
+    "What each head adds to the score of a key so far back; 1 less makes its weight 2.7 times smaller. All lines "
+    "fall, as the kernel can't do otherwise: what is learned is how steeply. A flat one sees far and near alike. "
+    "Surprising: heads that have all come to one line."
+)
+
+
 @dataclass(frozen=True)
 class Kerple(PositionScheme):
     """The default is the kernel that extrapolates best in the paper."""
@@ -70,5 +77,5 @@ class Kerple(PositionScheme):
             assert terms.bias is not None
             name = "bias" if self.share_layers else f"bias_layer_{layer}"
             lines = {f"head {h}": line.float() for h, line in enumerate(terms.bias)}
-            pictures[name] = Curves("Learned bias by distance", "distance", "bias", list(shape.distances), lines)
+            pictures[name] = Curves("Learned bias by distance", "distance", "bias", list(shape.distances), lines, _BIAS)
         return pictures

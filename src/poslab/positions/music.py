@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from poslab.positions.base import Tables
 
 
+_NORM = (
+    "How long the key is that belongs to each distance: the longer, the more that distance can change. Far ones "
+    "occur in few queries and stay near their start. Surprising: distances that stand out from their neighbours."
+)
+
+
 @dataclass(frozen=True)
 class MusicTransformer(PositionScheme):
     """Has no settings: its table is as long as the context."""
@@ -52,4 +58,4 @@ class MusicTransformer(PositionScheme):
         norms = tables["keys"].float().norm(dim=-1).mean(1)  # (L, R)
         lines = {f"layer {layer}": line for layer, line in enumerate(norms)}
         title = "Norm of the relative keys, mean of the heads"
-        return {"keys_norm": Curves(title, "distance", "L2 norm", list(shape.distances), lines)}
+        return {"keys_norm": Curves(title, "distance", "L2 norm", list(shape.distances), lines, _NORM)}

@@ -1,4 +1,7 @@
-"""Pictures of what a scheme learned, as data; `poslab.evaluation` draws them."""
+"""Pictures of a scheme, as data: of what it learned, and of how it works. `poslab.evaluation` draws them.
+
+Each has a caption for who sees its kind for the first time: what there is to see, and what would be surprising.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """One line per name, over a common x axis."""
+    """One line per name, over a common x axis. logarithmic: the y axis."""
 
     title: str
-    x_label: str
+    x_label: str  # where it is "distance", a page lets its reader choose one
     y_label: str
     x: list[int]
     lines: dict[str, Tensor]  # each (len(x),)
+    caption: str = ""
+    logarithmic: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +33,29 @@ class Matrix:
     x_label: str
     y_label: str
     values: Tensor  # (rows, columns)
+    caption: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Strip:
+    """Which distances are one to the scheme: those that share a row of its tables."""
+
+    title: str
+    unit: str  # what they share: "bucket"
+    distances: list[int]
+    rows: list[int]  # of each distance
+    caption: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class OnText:
+    """A number of each head at each token of a sample text, from 0 to `highest`; None: to the highest of them."""
+
+    title: str
+    values: Tensor  # (L, H, T)
+    highest: float | None = None
+    caption: str = ""
 
 
 Picture = Curves | Matrix
+Explanation = Picture | Strip | OnText

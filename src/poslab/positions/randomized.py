@@ -11,12 +11,13 @@ positions, too; here evaluation and generation count, so that a text has one los
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
-from poslab.positions.base import ModelShape, OneHead, Pairs, Picture, PositionScheme, RelativeTerms
+from poslab.positions.base import Explanation, ModelShape, OneHead, Pairs, Picture, PositionScheme, RelativeTerms
 from poslab.positions.combined import check_part, warnings_of_part
 from poslab.positions.rope import RoPE
 
@@ -107,6 +108,9 @@ class Randomized(PositionScheme):
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         return self.of.pictures(tables, self._shape(shape))
+
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+        return self.of.explain(tables, self._shape(shape), sample)
 
     def _shape(self, shape: ModelShape) -> ModelShape:
         """The model as the scheme sees it: one that reads max_position tokens."""

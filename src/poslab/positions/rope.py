@@ -22,11 +22,13 @@ code does. Left out is a base that grows with the text read so far ("dynamic" NT
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least, require_one_of
-from poslab.positions.base import Elsewhere, ModelShape, OneHead, PositionScheme
+from poslab.lazy import torch
+from poslab.positions.base import Curves, Elsewhere, Explanation, ModelShape, OneHead, Pairs, PositionScheme
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,6 +39,18 @@ if TYPE_CHECKING:
 SCALINGS = ("none", "linear", "ntk", "yarn", "llama3")
 # The turns within the original context above which a pair's frequency stays, and below which it is divided.
 FAST_AND_SLOW = {"yarn": (32.0, 1.0), "llama3": (4.0, 1.0)}
+
+
+_WAVELENGTHS = (
+    "Each pair of channels is a hand of a clock. Fast ones tell neighbours apart and come round again and again; "
+    "those above the line of the context never complete a turn in training, so that a longer text shows them angles "
+    "that they have not seen. Surprising: no pair near the context, or none below ten."
+)
+_SCORE = (
+    "How much of the match between two equal vectors is left when one is turned by a distance, if all pairs weigh "
+    "the same. It falls at first and then swings: near keys have an advantage before anything is learned. The model "
+    "can weigh pairs as it likes. Surprising: far distances that come back up to near ones."
+)
 
 
 @dataclass(frozen=True)
@@ -108,6 +122,17 @@ class RoPE(PositionScheme):
             total = total + self._growth**2 * (real * math.cos(angle) - imaginary * math.sin(angle))
         return total / math.sqrt(shape.head_dim)
 
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+        frequencies = torch.tensor(self._frequencies(self._turning(shape.head_dim)), dtype=torch.float64)
+        distances = list(shape.distances)
+        turned = (torch.tensor(distances)[:, None] * frequencies).cos().mean(-1)  # (R,)
+        return {
+            "wavelengths": wavelengths(frequencies, shape),
+            "score": Curves(
+                "Score of a key that is the query itself", "distance", "of that at 0", distances, {"": turned}, _SCORE
+            ),
+        }
+
     def elsewhere(self, tables: Tables, shape: ModelShape) -> Elsewhere | None:
         if self.interleaved or self.scaling not in ("none", "linear"):
             return None
@@ -150,6 +175,16 @@ class RoPE(PositionScheme):
     def _pair_that_turns(self, times: float, pairs: int) -> float:
         """The d, not rounded, whose pair turns so many times within the original context."""
         return pairs * math.log(self.original_context / (times * math.tau)) / math.log(self.base)
+
+
+def wavelengths(frequencies: Tensor, shape: ModelShape) -> Curves:
+    """How many positions each pair (n,) of channels takes for one turn, beside the context."""
+    lines = {
+        "one turn": math.tau / frequencies,
+        "the context": torch.full_like(frequencies, shape.context_length),
+    }
+    pairs = list(range(len(frequencies)))
+    return Curves("Wavelengths beside the context", "pair of channels", "positions", pairs, lines, _WAVELENGTHS, True)
 
 
 def _clipped(share: float) -> float:

@@ -10,17 +10,43 @@ future would never train.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
-from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms
+from poslab.positions.base import (
+    Curves,
+    Explanation,
+    Matrix,
+    ModelShape,
+    OneHead,
+    Pairs,
+    Picture,
+    PositionScheme,
+    RelativeTerms,
+    Strip,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from poslab.positions.base import Tables
+
+
+_NORMS = (
+    "How long the vector is that belongs to each distance: the longer, the more that distance can change. The last "
+    "one stands for all that is farther. Surprising: a long vector in the middle, or layers that agree."
+)
+_ROWS = (
+    "Which row of the tables a distance looks up: one each up to the clip, then one for all. Beyond it the order of "
+    "the keys is unknown to attention, and for the same reason any length of text can be read."
+)
+_SIMILARITY = (
+    "1 on the diagonal, where a row meets itself. Rows begin at random, so a block of colour beside the diagonal is "
+    "learned: neighbouring distances came to mean alike. Surprising: far rows alike and near ones not."
+)
 
 
 @dataclass(frozen=True)
@@ -78,8 +104,20 @@ class Shaw(PositionScheme):
             norms = table.float().norm(dim=-1)  # ([L], [H], R)
             norms = norms if self.share_heads else norms.mean(-2)
             lines = {"all layers": norms} if self.share_layers else {f"layer {i}": n for i, n in enumerate(norms)}
-            pictures[f"{name}_norm"] = Curves(f"Norm of the {name} table", "distance", "L2 norm", distances, lines)
+            title = f"Norm of the {name} table"
+            pictures[f"{name}_norm"] = Curves(title, "distance", "L2 norm", distances, lines, _NORMS)
         return pictures
+
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+        lowest = 0 if shape.causal else -self.max_distance
+        rows = [min(max(d, -self.max_distance), self.max_distance) - lowest for d in shape.distances]
+        found: dict[str, Explanation] = {"rows": Strip("Clipped rows", "row", list(shape.distances), rows, _ROWS)}
+        for name, table in tables.items():
+            unit = torch.nn.functional.normalize(table.float(), dim=-1)
+            similarity = (unit @ unit.mT).reshape(-1, unit.shape[-2], unit.shape[-2]).mean(0)  # (R, R)
+            title = f"Cosine similarity of the {name} table's rows, mean of the layers"
+            found[f"{name}_similarity"] = Matrix(title, "row", "row", similarity, _SIMILARITY)
+        return found
 
 
 def _xavier(*shape: int) -> Tensor:

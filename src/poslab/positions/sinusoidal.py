@@ -14,17 +14,26 @@ sqrt(D) would change the trunk, which is to be the same for all schemes: its lay
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError
 from poslab.lazy import torch
-from poslab.positions.base import Elsewhere, ModelShape, PositionScheme
+from poslab.positions.base import Elsewhere, Explanation, Matrix, ModelShape, Pairs, PositionScheme
+from poslab.positions.rope import wavelengths
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from poslab.positions.base import Tables
+
+
+_SIMILARITY = (
+    "How alike two positions are before any token is added: it depends on their distance alone, so each stripe along "
+    "the diagonal has one colour. Nothing here is learned; learned positions often come to look like this. "
+    "Surprising: nothing, but see how little the far ones differ."
+)
 
 
 @dataclass(frozen=True)
@@ -49,9 +58,22 @@ class Sinusoidal(PositionScheme):
         signal = self._signal(torch.arange(shape.context_length), shape.embed_dim)
         return Elsewhere("gpt2", weights={"transformer.wpe.weight": (self.amplitude * signal).float()})
 
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+        signal = self._signal(torch.arange(shape.context_length), shape.embed_dim)
+        unit = torch.nn.functional.normalize(signal, dim=-1)
+        title = "Cosine similarity of positions"
+        return {
+            "wavelengths": wavelengths(torch.tensor(self._frequencies(shape.embed_dim)), shape),
+            "similarity": Matrix(title, "position", "position", unit @ unit.T, _SIMILARITY),
+        }
+
     def _signal(self, positions: Tensor, width: int) -> Tensor:
-        """positions (T,) -> (T, width), without its amplitude."""
+        """positions (T,) -> (T, D)."""
         from poslab.positions.rotary import angles
 
-        angle = angles(positions, [self.base ** (-even / width) for even in range(0, width, 2)])  # (T, ceil(D / 2))
-        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :width]  # (T, D)
+        angle = angles(positions, self._frequencies(width))  # (T, ceil(D / 2))
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :width]
+
+    def _frequencies(self, width: int) -> list[float]:
+        """Of each pair, in radians per position."""
+        return [self.base ** (-even / width) for even in range(0, width, 2)]

@@ -17,17 +17,41 @@ steps alone.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
-from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms
+from poslab.positions.base import (
+    Curves,
+    Explanation,
+    ModelShape,
+    OneHead,
+    Pairs,
+    Picture,
+    PositionScheme,
+    RelativeTerms,
+    Strip,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from poslab.positions.base import Tables
+
+
+_BIAS = (
+    "What each head adds to the score of a key so far back; 1 more makes its weight 2.7 times as large. A line that "
+    "rises to the left prefers near keys, one that has stayed at its start has learned nothing of distance. "
+    "Surprising: steps where a new bucket begins that are larger than those before, or a rise at the far end, which "
+    "few queries reach."
+)
+_BUCKETS = (
+    "All distances of one bucket get the same number. Near ones have a bucket each, so that the order of the last "
+    "words is exact; far ones share more and more. Surprising: nothing here, the paper fixes it; but a bucket that "
+    "no distance of the context falls into never trains, and longer texts would meet it untrained."
+)
 
 
 def relative_position_bucket(
@@ -133,8 +157,12 @@ class T5(PositionScheme):
             rows = [min(max(d, terms.lowest), terms.highest) - terms.lowest for d in distances]
             name = "bias" if self.share_layers else f"bias_layer_{layer}"
             lines = {f"head {h}": line for h, line in enumerate(terms.bias[:, rows].float())}
-            pictures[name] = Curves("Learned bias by distance", "distance", "bias", distances, lines)
+            pictures[name] = Curves("Learned bias by distance", "distance", "bias", distances, lines, _BIAS)
         return pictures
+
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+        buckets = self._buckets(shape.distances, shape).tolist()
+        return {"buckets": Strip("Buckets of distances", "bucket", list(shape.distances), buckets, _BUCKETS)}
 
     def _buckets(self, distances: range, shape: ModelShape) -> Tensor:
         """(R,): the bucket of each distance query - key."""

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from poslab.positions.base import Tables
 
 
+_BIAS = (
+    "What each head adds to the score of a key so far back, whatever the query is; 1 more makes a weight 2.7 times "
+    "as large. It is made of sinusoids, so it swings. Surprising: a line that has stayed flat, after which the head "
+    "knows distance by its queries alone."
+)
+
+
 @dataclass(frozen=True)
 class TransformerXL(PositionScheme):
     """Has no settings."""
@@ -63,7 +70,7 @@ class TransformerXL(PositionScheme):
             bias = self._bias(v, sinusoids, tables["project"][layer])
             lines = {f"head {h}": line for h, line in enumerate(bias.float())}
             title = "What v adds to a score, by distance"
-            pictures[f"bias_layer_{layer}"] = Curves(title, "distance", "score", list(shape.distances), lines)
+            pictures[f"bias_layer_{layer}"] = Curves(title, "distance", "score", list(shape.distances), lines, _BIAS)
         return pictures
 
     def _sinusoids(self, tables: Tables, shape: ModelShape, distances: range) -> Tensor:

@@ -17,12 +17,14 @@ attention.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from poslab.errors import SettingError
 from poslab.lazy import torch
-from poslab.positions.base import ModelShape, OneHead, PositionScheme
+from poslab.positions.base import Curves, Explanation, ModelShape, OneHead, Pairs, PositionScheme
+from poslab.positions.rope import wavelengths
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
 
 GAMMA = 0.4
 CENTRE, REACH = 4, 64  # in units of scale_base: c, and the positions that float32 can take
+
+
+_FADING = (
+    "Products fade with distance, those of fast pairs first: they would turn many times until there. Nothing is "
+    "learned. Surprising: how little of it there is within a context much shorter than scale_base."
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,17 @@ class XPos(PositionScheme):
             real, imaginary = q_real * k_real + q_imaginary * k_imaginary, q_imaginary * k_real - q_real * k_imaginary
             total = total + fading * (real * math.cos(angle) - imaginary * math.sin(angle))
         return total / math.sqrt(width)
+
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+        share = torch.arange(0, shape.head_dim - 1, 2) / shape.head_dim  # 2 d / Dh of each pair
+        distances = torch.tensor(shape.distances)
+        fading = ((share + GAMMA) / (1 + GAMMA)) ** (distances[:, None] / self.scale_base)  # (R, pairs)
+        lines = {f"pair {pair}": fading[:, pair] for pair in sorted({0, len(share) // 2, len(share) - 1})}
+        title = "What is left of a pair's product"
+        return {
+            "wavelengths": wavelengths(self.base**-share, shape),
+            "fading": Curves(title, "distance", "factor", distances.tolist(), lines, _FADING),
+        }
 
     def _rotations(self, x: Tensor, positions: Tensor) -> tuple[Rotation, Rotation]:
         """Those of queries and of keys."""

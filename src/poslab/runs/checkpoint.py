@@ -36,6 +36,7 @@ class Checkpoint:
     """A model in eval mode, and what is known of its training.
 
     scheme_edited: whether the code of a scheme from outside poslab has changed since, so that the model is another one.
+    config: every setting of its training, in plain values.
     settings: those of the scheme that are others than in training; trained_with: the same ones, as they were then.
     """
 
@@ -47,6 +48,7 @@ class Checkpoint:
     data_sha256: str
     split: Split
     scheme_edited: bool
+    config: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     trained_with: dict[str, Any] = field(default_factory=dict)
 
@@ -135,7 +137,9 @@ def load_checkpoint(
         problem = f"no model can be made of what it says of itself ({type(error).__name__}: {_short(str(error))})"
         raise SettingError("ckpt", path, problem) from error
     model.tokenizer = vocabulary
-    checkpoint = Checkpoint(path, model.eval(), vocabulary, pos_name, data_path, sha256, split, scheme_edited)
+    checkpoint = Checkpoint(
+        path, model.eval(), vocabulary, pos_name, data_path, sha256, split, scheme_edited, dict(about["config"])
+    )
     return _with_settings(checkpoint, settings) if settings else checkpoint
 
 

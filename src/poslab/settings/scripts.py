@@ -87,6 +87,35 @@ class CompareConfig(Limited):
 
 
 @dataclass
+class ExplainConfig(Limited):
+    """Explain how position works in a model: a page that opens without a network, on a phone, too.
+
+    Examples
+      python scripts/explain.py ckpt=RUN_FOLDER
+      python scripts/explain.py ckpt=RUN_FOLDER,RUN_FOLDER out=side_by_side.html
+      python scripts/explain.py pos=SCHEME pos.SETTING=VALUE
+    """
+
+    ckpt: list[str] = setting([], help=f"{_CKPT}; or two, FOLDER,FOLDER, side by side")
+    pos: list[str] = setting(
+        [], text=True, inner=True, help="without a run: a scheme at its initialisation, with the settings of train.py"
+    )
+    sentence: str | None = setting(
+        None, text=True, help="whose words are looked at; by default how the validation text begins"
+    )
+    out: str | None = setting(None, help='the page; null: "explanation.html" in the (first) run, or here without one')
+    allow_code: bool = setting(False, help="import a scheme or task from outside poslab that the checkpoint names")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.ckpt) == bool(self.pos):
+            problem = "name a run, or in its place a scheme as pos=NAME" if not self.ckpt else "the run has its scheme"
+            raise SettingError("ckpt", ",".join(self.ckpt), problem)
+        if len(self.ckpt) > 2:
+            raise SettingError("ckpt", ",".join(self.ckpt), "at most two stand side by side")
+
+
+@dataclass
 class GenerateConfig(Limited):
     """Continue a prompt with a trained model. The text goes to stdout as it comes, everything else to stderr.
 

@@ -100,7 +100,7 @@ class Pictures(Callback):
             return
         model, writer, step = pl_module.model, trainer.logger.experiment, trainer.global_step
         for name, picture in model.pictures().items():
-            writer.add_figure(f"pos/{name}", draw(picture), step)
+            writer.add_figure(f"pos/{name}", draw(picture, caption=True), step)
         count, scoring = min(LEGIBLE, model.shape.context_length), self.scoring
         words = scoring.prompt[:count]
         positions = None if scoring.positions is None else scoring.positions[:count]

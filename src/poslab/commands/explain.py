@@ -1,0 +1,174 @@
+"""scripts/explain.py: reads one run or two, or makes a model that is not trained, and writes the page about it."""
+
+import os
+import re
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import hydra
+import torch
+from hydra.errors import HydraException
+
+from poslab.commands.overrides import for_hydra
+from poslab.data.module import TextDataModule
+from poslab.errors import SettingError, UserError
+from poslab.evaluation.files import own_text
+from poslab.explanation.material import Material, of_task, of_text
+from poslab.explanation.page import MARK, write
+from poslab.explanation.subject import Subject, examine, require_comparable
+from poslab.model import GPT
+from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.code import outside
+from poslab.runs.start import start_and_best
+from poslab.settings.composed import explain
+from poslab.settings.files import CONFIGS, require_writable, write_whole
+from poslab.settings.schemes import node_of, shown
+from poslab.settings.scripts import ExplainConfig
+from poslab.settings.tasks import is_task, parse_task
+from poslab.settings.train import DataConfig, parse
+
+_NAME = "explanation"
+
+
+def run_explanation(config: ExplainConfig) -> Path:
+    """Writes the page and returns its path. Raises UserError for whatever the user can put right."""
+    if config.ckpt:
+        checkpoints = [load_checkpoint(find_checkpoint(path), allow_code=config.allow_code) for path in config.ckpt]
+        out = _out(config, checkpoints)
+        subjects = [_trained(label, checkpoint, config) for label, checkpoint in _labelled(checkpoints).items()]
+    else:
+        out = _out(config, [])
+        subjects = [_untrained(config)]
+    if len(subjects) == 2:
+        require_comparable(subjects, option="ckpt")
+    found = []
+    for subject in subjects:
+        print(f"measuring  {subject.label} ...", flush=True)
+        found.append(examine(subject))
+    command = shlex.join(["python", "scripts/explain.py", *sys.argv[1:]])
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(out, write(found, command))
+    except OSError as error:
+        raise SettingError("out", out, f"can't be written: {error.strerror}; name another file") from error
+    print(f"page       {out}")
+    return out
+
+
+def _out(config: ExplainConfig, checkpoints: list[Checkpoint]) -> Path:
+    """Where the page goes. Raises SettingError where that can't be written, or is no page of this script."""
+    if config.out is not None:
+        out = Path(os.path.expanduser(config.out))
+    elif checkpoints:
+        first, *others = checkpoints
+        beside = first.run.path if first.run is not None else first.path.parent
+        names = [_NAME, *([] if first.run is not None else [first.path.stem]), *map(_name, others)]
+        out = beside / f"{'-'.join(names)}.html"
+    else:
+        out = Path(f"{_NAME}-{_safe(_scheme(config))}.html")
+    if out.is_dir():
+        raise SettingError("out", out, "is a folder; name a file in it")
+    if out.exists() and MARK not in out.read_text(encoding="utf-8", errors="replace")[:1000]:
+        raise SettingError("out", out, "is there already, and no page of this script; name another file")
+    try:
+        require_writable("out", out.parent)
+    except SettingError as error:
+        raise SettingError("out", out, error.problem) from error
+    return out
+
+
+def _labelled(checkpoints: list[Checkpoint]) -> dict[str, Checkpoint]:
+    """By what the page calls them: their schemes or, where these are the same, their runs."""
+    schemes = [checkpoint.pos_name for checkpoint in checkpoints]
+    if len(set(schemes)) == len(checkpoints):
+        return dict(zip(schemes, checkpoints, strict=True))
+    named = {f"{checkpoint.pos_name} ({_name(checkpoint)})": checkpoint for checkpoint in checkpoints}
+    if len(named) < len(checkpoints):
+        return {f"{checkpoint.pos_name} ({checkpoint.path})": checkpoint for checkpoint in checkpoints}
+    return named
+
+
+def _name(checkpoint: Checkpoint) -> str:
+    return _safe(checkpoint.run.path.resolve().name if checkpoint.run is not None else checkpoint.path.stem)
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:80]
+
+
+def _trained(label: str, checkpoint: Checkpoint, config: ExplainConfig) -> Subject:
+    model, notes = checkpoint.model, []
+    material = None
+    try:
+        material = _material(checkpoint, config.allow_code)
+        material = material.with_sentence(checkpoint.vocabulary, config.sentence, model.shape.context_length)
+    except UserError as error:
+        if isinstance(error, SettingError) and error.option == "sentence":
+            raise
+        notes.append(f"{label}: what the model does with a text: {error}")
+    start = {} if checkpoint.run is None else start_and_best(checkpoint.run)
+    before = {name: table for name, (table, _) in start.items()}
+    facts = _facts(model) | {"run": str(checkpoint.run or checkpoint.path)}
+    return Subject(label, model, checkpoint.vocabulary, facts, material, before, notes=notes)
+
+
+def _material(checkpoint: Checkpoint, allow_code: bool) -> Material:
+    """What it was trained on. Raises UserError where that is gone."""
+    node = checkpoint.config.get("data") or {}
+    if is_task(node):
+        foreign = ", ".join(outside(node))
+        if foreign and not allow_code:
+            problem = f"its task is {foreign}, which is no part of poslab; allow_code=true imports it, if you trust it"
+            raise SettingError("ckpt", checkpoint.path, problem)
+        return of_task(parse_task(node))
+    text = own_text(checkpoint)
+    if len(text.tokens) < 2:
+        raise SettingError("ckpt", checkpoint.path, "its validation text has fewer than two tokens")
+    return of_text(text.name, text.tokens, checkpoint.model)
+
+
+def _scheme(config: ExplainConfig) -> str:
+    """What is typed as pos=NAME."""
+    names = [given for given in config.pos if "=" not in given]
+    if len(names) > 1:
+        raise SettingError("pos", ",".join(names), "name one scheme")
+    return names[0] if names else "scheme"
+
+
+def _untrained(config: ExplainConfig) -> Subject:
+    """The model that train.py would begin with."""
+    typed = [f"pos.{given}" if "=" in given else f"pos={given}" for given in config.pos]
+    try:
+        with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            parsed = parse(hydra.compose("train", for_hydra(typed)), overrides=typed)
+    except HydraException as error:
+        raise UserError(explain(error, typed)) from error
+    label = _scheme(config)
+    if label == "scheme":
+        label = parsed.pos_name
+    assert isinstance(parsed.data, DataConfig)  # that of train.yaml
+    corpus = TextDataModule(parsed.data, parsed.model.context_length, parsed.settings.seed).corpus
+    torch.manual_seed(parsed.settings.seed)
+    model = GPT(parsed.pos, vocab_size=corpus.vocabulary.size, **asdict(parsed.model)).eval()
+    text = of_text(f"{corpus.name}, validation part", corpus.validation, model)
+    text = text.with_sentence(corpus.vocabulary, config.sentence, model.shape.context_length)
+    facts = _facts(model) | {"training": "none: as it is made, before its first step"}
+    return Subject(label, model, corpus.vocabulary, facts, text, trained=False)
+
+
+def _facts(model: GPT) -> dict[str, str]:
+    shape, counts = model.shape, model.parameter_counts()
+    settings = {name: value for name, value in shown(node_of(model.pos)).items() if name != "_target_" and name}
+    return {
+        "settings": ", ".join(f"{name}={value}" for name, value in settings.items()) or "none",
+        "learned for position": f"{counts['scheme']:,} of {counts['total']:,} parameters",
+        "model": f"{_many(shape.num_layers, 'layer')} of {_many(shape.num_heads, 'head')}, {shape.embed_dim} wide",
+        "context": f"{shape.context_length} tokens",
+        **{f"note {n}" if n > 1 else "note": text for n, text in enumerate(model.pos.warnings(shape), 1)},
+    }
+
+
+def _many(count: int, name: str) -> str:
+    return f"{count} {name}{'s' * (count != 1)}"

@@ -1,0 +1,84 @@
+"""What a model is tried on: a sample whose attention is shown, windows for measuring attention, and questions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from poslab.data.vocabulary import AnyVocabulary
+from poslab.errors import SettingError
+from poslab.model import GPT
+from poslab.tasks import Task
+from poslab.tasks.base import IGNORED
+
+SAMPLE = 32  # tokens of the sample
+LONGEST = 256  # tokens of a window
+WINDOWS = 4
+LEAST, MOST = 64, 256  # questions, and
+TOKENS = 16384  # of what is read for them, between the two
+
+
+class Questions(NamedTuple):
+    """Texts of one length, and what comes after each."""
+
+    tokens: Tensor  # (N, T) int64
+    wanted: Tensor  # (N,)
+    positions: Tensor | None = None  # (N, T), where a task knows better than 0, 1, 2, ...
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """name: of the text or task. exact: whether answers are right or wrong, as a task's are, rather than likely."""
+
+    name: str
+    sample: Tensor  # (T,)
+    windows: Tensor  # (B, T)
+    questions: list[Questions]
+    exact: bool = False
+
+    def with_sentence(self, vocabulary: AnyVocabulary, sentence: str | None, longest: int) -> Material:
+        """The same with a sample of one's own. Raises SettingError for one that the vocabulary doesn't have."""
+        if sentence is None:
+            return self
+        ids = vocabulary.encode(sentence, "sentence")
+        if not ids:
+            raise SettingError("sentence", sentence, "has no tokens")
+        return replace(self, sample=torch.tensor(ids[: min(SAMPLE, longest)]))
+
+
+def of_text(name: str, tokens: Tensor, model: GPT) -> Material:
+    """Material of a text (N,). Its questions are tokens that have at least a context before them, spread evenly; a text
+    too short for them has none."""
+    tokens = tokens.long()
+    length = min(LONGEST, model.shape.context_length, len(tokens) - 1)
+    starts = range(0, len(tokens) - length + 1, length)[:WINDOWS]
+    windows = torch.stack([tokens[start : start + length] for start in starts])
+    count = min(max(LEAST, min(TOKENS // length, MOST)), len(tokens) - length)
+    places = torch.linspace(length, len(tokens) - 1, count).long()
+    texts = torch.stack([tokens[place - length : place] for place in places.tolist()])
+    return Material(name, tokens[: min(SAMPLE, length)], windows, [Questions(texts, tokens[places])])
+
+
+def of_task(task: Task) -> Material:
+    """Material of a task, at its longest length of training: of each example one of its answers."""
+    tokens, targets, positions = task.test(task.lengths[-1])
+    generator = torch.Generator().manual_seed(0)
+    by_place: dict[int, list[int]] = defaultdict(list)
+    for row in range(min(MOST, len(tokens))):
+        asked = (targets[row] != IGNORED).nonzero().flatten()
+        if len(asked):
+            by_place[int(asked[torch.randint(len(asked), (), generator=generator)])].append(row)
+    questions = [
+        Questions(
+            tokens[rows, : place + 1],
+            targets[rows, place],
+            None if positions is None else positions[rows, : place + 1],
+        )
+        for place, rows in sorted(by_place.items())
+    ]
+    windows = tokens[: 4 * WINDOWS, :LONGEST]
+    return Material(f"the task {task.name}", tokens[0, :SAMPLE], windows, questions, exact=True)

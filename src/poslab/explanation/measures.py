@@ -1,0 +1,157 @@
+"""What a model does with positions, measured: where its attention lies, and what it loses if what it reads is changed.
+
+L layers, H heads, T tokens, N questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from poslab.evaluation.attention_maps import attention_maps
+from poslab.explanation.material import Questions
+from poslab.model import GPT
+
+MASS = 0.9  # of the attention, within the receptive field
+_REPEATED = 8  # tokens whose repetitions are read
+_BATCH_TOKENS = 4096  # per forward pass
+
+Change = Callable[[Questions], Questions]
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """Attention of the queries in the second half of each window."""
+
+    by_distance: Tensor  # (L, H, T): mean weight of the key so far back, where there is one
+    alone: Tensor  # (L, H, T): the same in texts of one token again and again, where only position tells keys apart
+    even: Tensor  # (T,): the same if all keys got the same weight
+    reach: Tensor  # (L, H): tokens, the query's own included, that hold MASS of the weight
+    even_reach: int
+    own: Tensor  # (L, H): weight of the query's own token
+    first: Tensor  # (L, H): weight of the first token of the text
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What comes of one change, made more and more.
+
+    values (P,): mean loss in nats, or share of right answers. differences and errors (P,): from the unchanged text, and
+    the standard error of that over questions.
+    """
+
+    places: list[int]
+    values: Tensor
+    differences: Tensor
+    errors: Tensor
+
+
+def attention(model: GPT, windows: Tensor) -> Attention:
+    """Measures attention on windows (B, T)."""
+    length = windows.shape[-1]
+    by_distance, mass, first = _by_distance(model, windows)
+    tokens = windows.flatten().bincount().argsort(descending=True)[:_REPEATED]
+    alone, _, _ = _by_distance(model, tokens[:, None].expand(-1, length))
+    alike = torch.ones(1, 1, length, length).tril()
+    even, even_mass, _ = _gathered(alike / alike.sum(-1, keepdim=True))
+    even_reach = int(_reach(even_mass))
+    return Attention(by_distance, alone, even[0, 0], _reach(mass), even_reach, by_distance[..., 0], first)
+
+
+def _reach(mass: Tensor) -> Tensor:
+    """(..., T) by distance -> (...): how many of the nearest hold MASS."""
+    return ((mass.cumsum(-1) < MASS - 1e-6).sum(-1) + 1).clamp(max=mass.shape[-1])
+
+
+def _by_distance(model: GPT, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The means of `_gathered` over windows (B, T)."""
+    of_windows = [_gathered(attention_maps(model, window)) for window in windows]
+    by_distance, mass, first = (torch.stack(parts).mean(0) for parts in zip(*of_windows, strict=True))
+    return by_distance, mass, first
+
+
+def _gathered(maps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """maps (L, H, T, T) -> by distance (L, H, T) the mean weight where there is a key, and the mean over all queries,
+    which sums to 1; and the weight (L, H) of the first token."""
+    length = maps.shape[-1]
+    queries = range(length // 2, length)
+    mass, keys = torch.zeros(*maps.shape[:2], length), torch.zeros(length)
+    for query in queries:
+        mass[..., : query + 1] += maps[..., query, : query + 1].flip(-1)
+        keys[: query + 1] += 1
+    return mass / keys, mass / len(queries), maps[..., queries.start :, 0].mean(-1)
+
+
+def trial(model: GPT, questions: Sequence[Questions], exact: bool, changes: dict[int, Change]) -> Trial:
+    """Measures each change beside the unchanged questions. exact: shares of right answers rather than losses."""
+    plain = _results(model, questions, exact)
+    changed = torch.stack([_results(model, [change(some) for some in questions], exact) for change in changes.values()])
+    difference = changed - plain  # (P, N)
+    errors = difference.std(-1) / difference.shape[-1] ** 0.5 if len(plain) > 1 else torch.zeros(len(changed))
+    return Trial(list(changes), changed.mean(-1), difference.mean(-1), errors)
+
+
+@torch.no_grad()
+def _results(model: GPT, questions: Sequence[Questions], exact: bool) -> Tensor:
+    """(N,): the loss of each, or 1 where the likeliest is right."""
+    results = []
+    for tokens, wanted, positions in questions:
+        rows = max(1, _BATCH_TOKENS // tokens.shape[-1])
+        starts = range(0, len(tokens), rows)
+        places = [None if positions is None else positions[start : start + rows] for start in starts]
+        parts = zip(tokens.split(rows), places, strict=True)
+        hidden = torch.cat([model.hidden(part, positions=place)[:, -1] for part, place in parts])
+        logits = F.linear(hidden, model.token_embedding.weight).float()
+        losses = F.cross_entropy(logits, wanted, reduction="none")
+        results.append((logits.argmax(-1) == wanted).float() if exact else losses)
+    return torch.cat(results)
+
+
+def cuts(longest: int) -> dict[int, Change]:
+    """Only the last n tokens are left, for n up to the longest."""
+
+    def cut(n: int) -> Change:
+        return lambda some: some._replace(
+            tokens=some.tokens[:, -n:], positions=None if some.positions is None else some.positions[:, -n:]
+        )
+
+    return {n: cut(n) for n in _powers(2, longest)}
+
+
+def shuffles(longest: int) -> dict[int, Change]:
+    """What is farther back than the last n tokens comes in a random order."""
+
+    def shuffle(n: int) -> Change:
+        def change(some: Questions) -> Questions:
+            far, near = some.tokens[:, :-n], some.tokens[:, -n:]
+            order = torch.rand(far.shape, generator=torch.Generator().manual_seed(n)).argsort(-1)
+            return some._replace(tokens=torch.cat([far.gather(-1, order), near], -1))
+
+        return change
+
+    return {n: shuffle(n) for n in _powers(4, longest)}
+
+
+def shifts(model: GPT, length: int, farthest: int) -> dict[int, Change]:
+    """All positions are so much higher; as far as the scheme knows them, for texts of that length."""
+
+    def shift(offset: int) -> Change:
+        def change(some: Questions) -> Questions:
+            positions = torch.arange(some.tokens.shape[-1]) if some.positions is None else some.positions
+            return some._replace(positions=(positions + offset).expand(some.tokens.shape))
+
+        return change
+
+    known = model.pos.max_length(model.shape)
+    last = farthest if known is None else min(farthest, known - length)
+    return {offset: shift(offset) for offset in [0, *_powers(4, last)]}
+
+
+def _powers(base: int, highest: int) -> list[int]:
+    """1, base, base ** 2, ... below the highest, and itself."""
+    powers = [base**n for n in range(32) if base**n < highest]
+    return [*powers, highest] if highest > 0 else []

@@ -1,0 +1,222 @@
+"""The page that explains a model, or two side by side: charts, tables, and what they come to in words."""
+
+from __future__ import annotations
+
+import base64
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from poslab.evaluation.attention_maps import attention_maps
+from poslab.explanation import charts
+from poslab.explanation.charts import Cells, Chart, Chips
+from poslab.explanation.measures import MASS, Trial
+from poslab.explanation.subject import Findings
+from poslab.positions import Curves, Matrix, OnText, Strip
+
+MARK = '<meta name="generator" content="poslab explain">'  # by which a page is known as one
+_SMALL = 0.01  # nats, or share of right answers: less is called nothing
+
+# Title, label of the x axis, caption, by the name of the trial.
+_TRIALS = {
+    "cut": (
+        "Cut to the last n tokens",
+        "n",
+        "The same questions with ever more of the text before them. Where the curve is flat, more context is of no "
+        "use. Surprising: a curve that rises again to the right, for a model that is worse the more it sees.",
+    ),
+    "shuffled": (
+        "Shuffled beyond the last n tokens",
+        "n",
+        "All tokens are there, but those farther back than n in a random order. Where the curve is flat, the model "
+        "knows at most which words came up there, not in which order. Surprising: shuffled words do more harm than "
+        "missing ones.",
+    ),
+    "shifted": (
+        "All positions moved by an offset",
+        "offset",
+        "The same text as if it began at a later position. Schemes that know distances only give one flat line; one "
+        "that knows places suffers where these were rare or never trained, and its curve ends where its positions "
+        "do. Surprising: a rise within the context trained on.",
+    ),
+}
+
+_OF_TEXT = ("cut", "shuffled")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the page has of one subject alone."""
+
+    label: str
+    sentences: list[str]
+    facts: dict[str, str]
+    descriptions: dict[str, list[tuple[bool, str]]]  # by class, its paragraphs: whether their lines stay, and the text
+    figures: list[Chart | Cells | Chips]  # of the scheme
+    attention: list[Chart]  # by layer
+    reach: list[list[str]]  # a row for each layer: within how many tokens each head's attention lies
+    sink: str
+    last: Cells | None  # where the last token of the sample looks
+    words: list[str]
+    maps: dict[str, Any] | None  # for the page's script
+
+
+def write(found: Sequence[Findings], command: str) -> str:
+    """The page, as HTML that needs nothing else."""
+    environment = Environment(
+        loader=PackageLoader("poslab.explanation"),
+        autoescape=select_autoescape(["html.j2"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.tests["chart"] = lambda figure: isinstance(figure, Chart)
+    environment.tests["cells"] = lambda figure: isinstance(figure, Cells)
+    exact = any(one.subject.material is not None and one.subject.material.exact for one in found)
+    return environment.get_template("page.html.j2").render(
+        mark=MARK,
+        parts=[_part(one, f"s{number}") for number, one in enumerate(found)],
+        trials=_trials(found, exact),
+        material=next((one.subject.material.name for one in found if one.subject.material is not None), None),
+        exact=exact,
+        notes=[note for one in found for note in one.notes],
+        mass=f"{MASS:.0%}",
+        command=command,
+    )
+
+
+def sentences(found: Findings) -> list[str]:
+    """What was measured, in words."""
+    model = found.subject.model
+    known = model.pos.max_length(model.shape)
+    said = [
+        f"It has something to say of any position; it was trained on texts of {model.shape.context_length:,} tokens at "
+        "most, and what it does with longer ones nobody taught it."
+        if known is None
+        else f"It knows {known:,} positions, 0 to {known - 1:,}. There is nothing in it for a token at position "
+        f"{known:,}: a longer text can't be read in one piece."
+    ]
+    if found.measured is not None:
+        reach = sorted(found.measured.reach.flatten().tolist())
+        said.append(
+            f"Of its {len(reach)} heads, the narrowest has {MASS:.0%} of its attention within {_tokens(reach[0])}, the "
+            f"middle one within {reach[len(reach) // 2]}, the widest within {reach[-1]}. Spread evenly, it would be "
+            f"{found.measured.even_reach}."
+        )
+    exact = found.subject.material is not None and found.subject.material.exact
+    if found.trials:
+        cut, shuffled = (_until(found.trials[name], exact) for name in _OF_TEXT)
+        said.append(f"If only the last n tokens are left, {cut}")
+        said.append(f"If all but the last n tokens come in a random order, {shuffled}")
+        said.append(_moved(found.trials["shifted"], exact))
+    return said
+
+
+def _until(trial: Trial, exact: bool) -> str:
+    """How much a change matters, and the place from which on it doesn't."""
+    changed = [n for n in range(len(trial.places)) if _matters(trial, n)]
+    if not changed:
+        return f"it does as well, even with n = {trial.places[0]}, as far as these questions can tell."
+    first, last = changed[0], changed[-1]
+    said = f"{_amount(trial, first, exact)} with n = {trial.places[first]}"
+    if last > first:
+        said += f", and {_amount(trial, last, exact)} with n = {trial.places[last]}"
+    beyond = "" if last + 1 == len(trial.places) else f"; from n = {trial.places[last + 1]} on no difference shows"
+    return f"{said}{beyond}."
+
+
+def _moved(trial: Trial, exact: bool) -> str:
+    if float(trial.differences.abs().max()) < 1e-3:
+        return "If all positions are moved, nothing changes: only distances count."
+    changed = [n for n in range(len(trial.places)) if _matters(trial, n)]
+    if not changed:
+        return "If all positions are moved, its answers change, by less than these questions can tell."
+    amount = _amount(trial, changed[0], exact)
+    return f"If all positions are moved by {trial.places[changed[0]]}, {amount}: it knows places, not distances alone."
+
+
+def _matters(trial: Trial, n: int) -> bool:
+    """Three standard errors, as of many places one is at two by chance."""
+    return float(trial.differences[n].abs()) > max(_SMALL, 3 * float(trial.errors[n]))
+
+
+def _amount(trial: Trial, n: int, exact: bool) -> str:
+    difference, error = float(trial.differences[n]), 2 * float(trial.errors[n])
+    if exact:
+        return f"it gets {abs(difference):.0%} {'more' if difference > 0 else 'fewer'} right (± {error:.0%})"
+    return f"its loss is {abs(difference):.2f} {'higher' if difference > 0 else 'lower'} (± {error:.2f})"
+
+
+def _tokens(count: int) -> str:
+    return f"{count} token{'s' * (count != 1)}"
+
+
+def _part(found: Findings, name: str) -> Part:
+    subject = found.subject
+    model, material, measured = subject.model, subject.material, found.measured
+    words = [] if material is None else [shown(subject.vocabulary.decode([i])) for i in material.sample.tolist()]
+    figures: list[Chart | Cells | Chips] = []
+    for number, (key, picture) in enumerate({**found.explanations, **found.pictures}.items()):
+        if isinstance(picture, Curves | Matrix):
+            start = found.starts.get(key)
+            figures.append(charts.of_picture(picture, start, f"{name}p{number}"))
+        elif isinstance(picture, Strip):
+            figures.append(charts.chips(picture))
+        else:
+            figures.append(charts.cells(picture, words))
+    attention, reach, sink, last, maps = [], [], "", None, None
+    if material is not None and measured is not None:
+        for layer in range(model.shape.num_layers):
+            attention.append(charts.of_attention(f"Layer {layer}", measured, layer, f"{name}a{layer}"))
+        reach = [[str(n) for n in row] for row in measured.reach.tolist()]
+        sink = (
+            f"{float(measured.first.mean()):.0%} of it lies on the first token of the text, and "
+            f"{float(measured.own.mean()):.0%} on the query itself"
+        )
+        weights = attention_maps(model, material.sample)  # (L, H, T, T)
+        picture = OnText("Where the last token looks", weights[:, :, -1], None, "")
+        last = charts.cells(picture, words)
+        packed = (weights.sqrt() * 255).round().byte().numpy().tobytes()
+        maps = {"words": words, "shape": list(weights.shape), "weights": base64.b64encode(packed).decode()}
+    descriptions = {kind: _paragraphs(text) for kind, text in found.descriptions.items()}
+    return Part(
+        subject.label,
+        sentences(found),
+        dict(subject.facts),
+        descriptions,
+        figures,
+        attention,
+        reach,
+        sink,
+        last,
+        words,
+        maps,
+    )
+
+
+def _trials(found: Sequence[Findings], exact: bool) -> list[Chart]:
+    label = "share of right answers" if exact else "loss, nats per token"
+    drawn = []
+    if any(one.trials for one in found):
+        of_text = charts.limits_of([one.trials[name] for one in found for name in _OF_TEXT if one.trials])
+        moved = charts.limits_of([one.trials[name] for one in found for name in _TRIALS if one.trials])
+        for name, (title, x_label, caption) in _TRIALS.items():
+            of_subjects = {one.subject.label: one.trials[name] for one in found if one.trials}
+            limits = of_text if name in _OF_TEXT else moved
+            drawn.append(charts.of_trials(title, caption, x_label, label, of_subjects, limits, f"t{name}"))
+    return drawn
+
+
+def _paragraphs(text: str) -> list[tuple[bool, str]]:
+    """The paragraphs of a docstring; the lines of formulas stay."""
+    parts = [part for part in text.split("\n\n") if part.strip()]
+    return [(part[0] == " ", textwrap.dedent(part) if part[0] == " " else " ".join(part.split())) for part in parts]
+
+
+def shown(word: str) -> str:
+    """A token as a page shows it, what is no character of its own made visible."""
+    visible = "".join("↵" if c == "\n" else c if c.isprintable() else "�" for c in word)
+    return visible.strip() or "␣"

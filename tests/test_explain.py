@@ -1,0 +1,146 @@
+"""What a page about one model is made of: its measures against what is known of them, and the pictures of schemes."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from conftest import BOUNDED, SCHEMES, UNBOUNDED, compose_config, make_scheme
+from foreign_schemes import FastDecay
+from poslab import GPT
+from poslab.evaluation.attention_maps import sample_pairs
+from poslab.explanation import charts
+from poslab.explanation.material import Questions, of_task, of_text
+from poslab.explanation.measures import attention, cuts, shifts, shuffles, trial
+from poslab.positions import OnText, Strip
+from runs_to_evaluate import CONTEXT, VOCAB, lively_model, random_text
+
+SHIFTED = [name for name in UNBOUNDED if make_scheme(name).shift_invariant]
+
+
+def questions(count: int = 6, length: int = CONTEXT) -> list[Questions]:
+    texts = random_text(count * (length + 1)).long().view(count, length + 1)
+    return [Questions(texts[:, :-1], texts[:, -1])]
+
+
+@pytest.fixture
+def decaying() -> GPT:
+    """Attention that no text changes, but position does."""
+    model = GPT(FastDecay(1.0), vocab_size=VOCAB, context_length=CONTEXT, embed_dim=16, num_layers=2, num_heads=2)
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attention.query_key_value.weight.zero_()
+    return model.eval()
+
+
+def test_attention_that_only_knows_distance(decaying: GPT) -> None:
+    """What is measured is the softmax of the bias, with text as without."""
+    found = attention(decaying, random_text(3 * CONTEXT).long().view(3, CONTEXT))
+    queries = range(CONTEXT // 2, CONTEXT)
+    expected = [
+        sum(torch.arange(i, -1, -1).neg().float().softmax(0)[i - d] for i in queries if i >= d)
+        / sum(i >= d for i in queries)
+        for d in range(CONTEXT)
+    ]
+    for measured in (found.by_distance, found.alone):
+        assert torch.allclose(measured, torch.stack(expected).expand(2, 2, -1), atol=1e-6)
+    assert found.reach.tolist() == [[3, 3], [3, 3]]  # 1 - exp(-3) > 0.9
+    assert torch.allclose(found.own, expected[0].expand(2, 2))
+    assert found.even_reach > 3
+
+
+def test_a_cut_is_a_shorter_text() -> None:
+    model = lively_model(UNBOUNDED[0])
+    (some,) = questions()
+    found = trial(model, [some], False, cuts(CONTEXT))
+    assert found.places == [1, 2, 4, 8, CONTEXT]
+    for place, value in zip(found.places, found.values, strict=True):
+        with torch.no_grad():
+            logits = model(some.tokens[:, -place:])[:, -1]
+        assert torch.allclose(value, torch.nn.functional.cross_entropy(logits, some.wanted), atol=1e-5)
+    assert found.differences[-1] == found.errors[-1] == 0
+    assert found.errors[0] > 0
+
+
+def test_a_shuffle_keeps_the_last_tokens_and_all_others() -> None:
+    (some,) = questions()
+    for n, change in shuffles(CONTEXT).items():
+        changed = change(some)
+        assert torch.equal(changed.tokens[:, -n:], some.tokens[:, -n:])
+        assert torch.equal(changed.tokens.sort().values, some.tokens.sort().values)
+        assert torch.equal(changed.tokens, change(some).tokens)
+        assert n == CONTEXT or not torch.equal(changed.tokens, some.tokens)
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+def test_a_shift_changes_nothing_where_only_distances_count(name: str) -> None:
+    model = lively_model(name)
+    found = trial(model, questions(), False, shifts(model, CONTEXT, 4 * CONTEXT))
+    assert found.places == [0, 1, 4, 16, 4 * CONTEXT]
+    assert found.differences.abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_shifts_end_where_positions_do(name: str) -> None:
+    model = lively_model(name)
+    known = model.pos.max_length(model.shape)
+    assert known is not None
+    changes = shifts(model, CONTEXT // 2, 9 * known)
+    assert max(changes) + CONTEXT // 2 == known
+    trial(model, [cuts(CONTEXT // 2)[CONTEXT // 2](some) for some in questions()], False, changes)
+
+
+def test_shares_of_right_answers() -> None:
+    model = lively_model(UNBOUNDED[0])
+    (some,) = questions()
+    with torch.no_grad():
+        right = some._replace(wanted=model(some.tokens)[:, -1].argmax(-1))
+    measure = partial(trial, model, exact=True, changes=cuts(CONTEXT))
+    assert measure([right]).values[-1] == 1
+    assert measure([right._replace(wanted=(right.wanted + 1) % VOCAB)]).values[-1] == 0
+
+
+def test_questions_of_a_text_have_a_full_context() -> None:
+    text = random_text(5 * CONTEXT).long()
+    material = of_text("text", text, lively_model(UNBOUNDED[0]))
+    (some,) = material.questions
+    windows = text.unfold(0, CONTEXT + 1, 1)
+    found = torch.cat([some.tokens, some.wanted[:, None]], 1)
+    assert torch.equal(found[0], windows[0])
+    assert torch.equal(found[-1], windows[-1])
+    assert all((windows == row).all(1).any() for row in found)
+    assert of_text("short", text[:2], lively_model(UNBOUNDED[0])).windows.shape == (2, 1)
+
+
+@pytest.mark.parametrize("name", ["recall", "addition"])
+def test_questions_of_a_task_are_its_own(name: str) -> None:
+    task = compose_config(f"data={name}").data
+    tokens, targets, positions = task.test(task.lengths[-1])
+    for some in of_task(task).questions:
+        place = some.tokens.shape[1] - 1
+        for row, wanted in zip(some.tokens, some.wanted, strict=True):
+            rows = (tokens[:, : place + 1] == row).all(1)
+            assert wanted in targets[rows, place]
+        assert (some.positions is None) == (positions is None)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_picture_has_a_caption(name: str) -> None:
+    """Of poslab's own schemes; a stranger's may do without."""
+    model = lively_model(name)
+    if type(model.pos).__module__.startswith("poslab."):
+        pictures = model.pictures() | model.explanations(sample_pairs(model, random_text(5).long()))
+        for picture in pictures.values():
+            assert "urprising" in picture.caption or isinstance(picture, Strip), picture.title
+
+
+def test_strips_and_tables() -> None:
+    chips = charts.chips(Strip("", "row", [0, 1, 2, 3, 4], [0, 1, 1, 2, 2]))
+    assert chips.chips == [(0, 0, 0), (1, 1, 2), (2, 3, 4)]
+    values = torch.tensor([[[0.0, 1.0], [2.0, 4.0]]])  # (1, 2, 2)
+    table = charts.cells(OnText("", values), ["a", "b"])
+    assert table.rows == [("a", [("0", "0.00"), ("2", "0.50")]), ("b", [("1", "0.25"), ("4", "1.00")])]
+    assert (table.layers, table.heads, table.highest) == ([("layer 0", 2)], ["0", "1"], "4")
+    many = charts.cells(OnText("", values.expand(20, 2, 2)), ["a", "b"])
+    assert many.heads == ["mean"] * 20
+    assert many.rows[0][1][0] == ("1", "0.40")
