@@ -26,7 +26,7 @@ from poslab.runs.finished import read_runs
 from poslab.settings.files import CONFIGS
 from poslab.settings.scripts import CompareConfig
 from poslab.settings.train import TrainConfig, parse
-from poslab.tasks.metric import SHARES
+from poslab.tasks.metric import SHARES, loss_metric
 
 VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
 SUMMARY = {
@@ -77,7 +77,7 @@ SUMMARY = {
 
 TASK_STEPS = 500
 ANSWER = ["a", "b", "c"]
-MEASURES = [asdict(replace(metric, chance=0.2)) for metric in SHARES]
+MEASURES = [*(asdict(replace(metric, chance=0.2)) for metric in SHARES), asdict(loss_metric(None, of="answer"))]
 
 
 # Runs as training leaves them

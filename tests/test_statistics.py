@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import operator
 import re
 import tracemalloc
 import warnings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from poslab.comparison.statistics import (
+    MOST_FLIPPED,
     MOST_SEEDS,
     SMALLEST_BLOCKS,
     Difference,
@@ -22,8 +24,10 @@ from poslab.comparison.statistics import (
     holm,
     seeds_needed,
     sentence,
+    sign_flip_test,
     token_difference,
 )
+from poslab.tasks.metric import EXACT
 
 
 @pytest.fixture(autouse=True)
@@ -422,3 +426,106 @@ def test_too_few_tokens_for_an_interval() -> None:
     few = token_difference(np.arange(SMALLEST_BLOCKS * 16 - 1.0), np.zeros(SMALLEST_BLOCKS * 16 - 1))
     assert (few.low, few.high) == (None, None)
     assert few.sd > 0
+
+
+# Shares, which end at 0 and 1
+
+
+def exact(group: list[float], baseline: list[float], others: int = 0) -> tuple[Difference, str]:
+    """others: groups beside it that are compared as well."""
+    values = {"absolute": by_seed(baseline), "t5": by_seed(group)}
+    values |= {f"other_{n}": by_seed(baseline) for n in range(others)}
+    found = differences(values, "absolute", EXACT)["t5"]
+    return found, sentence("t5", "absolute", found, metric=EXACT)
+
+
+def test_sign_flips_worked_by_hand() -> None:
+    # Of the 8 ways to choose the signs of 1, 2, 4 only +++ and --- give a mean as far from 0; of -1, 2, 4 also ++-
+    # and so on do not, but +++ and --- do, and the sum 5 itself: 4 of 8.
+    assert sign_flip_test([1, 2, 4]) == 2 / 8
+    assert sign_flip_test([-1, 2, 4]) == 4 / 8
+    assert sign_flip_test([1, 2, 4], "greater") == 1 / 8
+    assert sign_flip_test([1, 2, 4], "less") == 1
+    assert sign_flip_test([0, 0, 0]) == 1
+    assert sign_flip_test([0, 0, 1]) == 1
+
+
+@pytest.mark.parametrize("n", [3, 5, MOST_FLIPPED])
+def test_sign_flips_in_all_ways(n: int) -> None:
+    differences_ = np.random.default_rng(n).normal(0.3, 1, n)
+    sums = [abs(sum(map(operator.mul, signs, differences_))) for signs in itertools.product((1, -1), repeat=n)]
+    as_far = sum(total >= abs(differences_.sum()) - 1e-12 for total in sums)
+    assert sign_flip_test(differences_) == as_far / 2**n
+
+
+def test_of_many_seeds_ways_are_drawn() -> None:
+    """The same ones each time."""
+    differences_ = np.random.default_rng(1).normal(0.2, 1, 30)
+    found = sign_flip_test(differences_)
+    assert found == sign_flip_test(differences_)
+    assert found == pytest.approx(stats.ttest_1samp(differences_, 0).pvalue, abs=0.03)
+
+
+def test_seeds_that_all_agree_are_no_certainty() -> None:
+    """The t test would say p = 0, or nothing; two runs that always come out alike may be luck."""
+    found, said = exact([1.0] * 5, [0.0] * 5)
+    assert (found.mean, found.sd, found.p_value, found.low, found.high) == (1, 0, 2 / 32, None, None)
+    assert said == (
+        "t5 was better than absolute by 1.00 of the examples in each of 5 seeds, too few to claim it (p = 0.062); "
+        "6 such seeds would do"
+    )
+    found, said = exact([1.0] * 6, [0.0] * 6)
+    assert said == "t5 is better than absolute by 1.00 of the examples in each of 6 seeds"
+    assert exact([0.0] * 6, [1.0] * 6)[1] == "t5 is worse than absolute by 1.00 of the examples in each of 6 seeds"
+    assert exact([1.0] * 6, [1.0] * 6)[1] == "t5 and absolute were equal in each of 6 seeds"
+    assert exact([1.0], [0.0])[1].startswith(
+        "t5 was 1.00 of the examples better than absolute in one run each; one run"
+    )
+
+
+def test_the_seeds_that_would_do_are_enough_and_no_fewer_are() -> None:
+    for others in (0, 1, 6, 18):
+        said = exact([1.0] * 5, [0.0] * 5, others)[1]
+        needed = int(re.search(r"(\d+) such seeds would do", said)[1])
+        assert exact([1.0] * needed, [0.0] * needed, others)[0].significant
+        assert not exact([1.0] * (needed - 1), [0.0] * (needed - 1), others)[0].significant
+
+
+def test_nearly_equal_differences_claim_no_more_than_equal_ones() -> None:
+    found, said = exact([1.0, 0.98, 0.97], [0.0, 0.01, 0.0])
+    assert stats.ttest_rel([1.0, 0.98, 0.97], [0.0, 0.01, 0.0]).pvalue < 0.001
+    assert found.p_value == 2 / 8
+    assert "no difference between t5 and absolute can be shown with n = 3 (0.98 of the examples [0.94, 1.00])" in said
+    assert "the interval excludes 0, but p = 0.25 by the exact test and Holm's correction" in said
+    assert said.endswith("about 6 seeds would be needed to see 0.1")
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 8)] * 2), min_size=2, max_size=9))
+@settings(derandomize=True, deadline=None, max_examples=60)
+def test_shares_and_their_intervals(pairs: list[tuple[int, int]]) -> None:
+    """An interval lies within what can be, and excludes 0 where a difference is claimed; the words go with the sign."""
+    group, baseline = ([number / 8 for number in column] for column in zip(*pairs, strict=True))
+    found, said = exact(group, baseline)
+    assert found.p_value >= 2 / 2 ** len(pairs)
+    if found.low is None:
+        assert found.sd == 0
+    else:
+        assert -1 <= found.low <= found.mean <= found.high <= 1
+        assert not found.significant or found.low * found.high > 0
+    assert found.significant == ("is better" in said or "is worse" in said)
+    assert ("better" in said) == (found.mean > 0 and (found.significant or found.sd == 0))
+    of_group = estimate(group, EXACT)
+    assert of_group.low is None if of_group.sd == 0 else 0 <= of_group.low <= of_group.high <= 1
+
+
+def test_claims_of_shares_are_as_rare_as_promised() -> None:
+    """Two schemes that learn the task with the same luck: one in two seeds has all right, the others none."""
+    generator = np.random.default_rng(5)
+    claims = sum(exact(*generator.integers(0, 2, (2, 6)).astype(float).tolist())[0].significant for _ in range(400))
+    assert claims <= 0.05 * 400
+
+
+def test_the_usual_effect_goes_with_the_metric() -> None:
+    assert exact([0.5, 0.6, 0.4], [0.45, 0.6, 0.5])[1].endswith("see 0.1")
+    nats = differences({"absolute": by_seed([4.0, 4.2]), "t5": by_seed([4.1, 4.0])}, "absolute")["t5"]
+    assert sentence("t5", "absolute", nats).endswith("see 0.02")

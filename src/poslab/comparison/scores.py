@@ -1,10 +1,10 @@
 """What runs are compared by: one of their metrics, at one length."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from poslab.errors import SettingError, suggestion
-from poslab.runs.finished import LeftOut, Run
+from poslab.runs.finished import LeftOut, Run, first_beyond
 from poslab.tasks import Metric
 from poslab.tasks.metric import LOSS
 
@@ -64,10 +64,11 @@ def score_of(runs: Sequence[Run], metric: str | None = None, length: int | None 
     if length is not None and length not in lengths:
         at = f"is known at {', '.join(map(str, lengths))}" if lengths else "is of the whole run, at no length"
         raise SettingError("length", length, f"{name} {at}")
-    score = Score(having.summary.measure(name), having.usual_length(name) if length is None else length)
-    held_out = score.is_loss and having.summary.test_loss is not None
-    title = "test loss" if held_out else "best validation loss" if score.is_loss else str(score)
-    return Score(score.metric, score.length, title)
+    length = first_beyond(lengths, having.trained_to) if length is None else length
+    score = Score(having.summary.measure(name), None if name == LOSS else length)
+    held_out = having.summary.test_loss is not None
+    loss = "test loss" if held_out else "best validation loss"
+    return replace(score, title=loss if score.is_loss else str(score))
 
 
 def scored(runs: Sequence[Run], score: Score) -> tuple[list[Run], list[LeftOut]]:

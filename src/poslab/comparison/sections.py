@@ -33,16 +33,16 @@ def by_data(runs: Sequence[Run], together: bool = False) -> dict[str, list[Run]]
 
 def _title(run: Run, firsts: Sequence[Run]) -> str:
     """The data's name, and what tells them from others of that name."""
-    settings = [_data_settings(other) for other in firsts if other.summary.data == run.summary.data]
     own = _data_settings(run)
-    told = [f"{key}={own.get(key)}" for key in own if any(other.get(key) != own[key] for other in settings)]
-    return " ".join([run.summary.data, *told])
+    others = [_data_settings(other) for other in firsts if other is not run and other.summary.data == run.summary.data]
+    told = [f"{key}={value}" for key, value in own.items() if any(other.get(key) != value for other in others)]
+    sha256 = [f"sha256={run.summary.data_sha256[:12]}"] if own in others else []
+    return " ".join([run.summary.data, *told, *sha256])
 
 
 def _data_settings(run: Run) -> dict[str, Any]:
     settings = flat({"data": run.config["data"]}, without=NOT_COMPARED)
-    named = {key.removeprefix("data."): value for key, value in settings.items()}
-    return named | {"sha256": run.summary.data_sha256[:12]}
+    return {key.removeprefix("data."): value for key, value in settings.items()}
 
 
 @dataclass(frozen=True)

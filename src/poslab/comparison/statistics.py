@@ -189,7 +189,8 @@ def sentence(
     text = f"no difference between {name} and {baseline} can be shown with n = {d.n}"
     text += f" ({_numbers(d.mean, d.low, d.high, metric)})"
     if d.low > 0 or d.high < 0:
-        text += f"; the interval excludes 0, but p = {d.p_value:.2g} after Holm's correction"
+        by = "by the exact test and" if metric.is_share else "after"
+        text += f"; the interval excludes 0, but p = {d.p_value:.2g} {by} Holm's correction"
     needed = seeds_needed(d.sd, effect, alpha=(1 - CONFIDENCE) / d.comparisons)
     needed = max(needed, _seeds_to_claim(d)) if metric.is_share else needed
     return f"{text}; {_outlook(d.low, d.high, needed, d.n, effect)}"

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,12 @@ class Run:
 
     def usual_length(self, metric: str) -> int | None:
         """The first of its lengths beyond those of training, else the longest; None where it has no lengths."""
-        lengths = self.lengths(metric)
-        beyond = [n for n in lengths if n > (self.summary.training_length or self.summary.context_length)]
-        return min(beyond) if beyond else max(lengths, default=None)
+        return first_beyond(self.lengths(metric), self.trained_to)
+
+    @property
+    def trained_to(self) -> int:
+        """The longest length of training."""
+        return self.summary.training_length or self.summary.context_length
 
     def value(self, metric: str, length: int | None = None) -> float | None:
         """The run's figure of a metric, by default at its usual length; None where it has none."""
@@ -64,6 +67,12 @@ class Run:
         else:
             figure = summary.metrics.get(metric, {}).get(str(self.usual_length(metric) if length is None else length))
         return figure if figure is not None and math.isfinite(figure) else None
+
+
+def first_beyond(lengths: Collection[int], trained_to: int) -> int | None:
+    """The first of the lengths beyond those of training, else the longest; None where there are none."""
+    beyond = [length for length in lengths if length > trained_to]
+    return min(beyond) if beyond else max(lengths, default=None)
 
 
 @dataclass(frozen=True)
