@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import RunScript
+from poslab.comparison.figures import scores_figure, styles_of
 from poslab.comparison.groups import Comparison
 from poslab.errors import SettingError, UserError
 from poslab.runs.summary import Summary
@@ -57,6 +58,15 @@ def test_a_task_is_compared_by_what_is_exact_beyond_its_range(tmp_path: Path) ->
     assert comparison.sentences == [f"shaw is better than absolute by {numbers}, n = 8"]
     turned = compare_folders(tmp_path, baseline="shaw")
     assert turned.sentences == [f"absolute is worse than shaw by {numbers}, n = 8"]
+
+
+def test_the_figure_of_runs_shows_the_metric(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, ("absolute", BASE), ("shaw", SHAW))
+    left, right = scores_figure(comparison, styles_of(["absolute", "shaw"], "absolute")).axes
+    assert left.get_xlabel() == "exact at 20, share of the examples"
+    assert right.get_xlabel() == "difference from absolute, share of the examples"
+    assert sorted(left.lines[0].get_xdata()) == sorted(BASE)  # the worst stands below
+    assert left.get_xlim() == (-0.03, 1.03)
 
 
 def test_metric_and_length_can_be_chosen(tmp_path: Path) -> None:

@@ -53,6 +53,8 @@ def scores_figure(comparison: Comparison, styles: Styles, references: Mapping[st
         if difference and difference.mean is not None:
             _interval(right[0], row, difference.mean, difference.low, difference.high, look)
     _references(left, references, upright=True)
+    if comparison.score.metric.is_share:  # at their own scale, seeds that are alike would look far apart
+        left.set_xlim(-0.03, 1.03)
     for axes in right:
         axes.axvline(0, color="black", linewidth=1)
         axes.set_xlabel(f"difference from {wrapped(comparison.baseline)}, {comparison.score.unit}")

@@ -9,6 +9,7 @@ import yaml
 from poslab.comparison.groups import Group
 from poslab.runs.finished import Run
 from poslab.settings.roles import NOT_REPEATED, Role
+from poslab.settings.tasks import is_task
 from poslab.settings.train import role_of
 
 
@@ -51,12 +52,14 @@ def facts(runs: Sequence[Run]) -> dict[str, str]:
         f"{all_of('validation_tokens')} validation tokens",
         "sha256 of the text": all_of("data_sha256"),
     }
-    if all(run.summary.train_tokens is None and run.summary.training_length for run in runs):
+    reach = "trained to"
+    if all(is_task(run.config["data"]) for run in runs):
+        reach = "a context of"
         data = {"task": f"{all_of('data')}, lengths of training up to {all_of('training_length')}"}
         data["sha256 of the task"] = all_of("data_sha256")
     return data | {
         "vocabulary": f"{all_of('vocabulary')}, {all_of('vocabulary_size')} tokens",
-        "model": f"{all_of('params_trunk')} parameters without positions, trained to {all_of('context_length')} tokens",
+        "model": f"{all_of('params_trunk')} parameters without positions, {reach} {all_of('context_length')} tokens",
         "training": f"{all_of('steps')} steps",
         "device": f"{all_of('device')}, {all_of('threads')} threads",
         "code": f"git commit {all_of('git_commit')}, fingerprint {all_of('code_fingerprint')}",

@@ -120,8 +120,8 @@ class Section:
         if not self.score.metric.is_share:
             return ""
         return (
-            ", and so does an exact sign-flip test: where all seeds agree, the t test takes the next one for certain, "
-            "by this one n of them are worth p = 2 / 2^n"
+            ", and so does an exact sign-flip test: where all seeds agree, a t test takes the next one for certain, "
+            "while by this one n such seeds are worth p = 2 / 2^n"
         )
 
     @property
