@@ -756,7 +756,7 @@ BUGS = [
     ),
     Bug(
         "caveats-not-printed", "commands/compare.py",
-        "for caveat in report.comparison.caveats:", "for caveat in ():",
+        "for caveat in section.comparison.caveats:", "for caveat in ():",
         "test_comparison.py::test_caveats_stand_with_the_answers",
     ),
     Bug(
@@ -788,12 +788,70 @@ BUGS = [
         "test_figures.py::test_the_difference_from_the_baseline_stands_beside_the_curves",
     ),
     Bug(
-        "better-summed-up-as-worse", "comparison/report.py",
-        "better if (differences[label].mean or 0) < 0 else worse", "worse",
+        "better-summed-up-as-worse", "comparison/sections.py",
+        "better if (differences[label].mean or 0) * self.score.metric.sign < 0 else worse", "worse",
         "test_report.py::test_many_answers_are_summed_up_first",
     ),
     Bug(
-        "seeds-left-in-the-command-that-repeats", "comparison/report.py",
+        "less-is-better-of-shares-in-the-summary", "comparison/sections.py",
+        "better if (differences[label].mean or 0) * self.score.metric.sign < 0 else worse",
+        "better if (differences[label].mean or 0) < 0 else worse",
+        "test_comparison_by_metric.py::test_each_task_and_text_is_compared_by_itself",
+    ),
+    Bug(
+        "less-is-better-of-shares-in-the-answers", "comparison/statistics.py",
+        '"better" if d.mean * metric.sign < 0 else "worse"', '"better" if d.mean < 0 else "worse"',
+        "test_comparison_by_metric.py::test_a_task_is_compared_by_what_is_exact_beyond_its_range",
+    ),
+    Bug(
+        "less-is-better-of-shares-in-the-order", "comparison/groups.py",
+        "return self.score.metric.sign * self.estimate.mean,", "return self.estimate.mean,",
+        "test_comparison_by_metric.py::test_a_task_is_compared_by_what_is_exact_beyond_its_range",
+    ),
+    Bug(
+        "shares-claimed-by-the-t-test-alone", "comparison/statistics.py",
+        "p_value = max(p_value, sign_flip_test(a - b))", "pass",
+        "test_statistics.py::test_nearly_equal_differences_claim_no_more_than_equal_ones",
+    ),
+    Bug(
+        "one-seed-too-few-would-do", "comparison/statistics.py",
+        "(1 - CONFIDENCE))) + 1\n", "(1 - CONFIDENCE)))\n",
+        "test_statistics.py::test_the_seeds_that_would_do_are_enough_and_no_fewer_are",
+    ),
+    Bug(
+        "intervals-of-shares-beyond-all", "comparison/statistics.py",
+        "min(1.0, mean + half)", "mean + half",
+        "test_statistics.py::test_shares_and_their_intervals",
+    ),
+    Bug(
+        "tasks-compared-within-their-range", "runs/finished.py",
+        "for length in lengths if length > trained_to]", "for length in lengths if length >= trained_to]",
+        "test_comparison_by_metric.py::test_a_task_is_compared_by_what_is_exact_beyond_its_range",
+    ),
+    Bug(
+        "held-out-part-not-what-counts", "runs/finished.py",
+        "summary.best_val_loss if summary.test_loss is None else summary.test_loss", "summary.best_val_loss",
+        "test_comparison_by_metric.py::test_a_held_out_part_of_a_text_is_what_counts",
+    ),
+    Bug(
+        "ties-of-what-is-monitored-not-broken", "training/module.py",
+        "better = (monitored, state.last_val_loss) < (state.best_monitored, state.best_val_loss)",
+        "better = monitored < state.best_monitored",
+        "test_task_training.py::test_monitor_chooses_the_best_weights_and_when_to_stop",
+    ),
+    Bug(
+        "best-figure-forgotten-where-a-run-goes-on", "training/module.py",
+        "            state.best_monitored, state.best_val_loss = monitored, state.last_val_loss\n",
+        "            state.best_val_loss = state.last_val_loss\n",
+        "test_task_training.py::test_monitor_chooses_the_best_weights_and_when_to_stop",
+    ),
+    Bug(
+        "early-stopping-watches-the-loss-whatever-is-monitored", "training/trainer.py",
+        'if settings.monitor == LOSS else (IMPROVEMENTS, "max")', "",
+        "test_task_training.py::test_monitor_chooses_the_best_weights_and_when_to_stop",
+    ),
+    Bug(
+        "seeds-left-in-the-command-that-repeats", "comparison/repeat.py",
         "not in NOT_REPEATED | {Role.SEED}]", "not in NOT_REPEATED]",
         "test_repeat_command.py::test_one_command_for_all_seeds",
     ),
