@@ -9,7 +9,7 @@ import pytest
 from poslab.comparison.figures import styles_of
 from poslab.comparison.task_figures import by_length_figure, steps_figure
 from poslab.comparison.task_report import matrices, solved_table, task_panels, task_report, task_runs
-from poslab.comparison.tasks import TaskRuns, wrong_tests
+from poslab.comparison.tasks import TaskRuns
 from poslab.runs.answers import WrongAnswer
 from poslab.runs.finished import read_runs
 from runs_to_compare import (
@@ -51,6 +51,14 @@ def test_figures_are_over_all_seeds_and_those_that_solve_stand_beside_them(copy_
     assert table.rows[0] == ["shaw", "1 of 3", "250, never: 2", "0.600", "0.300", "0.500 (n = 1)"]
     assert table.rows[1] == ["absolute", "0 of 3", "never: 3", "0.100", "0.000", "n/a"]
     assert (task.solved(), task.trained, task.multiple(15)) == ("1 of 6", (2, 10), "1.5×")
+
+
+def test_an_older_summary_does_not_know_what_was_solved(tmp_path: Path) -> None:
+    older = {"training_length": None, "measures": []}
+    write_task_run(tmp_path, "shaw", 1, {10: 0.5, 20: 0.5}, **older)
+    task = task_in(tmp_path)
+    assert (task.solved(), task.trained) == ("n/a", (2, 10))
+    assert solved_table(task).rows == [["shaw", "n/a", "", "0.500", "0.500", "n/a"]]
 
 
 def test_matrix_has_means_and_shades_from_chance_to_all(copy_runs: Path) -> None:
@@ -116,8 +124,8 @@ def test_one_test_is_shown_that_most_schemes_get_wrong_answer(tmp_path: Path) ->
 def test_the_run_of_the_median_figure_answers(tmp_path: Path) -> None:
     for seed, share in ((1, 0.9), (2, 0.1), (3, 0.5)):
         write_task_run(tmp_path, "shaw", seed, {10: share}, answers={10: [wrong_answer(seed)]})
-    (found,), _ = wrong_tests(task_in(tmp_path))
-    assert [test.number for test in found.tests] == [3]
+    report, _ = task_report(task_in(tmp_path))
+    assert [(test.title, test.said[0].seed) for test in report.wrong[0].tests] == [("test 4", 3)]
 
 
 def test_a_long_answer_is_shown_from_shortly_before_its_first_error(tmp_path: Path) -> None:

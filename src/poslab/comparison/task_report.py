@@ -92,7 +92,7 @@ class Matrix(NamedTuple):
 def matrices(tasks: Sequence[TaskRuns]) -> list[Matrix]:
     """All tasks by all schemes, a few tasks in each."""
     labels = sorted({label for task in tasks for label in task.runs})
-    metrics = ", ".join(dict.fromkeys(task.measures[0].name for task in tasks))
+    metrics = ", ".join(dict.fromkeys(task.metric for task in tasks))
     title = f"{_sentence(metrics)} by task and length"
     parts = [tasks[start : start + _A_TABLE] for start in range(0, len(tasks), _A_TABLE)]
     return [
@@ -102,11 +102,11 @@ def matrices(tasks: Sequence[TaskRuns]) -> list[Matrix]:
 
 
 def _head(task: TaskRuns) -> Head:
-    return Head(task.name, [f"{task.multiple(n)} ({n})" for n in task.shown_lengths(task.measures[0].name)])
+    return Head(task.name, [f"{task.multiple(n)} ({n})" for n in task.shown_lengths(task.metric)])
 
 
 def _cells(tasks: Sequence[TaskRuns], label: str) -> list[Cell]:
-    return [_cell(task, label, length) for task in tasks for length in task.shown_lengths(task.measures[0].name)]
+    return [_cell(task, label, length) for task in tasks for length in task.shown_lengths(task.metric)]
 
 
 def _cell(task: TaskRuns, label: str, length: int) -> Cell:
@@ -141,7 +141,7 @@ def solved_table(task: TaskRuns) -> TaskTable:
     rows = []
     for label in task.runs:
         steps = [f"{step:,}" for step in sorted(step for step in task.solved_steps(label) if step is not None)]
-        never = len(task.runs[label]) - len(steps)
+        never = len(task.solved_steps(label)) - len(steps)
         row = [label, task.solved([label]), ", ".join([*steps, *([f"never: {never}"] if never else [])])]
         for n in lengths:
             row.append(_mean(task.values(label, metric.name, n)))
@@ -162,9 +162,10 @@ class Word(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What a scheme answered at the places shown, and how many of all its answers are wrong."""
+    """What a scheme answered at the places shown, in the run of that seed; of all its answers, how many are wrong."""
 
     label: str
+    seed: int
     words: list[Word]
     wrong: str
 
@@ -222,20 +223,19 @@ def _at_length(task: TaskRuns, found: WrongTests, opened: bool) -> WrongAtLength
     )
     remarks = [f"Nothing wrong in the first {LOOKED_AT} tests: {', '.join(found.without)}"] if found.without else []
     remarks += [f"Wrong in yet other tests: {', '.join(found.left)}"] if found.left else []
-    order = list(task.runs)
-    return WrongAtLength(title, [_shown(test, order) for test in found.tests], remarks, opened)
+    return WrongAtLength(title, [_shown(task, test) for test in found.tests], remarks, opened)
 
 
-def _shown(test: WrongTest, order: Sequence[str]) -> ShownTest:
+def _shown(task: TaskRuns, test: WrongTest) -> ShownTest:
     asked, count = test.asked, len(test.asked.right)
     places = _places(test)
     said = []
-    for label in order:
+    for label in task.runs:
         if label in test.said or label in test.right:
             answer = test.said.get(label)
             errors = set(answer.errors) if answer else set()
             words = [Word(answer.said[n] if answer else asked.right[n], n in errors) for n in places]
-            said.append(Said(label, words, f"{len(errors)} of {count}"))
+            said.append(Said(label, task.median_run(label, test.length).seed, words, f"{len(errors)} of {count}"))
     part = f", answers {places[0] + 1} to {places[-1] + 1} of {count}" if len(places) < count else ""
     return ShownTest(
         f"test {test.number + 1}{part}",

@@ -6,6 +6,7 @@ All figures are over all seeds; those over the seeds that solved the range stand
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 
 from poslab.runs.answers import WrongAnswer, WrongAnswers
@@ -34,9 +35,14 @@ class TaskRuns:
     @property
     def trained(self) -> tuple[int, int]:
         """The shortest and the longest length of training."""
-        longest = self.first.summary.training_length or min(self.lengths(self.measures[0].name))
+        longest = self.first.summary.training_length or min(self.lengths(self.metric))
         shortest = self.first.config["data"].get("min_length")
         return (shortest if isinstance(shortest, int) else 1), longest
+
+    @property
+    def metric(self) -> str:
+        """The one by which such runs are compared."""
+        return self.measures[0].name
 
     @property
     def measures(self) -> list[Metric]:
@@ -72,18 +78,18 @@ class TaskRuns:
         return {int(n): share for n, share in self.first.summary.metrics.get(f"{metric}_chance", {}).items()}
 
     def solved_steps(self, label: str) -> list[int | None]:
-        """Of each seed the step of the first validation that solved the range; None: none did."""
-        return [run.summary.solved_step for run in self.runs[label]]
+        """Of each seed the step of the first validation that solved the range; None: none did. Summaries from before
+        there was a training_length don't know."""
+        return [run.summary.solved_step for run in self.runs[label] if run.summary.training_length is not None]
 
     def solved(self, labels: Iterable[str] | None = None) -> str:
         """ "2 of 3" runs solved the range."""
         steps = [step for label in (self.runs if labels is None else labels) for step in self.solved_steps(label)]
-        return f"{sum(step is not None for step in steps)} of {len(steps)}"
+        return f"{sum(step is not None for step in steps)} of {len(steps)}" if steps else "n/a"
 
     def median_run(self, label: str, length: int) -> Run:
         """The run of the median metric at that length, whose answers stand for its group."""
-        metric = self.measures[0].name
-        runs = sorted(self.runs[label], key=lambda run: run.value(metric, length) or 0.0)
+        runs = sorted(self.runs[label], key=lambda run: run.value(self.metric, length) or 0.0)
         return runs[(len(runs) - 1) // 2]
 
 
@@ -113,21 +119,24 @@ class WrongTests:
 
 def wrong_tests(task: TaskRuns) -> tuple[list[WrongTests], list[str]]:
     """(wrong tests by length, notes on runs whose answers can't be had)."""
-    lengths = task.lengths(task.measures[0].name)
-    notes: dict[str, None] = {}
-    found = [_wrong_tests(task, length, notes) for length in lengths]
-    return [tests for tests in found if tests.tests or tests.without], list(notes)
-
-
-def _wrong_tests(task: TaskRuns, length: int, notes: dict[str, None]) -> WrongTests:
-    """Adds to `notes` what can't be read."""
-    wrong: dict[str, list[WrongAnswer]] = {}
-    for label in task.runs:
-        folder = task.median_run(label, length).folder
+    medians = {n: {label: task.median_run(label, n).folder for label in task.runs} for n in task.lengths(task.metric)}
+    read: dict[Path, WrongAnswers] = {}
+    notes = []
+    for folder in dict.fromkeys(folder for folders in medians.values() for folder in folders.values()):
         try:
-            wrong[label] = WrongAnswers.read(folder).wrong.get(str(length), [])
+            read[folder] = WrongAnswers.read(folder)
         except ValueError as error:
-            notes[f"{folder} shows nothing that came out wrong: {error}"] = None
+            notes.append(f"{folder} shows nothing that came out wrong: {error}")
+    found = []
+    for length, folders in medians.items():
+        tested = {label: read[folder].wrong.get(str(length)) for label, folder in folders.items() if folder in read}
+        known = {label: answers for label, answers in tested.items() if answers is not None}
+        found += [_chosen(length, known)] if known else []
+    return found, notes
+
+
+def _chosen(length: int, wrong: Mapping[str, Sequence[WrongAnswer]]) -> WrongTests:
+    """The fewest tests that show of each scheme something wrong, as far as there is room; wrong: by label."""
     # The same number is another test where the task's settings are others.
     said: dict[tuple[int, tuple[str, ...], tuple[str, ...]], dict[str, WrongAnswer]] = defaultdict(dict)
     for label, answers in wrong.items():

@@ -59,7 +59,8 @@ def _is_of(value: Any, hint: Any) -> bool:
     if isinstance(value, list | dict):
         kind = next((kind for kind in kinds(hint) if get_origin(kind) is type(value)), None)
         items = value.values() if isinstance(value, dict) else value
-        return kind is not None and all(_is_of(item, get_args(kind)[-1]) for item in items)
+        of = get_args(kind)[-1] if kind is not None else None
+        return kind is not None and all(_is_of(item, of) for item in items)
     if type(value) is int:
         return 0 <= value < 2**63 and bool({int, float} & set(kinds(hint)))
     return type(value) in kinds(hint)
