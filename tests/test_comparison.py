@@ -122,6 +122,18 @@ def test_one_run_each_says_something_of_the_tokens(tmp_path: Path) -> None:
     )
 
 
+def test_tokens_of_a_test_part_are_called_so(tmp_path: Path) -> None:
+    one_run_each(tmp_path, -0.1, 0.2)
+    for name in ("absolute-seed1", "t5-seed2"):
+        change_summary(tmp_path / name, test_tokens=641, test_loss=4.0)
+    comparison = compare_folders(tmp_path)
+    (said,) = token_sentences(comparison, evaluations_of(comparison))
+    assert said.startswith("on the 640 test tokens, the checkpoints of")
+    change_summary(tmp_path / "t5-seed2", test_tokens=640)
+    comparison = compare_folders(tmp_path)
+    assert token_sentences(comparison, evaluations_of(comparison)) == []
+
+
 def test_one_run_each_whose_tokens_are_alike(tmp_path: Path) -> None:
     (said,) = one_run_each(tmp_path, 0.0, 0.2)
     assert "checkpoints of t5 and absolute can't be told apart: " in said

@@ -128,7 +128,7 @@ def compare(
 
 
 def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluation]) -> list[str]:
-    """Compares single runs by their losses on the same validation tokens; evaluations are by the folder of the run.
+    """Compares single runs by their losses on the same tokens held out; evaluations are by the folder of the run.
 
     Groups of several seeds need no such sentence: `differences` says more.
     """
@@ -141,13 +141,14 @@ def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluatio
     for label, run in measured.items():
         losses = [evaluations[of.folder].token_losses for of in (run, baseline_run)]
         if _same_tokens(run, baseline_run) and 0 < len(losses[0]) == len(losses[1]) and np.isfinite(losses).all():
-            sentences.append(token_sentence(label, comparison.baseline, token_difference(*losses)))
+            part = "validation" if run.summary.test_tokens is None else "test"
+            sentences.append(token_sentence(label, comparison.baseline, token_difference(*losses), part))
     return [text for text in sentences if text is not None]
 
 
 def _same_tokens(first: Run, second: Run) -> bool:
-    """Whether the two have the same validation tokens."""
-    keys = ("data_sha256", "vocabulary_size")
+    """Whether the two have the same tokens held out."""
+    keys = ("data_sha256", "vocabulary_size", "validation_tokens", "test_tokens")
     return all(getattr(first.summary, key) == getattr(second.summary, key) for key in keys)
 
 

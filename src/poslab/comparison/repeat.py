@@ -47,9 +47,10 @@ def facts(runs: Sequence[Run]) -> dict[str, str]:
 
     packages = dict.fromkeys(name for run in runs for name in run.summary.versions)
     versions = {name: dict.fromkeys(str(run.summary.versions.get(name)) for run in runs) for name in packages}
+    test = f", {all_of('test_tokens')} test tokens" if any(run.summary.test_tokens for run in runs) else ""
     data = {
         "text": f"{all_of('data')}, {all_of('train_tokens')} training tokens and "
-        f"{all_of('validation_tokens')} validation tokens",
+        f"{all_of('validation_tokens')} validation tokens{test}",
         "sha256 of the text": all_of("data_sha256"),
     }
     reach = "trained to"

@@ -216,8 +216,9 @@ def _seeds_to_claim(d: Difference) -> int:
     return math.floor(math.log2(2 * d.comparisons / (1 - CONFIDENCE))) + 1
 
 
-def token_sentence(name: str, baseline: str, difference: Estimate) -> str | None:
-    """Words for a `token_difference` of two checkpoints; None where there are too few tokens for an interval."""
+def token_sentence(name: str, baseline: str, difference: Estimate, part: str = "validation") -> str | None:
+    """Words for a `token_difference` of two checkpoints on that part of the text; None where there are too few tokens
+    for an interval."""
     mean, low, high = difference.mean, difference.low, difference.high
     if low is None or high is None:
         return None
@@ -227,7 +228,7 @@ def token_sentence(name: str, baseline: str, difference: Estimate) -> str | None
         word = "better" if mean < 0 else "worse"
         smaller, larger = sorted((abs(low), abs(high)))
         verdict = f"differ: {name}'s is {word} by {abs(mean):.3f} nats [{smaller:.3f}, {larger:.3f}]"
-    checkpoints = f"on the {difference.n:,} validation tokens, the checkpoints of {name} and {baseline}"
+    checkpoints = f"on the {difference.n:,} {part} tokens, the checkpoints of {name} and {baseline}"
     return f"{checkpoints} {verdict}; another seed may reverse this"
 
 

@@ -4,7 +4,7 @@
     unigram     a token is as likely as it is frequent
     bigram      ... after the token before it
 
-Counted in the training tokens, measured on the tokens that a validation predicts. Unseen events get their share by
+Counted in the training tokens, measured on the part of the text that is reported. Unseen events get their share by
 Witten and Bell's rule (1991, method C), without a number to tune: N counts of which T are different tokens leave the
 weight T / (N + T) to the next simpler model.
 
