@@ -18,6 +18,7 @@ from poslab.attention import attend, banded, dispatch
 from poslab.attention.banded import banded_attention
 from poslab.attention.blockwise import blockwise_attention
 from poslab.attention.problem import Problem
+from poslab.attention.products import products_for
 from poslab.positions import RelativeTerms
 
 BAND = ["bias", "keys", "values", "bias, keys, values", "keys, values per head"]
@@ -315,6 +316,26 @@ def test_bfloat16_is_as_close_as_rounding_allows(kind: str, length: int) -> None
     wanted = torch.autograd.grad(exact.sum(), [q, k, v, *tables], materialize_grads=True)
     for gradient, want in zip(found, wanted, strict=True):
         assert (gradient.float() - want.float()).abs().max() <= 2**-6 * want.float().abs().max() + 1e-3
+
+
+def test_rounding_ends_with_the_kernel() -> None:
+    """Products in bfloat16 are a setting of the process: everybody else's are as they were."""
+    a, b = torch.randn(2, 256, 256)
+    exact = a @ b
+    with pytest.raises(ZeroDivisionError), products_for(torch.bfloat16, a.device):
+        raise ZeroDivisionError
+    q, k, v = (x.detach().bfloat16().requires_grad_() for x in make_inputs(1, 2, 300, 300, 16, torch.float32))
+    attend(q, k, v, RelativeTerms(0, 9, bias=torch.randn(2, 10)), backend="blockwise").sum().backward()
+    assert torch.equal(a @ b, exact)
+
+
+@pytest.mark.parametrize("far", [0.0, 15.0, 40.0, -math.inf])
+def test_far_keys_whose_bias_is_what_all_are_taken_less(far: float) -> None:
+    q, k, v = make_inputs(1, 2, 300, 300, 8, torch.float64)
+    bias = torch.cat([torch.randn(2, 9), torch.full((2, 1), far)], -1).double().requires_grad_(far > -math.inf)
+    terms = RelativeTerms(0, 9, bias=bias)
+    fast, slow = (lambda b=b: attend(q, k, v, terms, backend=b) for b in ("blockwise", "reference"))
+    assert_equal(fast, slow, [q, k, v, *([bias] if bias.requires_grad else [])])
 
 
 def test_a_constant_bias_needs_no_gradient() -> None:

@@ -173,6 +173,28 @@ def test_kernels_compute_it_in_float32(name: str, backend: str, causal: bool) ->
 
 
 @every_variant
+@pytest.mark.parametrize("causal", [True, False])
+def test_kernels_compute_it_in_bfloat16(name: str, causal: bool) -> None:
+    """Outputs and gradients are as near to float64 as products in bfloat16: the softmax and sums keep their digits."""
+    scheme, shape = make_scheme(name), ModelShape(LONG, 24, 3, 2, causal)
+    tables = double_tables(scheme, shape)
+    parts = torch.randn(3, 1, 2, LONG, 12).bfloat16()
+    weights, x = torch.randn(1, 2, LONG, 12).bfloat16(), torch.randn(1, LONG, 24).bfloat16()
+    results = []
+    for dtype, of_tables, backend in ((torch.bfloat16, torch.float32, "auto"), (torch.float64,) * 2 + ("reference",)):
+        own = {key: table.to(of_tables).requires_grad_() for key, table in tables.items()}
+        leaves = [part.to(dtype).requires_grad_() for part in parts]
+        how = {"x": x.to(dtype), "layer": 1, "num_layers": 3, "causal": causal, "backend": backend}
+        out = scheme_attention(scheme, own, *leaves, **how)
+        loss = (out * weights.to(dtype)).sum()
+        results.append([out, *torch.autograd.grad(loss, [*leaves, *own.values()], materialize_grads=True)])
+    assert results[0][0].dtype == torch.bfloat16
+    room = 2**-6 if causal else 2**-3  # xPos, which is causal by its idea, lets scores of the future grow
+    for found, expected in zip(*results, strict=True):
+        assert (found - expected).norm() <= room * expected.norm() + 1e-3
+
+
+@every_variant
 def test_every_parameter_has_the_right_gradient(name: str) -> None:
     """Along a random direction, for each table of the scheme and for all the rest, against the difference quotient."""
     model = strong(make_model(name))

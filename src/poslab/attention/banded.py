@@ -40,14 +40,18 @@ CHUNK = 2**19  # scores that are worked on at a time: few enough for a cache, en
 def banded_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
     """Causal attention of q over k and v, each (B, H, T, Dh) with T above terms.highest -> (B, H, T, Dh). CPU only.
 
-    The formula is in `RelativeTerms`, without `queries`. 16-bit inputs are computed in 32 bits.
+    The formula is in `RelativeTerms`, without `queries`. 16-bit inputs are computed in 32 bits, far
+    keys of bfloat16 as flash does: products in bfloat16, the softmax and sums in 32 bits.
     """
     shape, dtype = q.shape[:2], torch.promote_types(q.dtype, torch.float32)
     with torch.autocast(q.device.type, enabled=False):
         near = near_tables(problem, q, k.shape[-2], dtype)
         wide = (q.to(dtype), k.to(dtype), with_far_values(v.to(dtype), problem.terms))
         flat = (x.flatten(0, 1) for x in wide)  # each (N, T, Dh)
-        out = _Banded.apply(*flat, problem.scale, near.lowest, near.highest, *near.tables)  # type: ignore[no-untyped-call]
+        # Flash takes 16 bits as they are; float16, whose range is small, is left out.
+        far_dtype = torch.bfloat16 if q.dtype == torch.bfloat16 else dtype
+        settings = problem.scale, near.lowest, near.highest, far_dtype
+        out = _Banded.apply(*flat, *settings, *near.tables)  # type: ignore[no-untyped-call]
     return out.unflatten(0, shape).to(v.dtype)
 
 
@@ -56,7 +60,15 @@ class _Banded(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, lowest: int, highest: int, *tables: Tensor | None
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float,
+        lowest: int,
+        highest: int,
+        far_dtype: torch.dtype,
+        *tables: Tensor | None,
     ) -> Tensor:
         near = NearTables(lowest, highest, *tables)
         out, log_sum = torch.empty_like(q), q.new_empty(*q.shape[:2], 1)
@@ -71,15 +83,14 @@ class _Banded(torch.autograd.Function):
             chunk.put(result.div_(total.clamp(min=1)), out)
             chunk.put(largest.add_(total.log2_()), log_sum)
 
-        far_out, far_log_sum = _flash(*_far(near.count, q, k, v), is_causal=True, scale=scale)
+        far_out, far_log_sum = _flash(*_far(near.count, far_dtype, q, k, v), is_causal=True, scale=scale)
         far_log_sum = (far_log_sum[0, ..., None] + _far_bias(near)) * LOG2_E  # (N, T - K, 1)
         near_out, near_log_sum = out[:, near.count :], log_sum[:, near.count :]
         whole = no_infinity(torch.logaddexp2(near_log_sum, far_log_sum))
-        near_out.mul_((near_log_sum - whole).exp2_()).addcmul_(far_out[0], (far_log_sum - whole).exp2_())
+        near_out.mul_((near_log_sum - whole).exp2_()).addcmul_(far_out[0].to(q.dtype), (far_log_sum - whole).exp2_())
         near_log_sum.copy_(whole)
-
         ctx.save_for_backward(q, k, v, out, no_infinity(log_sum), *tables)
-        ctx.scale, ctx.lowest, ctx.highest = scale, lowest, highest
+        ctx.scale, ctx.lowest, ctx.highest, ctx.far_dtype = scale, lowest, highest, far_dtype
         return out
 
     @staticmethod
@@ -90,15 +101,15 @@ class _Banded(torch.autograd.Function):
         grad_out = grad_out.contiguous()
         far_log_sum = log_sum[:, near.count :] / LOG2_E - _far_bias(near)  # (N, T - K, 1)
         far_grads = _flash_backward(
-            grad_out[None, :, near.count :],
-            *_far(near.count, q, k, v),
-            out[None, :, near.count :],
+            grad_out[None, :, near.count :].to(ctx.far_dtype),
+            *_far(near.count, ctx.far_dtype, q, k, v),
+            out[None, :, near.count :].to(ctx.far_dtype),
             far_log_sum[None, ..., 0].contiguous(),
             0.0,
             True,
             scale=ctx.scale,
         )
-        far_grad_q, far_grad_k, far_grad_v = (grad[0] for grad in far_grads)  # each (N, T - K, Dh)
+        far_grad_q, far_grad_k, far_grad_v = (grad[0].to(q.dtype) for grad in far_grads)  # each (N, T - K, Dh)
         grad_q = F.pad(far_grad_q, (0, 0, near.count, 0))
         # With room for the keys of the first windows before, and for those of the last window after them.
         room = near.count - 1, near.count + _window(near.count)
@@ -132,7 +143,7 @@ class _Banded(torch.autograd.Function):
             chunk.add_windows(weights.transpose(2, 3) @ chunk.in_windows(grad), grad_v)
         there = slice(near.count - 1, near.count - 1 + q.shape[1])
         grad_k, grad_v = grad_k[:, there], grad_v[:, there]
-        return grad_q, grad_k, grad_v, None, None, None, *table_grads
+        return grad_q, grad_k, grad_v, None, None, None, None, *table_grads
 
 
 def _far_bias(near: NearTables) -> Tensor | float:
@@ -142,9 +153,11 @@ def _far_bias(near: NearTables) -> Tensor | float:
     return near.far_bias[:, None] - near.largest_bias[:, near.count :]
 
 
-def _far(near_count: int, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _far(near_count: int, dtype: torch.dtype, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The far pairs as a square causal problem, each (1, N, T - K, Dh): query K + i sees the keys up to i."""
-    return q[None, :, near_count:], k[None, :, :-near_count], v[None, :, :-near_count]
+    own = q[None, :, near_count:], k[None, :, :-near_count], v[None, :, :-near_count]
+    q, k, v = (x.to(dtype) for x in own)
+    return q, k, v
 
 
 def _window(near_count: int) -> int:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 # Measured on two cores: 64 and 256 queries are slower at nearly every length, in the matrix products or for the part of
 # the diagonal blocks that is computed in vain.
 BLOCK = 128
+# With rounded products, which take half the time, each call counts for more.
+LARGE_BLOCK = 256
 # Rows of a matrix that begin at multiples of this are multiplied and reduced up to three times as fast on a CPU.
 ALIGNED = 16
 
@@ -31,12 +33,12 @@ class Block:
 
 
 def query_blocks(
-    query_length: int, key_length: int, offset: int, causal: bool, window: int | None = None
+    query_length: int, key_length: int, offset: int, causal: bool, window: int | None = None, size: int = BLOCK
 ) -> Iterator[Block]:
-    """The blocks of all queries that see a key; offset and window as in `attend`."""
+    """The blocks, of `size` queries, of all queries that see a key; offset and window as in `attend`."""
     first_seeing = max(0, -offset) if causal else 0
-    for number, first in enumerate(range(first_seeing, query_length, BLOCK)):
-        queries = min(BLOCK, query_length - first)
+    for number, first in enumerate(range(first_seeing, query_length, size)):
+        queries = min(size, query_length - first)
         begin, end = 0, key_length
         if causal:
             end = min(end, offset + first + queries)

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from poslab.attention.blocks import Block, query_blocks
+from poslab.attention.blocks import BLOCK, LARGE_BLOCK, Block, query_blocks
 from poslab.attention.dropout import WeightDropout
 from poslab.attention.problem import Problem
+from poslab.attention.products import factor, products_for, rounded
 from poslab.attention.relative import LOG2_E, NearTables, key_bias, near_tables, no_infinity, with_far_values
 from poslab.attention.tile import Tile, limits_of_scores, storage_size
 
@@ -32,7 +33,8 @@ from poslab.attention.tile import Tile, limits_of_scores, storage_size
 def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dropout_p: float = 0.0) -> Tensor:
     """q (B, H, Tq, Dh), k and v (B, H, Tk, Dh) -> (B, H, Tq, Dh); the formula is in `RelativeTerms`.
 
-    Everything of a problem but `pairwise`. A query that sees no key gets zeros. 16-bit inputs are computed in 32 bits.
+    Everything of a problem but `pairwise`. A query that sees no key gets zeros. 16-bit inputs are computed in 32 bits,
+    their products in bfloat16 where they come in it (`products`).
     """
     shape, dtype = q.shape[:2], torch.promote_types(q.dtype, torch.float32)
     dropout = WeightDropout(dropout_p, q.device) if dropout_p > 0 else None
@@ -42,9 +44,21 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dr
         flat = (x.flatten(0, 1) for x in wide)  # each (N, T, Dh)
         of_keys = key_bias(problem, q, k)
         reach = (problem.causal, problem.offset, problem.window, near.lowest, near.highest)
-        call = Call(*reach, near.steps_of_largest_bias(), dropout)
+        level = near.is_level() and of_keys[0] is None
+        # The gradient of a bias of keys is small beside the numbers that it sums up: it needs all of their digits.
+        products = v.dtype if of_keys[0] is None and _rounding_pays(near, k.shape[-2]) else dtype
+        call = Call(*reach, near.steps_of_largest_bias(), near.leaves_far_scores(), level, dropout, products)
         out = _Blockwise.apply(*flat, *of_keys, call, *near.tables)  # type: ignore[no-untyped-call]  # (N, Tq, Dh)
     return out.unflatten(0, shape).to(v.dtype)
+
+
+def _rounding_pays(near: NearTables, key_length: int) -> bool:
+    """Whether it saves more than it costs, by timings.
+
+    Tables that are multiplied with each block are many small products. Where near rows reach far, tiles have much room
+    beside the scores, and must be copied without it.
+    """
+    return near.keys is near.values is near.queries is None and 2 * near.count <= key_length
 
 
 @dataclass(frozen=True)
@@ -57,7 +71,10 @@ class Call:
     lowest: int
     highest: int
     steps: tuple[int, ...]  # queries whose largest bias isn't that of the query before
+    far_scores_stay: bool  # nothing is added to the scores of far keys
+    level: bool  # no bias falls so far that weights are denormal numbers
     dropout: WeightDropout | None
+    dtype: torch.dtype  # of what is multiplied
 
 
 class _Blockwise(torch.autograd.Function):
@@ -74,8 +91,17 @@ class _Blockwise(torch.autograd.Function):
         call: Call,
         *tables: Tensor | None,
     ) -> Tensor:
-        near = NearTables(call.lowest, call.highest, *tables)
-        scores = _Scores(q, k, near, call, key_bias, largest_key_bias)
+        with products_for(call.dtype, q.device):
+            near = NearTables(call.lowest, call.highest, *tables)
+            out, log_sum = _Blockwise._forward(_Scores(q, k, near, call, key_bias, largest_key_bias), q, v)
+        ctx.save_for_backward(q, k, v, key_bias, largest_key_bias, out, log_sum, *tables)
+        ctx.call = call
+        return out
+
+    @staticmethod
+    def _forward(scores: "_Scores", q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """The output (N, Tq, Dh), and the log-sum-exp of each query (N, Tq, 1)."""
+        near, call = scores.near, scores.call
         out = torch.zeros_like(q)
         log_sum = q.new_zeros(*q.shape[:2], 1)  # (N, Tq, 1), in powers of two
         for block in scores.blocks:
@@ -88,17 +114,20 @@ class _Blockwise(torch.autograd.Function):
             torch.add(largest, total.log2(), out=log_sum[:, block.rows])
             if call.dropout is not None:
                 weights.mul_(call.dropout.factors(block, weights))
-            result = weights @ v[:, block.columns]  # (N, m, Dh)
+            result = factor(weights) @ factor(v[:, block.columns])  # (N, m, Dh)
             if near.values is not None:
                 result.baddbmm_(tile.collect(), near.values[:, tile.rows])
             torch.div(result, total, out=out[:, block.rows])
-        ctx.save_for_backward(q, k, v, key_bias, largest_key_bias, out, log_sum, *tables)
-        ctx.call = call
-        return out
+        return out, log_sum
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        with products_for(ctx.call.dtype, grad_out.device):
+            return _Blockwise._backward(ctx, grad_out)
+
+    @staticmethod
+    def _backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, key_bias, largest_key_bias, out, log_sum, *tables = ctx.saved_tensors
         call: Call = ctx.call
         near = NearTables(call.lowest, call.highest, *tables)
@@ -110,26 +139,29 @@ class _Blockwise(torch.autograd.Function):
         grad_bias, grad_far_bias, _, grad_keys, grad_values, grad_queries, grad_far_query = table_grads
         learned_bias = ctx.needs_input_grad[6]
         minus_mean = -(out * grad_out).sum(-1, keepdim=True)  # (N, Tq, 1)
-        grad_and_mean, v_and_one = _adding(minus_mean, grad_out, v)
+        # A mean is no product, and not to be rounded.
+        at_once = call.dropout is None and not rounded()
+        grad_and_mean, v_and_one = _adding(minus_mean, grad_out, v) if at_once else (grad_out, v)
         for block in scores.blocks:
-            rows, seen_k = block.rows, k[:, block.columns]
-            tile = scores.tile(block)
+            rows, seen_k = block.rows, factor(k[:, block.columns])
+            tile = scores.tile(block, seen_k)
             weights = scores.exp2_(tile.scores)  # (N, m, n)
 
             grad_tile = Tile(grad_storage, len(q), block, near, call.causal)
             grad_scores = grad_tile.scores
-            if call.dropout is None:
-                grad_scores.baddbmm_(grad_and_mean[:, rows], v_and_one[:, block.columns].transpose(1, 2), beta=0)
-            else:
-                grad_scores.baddbmm_(grad_out[:, rows], v[:, block.columns].transpose(1, 2), beta=0)
+            seen_v = factor(v_and_one[:, block.columns])
+            grad_scores.baddbmm_(factor(grad_and_mean[:, rows]), seen_v.transpose(1, 2), beta=0)
             if near.values is not None:
                 grad_tile.add_by_query(grad_out[:, rows], near.values[:, tile.rows])
             if call.dropout is not None:
                 factors = call.dropout.factors(block, weights)
-                grad_scores.mul_(factors).add_(minus_mean[:, rows])
+                grad_scores.mul_(factors)
+            if not at_once:
+                grad_scores.add_(minus_mean[:, rows])
             grad_scores.mul_(weights)
-            torch.bmm(grad_scores, seen_k, out=grad_q[:, rows])
-            grad_k[:, block.columns].baddbmm_(grad_scores.transpose(1, 2), scores.queries[:, rows])
+            left = factor(grad_scores)
+            torch.bmm(left, seen_k, out=grad_q[:, rows])
+            grad_k[:, block.columns].baddbmm_(left.transpose(1, 2), factor(scores.queries[:, rows]))
             if grad_key_bias is not None:
                 grad_key_bias[:, block.columns] += grad_scores.sum(1)
             if near.queries is not None:
@@ -148,7 +180,7 @@ class _Blockwise(torch.autograd.Function):
 
             if call.dropout is not None:
                 weights.mul_(factors)
-            grad_v[:, block.columns].baddbmm_(weights.transpose(1, 2), grad_out[:, rows])
+            grad_v[:, block.columns].baddbmm_(factor(weights).transpose(1, 2), factor(grad_out[:, rows]))
             if near.values is not None:
                 grad_values[:, tile.rows].baddbmm_(tile.collect().transpose(1, 2), grad_out[:, rows])
         return grad_q, grad_k, grad_v, grad_key_bias, None, None, *table_grads
@@ -175,28 +207,40 @@ class _Scores:
         """log_sum: (N, Tq, 1) in powers of two, taken off the scores of each query."""
         self.k, self.near, self.call = k, near, call
         self.key_bias, self.largest_key_bias = key_bias, largest_key_bias
-        self.blocks = list(query_blocks(q.shape[1], k.shape[1], call.offset, call.causal, call.window))
+        # Dropout draws its masks for blocks of one size.
+        large = rounded() and call.dropout is None and call.window is None and q.shape[1] >= 4 * LARGE_BLOCK
+        size = LARGE_BLOCK if large else BLOCK
+        self.blocks = list(query_blocks(q.shape[1], k.shape[1], call.offset, call.causal, call.window, size))
         self.queries = q if near.far_query is None else q + near.far_query  # what the keys are multiplied with
         self._q = q * LOG2_E
         products = self._q if near.far_query is None else self.queries * LOG2_E, k
         self._products = products if log_sum is None else _adding(-log_sum, *products)
-        self._limits = limits_of_scores(q)
+        self._log_sum = None
+        if rounded():  # only what came in bfloat16 is: neither the logarithm's base nor the log-sum-exp
+            self._products, self._log_sum = (self.queries, k), log_sum
+        self._limits = limits_of_scores(q, size)
         self._storage = self.new_storage()
 
     def new_storage(self) -> Tensor:
         """Room for the tile of any of the blocks."""
         return self.k.new_empty(len(self.k) * max(map(storage_size, self.blocks), default=0))
 
-    def tile(self, block: Block) -> Tile:
-        """The block's scores in powers of two; -inf if hidden."""
+    def tile(self, block: Block, seen_k: Tensor | None = None) -> Tile:
+        """The block's scores in powers of two; -inf if hidden. seen_k: the keys, if they are at hand."""
         near, call = self.near, self.call
         tile = Tile(self._storage, len(self.k), block, near, call.causal)
         queries, keys = self._products
-        tile.scores.baddbmm_(queries[:, block.rows], keys[:, block.columns].transpose(1, 2), beta=0)
+        if seen_k is None or keys is not self.k:
+            seen_k = factor(keys[:, block.columns])
+        base = LOG2_E if rounded() else 1
+        tile.scores.baddbmm_(factor(queries[:, block.rows]), seen_k.transpose(1, 2), beta=0, alpha=base)
+        if self._log_sum is not None:
+            tile.scores.sub_(self._log_sum[:, block.rows])
         if near.bias is not None:
             assert near.largest_bias is not None
             same = not any(block.first_query < query < block.rows.stop for query in call.steps)
-            tile.add_bias(near, near.largest_bias[:, block.rows][:, : 1 if same else None])
+            largest = near.largest_bias[:, block.rows][:, : 1 if same else None]
+            tile.add_bias(near, largest, far=not call.far_scores_stay)
         if self.key_bias is not None:
             self._add_key_bias(tile.scores, block)
         if near.keys is not None:
@@ -222,13 +266,12 @@ class _Scores:
         scores[..., before:].add_(((bias[..., before:] - largest) * LOG2_E).to(dtype))
 
     def exp2_(self, scores: Tensor) -> Tensor:
-        """2 to the power of the scores, in place; with a bias, 0 instead of what is next to a denormal number.
+        """2 to the power of the scores, in place; with a falling bias, 0 instead of what is next to a denormal number.
 
         A CPU computes slowly with those, and a bias that falls with distance makes many of them: at T = 2,048,
-        attention with a linear one takes 2.4 times as long. Without a bias they are rare, and looking for them costs
-        5 %.
+        attention with a linear one takes 2.4 times as long. Without one they are rare, and looking for them costs 5 %.
         """
-        if self.near.bias is not None or self.key_bias is not None:
+        if not self.call.level:
             # With room to spare, for products of weights and gradients.
             torch.threshold_(scores, math.log2(torch.finfo(scores.dtype).tiny) + 26, -math.inf)
         return scores.exp2_()

@@ -30,6 +30,8 @@ from poslab.positions import RelativeTerms
 # Scores are kept as powers of two rather than e: on a CPU torch's exp() is up to a hundred times slower where it
 # underflows, as attention weights often do; its exp2() is not.
 LOG2_E = math.log2(math.e)
+# Beside so large a number, scores keep their digits.
+NEAR_BY = 16.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +58,19 @@ class NearTables:
             return ()
         steps = self.largest_bias.diff(dim=1).any(-1).any(0)  # (Tq - 1,)
         return tuple((steps.nonzero()[:, 0] + 1).tolist())
+
+    def leaves_far_scores(self) -> bool:
+        """Whether the far keys' bias is what each query's biases are taken less."""
+        if self.far_bias is None or self.largest_bias is None:
+            return False
+        return torch.equal(self.far_bias[:, None].expand_as(self.largest_bias), self.largest_bias)
+
+    def is_level(self) -> bool:
+        """Whether the bias alone makes no weight of one key a denormal number beside that of another."""
+        if self.bias is None or self.far_bias is None:
+            return True
+        both = torch.cat([self.bias, self.far_bias], -1)
+        return bool((both.amax(-1) - both.amin(-1) < 2 * NEAR_BY).all())
 
     @cached_property
     def count(self) -> int:
@@ -94,9 +109,10 @@ def near_tables(problem: Problem, q: Tensor, key_length: int, dtype: torch.dtype
 
 @torch.no_grad()
 def largest_bias(problem: Problem, query_length: int, key_length: int) -> Tensor:
-    """(H, Tq): the largest bias among the keys that a query sees, or a little above; 0 where that is -inf.
+    """(H, Tq): the largest bias among the keys that a query sees, or near it; 0 where that is -inf.
 
-    One number for nearly all queries of a head spares the kernels a number for each.
+    One number for nearly all queries of a head spares the kernels a number for each; that of the far keys, where it is
+    near enough, spares them to add anything to these.
     """
     terms = problem.terms
     assert terms is not None
@@ -109,8 +125,9 @@ def largest_bias(problem: Problem, query_length: int, key_length: int) -> Tensor
     if problem.window is not None:
         by_distance = by_distance.masked_fill(distance.abs() >= problem.window, -math.inf)
     largest = no_infinity(_sliding_maximum(by_distance, key_length).flip(-1))  # one window of distances per query
-    common = largest.amax(-1, keepdim=True)
-    return common.where(common - largest < 16, largest)  # beside 16, scores keep their digits
+    common, far = largest.amax(-1, keepdim=True), terms.bias[:, -1:]
+    largest = common.where(common - largest < NEAR_BY, largest)
+    return far.where((largest - far).abs() < NEAR_BY, largest)
 
 
 def key_bias(problem: Problem, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:

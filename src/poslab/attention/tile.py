@@ -15,10 +15,10 @@ def storage_size(block: Block) -> int:
     return block.queries * (block.keys + 2 * (block.queries + ALIGNED))
 
 
-def limits_of_scores(like: Tensor) -> Tensor:
-    """(BLOCK, 2 BLOCK): inf, but -inf for query i from column BLOCK + i on. A smaller number costs less than a mask."""
-    column = torch.arange(-BLOCK, BLOCK, device=like.device)
-    hidden = column >= torch.arange(BLOCK, device=like.device)[:, None]
+def limits_of_scores(like: Tensor, size: int = BLOCK) -> Tensor:
+    """(size, 2 size): inf, but -inf for query i from column size + i on. A smaller number costs less than a mask."""
+    column = torch.arange(-size, size, device=like.device)
+    hidden = column >= torch.arange(size, device=like.device)[:, None]
     return torch.full(hidden.shape, math.inf, dtype=like.dtype, device=like.device).masked_fill_(hidden, -math.inf)
 
 
@@ -54,22 +54,23 @@ class Tile:
             start, stop = min(start, near.count - 1), near.count
         self.rows = slice(start, stop)
 
-    def add_bias(self, near: NearTables, largest: Tensor) -> None:
+    def add_bias(self, near: NearTables, largest: Tensor, far: bool) -> None:
         """Adds to each score its pair's bias less `largest` (N, m or 1, 1), in powers of two.
 
+        far: whether that leaves something to add to the far keys.
         What is added for pairs that the query doesn't see is of no meaning.
         """
         assert near.bias is not None
         assert near.far_bias is not None
-        far = (near.far_bias[:, None] - largest) * LOG2_E  # (N, m or 1, 1)
+        of_far = (near.far_bias[:, None] - largest) * LOG2_E  # (N, m or 1, 1)
         by_row = (near.bias[:, None, self.rows] - largest) * LOG2_E  # (N, m or 1, R)
         width = self._band.shape[-1]
-        if width or self._below is None:
+        if far and (width or self._below is None):
             # Keys before this one are far from all queries; from there on, each query's are one more.
             edge = max(0, self._first) if width else self.scores.shape[-1]
-            self.scores[..., :edge].add_(far)
+            self.scores[..., :edge].add_(of_far)
             corner = self.scores[..., edge : max(edge, self._first + self.scores.shape[1] - 1)]
-            corner.add_(far.expand(corner.shape).tril(min(0, self._first) - 1))
+            corner.add_(of_far.expand(corner.shape).tril(min(0, self._first) - 1))
         self._band.add_(by_row[..., :width])
         if self._below is not None:
             self._below.add_(by_row[..., -1:].expand(self._below.shape).triu(self._diagonal))
@@ -118,16 +119,16 @@ class Tile:
 
     def hide(self, block: Block, causal: bool, window: int | None, limits: Tensor) -> None:
         """Makes the scores of the pairs that the query doesn't see -inf; limits: those of `limits_of_scores`."""
-        limits, reach = limits[: block.queries], 1 if causal else window
+        size, limits, reach = len(limits), limits[: block.queries], 1 if causal else window
         if reach is not None:
             first = block.position + reach  # the key that the block's first query is the first not to see
             begin = max(0, first - 1)
             later = self.scores[..., begin:]
-            later.clamp_(max=limits[:, BLOCK + begin - first :][:, : later.shape[-1]])
+            later.clamp_(max=limits[:, size + begin - first :][:, : later.shape[-1]])
         if window is not None:
             first = block.position - window + 1  # the key that it is the first to see
             earlier = self.scores[..., : max(0, first + block.queries - 1)]
-            earlier.clamp_(max=-limits[:, BLOCK - first :][:, : earlier.shape[-1]])
+            earlier.clamp_(max=-limits[:, size - first :][:, : earlier.shape[-1]])
 
     def _by_key(self) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
         """The band in pieces: rows, keys, room for products (N, rows, keys), and the view of it (N, m, rows)."""

@@ -1,0 +1,38 @@
+"""Matrix products of bfloat16 attention: of numbers rounded to bfloat16, summed in float32, as flash kernels do.
+
+Kernels compute in float32, so that scores, softmax and sums along the text keep their digits. Where the inputs came in
+bfloat16, their products need not be more exact than that: a processor with matrix units for it takes half the time.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@contextmanager
+def products_for(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
+    """Within this context, products of float32 matrices on a CPU are rounded as those of `dtype` may be.
+
+    torch has this as a setting of the process and no option of a product.
+    """
+    settings: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = settings.fp32_precision
+    if dtype == torch.bfloat16 and device.type == "cpu":
+        settings.fp32_precision = "bf16"
+    try:
+        yield
+    finally:
+        settings.fp32_precision = before
+
+
+def rounded() -> bool:
+    """Whether products are rounded now."""
+    return str(torch.backends.mkldnn.matmul.fp32_precision) == "bf16"  # type: ignore[attr-defined]
+
+
+def factor(x: Tensor) -> Tensor:
+    """x as it is best multiplied: for rounded products a copy of a view, which their library would turn first."""
+    return x.contiguous() if rounded() else x
