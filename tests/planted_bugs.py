@@ -533,6 +533,21 @@ BUGS = [
         'else "utf-8-sig")', 'else "utf-8")',
         "test_data.py::test_byte_order_mark_is_dropped_and_line_ends_stay",
     ),
+    Bug(
+        "test-part-chooses-the-weights", "data/module.py",
+        "CoveringWindows(self.corpus.validation, context_length", "CoveringWindows(self.corpus.test, context_length",
+        "test_characters.py::test_the_test_part_is_what_is_reported",
+    ),
+    Bug(
+        "validation-part-reported", "data/corpus.py",
+        'return ("test part", self.test) if len(self.test)', 'return ("test part", self.validation) if len(self.test)',
+        "test_characters.py::test_the_parts_of_a_text",
+    ),
+    Bug(
+        "split-not-in-the-cache-key", "data/corpus.py",
+        "ends if split.test else ends[:1]", "ends[1:]",
+        "test_characters.py::test_the_parts_of_a_text",
+    ),
     # Training
     Bug(
         "tables-decay", "training/optim.py",
@@ -711,6 +726,16 @@ BUGS = [
         "token-counted-twice", "evaluation/losses.py",
         "torch.arange(length) >= length - stride", "torch.arange(length) >= length - stride - 1",
         "test_evaluation.py::test_every_token_but_the_first_counts_once",
+    ),
+    Bug(
+        "last-tokens-of-other-places", "evaluation/losses.py",
+        "ends = torch.arange(reach, len(tokens)", "ends = torch.arange(length, len(tokens)",
+        "test_evaluation.py::test_last_losses_are_of_the_same_tokens_at_every_length",
+    ),
+    Bug(
+        "probe-shifted-by-one", "evaluation/losses.py",
+        "torch.cat([torch.zeros(1), *sliding])", "torch.cat([*sliding, torch.zeros(1)])",
+        "test_probes.py::test_losses_of_a_probe_are_those_of_its_tokens",
     ),
     Bug(
         "dropout-in-evaluation", "evaluation/losses.py",

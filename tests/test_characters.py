@@ -11,7 +11,7 @@ from conftest import REPOSITORY, RunScript, compose_config
 from poslab import load
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.module import TextDataModule
-from poslab.data.tokenizer import Bytes, Characters
+from poslab.data.tokenizer import Bytes, Characters, load_tokenizer
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_text
 from poslab.evaluation.losses import sliding_token_losses
@@ -165,6 +165,11 @@ def test_the_test_part_is_what_is_reported(tmp_path: Path) -> None:
     parts = ("data.validation_share=0.2", "data.test_share=0.1", "data.vocabulary=observed")
     summary = train(compose_config(*QUICK, *parts, "evaluation.lengths=[16]", f"run_dir={tmp_path}"))
     checkpoint = load_checkpoint(find_checkpoint(str(tmp_path)))
+    corpus = load_corpus(
+        str(VERDICT), load_tokenizer("gpt2"), tmp_path / "cache", observed_only=True, split=checkpoint.split
+    )
+    losses = sliding_token_losses(checkpoint.model, corpus.validation[: 8 * 4 * 32 + 1], 32, 32)
+    assert summary.best_val_loss == pytest.approx(float(losses.mean()), rel=1e-5)  # of the batches that smoke takes
     text = own_text(checkpoint)
     assert text.name == "the-verdict.txt, test part"
     assert len(text.tokens) == summary.test_tokens
