@@ -721,6 +721,21 @@ BUGS = [
         "    if outside(node):\n", "    if False:\n",
         "test_comparable_runs.py::test_seeds_of_an_edited_scheme_from_outside_are_no_group",
     ),
+    Bug(
+        "solved-at-the-last-validation", "training/module.py",
+        "if state.solved_step is None and self.figures", "if self.figures",
+        "test_wrong_answers.py::test_solved_is_the_first_validation_that_is_exact",
+    ),
+    Bug(
+        "figures-of-seeds-that-solved", "comparison/tasks.py",
+        "if not solved or run.summary", "if run.summary",
+        "test_task_report.py::test_figures_are_over_all_seeds_and_those_that_solve_stand_beside_them",
+    ),
+    Bug(
+        "best-run-answers", "comparison/tasks.py",
+        "runs[(len(runs) - 1) // 2]", "runs[-1]",
+        "test_task_report.py::test_the_run_of_the_median_figure_answers",
+    ),
     # Evaluation
     Bug(
         "token-counted-twice", "evaluation/losses.py",
