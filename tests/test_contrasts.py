@@ -108,6 +108,23 @@ def test_contrasts_that_a_sweep_lacks(contrast: str, problem: str) -> None:
     assert str(refusal.value).endswith("; contrasts=[] registers none")
 
 
+def test_contrasts_of_a_text() -> None:
+    """By its losses: of the validation, or of the part held out; and of the last tokens, by the length of windows."""
+
+    def checked_on_text(contrast: str) -> list[Contrast]:
+        given = parse_contrast(yaml.safe_load(contrast), "")
+        configs = [config_of(f"pos={pos}", "evaluation.lengths=[64,128]") for pos in ("t5", "nope")]
+        configs = [replace(config, settings=replace(config.settings, contrasts=[given])) for config in configs]
+        return checked_contrasts([Job([], Path(), config) for config in configs])
+
+    assert checked_on_text("{better: t5, than: nope, by: 0.1}")
+    assert checked_on_text("{better: t5, than: nope, data: the-verdict.txt, metric: last_loss, length: 128}")
+    with pytest.raises(UserError, match=r"length=96: tests of the-verdict\.txt are at 64, 128"):
+        checked_on_text("{better: t5, than: nope, metric: last_loss, length: 96}")
+    with pytest.raises(UserError, match="metric=exact: unknown; valid: loss, last_loss"):
+        checked_on_text("{better: t5, than: nope, metric: exact, length: 96}")
+
+
 def test_a_scheme_of_several_groups_must_be_told() -> None:
     contrast = "{better: t5, than: nope, data: back, length: 96}"
     assert checked(contrast)

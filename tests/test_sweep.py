@@ -39,6 +39,7 @@ from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.job import JobFiles, run_job
 from poslab.sweep.plan import Job, _hash, identity, plan
 from poslab.sweep.sweep import _divide_threads
+from poslab.tasks import Task
 from processes import run_here, run_process
 from runs_to_compare import SUMMARY, change_summary
 
@@ -330,6 +331,16 @@ def test_experiments_of_several_tasks(experiment: str, seeds: int) -> None:
     of_data = {job.config.data.name: job.config for job in jobs if job.config is not None}
     assert [of_data[name].model.num_layers for name in ("back", "copy")] == [1, 2]
     assert of_data["back"].trainer.max_steps < of_data["copy"].trainer.max_steps
+
+
+def test_the_experiments_on_how_fast_tables_move() -> None:
+    for experiment in ("position_rate", "position_rate_characters"):
+        jobs = planned(f"experiment={experiment}", "seed=1", "pos=t5")
+        assert not any(job.problem for job in jobs)
+        configs = [job.config for job in jobs if job.config is not None]
+        data = {config.data.name if isinstance(config.data, Task) else config.data.path for config in configs}
+        factors = [config.optim.position_learning_rate_factor for config in configs]
+        assert factors == [1, 8, 32] * len(data)
 
 
 def test_names_tell_what_varies() -> None:

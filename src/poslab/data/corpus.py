@@ -24,7 +24,7 @@ from poslab.data.token_files import read_tokens, write_tokens
 from poslab.data.tokenizer import Bytes, Encoding, end_of_text
 from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.errors import SettingError, UserError
-from poslab.settings.files import find_files, fingerprint, joined_sha256
+from poslab.settings.files import find_files, fingerprint, joined_sha256, text_name
 
 _PIECE = 1 << 20  # bytes of text, or tokens, at a time
 _LAYOUT = "2"  # part of every cache key; another number wherever the same text would give other files
@@ -76,7 +76,6 @@ def load_corpus(
     observed_only: renumber the ids that the text contains, all parts together, and leave out all others. Raises
     SettingError for a text that is missing, empty, not UTF-8 or changing, UserError where the cache can't be written.
     """
-    files = find_files(path)
     sha256 = fingerprint(path)
     ends = (1 - split.test - split.validation, 1 - split.test)  # of training and validation
     cuts = "-".join(map(str, ends if split.test else ends[:1]))
@@ -103,8 +102,7 @@ def load_corpus(
         parts = {
             part: cached(f"observed.{part}", partial(_renumbered, tokens, vocabulary)) for part, tokens in parts.items()
         }
-    name = files[0].name if len(files) == 1 else f"{len(files)} files of {path}"
-    return Corpus(name, sha256, vocabulary, **{"test": torch.empty(0, dtype=torch.int32)} | parts)
+    return Corpus(text_name(path), sha256, vocabulary, **{"test": torch.empty(0, dtype=torch.int32)} | parts)
 
 
 def _renumbered(tokens: Tensor, vocabulary: Vocabulary) -> Iterator[bytes]:

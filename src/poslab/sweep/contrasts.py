@@ -1,9 +1,11 @@
 """Whether what a sweep is to show can be shown by its runs."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from poslab.errors import SettingError, require_one_of, suggestion
+from poslab.runs.evaluation import LAST_LOSS
 from poslab.settings.contrasts import ALL, Contrast, named
 from poslab.settings.files import text_name
 from poslab.settings.schemes import shown
@@ -13,58 +15,63 @@ from poslab.tasks import Task
 from poslab.tasks.metric import LOSS
 
 
+@dataclass(frozen=True)
+class _Planned:
+    """A group of runs to come: their data, as summaries call them, and the settings that tell groups apart."""
+
+    config: TrainConfig
+    data: str
+    settings: dict[str, Any]
+
+
 def checked_contrasts(jobs: Sequence[Job]) -> list[Contrast]:
     """All that the jobs' configurations register. Raises SettingError for the first that names what they lack: a
     scheme, data, a metric or a length."""
     configs = [job.config for job in jobs if job.config is not None]
     contrasts = list(dict.fromkeys(contrast for config in configs for contrast in config.settings.contrasts))
+    planned = {str((one.config.pos_name, one.data, one.settings)): one for one in map(_planned, configs)}
+    groups = list(planned.values())
     for place, contrast in enumerate(contrasts):
         try:
-            _check(contrast, configs)
+            _check(contrast, groups)
         except SettingError as error:
             problem = f"{error.problem}; contrasts=[] registers none"
             raise SettingError(f"contrasts[{place}].{error.option}", error.value, problem) from None
     return contrasts
 
 
-def _check(contrast: Contrast, configs: Sequence[TrainConfig]) -> None:
-    of_data = [config for config in configs if contrast.data in (None, _data(config))]
-    known = list(dict.fromkeys(map(_data, configs)))
-    if not of_data:
+def _planned(config: TrainConfig) -> _Planned:
+    data = config.data.name if isinstance(config.data, Task) else text_name(config.data.path)
+    return _Planned(config, data, shown(config.pos_settings) | training_of_scheme(config))
+
+
+def _check(contrast: Contrast, groups: Sequence[_Planned]) -> None:
+    on_data = [group for group in groups if contrast.data in (None, group.data)]
+    known = list(dict.fromkeys(group.data for group in groups))
+    if not on_data:
         raise SettingError("data", contrast.data, f"the sweep has none; {suggestion(str(contrast.data), known)}")
     if contrast.data is None and len(known) > 1:
         raise SettingError("data", None, f"must be given, the sweep has several: {', '.join(known)}")
     for name in contrast.schemes:
         if name != ALL:
-            _check_scheme(contrast, name, of_data)
-    for config in of_data:
-        _check_figure(contrast, config)
+            _check_scheme(contrast, name, on_data)
+    for config in {str(group.config.data): group.config for group in on_data}.values():
+        _check_figure(contrast, config, on_data[0].data)
 
 
-def _check_scheme(contrast: Contrast, name: str, configs: Sequence[TrainConfig]) -> None:
+def _check_scheme(contrast: Contrast, name: str, groups: Sequence[_Planned]) -> None:
     option = next(key for key, value in contrast.plain.items() if value == name)
-    groups = {(config.pos_name, *told(config).items()): config for config in configs}.values()
-    meant = [config for config in groups if named(name, config.pos_name, told(config))]
+    meant = [group for group in groups if named(name, group.config.pos_name, group.settings)]
     if not meant:
-        known = dict.fromkeys(config.pos_name for config in configs)
+        known = dict.fromkeys(group.config.pos_name for group in groups)
         raise SettingError(option, name, f"the sweep has no such scheme on these data; {suggestion(name, known)}")
     if len(meant) > 1:
-        differing = [key for key in told(meant[0]) if len({str(told(config).get(key)) for config in meant}) > 1]
-        labels = (" ".join([name, *(f"{key}={told(config).get(key)}" for key in differing)]) for config in meant)
+        differing = [key for key in meant[0].settings if len({str(group.settings.get(key)) for group in meant}) > 1]
+        labels = (" ".join([name, *(f"{key}={group.settings.get(key)}" for key in differing)]) for group in meant)
         raise SettingError(option, name, f"is several schemes of the sweep; say which: {', '.join(labels)}")
 
 
-def told(config: TrainConfig) -> dict[str, Any]:
-    """The settings by which groups of one scheme are told apart."""
-    return shown(config.pos_settings) | training_of_scheme(config)
-
-
-def _data(config: TrainConfig) -> str:
-    """What summaries call them."""
-    return config.data.name if isinstance(config.data, Task) else text_name(config.data.path)
-
-
-def _check_figure(contrast: Contrast, config: TrainConfig) -> None:
+def _check_figure(contrast: Contrast, config: TrainConfig, data: str) -> None:
     """Whether runs of this configuration will have the metric, at this length."""
     lengths: Sequence[int] = ()
     if isinstance(config.data, Task):
@@ -76,9 +83,8 @@ def _check_figure(contrast: Contrast, config: TrainConfig) -> None:
             require_one_of([LOSS, *metric_names(config.data)], metric=metric)
         lengths = () if metric == LOSS else config.data.test_lengths
     elif (contrast.metric or LOSS) != LOSS:
-        if LOSS not in str(contrast.metric).split("_"):
-            raise SettingError("metric", contrast.metric, "is none of a text's; its metrics are losses")
+        require_one_of([LOSS, LAST_LOSS], metric=contrast.metric)
         lengths = config.evaluation.lengths
     if contrast.length not in lengths and (lengths or contrast.length is not None):
-        there = f"tests of {_data(config)} are at {', '.join(map(str, lengths))}" if lengths else "its figure has none"
+        there = f"tests of {data} are at {', '.join(map(str, lengths))}" if lengths else "its figure has none"
         raise SettingError("length", contrast.length, there)
