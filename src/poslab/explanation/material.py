@@ -32,12 +32,14 @@ class Questions(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """name: of the text or task. exact: whether answers are right or wrong, as a task's are, rather than likely."""
+    """name: of the text or task. longest: tokens that training read at a time. exact: whether answers are right or
+    wrong, as a task's are, rather than likely."""
 
     name: str
     sample: Tensor  # (T,)
     windows: Tensor  # (B, T)
     questions: list[Questions]
+    longest: int
     exact: bool = False
 
     def with_sentence(self, vocabulary: AnyVocabulary, sentence: str | None, longest: int) -> Material:
@@ -60,7 +62,8 @@ def of_text(name: str, tokens: Tensor, model: GPT) -> Material:
     count = min(max(LEAST, min(TOKENS // length, MOST)), len(tokens) - length)
     places = torch.linspace(length, len(tokens) - 1, count).long()
     texts = torch.stack([tokens[place - length : place] for place in places.tolist()])
-    return Material(name, tokens[: min(SAMPLE, length)], windows, [Questions(texts, tokens[places])])
+    questions = [Questions(texts, tokens[places])]
+    return Material(name, tokens[: min(SAMPLE, length)], windows, questions, model.shape.context_length)
 
 
 def of_task(task: Task) -> Material:
@@ -81,4 +84,5 @@ def of_task(task: Task) -> Material:
         for place, rows in sorted(by_place.items())
     ]
     windows = tokens[: 4 * WINDOWS, :LONGEST]
-    return Material(f"the task {task.name}", tokens[0, :SAMPLE], windows, questions, exact=True)
+    longest = tokens.shape[-1]
+    return Material(f"the task {task.name}", tokens[0, :SAMPLE], windows, questions, longest, exact=True)

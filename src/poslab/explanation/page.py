@@ -90,11 +90,12 @@ def write(found: Sequence[Findings], command: str) -> str:
 
 def sentences(found: Findings) -> list[str]:
     """What was measured, in words."""
-    model = found.subject.model
+    model, material = found.subject.model, found.subject.material
     known = model.pos.max_length(model.shape)
+    longest = model.shape.context_length if material is None else material.longest
     said = [
-        f"It has something to say of any position; it was trained on texts of {model.shape.context_length:,} tokens at "
-        "most, and what it does with longer ones nobody taught it."
+        f"It has something to say of any position; in training it read {longest:,} tokens at most, "
+        "and what it does with longer ones nobody taught it."
         if known is None
         else f"It knows {known:,} positions, 0 to {known - 1:,}. There is nothing in it for a token at position "
         f"{known:,}: a longer text can't be read in one piece."
@@ -106,7 +107,7 @@ def sentences(found: Findings) -> list[str]:
             f"middle one within {reach[len(reach) // 2]}, the widest within {reach[-1]}. Spread evenly, it would be "
             f"{found.measured.even_reach}."
         )
-    exact = found.subject.material is not None and found.subject.material.exact
+    exact = material is not None and material.exact
     if found.trials:
         cut, shuffled = (_until(found.trials[name], exact) for name in _OF_TEXT)
         said.append(f"If only the last n tokens are left, {cut}")

@@ -129,7 +129,12 @@ class RoPE(PositionScheme):
         return {
             "wavelengths": wavelengths(frequencies, shape),
             "score": Curves(
-                "Score of a key that is the query itself", "distance", "of that at 0", distances, {"": turned}, _SCORE
+                "Score of a key that is the query itself",
+                "distance",
+                "of that at 0",
+                distances,
+                {"score": turned},
+                _SCORE,
             ),
         }
 
