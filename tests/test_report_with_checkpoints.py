@@ -49,9 +49,9 @@ def test_weights_are_evaluated_and_drawn(models: dict[str, Path], capsys: pytest
         (run / "evaluation.json").unlink()
     folder = report_of(models["t5"].parent)
     shown = re.findall(r"figures/(\w+)\.svg", (folder / "report.md").read_text())
-    assert shown[:4] == ["losses", "curves", "by_position", "by_length"]
-    assert shown[4] == "attention"
-    assert {"learned_t5_bias", "learned_absolute_similarity"} <= set(shown[5:])
+    assert shown[:5] == ["losses", "curves", "by_position", "by_length", "last"]
+    assert shown[5] == "attention"
+    assert {"learned_t5_bias", "learned_absolute_similarity"} <= set(shown[6:])
     out, err = capsys.readouterr()
     assert [line for line in err.splitlines() if "no loss curve" not in line] == []
     assert out.count("evaluating ") == 2
