@@ -1,9 +1,17 @@
 """Training: `train` makes a run folder out of a checked configuration."""
 
-import poslab.evaluation.without_tensorflow  # noqa: F401  # before Lightning, which imports tensorboard
-from poslab.runs.code import code_fingerprint
-from poslab.training.run import train
+import gc
+
+_collecting = gc.isenabled()
+gc.disable()  # half a million objects come to stay: to look for garbage among them takes a fifth of the time
+
+import poslab.evaluation.without_tensorflow  # noqa: E402, F401  # before Lightning, which imports tensorboard
+from poslab.runs.code import code_fingerprint  # noqa: E402
+from poslab.training.run import train  # noqa: E402
 
 code_fingerprint()  # of what is loaded now: the jobs of a sweep may be forked from this process hours later
+gc.freeze()  # nor is there any among them later
+if _collecting:
+    gc.enable()
 
 __all__ = ["train"]
