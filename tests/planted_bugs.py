@@ -452,7 +452,7 @@ BUGS = [
     ),
     Bug(
         "residual-initialisation-unscaled", "model.py",
-        "std = 0.02 / (2 * self.shape.num_layers) ** 0.5 if residual else 0.02", "std = 0.02",
+        "of_block = std / (2 * self.shape.num_layers) ** 0.5 if residual else std", "of_block = std",
         "test_model.py::test_initialisation_is_gpt2s",
     ),
     Bug(
