@@ -214,6 +214,20 @@ def test_each_task_and_text_is_compared_by_itself(three: Path, capsys: pytest.Ca
 
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_what_holds_in_every_one_of_a_few_seeds_is_said_and_not_claimed(tmp_path: Path) -> None:
+    write_task(tmp_path, "copy", absolute=BASE[:3], shaw=SHAW[:3], t5=[0.1, 0.0, 0.0], nope=[0.3, 0.0, 0.1])
+    write_task(tmp_path, "sort", absolute=BASE[:3], shaw=BASE[:3])
+    assert page_in(report_of(tmp_path)).lists[0] == [
+        "copy: highest exact at 20: shaw, 0.800 of the examples; "
+        "better than absolute, in every seed, too few to claim it, 1 of 3: shaw; "
+        "no difference from absolute can be shown, 1 of 3: nope; "
+        "worse than absolute, in every seed, too few to claim it, 1 of 3: t5",
+        "sort: highest exact at 20: absolute, shaw, 0.133 of the examples; "
+        "no difference from absolute can be shown, 1 of 1: shaw",
+    ]
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_holms_family_is_one_task(three: Path) -> None:
     """The p-values of copy are those that it has alone."""
     alone = compare_folders(three / "copy").differences["shaw"]

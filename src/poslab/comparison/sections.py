@@ -75,14 +75,18 @@ class Section:
 
     @property
     def verdicts(self) -> list[str]:
-        """The best group; who is better than the baseline, who worse, and of whom neither can be shown."""
+        """The best group; who is better than the baseline, who worse, and of whom neither can be shown: of shares, also
+        who was so in every one of a few seeds."""
         groups, baseline, differences = self.comparison.groups, self.comparison.baseline, self.comparison.differences
         better, worse = f"better than {baseline}", f"worse than {baseline}"
         unclear = f"no difference from {baseline} can be shown"
-        verdicts: dict[str, list[str]] = {better: [], unclear: [], worse: []}
+        few = ", in every seed, too few to claim it"
+        verdicts: dict[str, list[str]] = {said: [] for said in (better, better + few, unclear, worse + few, worse)}
         for label in (group.label for group in groups if group.label != baseline):
-            claimed = better if (differences[label].mean or 0) * self.score.metric.sign < 0 else worse
-            verdicts[claimed if differences[label].significant else unclear].append(label)
+            verdict = better if (differences[label].mean or 0) * self.score.metric.sign < 0 else worse
+            if not differences[label].significant:
+                verdict = verdict + few if self.score.metric.is_share and self._in_every_seed(label) else unclear
+            verdicts[verdict].append(label)
         unit = self.score.metric.unit.partition(" per ")[0]
         figure = self.score.text(groups[0].estimate.mean)
         shared = groups if self.score.metric.is_share else groups[:1]  # losses are alike by chance only
@@ -90,6 +94,13 @@ class Section:
         best = f"{self.score.best} {self.score}: {', '.join(alike)}, {figure} {unit}"
         others = [f"{said}, {len(of)} of {len(differences)}: {', '.join(of)}" for said, of in verdicts.items() if of]
         return [best, *others]
+
+    def _in_every_seed(self, label: str) -> bool:
+        """Whether the group is better, or worse, than the baseline in each of several seeds."""
+        values = {group.label: group.values for group in self.comparison.groups}
+        own, base = values[label], values[self.comparison.baseline]
+        signs = {(own[seed] > base[seed]) - (own[seed] < base[seed]) for seed in own.keys() & base.keys()}
+        return signs in ({1}, {-1}) and self.comparison.differences[label].n > 1
 
     @property
     def in_short(self) -> list[str]:
