@@ -555,6 +555,16 @@ BUGS = [
         "test_training.py::test_only_the_matrices_of_the_trunk_decay",
     ),
     Bug(
+        "factor-of-positions-dropped", "training/optim.py",
+        "rate = config.learning_rate * config.position_learning_rate_factor", "rate = config.learning_rate",
+        "test_training.py::test_what_a_scheme_learns_has_a_factor_of_its_own",
+    ),
+    Bug(
+        "later-settings-refuse-older-runs", "runs/resume.py",
+        "own = LATER | own", "pass",
+        "test_resume.py::test_runs_from_before_there_was_a_setting",
+    ),
+    Bug(
         "warm-up-off-by-one", "training/optim.py",
         "return (step + 1) / warmup", "return step / warmup",
         "test_training.py::test_learning_rate",
@@ -773,6 +783,28 @@ BUGS = [
         "np.array([of_seeds[seed] for seed in seeds], dtype=float)",
         "np.array(list(of_seeds.values())[: len(seeds)], dtype=float)",
         "test_statistics.py::test_pairs_by_seed_not_by_order",
+    ),
+    Bug(
+        "contrasts-not-corrected", "comparison/contrasts.py",
+        "return [corrected[str(place)] for place in range(len(p_values))]", "return list(p_values)",
+        "test_contrasts.py::test_too_few_seeds_are_told",
+    ),
+    Bug(
+        "null-as-sure-as-of-the-best", "comparison/contrasts.py",
+        "return max((part.p for part in self.parts), default=1.0)",
+        "return min((part.p for part in self.parts), default=1.0)",
+        "test_contrasts.py::test_a_null_is_as_sure_as_of_the_worst_scheme",
+    ),
+    Bug(
+        "contrasts-replaced", "runs/registered.py",
+        "new = [contrast for contrast in dict.fromkeys(contrasts) if contrast not in known]",
+        "new, earlier, known = list(contrasts), [], []",
+        "test_contrasts.py::test_what_is_registered_stays",
+    ),
+    Bug(
+        "settings-chosen-by-the-test", "comparison/grids.py",
+        "fmean(run.loss for run in g.runs if not common or run.seed in common)", "-fmean(g.values.values())",
+        "test_grids.py::test_settings_are_chosen_by_the_validation_alone",
     ),
     Bug(
         "holm-missing", "comparison/statistics.py",

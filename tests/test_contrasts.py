@@ -224,12 +224,12 @@ def test_too_few_seeds_are_told(tmp_path: Path) -> None:
     write_seeds(tmp_path, "shaw", [1.0, 1.0, 1.0])
     write_seeds(tmp_path, "nope", [0.0, 0.0, 0.0])
     (verdict,) = verdicts_in(tmp_path, BETTER)
-    assert verdict.said == "not shown"
+    assert (verdict.said, verdict.p) == ("not shown", 1 / 2**3)
     assert verdict.remarks == ["all 3 seeds agree, but 3 can't show one, 5 can: go on with seed=1,2,3,4,5"]
     others = [f"{{scheme: shaw, at_least: 0.{n}, data: copy, length: 10}}" for n in range(1, 10)]
     verdict, *_ = verdicts_in(tmp_path, *others)
     among = "all 3 seeds agree, but 3 can't show one of 10 contrasts, 8 can: go on with seed=1,2,3,4,5,6,7,8"
-    assert verdict.remarks == [among]
+    assert (verdict.p, verdict.remarks) == (1.0, [among])
     assert [seeds_that_can_show(family) for family in (1, 2, 10, 12, 13)] == [5, 6, 8, 8, 9]
 
 
@@ -257,6 +257,10 @@ def test_a_null_is_as_sure_as_of_the_worst_scheme(tmp_path: Path) -> None:
     assert verdict.said == "not shown"
     assert "every scheme at least 0.9 in exact on copy at 10 (least sure of t5 0.860;" in verdict.sentence
     assert verdict.remarks == ["4 of 5 seeds agree"]
+    control = "{scheme: all, at_most: 0.1, data: copy, length: 10}"
+    *_, verdict = verdicts_in(tmp_path, control)
+    assert verdict.tested.p_opposite == 3 / 2**5  # it may be false of any of three
+    assert "5 can't show one of 2 contrasts, 7 can" in verdict.remarks[0]
 
 
 def test_of_losses_less_is_better(tmp_path: Path) -> None:

@@ -97,7 +97,10 @@ class Verdict:
             return "; ".join([claim, *self.remarks])
         part = self.tested.weakest
         least = "least sure of " if len(self.tested.parts) > 1 else ""
-        means = ", ".join(f"{label} {fmean(of_seeds.values()):.3f}" for label, of_seeds in part.figures.items())
+        means = ", ".join(
+            f"{label}{':' if ' ' in label else ''} {fmean(of_seeds.values()):.3f}"
+            for label, of_seeds in part.figures.items()
+        )
         alone, p = (self.tested.p_opposite, self.p_opposite) if self.said == OPPOSITE else (self.tested.p, self.p)
         test = f"p = {alone:.2g}" + (f", corrected {p:.2g}" if self.family > 1 else "")
         return "; ".join([f"{claim} ({least}{means}; n = {len(part.margins)}, {test})", *self.remarks])
@@ -121,8 +124,9 @@ class Verdict:
 
     def _outlook(self) -> str:
         part = self.tested.weakest
-        n, needed = len(part.margins), seeds_that_can_show(self.family)
+        n = len(part.margins)
         agree, against = (sum(x > 0 for x in margins.values()) for margins in (part.margins, part.opposite))
+        needed = seeds_that_can_show(self.family * (1 if agree == n else len(self.tested.parts)))
         if n >= needed or n > max(agree, against):
             return f"{agree} of {n} seeds agree"
         more = [seed for seed in range(1, max(part.margins) + needed + 1) if seed not in part.margins]
