@@ -13,7 +13,7 @@ import poslab
 from conftest import RunScript, compose_config, make_scheme
 from poslab import GPT
 from poslab.data.corpus import Split
-from poslab.data.tokenizer import load_tokenizer
+from poslab.data.tokenizer import Characters, load_tokenizer
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
 from poslab.exchange.architectures import elsewhere
@@ -108,6 +108,15 @@ def test_a_smaller_vocabulary_takes_its_rows(tmp_path: Path) -> None:
     said = begin_with(model, tmp_path, Vocabulary(load_tokenizer("gpt2"), observed))
     assert said.endswith("what it knows of positions is left out")
     assert model.token_embedding.weight.equal(theirs.transformer.wte.weight[observed])
+
+
+def test_characters_are_no_tokens_of_gpt2(tmp_path: Path) -> None:
+    _gpt2(tmp_path)
+    letters = Vocabulary(Characters(), torch.tensor([97, 98, 233], dtype=torch.int32))
+    with pytest.raises(
+        SettingError, match=r"^init_from=.*: knows other tokens than characters, which this text is of$"
+    ):
+        begin_with(GPT(None, **SIZES | {"vocab_size": 3}), tmp_path, letters)
 
 
 def test_what_is_no_such_gpt2_is_refused(tmp_path: Path) -> None:

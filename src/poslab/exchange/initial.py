@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from poslab.data.vocabulary import AnyVocabulary
+from poslab.data.vocabulary import AnyVocabulary, Vocabulary
 from poslab.errors import SettingError
 from poslab.exchange.architectures import GPT2, elsewhere, transposed
 from poslab.model import GPT
@@ -46,8 +46,13 @@ def begin_with(model: GPT, folder: Path, vocabulary: AnyVocabulary) -> str:
     trunk = {here: weights[there] for here, there in GPT2.names(model.shape).items() if there in weights}
     trunk = {name: transposed(name, weight, model.shape) for name, weight in trunk.items()}
     embedding = "token_embedding.weight"
-    if embedding in trunk and vocabulary.observed is not None:
-        trunk[embedding] = trunk[embedding][vocabulary.observed]
+    if embedding in trunk and isinstance(vocabulary, Vocabulary) and len(trunk[embedding]) != vocabulary.size:
+        if vocabulary.unit != "token":
+            raise SettingError(
+                "init_from", folder, f"knows other tokens than {vocabulary.unit}s, which this text is of"
+            )
+        if vocabulary.observed is not None:
+            trunk[embedding] = trunk[embedding][vocabulary.observed]
     expected = {name: weight for name, weight in model.state_dict().items() if not name.startswith("position_tables.")}
     for name, weight in expected.items():
         has = tuple(trunk[name].shape) if name in trunk else "none"
