@@ -52,6 +52,7 @@ def _write_with_code(checkpoint: Checkpoint, folder: Path) -> str:
     weights = {name.removeprefix("model."): weight for name, weight in content["state_dict"].items()}
     save_weights(folder / EXPORTED, weights, about)
     sizes = asdict(checkpoint.model.shape) | {"dropout": about["config"]["model"]["dropout"]}
+    del sizes["token_std"]  # of the start alone
     classes = {"AutoConfig": "PoslabConfig", "AutoModelForCausalLM": "PoslabForCausalLM"}
     settings = {
         "pos": about["config"]["pos"],
