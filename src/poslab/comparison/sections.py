@@ -169,7 +169,7 @@ class Section:
         losses = shared_references(self.comparison.runs, self.score)
         ascending = sorted(losses.items(), key=lambda item: item[1])
         empty = [""] * (len(self.columns) - 3)
-        return [[f"{name} (untrained)", "", self.score.text(loss), *empty] for name, loss in ascending]
+        return [[f"({name})", "", self.score.text(loss), *empty] for name, loss in ascending]
 
     @property
     def repeats(self) -> list[tuple[str, str]]:
