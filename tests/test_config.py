@@ -46,6 +46,8 @@ BAD = [
     ("data.path=missing.txt", "data.path=missing.txt: no such file, folder or glob match"),
     ("data=text", "data.path=: must be given (text)"),
     ("data.encoding=gtp2", "data.encoding=gtp2: unknown; did you mean gpt2?"),
+    ("data.encoding=character", "data.encoding=character: unknown; did you mean characters?"),
+    ("evaluation.last=300", "evaluation.last=300: must be at most model.context_length=256"),
     ("pos=t5 pos.num_buckets=1", "pos.num_buckets=1: must be at least 2"),
     ("pos=t5 pos.max_distance=16", "pos.max_distance=16: must be above 16, the exact half of 32 buckets"),
     ("pos=t5 pos.scale=inf", "pos.scale=inf: must be a finite number"),
