@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import attention, entrants, generate, step
+from benchmarks import attention, entrants, generate, small, step
 from benchmarks.measure import Timing, peak_memory, processes, take_turns
 from benchmarks.report import Table, write
 from benchmarks.settings import BenchmarkConfig
@@ -23,6 +23,7 @@ from poslab.attention import attend
 from poslab.errors import require_at_least
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.t5 import T5
+from poslab.training.module import language_model_loss
 
 SHAPE = (2, 2, 40, 8)
 
@@ -122,6 +123,17 @@ def test_a_step_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     step._built.cache_clear()
 
 
+@pytest.mark.parametrize("size", small.SIZES, ids=lambda size: size.name)
+def test_the_bare_loop_computes_what_ours_does(size: small.Size) -> None:
+    """At equal weights; it has learned absolute positions."""
+    bare, gpt = small.BareGPT(size), small._built("poslab absolute", size)[0]
+    assert isinstance(gpt, GPT)
+    bare.load_state_dict(dict(zip(bare.state_dict(), gpt.state_dict().values(), strict=True)))
+    tokens, targets = torch.randint(size.vocabulary, (2, 3, size.length)).unbind()
+    torch.testing.assert_close(bare.loss(tokens, targets), language_model_loss(gpt, tokens, targets))
+    small._built.cache_clear()
+
+
 @contextmanager
 def without_processes(names: Iterable[str]) -> Iterator[dict[str, Callable[..., Any]]]:
     """Entrants of this library and torch, which answer in this process."""
@@ -216,8 +228,8 @@ def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("groups=[speed]",), "groups=speed: unknown; valid: attention, step, generate, startup"),
-        (("groups=[]",), "groups=[]: name at least one of attention, step, generate, startup"),
+        (("groups=[speed]",), "groups=speed: unknown; valid: attention, step, small, generate, startup"),
+        (("groups=[]",), "groups=[]: name at least one of attention, step, small, generate, startup"),
         (("rounds=0",), "rounds=0: must be at least 1"),
         (("schemes=[t6]",), "schemes=t6: unknown; did you mean t5"),
         (

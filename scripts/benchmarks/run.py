@@ -9,6 +9,7 @@ from benchmarks.attention import measure_attention
 from benchmarks.generate import measure_generation
 from benchmarks.report import Table, write
 from benchmarks.settings import BenchmarkConfig
+from benchmarks.small import measure_small
 from benchmarks.startup import measure_startup
 from benchmarks.step import measure_step
 from poslab.errors import SettingError
@@ -17,6 +18,7 @@ from poslab.errors import SettingError
 MEASURES: dict[str, tuple[Callable[[BenchmarkConfig, int], list[Table]], int]] = {
     "attention": (measure_attention, 9),
     "step": (measure_step, 9),
+    "small": (measure_small, 5),
     "generate": (measure_generation, 2),
     "startup": (measure_startup, 5),
 }
