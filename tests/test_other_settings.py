@@ -52,6 +52,13 @@ def test_an_evaluation_says_what_was_trained_and_has_a_file_of_its_own(run: Path
     assert (run / "evaluation-scaling_yarn-factor_2.0.json").exists()
 
 
+@pytest.mark.parametrize("asked", ["pos=nope", "pos._target_=nope"])
+def test_another_scheme_that_takes_the_tables(asked: str, run: Path, run_script: RunScript) -> None:
+    code, output, errors = run_script("evaluate", f"ckpt={run}", "lengths=[32]", asked)
+    assert (code, errors) == (0, "")
+    assert "pos=nope (trained with pos=rope)" in output
+
+
 def test_settings_as_they_were_trained_are_nothing_else(run: Path, run_script: RunScript) -> None:
     code, output, errors = run_script("evaluate", f"ckpt={run}", "lengths=[32]", "pos.base=1e4", "pos.scaling=none")
     assert (code, errors) == (0, "")
