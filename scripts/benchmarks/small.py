@@ -66,11 +66,13 @@ def measure_small(config: BenchmarkConfig, rounds: int) -> list[Table]:
     in_runs = config.schemes or [default_scheme()]
     with processes([BARE, *ours(config.schemes)]) as asks:
         for size in SIZES:
+            for name, ask in asks.items():
+                ask(seconds, name, size)  # to warm up, which runs need not
             cases: dict[str, Callable[[], float]] = {
                 name: partial(ask, seconds, name, size) for name, ask in asks.items()
             }
             cases |= {f"poslab {scheme}, in a run": partial(seconds_in_a_run, scheme, size) for scheme in in_runs}
-            tables.append(_table(size, take_turns(cases, rounds)))
+            tables.append(_table(size, take_turns(cases, rounds, warmups=0)))
     return tables
 
 
