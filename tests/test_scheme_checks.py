@@ -245,7 +245,7 @@ def test_arguments_of_scheme_attention_that_do_not_fit() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"q": q[0]}, r"q=\[4,8,6\]: must be \(B, H, T, Dh\)"),
         ({"k": torch.zeros(1, H, 9, DH)}, r"k=\[1,4,9,6\]: must be as q, \[1, 4, 8, 6\]"),
-        ({"v": v[..., :5]}, r"v=\[1,4,8,5\]: must be as q"),
+        ({"v": v[..., :5, :]}, r"v=\[1,4,5,6\]: must be as q, .* but for its width"),
         ({"x": x[:, :7]}, r"x=\[1,7,24\]: must be \(B, T, H Dh\) = \[1, 8, 24\]"),
         ({"x": None}, "x=null: Forgetting looks at what enters attention"),
         ({"layer": 2}, "layer=2: must be from 0 to 1, by num_layers=2"),

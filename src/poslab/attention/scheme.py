@@ -162,9 +162,10 @@ def _check_arguments(
     """Raises SettingError for the first that doesn't fit the others."""
     if q.dim() != 4:
         raise SettingError("q", list(q.shape), "must be (B, H, T, Dh)")
-    for name, part in (("k", k), ("v", v)):
-        if part.shape != q.shape:
-            raise SettingError(name, list(part.shape), f"must be as q, {list(q.shape)}: this is self-attention")
+    if k.shape != q.shape:
+        raise SettingError("k", list(k.shape), f"must be as q, {list(q.shape)}: this is self-attention")
+    if v.shape[:-1] != q.shape[:-1]:  # its width may be another
+        raise SettingError("v", list(v.shape), f"must be as q, {list(q.shape)}, but for its width")
     batch, heads, length, head_dim = q.shape
     fitting = (batch, length, heads * head_dim)
     if x is not None and x.shape != fitting and scheme.overrides("marks"):
