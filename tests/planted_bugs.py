@@ -669,7 +669,7 @@ BUGS = [
     ),
     # Sweeps
     Bug(
-        "identity-ignores-the-learning-rate", "settings/train.py",
+        "identity-ignores-the-learning-rate", "settings/schema.py",
         "    learning_rate: float = setting(least=0)\n",
         "    learning_rate: float = setting(role=Role.SPEED)\n",
         "test_roles.py::test_what_a_role_means",
@@ -832,7 +832,7 @@ BUGS = [
         "test_comparison.py::test_caveats_stand_with_the_answers",
     ),
     Bug(
-        "runs-of-other-dropout-compared", "settings/train.py",
+        "runs-of-other-dropout-compared", "settings/schema.py",
         "    dropout: float = setting(least=0, below=1)\n",
         "    dropout: float = setting(least=0, below=1, role=Role.OUTPUT)\n",
         "test_comparable_runs.py::test_runs_that_differ_in_more_than_the_scheme",
@@ -843,7 +843,7 @@ BUGS = [
         "test_bad_input.py::test_settings_of_a_run",
     ),
     Bug(
-        "limit-gone", "settings/train.py",
+        "limit-gone", "settings/schema.py",
         "    batch_size: int = setting(4, least=1)", "    batch_size: int = 4",
         "test_bad_input.py::test_the_limits_that_numbers_have",
     ),

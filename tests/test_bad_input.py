@@ -23,9 +23,10 @@ from poslab.errors import SettingError
 from poslab.positions import PositionScheme
 from poslab.settings.command_line import parse_line
 from poslab.settings.contrasts import Contrast
+from poslab.settings.schema import Settings
 from poslab.settings.schemes import node_of, parse_scheme
 from poslab.settings.scripts import CompareConfig, EvaluateConfig, ExplainConfig, GenerateConfig
-from poslab.settings.train import Settings, flat
+from poslab.settings.train import flat
 from poslab.settings.typed import typed
 from runs_to_resume import TINY
 

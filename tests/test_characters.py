@@ -16,7 +16,7 @@ from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_text
 from poslab.evaluation.losses import sliding_token_losses
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
-from poslab.settings.train import DataConfig
+from poslab.settings.schema import DataConfig
 from poslab.training import train
 
 SHAKESPEARE = REPOSITORY / "data" / "tinyshakespeare.txt"

@@ -10,8 +10,8 @@ import pytest
 from conftest import REPOSITORY, SCHEMES, compose_config
 from poslab.errors import SettingError, suggestion
 from poslab.settings.files import CONFIGS
+from poslab.settings.schema import TrainerConfig
 from poslab.settings.schemes import scheme_settings
-from poslab.settings.train import TrainerConfig
 
 TRAIN = REPOSITORY / "scripts" / "train.py"
 

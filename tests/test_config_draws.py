@@ -14,7 +14,7 @@ from pytorch_lightning import Callback
 from conftest import FULL_CAMPAIGN, SCHEMES, compose_config
 from poslab.errors import UserError
 from poslab.positions.base import BACKENDS
-from poslab.settings.train import PRECISIONS
+from poslab.settings.schema import PRECISIONS
 from poslab.training import train
 
 DRAWS = 500 if FULL_CAMPAIGN else 120

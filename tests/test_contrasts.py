@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from conftest import RunScript, compose_config
-from poslab.comparison.contrasts import COLUMNS, Verdict, seeds_that_can_show, verdicts
+from poslab.comparison.contrasts import COLUMNS, Verdict, verdicts
+from poslab.comparison.statistics import seeds_to_claim
 from poslab.errors import UserError
 from poslab.runs.registered import read_registrations, register
 from poslab.settings.contrasts import Contrast, named, parse_contrast
@@ -230,7 +231,7 @@ def test_too_few_seeds_are_told(tmp_path: Path) -> None:
     verdict, *_ = verdicts_in(tmp_path, *others)
     among = "all 3 seeds agree, but 3 can't show one of 10 contrasts, 8 can: go on with seed=1,2,3,4,5,6,7,8"
     assert (verdict.p, verdict.remarks) == (1.0, [among])
-    assert [seeds_that_can_show(family) for family in (1, 2, 10, 12, 13)] == [5, 6, 8, 8, 9]
+    assert [seeds_to_claim(family, sides=1) for family in (1, 2, 10, 12, 13)] == [5, 6, 8, 8, 9]
 
 
 def test_the_opposite_of_a_contrast(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from poslab.data.tokenizer import load_tokenizer
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError, UserError
 from poslab.settings.files import find_files
-from poslab.settings.train import DataConfig
+from poslab.settings.schema import DataConfig
 
 
 def tiktoken_patterns() -> list[str]:

@@ -16,7 +16,7 @@ from poslab.errors import SettingError
 from poslab.generate import generate
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.absolute import Absolute
-from poslab.settings.train import ModelConfig
+from poslab.settings.schema import ModelConfig
 
 SMALL = {"vocab_size": 61, "context_length": 16, "embed_dim": 24, "num_layers": 2, "num_heads": 2}
 

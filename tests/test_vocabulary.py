@@ -18,7 +18,7 @@ from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
-from poslab.settings.train import DataConfig
+from poslab.settings.schema import DataConfig
 from poslab.training import train
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"

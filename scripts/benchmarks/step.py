@@ -21,7 +21,7 @@ from benchmarks.entrants import (
 from benchmarks.measure import Timing, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
-from poslab.settings.train import OptimConfig
+from poslab.settings.schema import OptimConfig
 from poslab.training.memory import keep_freed_memory
 from poslab.training.module import language_model_loss
 from poslab.training.optim import make_optimizer

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import re
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from poslab.runs.evaluation import Evaluation, LengthLoss, perplexity
 from poslab.runs.folder import EVALUATION
 from poslab.runs.screen import table
 from poslab.settings.command_line import given_settings
+from poslab.settings.files import safe_name
 from poslab.settings.scripts import EvaluateConfig
 from poslab.training.device import choose_device
 
@@ -99,9 +99,9 @@ def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool
     other names. Where nothing can be written, a note says so: the figures are on the screen."""
     run, path = checkpoint.run, checkpoint.path
     parts = [] if run is not None and path in (run.best, run.old_best) else [path.stem]
-    parts += [] if own else [_safe(text.name)]
+    parts += [] if own else [_short(text.name)]
     if checkpoint.settings:
-        parts.append(_safe("-".join(f"{name}_{as_typed(value)}" for name, value in checkpoint.settings.items())))
+        parts.append(_short("-".join(f"{name}_{as_typed(value)}" for name, value in checkpoint.settings.items())))
     name = "-".join([Path(EVALUATION).stem, *parts]) + Path(EVALUATION).suffix
     file = (run.path if run else path.parent) / name
     try:
@@ -111,7 +111,7 @@ def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool
         print(f"note: {file} can't be written: {error.strerror}", file=sys.stderr)
 
 
-def _safe(name: str) -> str:
-    """A part of a file's name, on every file system."""
-    short = re.sub(r"[^A-Za-z0-9_.-]+", "_", name)
+def _short(name: str) -> str:
+    """A part of a file's name; of a long one the end tells it from others."""
+    short = safe_name(name, len(name))
     return short if len(short) <= 80 else f"{short[:71]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

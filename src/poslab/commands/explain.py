@@ -1,7 +1,6 @@
 """scripts/explain.py: reads one run or two, or makes a model that is not trained, and writes the page about it."""
 
 import os
-import re
 import shlex
 import sys
 from dataclasses import asdict
@@ -23,11 +22,12 @@ from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.code import outside
 from poslab.runs.start import start_and_best
 from poslab.settings.composed import explain
-from poslab.settings.files import CONFIGS, require_writable, write_whole
+from poslab.settings.files import CONFIGS, require_writable, safe_name, write_whole
+from poslab.settings.schema import DataConfig
 from poslab.settings.schemes import node_of, shown
 from poslab.settings.scripts import ExplainConfig
 from poslab.settings.tasks import is_task, parse_task
-from poslab.settings.train import DataConfig, parse
+from poslab.settings.train import parse
 
 _NAME = "explanation"
 
@@ -67,7 +67,7 @@ def _out(config: ExplainConfig, checkpoints: list[Checkpoint]) -> Path:
         names = [_NAME, *([] if first.run is not None else [first.path.stem]), *map(_name, others)]
         out = beside / f"{'-'.join(names)}.html"
     else:
-        out = Path(f"{_NAME}-{_safe(_scheme(config))}.html")
+        out = Path(f"{_NAME}-{safe_name(_scheme(config))}.html")
     if out.is_dir():
         raise SettingError("out", out, "is a folder; name a file in it")
     if out.exists() and MARK not in out.read_text(encoding="utf-8", errors="replace")[:1000]:
@@ -91,11 +91,7 @@ def _labelled(checkpoints: list[Checkpoint]) -> dict[str, Checkpoint]:
 
 
 def _name(checkpoint: Checkpoint) -> str:
-    return _safe(checkpoint.run.path.resolve().name if checkpoint.run is not None else checkpoint.path.stem)
-
-
-def _safe(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:80]
+    return safe_name(checkpoint.run.path.resolve().name if checkpoint.run is not None else checkpoint.path.stem)
 
 
 def _trained(label: str, checkpoint: Checkpoint, config: ExplainConfig) -> Subject:

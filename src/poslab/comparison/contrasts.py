@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean
 
 from poslab.comparison.groups import Comparison, Group
-from poslab.comparison.statistics import CONFIDENCE, holm, sign_flip_test
+from poslab.comparison.statistics import CONFIDENCE, holm, seeds_to_claim, sign_flip_test
 from poslab.runs.registered import read_registrations, runs_finished
 from poslab.settings.contrasts import ALL, Contrast, named
 
@@ -126,7 +126,7 @@ class Verdict:
         part = self.tested.weakest
         n = len(part.margins)
         agree, against = (sum(x > 0 for x in margins.values()) for margins in (part.margins, part.opposite))
-        needed = seeds_that_can_show(self.family * (1 if agree == n else len(self.tested.parts)))
+        needed = seeds_to_claim(self.family * (1 if agree == n else len(self.tested.parts)), sides=1)
         if n >= needed or n > max(agree, against):
             return f"{agree} of {n} seeds agree"
         more = [seed for seed in range(1, max(part.margins) + needed + 1) if seed not in part.margins]
@@ -150,11 +150,6 @@ def verdicts(folders: Sequence[Path], comparisons: Sequence[Comparison]) -> list
     p, opposite = _corrected([one.p for one in tested]), _corrected([one.p_opposite for one in tested])
     late = [registration.finished_runs for _, registration in registered]
     return [Verdict(*of_one, len(tested)) for of_one in zip(tested, p, opposite, late, strict=True)]
-
-
-def seeds_that_can_show(family: int) -> int:
-    """How many seeds that all agree show one contrast of a family of so many."""
-    return next(n for n in range(2, 64) if _claimed(family / 2**n))
 
 
 def _claimed(p: float) -> bool:

@@ -199,10 +199,16 @@ def _drawn(
         if log:
             _log_axis(axes)
         axes.grid(alpha=0.3)
-    handles = {name: line for axes in figure.axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-    if handles:
-        figure.legend(list(handles.values()), list(handles), loc="outside right upper", fontsize="small")
+    add_legend(figure)
     return figure
+
+
+def add_legend(figure: Figure, names: Sequence[str] = ()) -> None:
+    """Names every line once, beside all panels: in the order of `names`, and then others in that in which they came."""
+    handles = {name: line for axes in figure.axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    order = sorted(handles, key=lambda name: names.index(name) if name in names else len(names))
+    if order:
+        figure.legend([handles[name] for name in order], order, loc="outside right upper", fontsize="small")
 
 
 def _line(axes: Axes, places: Any, losses: Any, look: dict[str, Any], *, band: bool) -> None:

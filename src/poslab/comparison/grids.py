@@ -15,9 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from poslab.comparison.figures import Styles, styles_of
+from poslab.comparison.figures import Styles, add_legend, styles_of
 from poslab.comparison.groups import Comparison, Group
 from poslab.comparison.panels import Panel
+from poslab.comparison.scores import Score
 from poslab.settings.schemes import node_of, parse_scheme, schemes, shown
 from poslab.settings.train import LATER
 
@@ -95,7 +96,7 @@ def choices(comparison: Comparison) -> Choices | None:
     lengths: list[int | None] = [*beyond] or [score.length]
     columns = ["scheme", "settings tried", "default", "chosen"]
     for length in lengths:
-        name = score.metric.name if length is None else f"{score.metric.name} at {length}"
+        name = str(Score(score.metric, length))
         columns += [f"{name}, default", f"{name}, chosen"]
     rows = []
     for grid in found:
@@ -176,8 +177,7 @@ def _figure(name: str, curves: Mapping[str, Sequence[Curve]], titled: Mapping[st
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xticks(values, [f"{value:g}" for value in values])
         axes.grid(alpha=0.3)
-    handles = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(list(handles.values()), list(handles), loc="outside right upper", fontsize="small")
+    add_legend(figure)
     return figure
 
 

@@ -192,7 +192,7 @@ def sentence(
         by = "by the exact test and" if metric.is_share else "after"
         text += f"; the interval excludes 0, but p = {d.p_value:.2g} {by} Holm's correction"
     needed = seeds_needed(d.sd, effect, alpha=(1 - CONFIDENCE) / d.comparisons)
-    needed = max(needed, _seeds_to_claim(d)) if metric.is_share else needed
+    needed = max(needed, seeds_to_claim(d.comparisons)) if metric.is_share else needed
     return f"{text}; {_outlook(d.low, d.high, needed, d.n, effect)}"
 
 
@@ -207,13 +207,13 @@ def _of_equal_differences(name: str, baseline: str, d: Difference, verdict: str)
         return f"{name} and {baseline} were equal in each of {d.n} seeds"
     if d.significant:
         return f"{name} is {verdict} in each of {d.n} seeds"
-    few = f"too few to claim it (p = {d.p_value:.2g}); {_seeds_to_claim(d)} such seeds would do"
+    few = f"too few to claim it (p = {d.p_value:.2g}); {seeds_to_claim(d.comparisons)} such seeds would do"
     return f"{name} was {verdict} in each of {d.n} seeds, {few}"
 
 
-def _seeds_to_claim(d: Difference) -> int:
-    """How many seeds that agree the sign-flip test needs under Holm's correction."""
-    return math.floor(math.log2(2 * d.comparisons / (1 - CONFIDENCE))) + 1
+def seeds_to_claim(comparisons: int, sides: int = 2) -> int:
+    """How many seeds that agree the sign-flip test needs under Holm's correction, tested on one side or on both."""
+    return math.floor(math.log2(sides * comparisons / (1 - CONFIDENCE))) + 1
 
 
 def token_sentence(name: str, baseline: str, difference: Estimate, part: str = "validation") -> str | None:

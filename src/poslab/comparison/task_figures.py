@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from poslab.comparison.figures import Styles
+from poslab.comparison.figures import Styles, add_legend
 from poslab.comparison.tasks import TaskRuns
 from poslab.evaluation.pictures import wrapped
 from poslab.tasks import Metric
@@ -34,9 +34,7 @@ def by_length_figure(tasks: Sequence[TaskRuns], metric: str, styles: Styles) -> 
             axes.set_ylabel(f"{metric}, {_named(task, metric).unit}")
         if number >= len(tasks) - columns:
             axes.set_xlabel("length of the tests")
-    handles = {name: line for axes in panels for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
-    order = sorted(handles, key=lambda name: names.index(name) if name in names else len(names))
-    figure.legend([handles[name] for name in order], order, loc="outside right upper", fontsize="small")
+    add_legend(figure, names)
     return figure
 
 

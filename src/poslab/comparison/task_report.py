@@ -44,9 +44,7 @@ def task_panels(tasks: Sequence[TaskRuns], baseline: str) -> list[Panel]:
     """Figures with a panel for each task."""
     labels = {label for task in tasks for label in task.runs}
     styles = styles_of(labels, baseline if baseline in labels else None)
-    ranges = (
-        ", and the line through it reaches from the worst of them to the best" if len(labels) <= MOST_RANGES else ""
-    )
+    ranges = _RANGES if len(labels) <= MOST_RANGES else ""
     panels: list[Panel] = []
     for metric in dict.fromkeys(measure.name for task in tasks for measure in task.measures):
         having = [task for task in tasks if task.lengths(metric)]

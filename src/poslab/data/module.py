@@ -15,7 +15,7 @@ from poslab.data.vocabulary import AnyVocabulary
 from poslab.data.windows import CoveringWindows, SlidingWindowDataset
 from poslab.errors import SettingError
 from poslab.settings.files import default_cache_dir
-from poslab.settings.train import DataConfig
+from poslab.settings.schema import DataConfig
 
 Batches = DataLoader[tuple[Tensor, Tensor]]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from poslab.runs.folder import EVALUATION
 from poslab.runs.readers import checked, read_mapping
-from poslab.settings.train import EvaluationConfig
+from poslab.settings.schema import EvaluationConfig
 
 LAST_LOSS = "last_loss"
 

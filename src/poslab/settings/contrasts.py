@@ -1,7 +1,7 @@
 """Contrasts: what an experiment claims before it runs, to be tested when it is over. Loads no torch.
 
     contrasts:
-      - {better: shaw, than: nope, data: back, length: 96, by: 0.2}
+      - {better: NAME, than: NAME, data: back, length: 96, by: 0.2}
       - {scheme: all, at_least: 0.9, data: majority, length: 51}
       - {scheme: all, at_most: 0.6, data: parity, length: 40}
 
@@ -67,7 +67,7 @@ class Contrast(Limited):
         return f"{{{', '.join(f'{name}: {value}' for name, value in self.plain.items())}}}"
 
     def __str__(self) -> str:
-        """nope at least 0.9 in exact on majority at 51."""
+        """NAME at least 0.9 in exact on majority at 51."""
         if self.scheme is None:
             claim = f"{self.better} better than {self.than}" + (f" by at least {self.by:g}" if self.by else "")
         else:
@@ -88,7 +88,7 @@ def parse_contrast(node: Any, option: str) -> Contrast:
 
 
 def named(name: str, pos: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a contrast's name of a scheme, "t5 scale=32", is of runs of the scheme `pos` with these settings."""
+    """Whether a contrast's name of a scheme, "NAME scale=32", is of runs of the scheme `pos` with these settings."""
     scheme, *told = name.split()
     given = dict(part.partition("=")[::2] for part in told)
     return scheme == pos and all(key in settings and _same(text, settings[key]) for key, text in given.items())

@@ -3,6 +3,7 @@
 import glob
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,6 +77,11 @@ def require_writable(option: str, folder: Path) -> None:
             pass
     except OSError as error:
         raise SettingError(option, folder, f"can't be written: {error.strerror}; name another folder") from error
+
+
+def safe_name(text: str, most: int = 80) -> str:
+    """The text as part of a file's name, on every file system, cut to so many characters."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)[:most]
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

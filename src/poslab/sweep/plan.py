@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,9 +22,10 @@ from poslab.runs.finished import Run, read_run
 from poslab.runs.folder import RUNS, RunFolder
 from poslab.runs.summary import Summary
 from poslab.settings.composed import explain, scheme_name, with_any_scheme
-from poslab.settings.files import fingerprint
+from poslab.settings.files import fingerprint, safe_name
 from poslab.settings.roles import NOT_IDENTITY
-from poslab.settings.train import LATER, EvaluationConfig, TrainConfig, flat, parse
+from poslab.settings.schema import EvaluationConfig
+from poslab.settings.train import LATER, TrainConfig, flat, parse
 from poslab.tasks import Task
 
 _text_fingerprint = cache(fingerprint)  # a text is read once for all jobs of a sweep
@@ -162,13 +162,13 @@ def _plan_job(
         if (run := finished.get(decisive)) is not None:
             other_code = _other_code(run.summary, parsed.pos)
             return Job(overrides, run.folder, parsed, decisive, reused=True, other_code=other_code)
-        return Job(overrides, folder / f"{_safe(name)}-{decisive[:8]}", parsed, decisive)
+        return Job(overrides, folder / f"{safe_name(name, 100)}-{decisive[:8]}", parsed, decisive)
     except (HydraException, OmegaConfBaseException) as error:
         problem = explain(error, overrides)
     except UserError as error:
         problem, impossible = str(error), isinstance(error, SettingError) and error.option.startswith("pos.")
     name = "-".join([given.get("pos", ""), *label, f"seed{given.get('seed', '')}"])
-    return Job(overrides, folder / _safe(name.strip("-")), problem=problem, impossible=impossible)
+    return Job(overrides, folder / safe_name(name.strip("-"), 100), problem=problem, impossible=impossible)
 
 
 def _other_code(summary: Summary, scheme: PositionScheme) -> str:
@@ -185,8 +185,3 @@ def _varied(combinations: Sequence[Sequence[str]]) -> list[str]:
             key, _, value = override.partition("=")
             values.setdefault(key, set()).add(value)
     return [key for key, several in values.items() if len(several) > 1 and key not in ("pos", "seed")]
-
-
-def _safe(name: str) -> str:
-    """The name of a folder on every file system."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from poslab.model import GPT
-from poslab.settings.train import OptimConfig
+from poslab.settings.schema import OptimConfig
 
 
 def make_optimizer(model: GPT, config: OptimConfig, fused: bool) -> torch.optim.AdamW:

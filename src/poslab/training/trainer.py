@@ -15,7 +15,8 @@ from poslab.evaluation.scoring import Scoring
 from poslab.interruption import StopRequest
 from poslab.runs.checkpoint_files import CheckpointFiles
 from poslab.runs.folder import RunFolder
-from poslab.settings.train import TrainConfig, TrainerConfig
+from poslab.settings.schema import TrainerConfig
+from poslab.settings.train import TrainConfig
 from poslab.tasks.metric import LOSS
 from poslab.training.checkpoints import Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines

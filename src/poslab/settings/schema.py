@@ -1,0 +1,180 @@
+"""The groups of settings of a training run: their types and limits, which are checked before torch is loaded.
+
+configs/ holds the values. A position scheme brings its own: the dataclass named by `pos._target_` is the schema of the
+group `pos`, and a task likewise that of the group `data`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import tiktoken
+from omegaconf import OmegaConf
+
+from poslab.errors import SettingError, require_at_least, require_one_of
+from poslab.positions import ModelShape
+from poslab.positions.base import BACKENDS
+from poslab.settings.contrasts import Contrast
+from poslab.settings.files import BUNDLED_DATA, find_files
+from poslab.settings.roles import Limited, Role, setting
+from poslab.tasks.metric import LOSS
+
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps", "tpu")
+PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "64")
+
+# ${bundled:the-verdict.txt} in a yaml: a file of data/, wherever the command is started from.
+OmegaConf.register_new_resolver("bundled", lambda name: str(BUNDLED_DATA / name), replace=True)
+
+
+@dataclass
+class ModelConfig(Limited):
+    """The decoder; see poslab.GPT."""
+
+    context_length: int
+    embed_dim: int
+    num_layers: int
+    num_heads: int
+    dropout: float = setting(least=0, below=1)
+    init_std: float = setting(0.02, above=0)
+    attention_backend: str = setting("auto", role=Role.ROUNDING, choices=BACKENDS)
+    compile: bool = setting(False, role=Role.ROUNDING)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert self.shape  # which checks the sizes
+
+    @property
+    def shape(self) -> ModelShape:
+        return ModelShape(self.context_length, self.embed_dim, self.num_layers, self.num_heads)
+
+
+@dataclass
+class DataConfig(Limited):
+    """The text and how it is cut; `stride` null means one context, `cache_dir` null the folder data/.cache. With
+    encoding=characters the vocabulary is always the observed one."""
+
+    path: str = setting(role=Role.TEXT)
+    encoding: str = "gpt2"
+    vocabulary: str = setting("full", choices=("full", "observed"))
+    validation_share: float = setting(0.1, above=0, below=1, later=True)
+    test_share: float = setting(0.0, least=0, below=1, later=True)
+    batch_size: int = setting(4, least=1)
+    stride: int | None = setting(None, least=1)
+    num_workers: int = setting(0, role=Role.SPEED, least=0)
+    cache_dir: str | None = setting(None, role=Role.SPEED)
+    same_batch: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        processors = os.cpu_count() or 1
+        if self.num_workers > processors:
+            raise SettingError("num_workers", self.num_workers, f"must be at most {processors}, the processors here")
+        check_encoding(self.encoding)
+        if self.encoding == "characters":
+            self.vocabulary = "observed"
+        if self.validation_share + self.test_share >= 1:
+            problem = f"leaves nothing to train on beside data.validation_share={self.validation_share:g}"
+            raise SettingError("test_share", self.test_share, problem)
+        find_files(self.path)
+
+
+@dataclass
+class OptimConfig(Limited):
+    """AdamW, linear warm-up over a share of all steps, cosine decay to a share of the peak learning rate."""
+
+    learning_rate: float = setting(least=0)
+    weight_decay: float = setting(least=0)
+    beta1: float = setting(least=0, below=1)
+    beta2: float = setting(least=0, below=1)
+    warmup_share: float = setting(least=0, below=1)
+    final_share: float = setting(least=0, most=1)
+    position_learning_rate_factor: float = setting(1.0, role=Role.SCHEME, least=0, later=True)
+
+
+@dataclass
+class TrainerConfig(Limited):
+    """Settings of pytorch_lightning.Trainer under their own names."""
+
+    accelerator: str = setting("auto", role=Role.ROUNDING, choices=ACCELERATORS)
+    devices: Any = "auto"
+    num_nodes: int = setting(1, least=1)
+    strategy: str = "auto"
+    precision: str = setting("32-true", choices=PRECISIONS)
+    max_epochs: int | None = setting(None, role=Role.LENGTH, least=1)
+    max_steps: int = setting(-1, role=Role.LENGTH)
+    max_time: str | None = setting(None, role=Role.LENGTH)
+    limit_train_batches: int | float | None = setting(None, above=0)
+    limit_val_batches: int | float | None = setting(None, least=0)
+    val_check_interval: int | float | None = setting(None, above=0)
+    check_val_every_n_epoch: int | None = setting(1, least=1)
+    accumulate_grad_batches: int = setting(1, least=1)
+    gradient_clip_val: float | None = setting(None, least=0)
+    log_every_n_steps: int = setting(5, role=Role.OUTPUT, least=1)
+    deterministic: bool | None = setting(None, role=Role.ROUNDING)
+    benchmark: bool | None = setting(None, role=Role.ROUNDING)
+    detect_anomaly: bool = setting(False, role=Role.OUTPUT)
+    profiler: str | None = setting(None, role=Role.OUTPUT)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option in ("limit_train_batches", "limit_val_batches", "val_check_interval"):
+            value = getattr(self, option)
+            if isinstance(value, float) and value > 1:
+                raise SettingError(option, value, "is a share, at most 1.0; a number of batches has no decimal point")
+        if self.max_steps != -1:
+            require_at_least(1, max_steps=self.max_steps)
+        every = self.check_val_every_n_epoch
+        if every is not None and self.max_epochs is not None and every > self.max_epochs:
+            raise SettingError("check_val_every_n_epoch", every, f"must be at most max_epochs={self.max_epochs}")
+        if self.max_epochs is None and self.max_steps == -1:
+            raise SettingError("max_epochs", None, "set max_epochs or max_steps, or training would never end")
+
+
+@dataclass
+class SampleConfig(Limited):
+    """The text that a run writes at every epoch; `prompt` null means how the validation text begins."""
+
+    prompt: str | None = setting(None, role=Role.OUTPUT)
+    new_tokens: int = setting(32, role=Role.OUTPUT, least=0)
+    temperature: float = setting(0.8, role=Role.OUTPUT, least=0)
+    top_k: int | None = setting(40, role=Role.OUTPUT, least=1)
+
+
+@dataclass
+class EvaluationConfig(Limited):
+    """What is measured of the best weights once a run is over: losses at these lengths; none, nothing."""
+
+    lengths: list[int] = setting([], role=Role.OUTPUT, least=1)
+    stride: int | None = setting(None, role=Role.OUTPUT, least=1)
+    last: int | None = setting(None, role=Role.OUTPUT, least=1)
+
+
+@dataclass
+class Settings(Limited):
+    """What stands at the top level of configs/train.yaml beside the groups."""
+
+    seed: int = setting(1, role=Role.SEED, least=0, below=2**32)
+    run_dir: str | None = setting(None, role=Role.COMMAND)
+    resume: str | None = setting(None, role=Role.COMMAND)
+    init_from: str | None = setting(None, later=True)
+    monitor: str = setting(LOSS, later=True)
+    early_stopping_patience: int | None = setting(None, least=1)
+    target_loss: float | None = setting(None, role=Role.LENGTH, least=0)
+    checkpoint_every_n_steps: int | None = setting(100, role=Role.SPEED, least=1)
+    threads: int | None = setting(None, role=Role.SPEED, least=1, most=1024)  # torch crashes with many thousands
+    allow_code: bool = setting(False, role=Role.COMMAND)
+    contrasts: list[Contrast] = setting([], role=Role.COMMAND)  # registered by a sweep when it begins
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.run_dir == "":
+            raise SettingError("run_dir", "", "must name a folder; null makes one in runs")
+        if self.init_from is not None:  # a run may go on from elsewhere, and a sweep's job start there
+            self.init_from = os.path.abspath(os.path.expanduser(self.init_from))
+
+
+def check_encoding(encoding: str) -> None:
+    """Raises SettingError, naming the nearest, for an encoding that neither poslab nor tiktoken knows."""
+    require_one_of([*tiktoken.list_encoding_names(), "characters", "bytes"], encoding=encoding)
