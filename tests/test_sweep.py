@@ -77,9 +77,8 @@ def without_training(config: TrainConfig, overrides: list[str], log: Path) -> st
 
 
 @pytest.fixture
-def swept_here(run_script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
+def swept_here(run_script: RunScript, monkeypatch: pytest.MonkeyPatch) -> Sweep:
     """Sweeps without training."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("poslab.sweep.sweep.raise_on_signals", lambda within: None)
     monkeypatch.setattr(job_module, "_run_alone", without_training)
     return lambda *arguments: run_script("train", "-m", *TINY, *arguments)
@@ -97,6 +96,12 @@ def folders(root: Path) -> list[Path]:
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+
+
+@pytest.fixture(autouse=True)
+def away_from_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose runs, if somebody has trained there, a sweep would find."""
+    monkeypatch.chdir(tmp_path)
 
 
 def planned(*arguments: str) -> list[Job]:
