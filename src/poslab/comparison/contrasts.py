@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean
 
 from poslab.comparison.groups import Comparison, Group
-from poslab.comparison.statistics import CONFIDENCE, holm, seeds_to_claim, sign_flip_test
+from poslab.comparison.statistics import CONFIDENCE, holm, p_text, seeds_to_claim, sign_flip_test
 from poslab.runs.registered import read_registrations, runs_finished
 from poslab.settings.contrasts import ALL, Contrast, named
 
@@ -102,7 +102,7 @@ class Verdict:
             for label, of_seeds in part.figures.items()
         )
         alone, p = (self.tested.p_opposite, self.p_opposite) if self.said == OPPOSITE else (self.tested.p, self.p)
-        test = f"p = {alone:.2g}" + (f", corrected {p:.2g}" if self.family > 1 else "")
+        test = f"p = {p_text(alone)}" + (f", corrected {p_text(p)}" if self.family > 1 else "")
         return "; ".join([f"{claim} ({least}{means}; n = {len(part.margins)}, {test})", *self.remarks])
 
     @property
@@ -117,8 +117,8 @@ class Verdict:
         numbers = [
             str(len(part.margins)),
             f"{fmean(part.margins.values()):+.3f}",
-            f"{self.p:.2g}",
-            f"{self.p_opposite:.2g}",
+            p_text(self.p),
+            p_text(self.p_opposite),
         ]
         return [str(self.tested.contrast), self.said, *numbers, "; ".join(seeds), "; ".join(self.remarks)]
 

@@ -13,6 +13,7 @@ from poslab.comparison.maturity import shared_references
 from poslab.comparison.panels import Panel
 from poslab.comparison.repeat import command_of, configurations, facts
 from poslab.comparison.scores import Score
+from poslab.comparison.statistics import p_text
 from poslab.comparison.task_report import TaskReport
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import Run
@@ -152,7 +153,7 @@ class Section:
             "n/a" if found.sd is None else text(found.sd),
             "baseline" if difference is None else "n/a" if difference.mean is None else text(difference.mean, "+"),
             "" if difference is None else self._interval(difference.low, difference.high, sign="+"),
-            "" if difference is None else "n/a" if difference.p_value is None else f"{difference.p_value:.2g}",
+            "" if difference is None else "n/a" if difference.p_value is None else p_text(difference.p_value),
             _whole(group.mean("params_scheme")),
             _whole(group.mean("tokens_per_s")),
             _whole(group.mean("peak_memory_mb")),

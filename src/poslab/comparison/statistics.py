@@ -11,15 +11,18 @@ Losses are compared by a paired t test. Shares, such as how many examples are ri
 to be: where all seeds agree, the t test takes that for certainty and would claim anything, though the next seed may
 fail. So a share is claimed only where an exact sign-flip test (Fisher 1935, section 21) agrees: if the two groups were
 alike, each seed's difference could as well have had the other sign, so n seeds that all agree give p = 2 / 2**n and
-fewer than six can't show anything. Its p-value is the larger of the two. Where the seeds don't differ, no interval is
-given: nothing is known of their spread. Intervals end where shares do.
+fewer than six can't show anything. Its p-value is the larger of the two. Intervals end where shares do.
+
+Where differences are alike in all seeds, nothing is known of their spread: no interval is given, and the sign-flip test
+stands alone, of losses too. Shares do come out alike; losses that differ by the same amount to the last digit were
+hardly trained, and `sentence` says so.
 """
 
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,6 +38,10 @@ MOST_SEEDS = 100_000  # `seeds_needed` looks no farther
 MOST_FLIPPED = 12  # seeds whose signs are flipped in all ways; of more, 2**12 ways are drawn
 ROUNDING = 1e-12  # nats: spreads and differences up to here, relative to losses above 1, are rounding
 SMALLEST_BLOCKS = 20  # with fewer blocks, a bootstrap interval is clearly too narrow
+SMALLEST_P = 1e-6  # less is not told apart: by then all hangs on the t test's assumptions
+
+Pair = TypeVar("Pair")
+Figures = Mapping[int, float]  # of one group, by seed
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,8 @@ class Difference:
     """The mean of (group - baseline) over n common seeds; of losses, negative where the group is better.
 
     `sd` is the standard deviation of the differences, `p_value` is corrected for the number of `comparisons`, and
-    [low, high] is the uncorrected interval; None of shares that differ alike in all seeds. With n = 1 only the mean is
-    known, with n = 0 nothing.
+    [low, high] is the uncorrected interval; None where all seeds differ alike. With n = 1 only the mean is known, with
+    n = 0 nothing.
     """
 
     mean: float | None
@@ -72,6 +79,17 @@ class Difference:
     def significant(self) -> bool:
         return self.p_value is not None and self.p_value < 1 - CONFIDENCE
 
+    @property
+    def reversed(self) -> "Difference":
+        """Of (baseline - group)."""
+        mean, low, high = (None if x is None else -x for x in (self.mean, self.high, self.low))
+        return replace(self, mean=mean, low=low, high=high)
+
+
+def p_text(p: float) -> str:
+    """A p-value as tables and sentences give it: never 0."""
+    return f"{SMALLEST_P:.0e} or less" if p <= SMALLEST_P else f"{p:.2g}"
+
 
 def estimate(values: Iterable[float], metric: Metric = NATS) -> Estimate:
     """Estimates the mean of finite, independent values, such as one group's losses, with its t interval."""
@@ -83,21 +101,24 @@ def estimate(values: Iterable[float], metric: Metric = NATS) -> Estimate:
     return Estimate(mean, *_interval(mean, sd, n, 0.0 if metric.is_share else None), sd, n)
 
 
-def differences(
-    values: Mapping[str, Mapping[int, float]], baseline: str, metric: Metric = NATS
-) -> dict[str, Difference]:
-    """Compares every other group with the baseline; `values` holds, per group, the figure of each seed.
+def differences(values: Mapping[str, Figures], baseline: str, metric: Metric = NATS) -> dict[str, Difference]:
+    """Compares every other group with the baseline, as `paired` does; `values` holds the figures of each group. Raises
+    SettingError for an unknown baseline."""
+    require_one_of(values, baseline=baseline)
+    return paired({name: (of, values[baseline]) for name, of in values.items() if name != baseline}, metric)
+
+
+def paired(pairs: Mapping[Pair, tuple[Figures, Figures]], metric: Metric = NATS) -> dict[Pair, Difference]:
+    """Compares the first of each pair with the second, over the seeds that they have in common.
 
     The p-values are of paired two-sided t tests, of shares the larger of that and the exact sign-flip test's, corrected
-    over all groups with at least 2 seeds in common with the baseline. Where all differences are alike up to rounding,
-    the t test has no value; of losses its limit stands, p = 1 if they are all zero, else p = 0, and of shares the
-    sign-flip test alone. Values are finite. Raises SettingError for an unknown baseline.
+    over all pairs with at least 2 seeds in common. Where all differences are alike up to rounding, the t test has no
+    value and the sign-flip test stands alone. Figures are finite.
     """
-    require_one_of(values, baseline=baseline)
-    pairs = {name: _paired(of_seeds, values[baseline], metric) for name, of_seeds in values.items() if name != baseline}
-    p_values = {name: d.p_value for name, d in pairs.items() if d.p_value is not None}
+    alone = {name: _paired(first, second, metric) for name, (first, second) in pairs.items()}
+    p_values = {name: d.p_value for name, d in alone.items() if d.p_value is not None}
     corrected, tested = holm(p_values), max(1, len(p_values))
-    return {name: replace(d, p_value=corrected.get(name), comparisons=tested) for name, d in pairs.items()}
+    return {name: replace(d, p_value=corrected.get(name), comparisons=tested) for name, d in alone.items()}
 
 
 def sign_flip_test(
@@ -182,7 +203,8 @@ def sentence(
         was = f"was {amount} {word} than {baseline}" if size else f"and {baseline} were equal"
         return f"{name} {was} in one run each; one run says nothing about chance"
     if d.low is None or d.high is None:
-        return _of_equal_differences(name, baseline, d, f"{word} than {baseline} by {amount}" if size else "")
+        said = _of_equal_differences(name, baseline, d, f"{word} than {baseline} by {amount}" if size else "")
+        return said if metric.is_share or not size else f"{said}; losses that were trained never differ so evenly"
     if d.significant:
         low, high = sorted((abs(d.low), abs(d.high)))
         return f"{name} is {word} than {baseline} by {_numbers(size, low, high, metric)}, n = {d.n}"
@@ -190,7 +212,7 @@ def sentence(
     text += f" ({_numbers(d.mean, d.low, d.high, metric)})"
     if d.low > 0 or d.high < 0:
         by = "by the exact test and" if metric.is_share else "after"
-        text += f"; the interval excludes 0, but p = {d.p_value:.2g} {by} Holm's correction"
+        text += f"; the interval excludes 0, but p = {p_text(d.p_value)} {by} Holm's correction"
     needed = seeds_needed(d.sd, effect, alpha=(1 - CONFIDENCE) / d.comparisons)
     needed = max(needed, seeds_to_claim(d.comparisons)) if metric.is_share else needed
     return f"{text}; {_outlook(d.low, d.high, needed, d.n, effect)}"
@@ -202,12 +224,12 @@ def usual_effect(metric: Metric) -> float:
 
 
 def _of_equal_differences(name: str, baseline: str, d: Difference, verdict: str) -> str:
-    """Words for shares that differ alike in all seeds. verdict: "better than ... by 1.00 of the examples", if any."""
+    """Words for figures that differ alike in all seeds. verdict: "better than ... by 1.00 of the examples", if any."""
     if not verdict:
         return f"{name} and {baseline} were equal in each of {d.n} seeds"
     if d.significant:
         return f"{name} is {verdict} in each of {d.n} seeds"
-    few = f"too few to claim it (p = {d.p_value:.2g}); {seeds_to_claim(d.comparisons)} such seeds would do"
+    few = f"too few to claim it (p = {p_text(d.p_value or 0)}); {seeds_to_claim(d.comparisons)} such seeds would do"
     return f"{name} was {verdict} in each of {d.n} seeds, {few}"
 
 
@@ -260,7 +282,7 @@ def _decimals(*numbers: float) -> int:
     return next((d for d in range(2, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)
 
 
-def _paired(group: Mapping[int, float], baseline: Mapping[int, float], metric: Metric) -> Difference:
+def _paired(group: Figures, baseline: Figures, metric: Metric) -> Difference:
     """Compares two groups over their common seeds; the p-value is not yet corrected."""
     seeds = sorted(group.keys() & baseline.keys())
     a, b = (np.array([of_seeds[seed] for seed in seeds], dtype=float) for of_seeds in (group, baseline))
@@ -274,24 +296,26 @@ def _paired(group: Mapping[int, float], baseline: Mapping[int, float], metric: M
         return Difference(mean, None, None, None, None, 1)
     alike = float(np.ptp(a - b)) <= rounding  # the t test would divide by zero, or by rounding
     sd = 0.0 if alike else float((a - b).std(ddof=1))
-    p_value = (0.0 if mean else 1.0) if alike else float(stats.ttest_rel(a, b).pvalue)
-    if metric.is_share:
-        p_value = max(p_value, sign_flip_test(a - b))
+    p_value = 0.0 if alike else float(stats.ttest_rel(a, b).pvalue)
+    if metric.is_share or alike:
+        p_value = max(p_value, sign_flip_test(a - b) if mean else 1.0)
     low, high = _interval(mean, sd, len(seeds), -1.0 if metric.is_share else None)
     return Difference(mean, low, high, sd, p_value, len(seeds))
 
 
 def _interval(mean: float, sd: float, n: int, least: float | None) -> tuple[float | None, float | None]:
-    """The t interval of a mean; of shares, or differences of shares, which lie between `least` and 1, no further than
-    they go, and none where all are alike."""
+    """The t interval of a mean, none where all values are alike; of shares, or differences of shares, which lie between
+    `least` and 1, no further than they go."""
+    if not sd:
+        return None, None
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * sd / math.sqrt(n)
     if least is None:
         return mean - half, mean + half
-    return (max(least, mean - half), min(1.0, mean + half)) if sd else (None, None)
+    return max(least, mean - half), min(1.0, mean + half)
 
 
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    corrected: dict[str, float] = {}
+def holm(p_values: Mapping[Pair, float]) -> dict[Pair, float]:
+    corrected: dict[Pair, float] = {}
     largest = 0.0
     for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
