@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from poslab.comparison.statistics import differences, estimate
+from poslab.comparison.statistics import differences, estimate, p_text
 from poslab.runs.evaluation import LengthLoss
 from runs_to_compare import (
     VERDICT,
