@@ -195,7 +195,7 @@ def group_of(folder: Path) -> Group:
 def repeated(command: str, cwd: Path | None = None) -> dict[str, Any]:
     """The configuration that the command composes, for its first seed."""
     words = shlex.split(command)
-    assert words[:2] == ["python", "scripts/train.py"]
+    assert words[:2] == ["poslab", "train"] or words[1].endswith("scripts/train.py")
     overrides = [re.sub(r"^(seed=\d+),.*", r"\1", word) for word in words[2:] if word != "-m"]
     overrides = for_hydra(overrides)
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):

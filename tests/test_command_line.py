@@ -166,7 +166,7 @@ def test_help_has_every_setting_its_default_and_its_words(run_script: RunScript)
 
 @pytest.mark.parametrize("schema", SCRIPTS.values(), ids=SCRIPTS)
 def test_the_examples_of_help_are_valid(schema: type) -> None:
-    examples = re.findall(r"^  python scripts/\w+\.py (.*)$", help_text(schema), flags=re.MULTILINE)
+    examples = re.findall(r"^  poslab \w+ (.*)$", help_text(schema), flags=re.MULTILINE)
     assert len(examples) >= 3
     for example_line in examples:
         words = re.findall(r"""([\w.]+=(?:"[^"]*"|\S+))""", example_line)

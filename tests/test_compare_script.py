@@ -90,7 +90,7 @@ def test_command_on_the_page(tmp_path: Path, script: Callable[..., Any]) -> None
     assert code == 0
     page = (tmp_path / "my runs" / "report" / "report.md").read_text()
     (line,) = [line for line in page.splitlines() if "scripts/compare.py" in line]
-    assert shlex.split(line) == ["python", "scripts/compare.py", argument, "effect=0.05"]
+    assert shlex.split(line) == ["python", str(REPOSITORY / "scripts" / "compare.py"), argument, "effect=0.05"]
 
 
 def test_the_runs_written_here_are_like_real_ones(trained: Callable[..., Path], tmp_path: Path) -> None:

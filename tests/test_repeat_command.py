@@ -48,7 +48,7 @@ def test_one_command_for_all_seeds(tmp_path: Path) -> None:
     for seed in (2, 1, 11):
         overrides = ["pos=shaw", f"seed={seed}", f"run_dir='runs/shaw {seed}'"]
         change_config(write_run(tmp_path, "shaw", seed), "overrides", overrides)
-    assert command_of(group_of(tmp_path)) == "python scripts/train.py -m pos=shaw seed=1,2,11"
+    assert command_of(group_of(tmp_path)) == "poslab train -m pos=shaw seed=1,2,11"
 
 
 def test_a_path_that_only_quotes_make_one(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_every_job_has_a_folder_and_a_line(swept: tuple[Path, subprocess.Complet
     assert [name.rsplit("-", 1)[0] for name in names] == ["absolute-seed2", "t5-seed2"]
     assert sorted(table(result.stdout)) == names
     assert "2 of 2 jobs done, 0 running, 0 left" in result.stdout
-    assert "compare  python scripts/compare.py runs=runs/smoke" in result.stdout
+    assert f"compare  python {REPOSITORY}/scripts/compare.py runs=runs/smoke" in result.stdout
 
 
 def test_a_job_in_a_sweep_is_the_same_run_alone(

@@ -1,1 +1,1 @@
-"""What each script does, and the command line that they share."""
+"""What each command of `poslab` does, and the command line that they share."""

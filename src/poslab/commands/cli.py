@@ -18,6 +18,7 @@ from poslab.interruption import Interrupted, raise_on_signals, received_signal
 from poslab.positions.checks import hook_at_fault
 from poslab.runs.folder import RunFolder
 from poslab.settings.command_line import help_text, parse_line
+from poslab.settings.program import as_called
 
 Schema = TypeVar("Schema")
 
@@ -27,7 +28,7 @@ def run_script(task: Callable[[Schema], object], schema: type[Schema], script: s
     arguments, debug = start()
     with told_in_one_line(script, arguments, debug):
         if {"-h", "--help"} & set(arguments):
-            print(help_text(schema))
+            print(as_called(help_text(schema)))
         else:
             task(parse_line(schema, arguments))
 

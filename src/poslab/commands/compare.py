@@ -1,4 +1,4 @@
-"""scripts/compare.py: reads runs, evaluates those that aren't yet, and writes the report."""
+"""Compares: reads runs, evaluates those that aren't yet, and writes the report."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What scripts/evaluate.py does: a table on the screen, and the figures beside the checkpoint."""
+"""Evaluates: a table on the screen, and the figures beside the checkpoint."""
 
 import hashlib
 import math

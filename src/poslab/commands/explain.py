@@ -1,7 +1,6 @@
-"""scripts/explain.py: reads one run or two, or makes a model that is not trained, and writes the page about it."""
+"""Explains: reads one run or two, or makes a model that is not trained, and writes the page about it."""
 
 import os
-import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +22,7 @@ from poslab.runs.code import outside
 from poslab.runs.start import start_and_best
 from poslab.settings.composed import explain
 from poslab.settings.files import CONFIGS, require_writable, safe_name, write_whole
+from poslab.settings.program import command_line
 from poslab.settings.schema import DataConfig
 from poslab.settings.schemes import node_of, shown
 from poslab.settings.scripts import ExplainConfig
@@ -47,7 +47,7 @@ def run_explanation(config: ExplainConfig) -> Path:
     for subject in subjects:
         print(f"measuring  {subject.label} ...", flush=True)
         found.append(examine(subject))
-    command = shlex.join(["python", "scripts/explain.py", *sys.argv[1:]])
+    command = command_line("explain", *sys.argv[1:])
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, write(found, command))

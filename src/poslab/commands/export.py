@@ -1,4 +1,4 @@
-"""What scripts/export.py does: a run's best weights as a folder that transformers loads."""
+"""Exports: a run's best weights as a folder that transformers loads."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What scripts/generate.py does: the text on stdout, token by token, and what there is to say about it on stderr."""
+"""Generates: the text on stdout, token by token, and what there is to say about it on stderr."""
 
 import codecs
 import sys

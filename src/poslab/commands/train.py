@@ -1,10 +1,12 @@
-"""What scripts/train.py does: Hydra composes the settings; then one run, one that goes on, or a sweep's job."""
+"""Trains: Hydra composes the settings; then one run, one that goes on, or a sweep's job."""
 
 import os
 import sys
+from pathlib import Path
 from string import Template
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -17,6 +19,7 @@ from poslab.errors import UserError
 from poslab.runs.resume import resumed
 from poslab.settings.composed import config_groups, explain, scheme_name
 from poslab.settings.files import CONFIGS
+from poslab.settings.program import argv_of, as_called
 from poslab.settings.schemes import chosen, given_of
 from poslab.settings.train import parse
 from poslab.tasks import Task
@@ -33,7 +36,7 @@ def run_train() -> None:
         return explain(error, typed) if isinstance(error, known) else None
 
     def job(config: DictConfig) -> None:
-        sys.argv[1:] = typed  # Lightning starts the script again with these, for every further device
+        sys.argv[:] = argv_of("train", *typed)  # Lightning starts the script again with these, for every further device
         if HydraConfig.get().mode == RunMode.MULTIRUN:  # how a job ended is the sweep's to tell
             _run_job(config)
             return
@@ -78,8 +81,7 @@ def _overrides() -> list[str]:
 
 def _example(arguments: list[str]) -> str:
     """One example of the task that the command line names."""
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = parse(hydra.compose("train", for_hydra(arguments)))
+    config = parse(_composed(for_hydra(arguments)))
     if not isinstance(config.data, Task):
         raise UserError("--example: of a task, as in data=recall --example")
     return config.data.example()
@@ -87,12 +89,30 @@ def _example(arguments: list[str]) -> str:
 
 def _help(arguments: list[str]) -> str:
     """The template of the config, filled in. (Hydra's own --help lists its groups twice over and takes a second.)"""
-    overrides = [argument for argument in arguments if "=" in argument and not argument.startswith("-")]
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = hydra.compose("train", overrides, return_hydra_config=True)
-    template = Template(config.hydra.help.template)
+    config = _composed(arguments, return_hydra_config=True)
+    template = Template(as_called(config.hydra.help.template))
     with open_dict(config):
         del config.hydra
-        config.pos = chosen(OmegaConf.to_container(config.pos), given_of(overrides))  # type: ignore[arg-type]
-    groups = "\n".join(f"{name}: {', '.join(options)}" for name, options in config_groups().items())
+        config.pos = chosen(OmegaConf.to_container(config.pos), given_of(_settings(arguments)))  # type: ignore[arg-type]
+    folders = [CONFIGS, *_own_folder(arguments)]
+    groups = "\n".join(f"{name}: {', '.join(options)}" for name, options in config_groups(folders).items())
     return template.substitute(APP_CONFIG_GROUPS=groups, CONFIG=OmegaConf.to_yaml(config).strip())
+
+
+def _composed(arguments: list[str], return_hydra_config: bool = False) -> DictConfig:
+    """The configuration of a command line, without running anything."""
+    searched = [f"hydra.searchpath={[str(folder) for folder in _own_folder(arguments)]}"]  # after poslab's, as in a run
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return hydra.compose("train", [*_settings(arguments), *searched], return_hydra_config=return_hydra_config)
+
+
+def _settings(arguments: list[str]) -> list[str]:
+    return [argument for argument in arguments if "=" in argument and not argument.startswith("-")]
+
+
+def _own_folder(arguments: list[str]) -> list[Path]:
+    """The folder that --config-dir names, if any. Raises UserError where there is none of that name."""
+    named = get_args_parser().parse_args(arguments).config_dir
+    if named is not None and not Path(named).is_dir():
+        raise UserError(f"--config-dir {named}: no such folder")
+    return [] if named is None else [Path(named).absolute()]

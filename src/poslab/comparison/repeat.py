@@ -1,6 +1,5 @@
 """What it takes to repeat runs: commands, complete settings, and the facts of data, machine and code."""
 
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import yaml
 
 from poslab.comparison.groups import Group
 from poslab.runs.finished import Run
+from poslab.settings.program import command_line
 from poslab.settings.roles import NOT_REPEATED, Role
 from poslab.settings.tasks import is_task
 from poslab.settings.train import role_of
@@ -22,7 +22,7 @@ def command_of(group: Group) -> str:
     settings = [str(o) for o in typed if role_of(_name(str(o))) not in NOT_REPEATED | {Role.SEED}]
     many = ["-m"] if len(group.runs) > 1 else []
     seeds = ",".join(str(seed) for seed in group.values)
-    return shlex.join(["python", "scripts/train.py", *many, *settings, f"seed={seeds}"])
+    return command_line("train", *many, *settings, f"seed={seeds}")
 
 
 def configurations(groups: Sequence[Group]) -> list[tuple[str, str]]:

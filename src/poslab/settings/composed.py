@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -69,10 +70,12 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     return " ".join(line.strip() for line in message.splitlines() if line.strip())
 
 
-def config_groups() -> dict[str, list[str]]:
-    """The options of every group in configs/."""
-    folders = sorted(p for p in CONFIGS.iterdir() if p.is_dir())
-    return {folder.name: sorted(option.stem for option in folder.glob("*.yaml")) for folder in folders}
+def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
+    """The options of every group in these folders."""
+    found: dict[str, set[str]] = {}
+    for option in (option for root in roots for option in root.glob("*/*.yaml")):
+        found.setdefault(option.parent.name, set()).add(option.stem)
+    return {group: sorted(found[group]) for group in sorted(found)}
 
 
 def _settings_near(option: str) -> list[str]:

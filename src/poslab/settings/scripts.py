@@ -16,10 +16,10 @@ class EvaluateConfig(Limited):
     """Evaluate a trained model at several lengths, also beyond the one that it was trained to.
 
     Examples
-      python scripts/evaluate.py ckpt=RUN_FOLDER
-      python scripts/evaluate.py ckpt=RUN_FOLDER lengths=[64,128,256,512,1024]
-      python scripts/evaluate.py ckpt=FILE.ckpt data_path=other.txt stride=16
-      python scripts/evaluate.py ckpt=RUN_FOLDER pos.scaling=yarn pos.factor=4
+      poslab evaluate ckpt=RUN_FOLDER
+      poslab evaluate ckpt=RUN_FOLDER lengths=[64,128,256,512,1024]
+      poslab evaluate ckpt=FILE.ckpt data_path=other.txt stride=16
+      poslab evaluate ckpt=RUN_FOLDER pos.scaling=yarn pos.factor=4
     """
 
     ckpt: str = setting(help=_CKPT)
@@ -50,10 +50,10 @@ class CompareConfig(Limited):
     """Compare runs: a page that says which scheme is better, by how much and how sure, and shows what was learned.
 
     Examples
-      python scripts/compare.py runs=runs/ablation
-      python scripts/compare.py runs=RUN_FOLDER,RUN_FOLDER
-      python scripts/compare.py runs=runs/recall metric=exact length=96
-      python scripts/compare.py runs=runs/shaw_clip baseline="SCHEME max_distance=16"
+      poslab compare runs=runs/ablation
+      poslab compare runs=RUN_FOLDER,RUN_FOLDER
+      poslab compare runs=runs/recall metric=exact length=96
+      poslab compare runs=runs/shaw_clip baseline="SCHEME max_distance=16"
     """
 
     runs: list[str] = setting(["runs"], help="a folder with runs at any depth, or several: FOLDER,FOLDER")
@@ -91,9 +91,9 @@ class ExplainConfig(Limited):
     """Explain how position works in a model: a page that opens without a network, on a phone, too.
 
     Examples
-      python scripts/explain.py ckpt=RUN_FOLDER
-      python scripts/explain.py ckpt=RUN_FOLDER,RUN_FOLDER out=side_by_side.html
-      python scripts/explain.py pos=SCHEME pos.SETTING=VALUE
+      poslab explain ckpt=RUN_FOLDER
+      poslab explain ckpt=RUN_FOLDER,RUN_FOLDER out=side_by_side.html
+      poslab explain pos=SCHEME pos.SETTING=VALUE
     """
 
     ckpt: list[str] = setting([], help=f"{_CKPT}; or two, FOLDER,FOLDER, side by side")
@@ -120,9 +120,9 @@ class GenerateConfig(Limited):
     """Continue a prompt with a trained model. The text goes to stdout as it comes, everything else to stderr.
 
     Examples
-      python scripts/generate.py ckpt=RUN_FOLDER prompt="I had always thought"
-      python scripts/generate.py ckpt=RUN_FOLDER prompt="Yes, but" prompt="No" samples=3 seed=2 top_p=0.9
-      python scripts/generate.py ckpt=FILE.ckpt prompt="He said:" temperature=0 max_new_tokens=1000 > text.txt
+      poslab generate ckpt=RUN_FOLDER prompt="I had always thought"
+      poslab generate ckpt=RUN_FOLDER prompt="Yes, but" prompt="No" samples=3 seed=2 top_p=0.9
+      poslab generate ckpt=FILE.ckpt prompt="He said:" temperature=0 max_new_tokens=1000 > text.txt
     """
 
     ckpt: str = setting(help=_CKPT)
@@ -160,7 +160,7 @@ class ExportConfig(Limited):
     """Write a trained model as a folder that the transformers library loads.
 
     Examples
-      python scripts/export.py ckpt=RUN_FOLDER to=exported
+      poslab export ckpt=RUN_FOLDER to=exported
     """
 
     ckpt: str = setting(help=_CKPT)

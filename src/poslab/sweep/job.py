@@ -1,4 +1,4 @@
-"""One job of a sweep: the work of `python scripts/train.py`, in a fresh process that has torch loaded already.
+"""One job of a sweep: the work of `poslab train`, in a fresh process that has torch loaded already.
 
 Nothing can leak from one job to the next, and a crash ends no other. The process comes from Python's fork server, which
 has imported torch and Lightning once and done nothing else.
@@ -23,6 +23,7 @@ from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
 from poslab.runs.summary import Summary
+from poslab.settings.program import argv_of
 from poslab.settings.train import TrainConfig
 from poslab.tasks import Task
 
@@ -86,7 +87,7 @@ def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
     if method == "forkserver":
         with deaf_to_interrupts():  # at Ctrl-C it would print the traceback of what it was importing
             forkserver.ensure_running()
-    command = [sys.argv[0], *overrides]
+    command = argv_of("train", *overrides)
     process = context.Process(target=_run, args=(config, command, log, fingerprints(config.pos)))
     process.start()
     try:

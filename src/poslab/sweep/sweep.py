@@ -19,6 +19,7 @@ from poslab.runs.registered import register
 from poslab.runs.screen import clock, table
 from poslab.runs.summary import Summary
 from poslab.settings.files import require_writable
+from poslab.settings.program import command_line
 from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.job import JobFiles
 from poslab.sweep.plan import Job, plan, sweep_folder
@@ -132,7 +133,7 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
     if any(job.other_code for job in jobs):
         print("note: other code of poslab trained some of these; without their folders, or in another run_dir=..., "
               "they are trained anew\n")  # fmt: skip
-    print(f"runs     {folder}\ncompare  python scripts/compare.py runs={folder}")
+    print(f"runs     {folder}\ncompare  {command_line('compare', f'runs={folder}')}")
     return all(job.finished or job.impossible for job in jobs)
 
 

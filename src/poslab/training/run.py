@@ -32,6 +32,7 @@ from poslab.runs.start import write_start
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
 from poslab.settings.files import write_whole
+from poslab.settings.program import command_line
 from poslab.settings.schemes import node_of
 from poslab.settings.train import TrainConfig, flat
 from poslab.tasks import Task
@@ -133,9 +134,8 @@ def _write_config(config: TrainConfig, folder: RunFolder) -> None:
 @contextmanager
 def _saying_how_to_go_on(folder: RunFolder, needed: list[str]) -> Iterator[None]:
     """needed: what the command line must also say to go on."""
-    script = sys.argv[0] if sys.argv[0].endswith("train.py") else "scripts/train.py"
-    command = shlex.join(["python", script, f"resume={folder}", *needed])
-    if not Path(script).resolve().is_relative_to(Path.cwd()):  # one that holds only in the folder of now
+    command = command_line("train", f"resume={folder}", *needed)
+    if not Path(sys.argv[0]).resolve().is_relative_to(Path.cwd()):  # one that holds only in the folder of now
         command = shlex.join(["cd", str(Path.cwd())]) + f" && {command}"
     threading.excepthook = _report_of_thread
     try:
