@@ -152,8 +152,14 @@ def set_scheme(folder: Path, **settings: Any) -> None:
         change_config(folder, f"pos.{name}", value)
 
 
-def write_evaluation(folder: Path, token_losses: Iterable[float] = (), lengths: Iterable[LengthLoss] = ()) -> None:
-    evaluation = Evaluation(32, 533, list(lengths), [float(loss) for loss in token_losses])
+def write_evaluation(
+    folder: Path,
+    token_losses: Iterable[float] = (),
+    lengths: Iterable[LengthLoss] = (),
+    consecutive: Iterable[float] = (),
+) -> None:
+    sliding, one_by_one = ([float(loss) for loss in losses] for losses in (token_losses, consecutive))
+    evaluation = Evaluation(32, 533, list(lengths), sliding, consecutive_losses=one_by_one)
     plain = {"text": "the-verdict.txt, validation part", "text_sha256": VERDICT} | evaluation.plain()
     (folder / "evaluation.json").write_text(json.dumps(plain))
 

@@ -108,7 +108,9 @@ def test_token_losses_are_those_of_the_training_length(count: int) -> None:
     model, text = lively_model(ENDLESS), random_text(count)
     own = min(CONTEXT, count - 1)
     expected, _, _ = by_windows(model, text, own, max(1, own // 2))
-    assert evaluate(model, text, []).token_losses == pytest.approx(expected, abs=1e-4)
+    found = evaluate(model, text, [])
+    assert found.token_losses == pytest.approx(expected, abs=1e-4)
+    assert found.consecutive_losses == pytest.approx(by_windows(model, text, own, own)[0], abs=1e-4)
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -15,6 +15,7 @@ from poslab.comparison.panels import loss_panels, model_panels
 from poslab.comparison.report import Report
 from poslab.comparison.sections import Section, by_data
 from poslab.comparison.task_report import matrices, task_panels, task_report, task_runs
+from poslab.comparison.two_way import text_differences, with_text
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import Evaluation, read_evaluation
@@ -87,14 +88,23 @@ def _section(title: str, comparison: Comparison, notes: list[str], config: Compa
         for group in comparison.groups
         if all(run.folder in evaluations for run in group.runs)
     }
-    answers = comparison.sentences + token_sentences(comparison, evaluations)
-    of_losses, without_curves = loss_panels(comparison, by_group)
+    over_text = text_differences(comparison, by_group)
+    answers = with_text(comparison, over_text) + token_sentences(comparison, evaluations)
+    of_losses, without_curves = loss_panels(comparison, by_group, over_text)
     of_models, not_drawn = model_panels(comparison, config.sentence, config.allow_code)
     runs = task_runs(title, comparison)
     task, without_answers = task_report(runs) if runs else (None, [])
     notes = notes + unmeasured + without_curves + not_drawn + without_answers
     return Section(
-        title, comparison, by_group, answers, notes, of_losses + of_models, task, moves.rows(comparison.groups)
+        title,
+        comparison,
+        by_group,
+        answers,
+        notes,
+        of_losses + of_models,
+        task,
+        moves.rows(comparison.groups),
+        over_text,
     )
 
 
@@ -112,7 +122,7 @@ def _with_tasks(report: Report) -> Report:
 
 def _evaluations(comparison: Comparison, allow_code: bool) -> tuple[dict[Path, Evaluation], list[str]]:
     """(evaluations by folder of the run, those that were missing measured now; notes on runs that have none)."""
-    evaluations, notes = {}, []
+    evaluations, notes, older = {}, [], list[Path]()
     for run in comparison.runs:
         if is_task(run.config["data"]):  # which its run has tested by length
             continue
@@ -122,8 +132,14 @@ def _evaluations(comparison: Comparison, allow_code: bool) -> tuple[dict[Path, E
                 print(f"evaluating {run.folder} ...", flush=True)
                 evaluation = evaluate_run(run.folder, allow_code=allow_code)
             evaluations[run.folder] = evaluation
+            older += [] if evaluation.consecutive_losses else [run.folder]
         except UserError as error:
             notes.append(f"{run.folder} is not evaluated by length and position: {error}")
+    if older:
+        which = (
+            f"{len(older)} evaluation{'s are' if len(older) > 1 else ' is'} from before intervals over seeds and text"
+        )
+        notes.append(f"{which}; python scripts/evaluate.py ckpt={older[0]} measures anew")
     return evaluations, notes
 
 
@@ -152,8 +168,9 @@ def _print(report: Report, folder: Path) -> None:
     for section in report.sections:
         if len(report.sections) > 1:
             print(f"\n{section.title}\n")
-        shown = [0, 1, 2, 3, 5, 6, 7]
-        rows = [[cells[n] for n in shown] for cells in (section.columns, *section.rows, *section.reference_rows)]
+        rows = [
+            [cells[n] for n in section.on_screen] for cells in (section.columns, *section.rows, *section.reference_rows)
+        ]
         print(table(rows[0], rows[1:]))
         print()
         for answer in section.in_short or section.answers:

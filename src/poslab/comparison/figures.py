@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from poslab.comparison.curves import Curve
 from poslab.comparison.groups import Comparison
-from poslab.comparison.statistics import estimate
+from poslab.comparison.statistics import Difference, estimate
 from poslab.evaluation.pictures import looks, wrapped
 from poslab.runs.evaluation import Evaluation
 
@@ -32,10 +32,16 @@ def styles_of(labels: Iterable[str], baseline: str | None = None) -> Styles:
     return styles
 
 
-def scores_figure(comparison: Comparison, styles: Styles, references: Mapping[str, float]) -> Figure:
+def scores_figure(
+    comparison: Comparison,
+    styles: Styles,
+    references: Mapping[str, float],
+    over_text: Mapping[str, Difference] | None = None,
+) -> Figure:
     """Draws each run as a dot, each group's mean with its 95 % interval, and its difference from the baseline.
 
-    references: losses of untrained models by name, drawn where they are in sight.
+    references: losses of untrained models by name, drawn where they are in sight. over_text: differences over seeds and
+    text by label, as pale bars.
     """
     groups = comparison.groups[::-1]
     names = [styles[group.label]["label"] for group in groups]
@@ -50,6 +56,10 @@ def scores_figure(comparison: Comparison, styles: Styles, references: Mapping[st
         left.plot(values, [row + 0.2] * len(values), linestyle="", alpha=0.5, markersize=5, **look)
         found, difference = group.estimate, comparison.differences.get(group.label)
         _interval(left, row - 0.1, found.mean, found.low, found.high, look)
+        if (broad := (over_text or {}).get(group.label)) and broad.low is not None and broad.high is not None:
+            right[0].plot(
+                [broad.low, broad.high], [row] * 2, color=look["color"], alpha=0.25, linewidth=7, solid_capstyle="butt"
+            )
         if difference and difference.mean is not None:
             _interval(right[0], row, difference.mean, difference.low, difference.high, look)
     _references(left, references, upright=True)

@@ -140,13 +140,13 @@ def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluatio
     sentences = []
     for label, run in measured.items():
         losses = [evaluations[of.folder].token_losses for of in (run, baseline_run)]
-        if _same_tokens(run, baseline_run) and 0 < len(losses[0]) == len(losses[1]) and np.isfinite(losses).all():
+        if same_tokens(run, baseline_run) and 0 < len(losses[0]) == len(losses[1]) and np.isfinite(losses).all():
             part = "validation" if run.summary.test_tokens is None else "test"
             sentences.append(token_sentence(label, comparison.baseline, token_difference(*losses), part))
     return [text for text in sentences if text is not None]
 
 
-def _same_tokens(first: Run, second: Run) -> bool:
+def same_tokens(first: Run, second: Run) -> bool:
     """Whether the two have the same tokens held out."""
     keys = ("data_sha256", "vocabulary_size", "validation_tokens", "test_tokens")
     return all(getattr(first.summary, key) == getattr(second.summary, key) for key in keys)

@@ -11,6 +11,7 @@ from poslab.comparison import figures
 from poslab.comparison.curves import read_curve
 from poslab.comparison.groups import Comparison, Group
 from poslab.comparison.maturity import shared_references
+from poslab.comparison.statistics import Difference
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.answers import legible_example
 from poslab.evaluation.attention_maps import LEGIBLE, attention_maps
@@ -29,6 +30,9 @@ from poslab.tasks.metric import LOSS
 _BY_RUN = (
     "Left, each dot is a run; below them the mean over seeds and its 95 % interval. Right, the difference from the "
     "baseline, seed by seed, and its 95 % interval."
+)
+_OVER_TEXT = (
+    " The broad, pale bar is the interval over seeds and text at once: where it reaches 0, other text may say else."
 )
 # Titles and captions.
 _CAPTIONS = {
@@ -77,9 +81,15 @@ class Panel:
     small: bool = False
 
 
-def loss_panels(comparison: Comparison, evaluations: Mapping[str, list[Evaluation]]) -> tuple[list[Panel], list[str]]:
-    """(panels of the score by run, and of losses by step, position and length, notes); evaluations are by the label of
-    the group."""
+def loss_panels(
+    comparison: Comparison,
+    evaluations: Mapping[str, list[Evaluation]],
+    over_text: Mapping[str, Difference] | None = None,
+) -> tuple[list[Panel], list[str]]:
+    """(panels of the score by run, and of losses by step, position and length, notes).
+
+    evaluations, over_text: of groups that have them, by label; the latter are differences over seeds and text.
+    """
     baseline, score = comparison.baseline, comparison.score
     styles = figures.styles_of((group.label for group in comparison.groups), baseline)
     references = shared_references(comparison.runs, score)
@@ -98,7 +108,9 @@ def loss_panels(comparison: Comparison, evaluations: Mapping[str, list[Evaluatio
         probes = {probe for of_seeds in evaluations.values() for e in of_seeds for probe in e.probe_tokens}
         drawn |= {probe: figures.probe_figure(probe, evaluations, styles) for probe in sorted(probes)}
     name, title = ("losses", score.title.removeprefix("best ")) if score.is_loss else ("scores", score.title)
-    by_run = Panel(name, title.capitalize(), _BY_RUN, figures.scores_figure(comparison, styles, references))
+    caption = _BY_RUN + (_OVER_TEXT if over_text else "")
+    scores = figures.scores_figure(comparison, styles, references, over_text or {})
+    by_run = Panel(name, title.capitalize(), caption, scores)
     panels = [by_run, *(Panel(name, *_CAPTIONS[name], figure) for name, figure in drawn.items())]
     return panels, [f"no loss curve in {', '.join(empty)}"] if empty else []
 

@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -13,8 +13,9 @@ from poslab.comparison.maturity import shared_references
 from poslab.comparison.panels import Panel
 from poslab.comparison.repeat import command_of, configurations, facts
 from poslab.comparison.scores import Score
-from poslab.comparison.statistics import p_text
+from poslab.comparison.statistics import Difference, p_text
 from poslab.comparison.task_report import TaskReport
+from poslab.comparison.two_way import claims_by_text
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import Run
 from poslab.settings.roles import NOT_COMPARED
@@ -49,7 +50,7 @@ def _data_settings(run: Run) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Section:
     """evaluations: by label, of groups that are evaluated whole. notes: what is missing, and why. moved: how far
-    training moved the schemes' tables, under `moves.COLUMNS`."""
+    training moved the schemes' tables, under `moves.COLUMNS`. over_text: differences over seeds and text, by label."""
 
     title: str
     comparison: Comparison
@@ -59,6 +60,7 @@ class Section:
     panels: list[Panel]
     task: TaskReport | None = None
     moved: Sequence[Sequence[str]] = ()
+    over_text: Mapping[str, Difference] = field(default_factory=dict)
 
     @property
     def choices(self) -> Choices | None:
@@ -94,7 +96,15 @@ class Section:
         alike = [group.label for group in shared if group.estimate.mean == groups[0].estimate.mean]
         best = f"{self.score.best} {self.score}: {', '.join(alike)}, {figure} {unit}"
         others = [f"{said}, {len(of)} of {len(differences)}: {', '.join(of)}" for said, of in verdicts.items() if of]
-        return [best, *others]
+        return [best, *others, *self._for_other_text]
+
+    @property
+    def _for_other_text(self) -> list[str]:
+        """Of how many that differ this is shown for other text, too."""
+        claims = claims_by_text(self.comparison, self.over_text)
+        shown = [label for label, is_shown in claims.items() if is_shown]
+        which = f": {', '.join(shown)}" if shown and len(shown) < len(claims) else ""
+        return [f"shown for other text of this kind, too, {len(shown)} of {len(claims)}{which}"] if claims else []
 
     def _in_every_seed(self, label: str) -> bool:
         """Whether the group is better, or worse, than the baseline in each of several seeds."""
@@ -140,7 +150,8 @@ class Section:
     def columns(self) -> list[str]:
         before = ["scheme", "n", str(self.score), "95 % interval", "sd", "difference", "95 % interval", "p (Holm)"]
         others = [f"{self.score.metric.name} at {length}" for length in self._other_lengths] or ["longer windows"]
-        return [*before, "parameters added", "tokens/s", "peak memory, MB", *others]
+        text = ["interval, seeds and text"] if self.over_text else []
+        return [*before, *text, "parameters added", "tokens/s", "peak memory, MB", *others]
 
     def row(self, group: Group) -> list[str]:
         """Gives what the table says of a group, from its label and number of seeds to what it does at other lengths."""
@@ -154,11 +165,23 @@ class Section:
             "baseline" if difference is None else "n/a" if difference.mean is None else text(difference.mean, "+"),
             "" if difference is None else self._interval(difference.low, difference.high, sign="+"),
             "" if difference is None else "n/a" if difference.p_value is None else p_text(difference.p_value),
+            *self._over_text(group.label),
             _whole(group.mean("params_scheme")),
             _whole(group.mean("tokens_per_s")),
             _whole(group.mean("peak_memory_mb")),
             *([self._at(group, n) for n in self._other_lengths] or [_beyond(self.evaluations.get(group.label, []))]),
         ]
+
+    def _over_text(self, label: str) -> list[str]:
+        if not self.over_text or label == self.comparison.baseline:
+            return [""] if self.over_text else []
+        found = self.over_text.get(label)
+        return ["n/a" if found is None else self._interval(found.low, found.high, sign="+")]
+
+    @property
+    def on_screen(self) -> list[int]:
+        """The columns that a screen has room for."""
+        return [0, 1, 2, 3, 5, 6, 7, *([8] if self.over_text else [])]
 
     @property
     def rows(self) -> list[list[str]]:

@@ -57,12 +57,20 @@ def evaluate(
             for length in ascending
         ]
         own = min(context, len(tokens) - 1)
-        token_losses = sliding_token_losses(model, tokens, own, sliding_stride(own))
+        sliding, consecutive = (sliding_token_losses(model, tokens, own, n) for n in (sliding_stride(own), own))
     finally:
         model.train(was_training)
-    rounded = [round(loss, 5) for loss in token_losses.tolist()]
+    rounded = [[round(loss, 5) for loss in losses.tolist()] for losses in (sliding, consecutive)]
     counts = {probe: {name: len(of) for name, of in places.items()} for probe, places in (probes or {}).items()}
-    return Evaluation(context, len(tokens) - 1, results, rounded, _fingerprint(model), probe_tokens=counts)
+    return Evaluation(
+        context,
+        len(tokens) - 1,
+        results,
+        token_losses=rounded[0],
+        weights_sha256=_fingerprint(model),
+        probe_tokens=counts,
+        consecutive_losses=rounded[1],
+    )
 
 
 def _at_length(

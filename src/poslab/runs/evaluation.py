@@ -43,7 +43,8 @@ class LengthLoss:
 @dataclass(frozen=True)
 class Evaluation:
     """Of one model on one text. token_losses: of each token after the first, with sliding windows of context_length
-    (or of the whole text where that is shorter). weights_sha256: of the model's parameters. settings: those of its
+    (or of the whole text where that is shorter). consecutive_losses: likewise, with windows that follow each other, as
+    validations have them; none in older files. weights_sha256: of the model's parameters. settings: those of its
     scheme that are others than in training; trained_with: the same ones, as they were then."""
 
     context_length: int
@@ -54,6 +55,7 @@ class Evaluation:
     settings: dict[str, Any] = field(default_factory=dict)
     trained_with: dict[str, Any] = field(default_factory=dict)
     probe_tokens: dict[str, dict[str, int]] = field(default_factory=dict)  # how many tokens, by probe and bin
+    consecutive_losses: list[float] = field(default_factory=list)
 
     @property
     def last_losses(self) -> dict[int, float]:

@@ -1,0 +1,159 @@
+"""How sure a difference between two schemes is for other seeds and other text at once.
+
+The difference is known for S seeds, each on the same B blocks of text. Seeds are some of many, and so are blocks: an
+interval over seeds alone says nothing about other text, one over blocks alone nothing about other seeds. Here both are
+random and crossed, and so is what a seed makes of a block:
+
+    d[s, b] = mean + seed[s] + block[b] + rest[s, b]
+
+The variance of the mean comes from the mean squares (MS) of the two-way analysis of variance, its degrees of freedom
+from Satterthwaite (1946), "An approximate distribution of estimates of variance components":
+
+    variance = (MS_seeds + MS_blocks - MS_rest) / (S B)          at least the larger of the first two / (S B)
+
+A block is a stretch of at least SMALLEST_BLOCK tokens, and there are at most MOST_BLOCKS of them, so that blocks of a
+long text reach over thousands of tokens: how scheme differs from scheme is correlated over a few tokens of subwords or
+characters, and a little over whole scenes. More blocks would narrow the interval by less than 2 %.
+
+Text of another kind than that which was held out is another matter, as is a scheme whose code or settings are others.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from poslab.comparison.groups import Comparison, Group, same_tokens
+from poslab.comparison.statistics import CONFIDENCE, Difference, holm, p_text
+from poslab.runs.evaluation import Evaluation
+
+SMALLEST_BLOCK = 16  # tokens
+MOST_BLOCKS = 40
+FEWEST_BLOCKS = 10  # with fewer, or fewer seeds, simulated intervals are too narrow
+FEWEST_SEEDS = 3
+
+Array = NDArray[np.float64]
+
+
+def blocks(losses: ArrayLike) -> Array:
+    """losses (S, N) of the same tokens in text order -> (S, B): means of contiguous blocks; none of too few tokens."""
+    array = np.asarray(losses, dtype=float)
+    count = min(MOST_BLOCKS, array.shape[1] // SMALLEST_BLOCK)
+    if not count:
+        return np.empty((len(array), 0))
+    starts = np.arange(count) * array.shape[1] // count  # lengths differ by at most 1
+    return np.add.reduceat(array, starts, axis=1) / np.diff(starts, append=array.shape[1])
+
+
+def two_way(differences: ArrayLike) -> tuple[Array, Array, Array]:
+    """(mean, its standard deviation, degrees of freedom), each (...), of differences (..., S, B); S and B are at least
+    2."""
+    array = np.asarray(differences, dtype=float)
+    *_, seeds, of_text = array.shape
+    by_seed, by_block = array.mean(-1), array.mean(-2)
+    mean = by_seed.mean(-1)
+    rest = array - by_seed[..., :, None] - by_block[..., None, :] + mean[..., None, None]
+    of_seeds, of_blocks = of_text * by_seed.var(-1, ddof=1), seeds * by_block.var(-1, ddof=1)  # mean squares
+    free_seeds, free_blocks = seeds - 1, of_text - 1
+    of_rest = np.square(rest).sum((-2, -1)) / (free_seeds * free_blocks)
+    both, larger = of_seeds + of_blocks - of_rest, np.maximum(of_seeds, of_blocks)
+    parts = of_seeds**2 / free_seeds + of_blocks**2 / free_blocks + of_rest**2 / (free_seeds * free_blocks)
+    alone = np.where(of_seeds >= of_blocks, free_seeds, free_blocks)  # one of the two explains nothing beyond chance
+    satterthwaite = np.divide(both**2, parts, out=np.ones_like(both), where=parts > 0)
+    return mean, np.sqrt(np.maximum(both, larger) / (seeds * of_text)), np.where(both > larger, satterthwaite, alone)
+
+
+def text_differences(comparison: Comparison, evaluations: Mapping[str, Sequence[Evaluation]]) -> dict[str, Difference]:
+    """How each group differs from the baseline over seeds and text; evaluations are by label, of groups that are
+    evaluated whole. Those are missing that have too few common seeds, too few tokens, or not the same ones.
+
+    [low, high] is the uncorrected interval, `sd` the standard deviation of the mean. The p-values are corrected as if
+    all groups of the comparison were tested.
+    """
+    if not comparison.score.is_loss:
+        return {}
+    groups = {group.label: group for group in comparison.groups}
+    base = groups[comparison.baseline]
+    found = {}
+    for label, group in groups.items():
+        if group is not base and label in evaluations and base.label in evaluations:
+            losses = _paired(group, evaluations[label], base, evaluations[base.label])
+            if losses is not None:
+                found[label] = _difference(losses)
+    others = {label: 1.0 for label, d in comparison.differences.items() if d.p_value is not None and label not in found}
+    most = max((d.comparisons for d in comparison.differences.values()), default=1)
+    p_values = {label: d.p_value for label, d in found.items() if d.p_value is not None} | others
+    p_values |= {f"{n} of the family": 1.0 for n in range(len(p_values), most)}
+    corrected = holm(p_values)
+    return {label: replace(d, p_value=corrected[label], comparisons=len(p_values)) for label, d in found.items()}
+
+
+def _paired(group: Group, of_group: Sequence[Evaluation], base: Group, of_base: Sequence[Evaluation]) -> Array | None:
+    """(S, B): differences of the losses in common seeds, block by block; None where they can't be had."""
+    by_seed = [
+        {run.seed: evaluation.consecutive_losses for run, evaluation in zip(of.runs, evaluated, strict=True)}
+        for of, evaluated in ((group, of_group), (base, of_base))
+    ]
+    seeds = sorted(by_seed[0].keys() & by_seed[1].keys())
+    losses = [[of[seed] for seed in seeds] for of in by_seed]
+    counts = {len(of_run) for of in losses for of_run in of}
+    comparable = all(same_tokens(run, base.runs[0]) for of in (group, base) for run in of.runs)
+    if not comparable or len(seeds) < FEWEST_SEEDS or len(counts) != 1:
+        return None
+    differences = blocks(np.asarray(losses[0]) - np.asarray(losses[1]))
+    if differences.shape[1] < FEWEST_BLOCKS or not np.isfinite(differences).all():
+        return None
+    return differences if np.ptp(differences) > 0 else None  # the same model twice
+
+
+def _difference(differences: Array) -> Difference:
+    mean, sd, freedom = (float(figure) for figure in two_way(differences))
+    half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * sd
+    p_value = 2 * float(special.stdtr(freedom, -abs(mean) / sd))
+    return Difference(mean, mean - half, mean + half, sd, p_value, len(differences))
+
+
+def claims_by_text(comparison: Comparison, over_text: Mapping[str, Difference]) -> dict[str, bool]:
+    """Whether a difference that is claimed over seeds is shown for other text, too; by label, of those that are known.
+    What is shown for other text is never another direction than that over seeds."""
+    over_seeds = comparison.differences
+    return {
+        label: d.significant and (d.mean or 0) * (over_seeds[label].mean or 0) > 0
+        for label, d in over_text.items()
+        if over_seeds[label].significant
+    }
+
+
+def with_text(comparison: Comparison, over_text: Mapping[str, Difference]) -> list[str]:
+    """The comparison's sentences; each claim says for which seeds and which text it would hold."""
+    base, words = comparison.baseline, _words(comparison, over_text)
+    endings = {f"{label} is {than} than {base} by ": of for label, of in words.items() for than in ("better", "worse")}
+    return [
+        said + "".join(of for start, of in endings.items() if said.startswith(start)) for said in comparison.sentences
+    ]
+
+
+def _words(comparison: Comparison, over_text: Mapping[str, Difference]) -> dict[str, str]:
+    """What the sentence of a claim ends with, by label."""
+    said = {}
+    for label, shown in claims_by_text(comparison, over_text).items():
+        d, turned = over_text[label], -1 if (comparison.differences[label].mean or 0) < 0 else 1
+        assert d.mean is not None
+        assert d.low is not None
+        assert d.high is not None
+        low, high = sorted((turned * d.low, turned * d.high))
+        amount = f"{turned * d.mean:.3f} nats [{low:.3f}, {high:.3f}] over seeds and text{_whose(comparison)}"
+        only_alone = low * high > 0 and d.p_value is not None and not d.significant
+        corrected = f" (p = {p_text(d.p_value or 1)} after Holm's correction)" if only_alone else ""
+        which = "and other text of this kind" if shown else f"on this text; not shown for other text{corrected}"
+        said[label] = f"; it holds for other seeds {which}: {amount}"
+    return said
+
+
+def _whose(comparison: Comparison) -> str:
+    """Of which weights the token losses are, where it's not those that are compared."""
+    runs, of = comparison.runs, comparison.score.of
+    best = all(of(run) in (run.summary.test_loss, run.summary.best_val_loss) for run in runs)
+    return "" if best else ", of the best weights"

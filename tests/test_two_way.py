@@ -1,0 +1,157 @@
+"""Intervals over seeds and text at once: coverage by simulation, and what a comparison says of them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from poslab.comparison.two_way import FEWEST_BLOCKS, MOST_BLOCKS, SMALLEST_BLOCK, blocks, two_way
+from runs_to_compare import change_summary, page_in, report_of, write_evaluation, write_run
+
+Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+DRAWS: dict[str, Draw] = {
+    "normal": lambda rng, shape: rng.normal(size=shape),
+    "t": lambda rng, shape: rng.standard_t(4, size=shape),
+    "skewed": lambda rng, shape: rng.exponential(size=shape) - 1,
+}
+TOKENS = 640
+
+
+def misses(differences: np.ndarray) -> float:
+    """The share of the differences (R, S, B), whose truth is 0, that the 95 % interval does not cover."""
+    mean, sd, freedom = two_way(differences)
+    return float(np.mean(np.abs(mean) > special.stdtrit(freedom, 0.975) * sd))
+
+
+# The parts of seeds, blocks and rest, of about these standard deviations in the mean, with 5 seeds.
+@pytest.mark.parametrize("parts", [(1, 0, 1), (0, 1, 1), (1, 1, 1), (0.3, 0.3, 3), (0.2, 1, 3), (1, 0.2, 3), (0, 0, 1)])
+@pytest.mark.parametrize(("seeds", "of_text"), [(3, 10), (3, 33), (5, 33), (8, 40)])
+@pytest.mark.parametrize(("kind", "most"), [("normal", 0.075), ("t", 0.07), ("skewed", 0.13)])
+def test_coverage(kind: str, most: float, seeds: int, of_text: int, parts: tuple[float, ...]) -> None:
+    """95 %, within what 2,000 simulations can tell; less where few seeds are skewed, as of any t interval; more where
+    little but the rest varies."""
+    rng, draw = np.random.default_rng(1), DRAWS[kind]
+    shapes = (2000, seeds, 1), (2000, 1, of_text), (2000, seeds, of_text)
+    scales = parts[0], parts[1] * (of_text / seeds) ** 0.5, parts[2]
+    rate = misses(sum(scale * draw(rng, shape) for scale, shape in zip(scales, shapes, strict=True)))
+    assert rate <= most
+    assert rate > 0.01
+
+
+def test_seeds_alone_would_promise_too_much() -> None:
+    """What the interval is for: text of which a scheme likes some parts, and whose blocks the seeds agree upon."""
+    rng = np.random.default_rng(2)
+    differences = rng.normal(size=(1000, 1, 30)) + 0.3 * rng.normal(size=(1000, 5, 1))
+    over_seeds = stats.ttest_1samp(differences.mean(-1), 0, axis=1).pvalue < 0.05
+    assert over_seeds.mean() > 0.15
+    assert misses(differences) < 0.07
+
+
+def test_tokens_that_are_correlated_are_covered() -> None:
+    """Differences of neighbouring tokens are alike over some tokens; blocks of a long text reach farther."""
+    rng = np.random.default_rng(3)
+    noise = (rng.exponential(size=(300, 4007)) - 1).cumsum(1)
+    of_text = noise[:, 7:] - noise[:, :-7]  # moving averages over 7
+    rate = misses(np.stack([blocks(rng.normal(0, 0.1, (5, 1)) + row + rng.normal(size=(5, 4000))) for row in of_text]))
+    assert rate < 0.09
+
+
+def test_where_blocks_are_alike_it_is_the_interval_over_seeds() -> None:
+    by_seed = np.array([0.1, 0.3, 0.2])
+    mean, sd, freedom = two_way(np.repeat(by_seed[:, None], 20, 1))
+    assert (float(mean), float(sd), float(freedom)) == pytest.approx((0.2, stats.sem(by_seed), 2))
+
+
+def test_where_seeds_are_alike_it_is_the_interval_over_blocks() -> None:
+    by_block = np.arange(12.0)
+    mean, sd, freedom = two_way(np.repeat(by_block[None], 4, 0))
+    assert (float(mean), float(sd), float(freedom)) == pytest.approx((5.5, stats.sem(by_block), 11))
+
+
+def test_against_the_table_of_an_analysis_of_variance() -> None:
+    """Mean squares by loops, Satterthwaite's formula by hand."""
+    rng = np.random.default_rng(4)
+    d = rng.normal(size=(3, 1)) + rng.normal(size=(1, 10)) + rng.normal(size=(3, 10))
+    of_seeds = 10 * sum((row.mean() - d.mean()) ** 2 for row in d) / 2
+    of_blocks = 3 * sum((column.mean() - d.mean()) ** 2 for column in d.T) / 9
+    residuals = [(d[s, b] - d[s].mean() - d[:, b].mean() + d.mean()) ** 2 for s in range(3) for b in range(10)]
+    of_rest = sum(residuals) / 18
+    square = of_seeds + of_blocks - of_rest
+    assert square > max(of_seeds, of_blocks)
+    freedom = square**2 / (of_seeds**2 / 2 + of_blocks**2 / 9 + of_rest**2 / 18)
+    assert [float(x) for x in two_way(d)] == pytest.approx([d.mean(), (square / 30) ** 0.5, freedom])
+
+
+@pytest.mark.parametrize("tokens", [SMALLEST_BLOCK, 533, 100_001])
+def test_blocks_are_means_of_neighbours(tokens: int) -> None:
+    losses = np.random.default_rng(6).normal(size=(2, tokens))
+    found = blocks(losses)
+    count = min(MOST_BLOCKS, tokens // SMALLEST_BLOCK)
+    assert found.shape == (2, count)
+    ends = [round((n + 1) * tokens / count - 0.499999) for n in range(count)]
+    assert found[1, 0] == pytest.approx(losses[1, : ends[0]].mean())
+    assert found[0, -1] == pytest.approx(losses[0, ends[-2] if count > 1 else 0 :].mean())
+    assert blocks(losses[:, : SMALLEST_BLOCK - 1]).shape == (2, 0)
+
+
+# What a comparison says
+
+
+def write_pair(root: Path, of_text: float, tokens: int = TOKENS, seeds: int = 5, **summary: float) -> None:
+    """absolute, and t5 that is better by 0.1 nats, a little more or less by seed; and by part of the text, with an sd
+    of `of_text`."""
+    rng = np.random.default_rng(1)
+    by_text = np.repeat(rng.normal(0, of_text, tokens // 16 + 1), 16)[:tokens]
+    by_text -= by_text.mean()
+    for seed in range(1, seeds + 1):
+        base = rng.normal(4, 1, tokens)
+        for pos, losses in {"absolute": base, "t5": base - 0.1 + by_text + rng.normal(0, 0.005)}.items():
+            folder = write_run(root, pos, seed, round(float(losses.mean()), 5), **summary)
+            write_evaluation(folder, base, consecutive=losses)
+
+
+def claim_in(root: Path) -> str:
+    (said,) = page_in(report_of(root)).lists[0]
+    assert said.startswith("t5 is better than absolute by 0.1")
+    return said
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_claim_says_for_which_seeds_and_text_it_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pair(tmp_path / "even", of_text=0.05)
+    assert "n = 5; it holds for other seeds and other text of this kind: 0." in claim_in(tmp_path / "even")
+    assert "interval, seeds and text" in capsys.readouterr().out
+    write_pair(tmp_path / "uneven", of_text=1.0)
+    said = claim_in(tmp_path / "uneven")
+    assert "n = 5; it holds for other seeds on this text; not shown for other text: 0." in said
+    assert said.endswith("] over seeds and text")
+    header, first, second = page_in(tmp_path / "uneven" / "report").rows[:3]
+    by_label = {row[0]: dict(zip(header, row, strict=True)) for row in (first, second)}
+    low, high = map(float, by_label["t5"]["interval, seeds and text"].split(" to "))
+    assert low < -0.2 < 0 < high
+    assert by_label["absolute"]["interval, seeds and text"] == ""
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("options", [{"seeds": 2}, {"tokens": SMALLEST_BLOCK * FEWEST_BLOCKS - 1}], ids=str)
+def test_too_few_seeds_or_tokens_say_nothing_of_other_text(options: dict[str, int], tmp_path: Path) -> None:
+    write_pair(tmp_path, of_text=0.05, **options)
+    assert "other text" not in (report_of(tmp_path) / "report.md").read_text()
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_older_evaluations_say_what_they_lack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pair(tmp_path, of_text=0.05)
+    write_evaluation(tmp_path / "t5-seed3", [4.0] * TOKENS)
+    assert "other text" not in (report_of(tmp_path) / "report.md").read_text()
+    measured = "note: 1 evaluation is from before intervals over seeds and text; python scripts/evaluate.py ckpt="
+    assert f"{measured}{tmp_path / 't5-seed3'} measures anew" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_other_tokens_say_nothing_of_other_text(tmp_path: Path) -> None:
+    write_pair(tmp_path, of_text=0.05)
+    change_summary(tmp_path / "t5-seed3", test_tokens=77)
+    assert "other text" not in (report_of(tmp_path, allow_differences=True) / "report.md").read_text()
