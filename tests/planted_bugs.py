@@ -803,7 +803,8 @@ BUGS = [
     ),
     Bug(
         "settings-chosen-by-the-test", "comparison/grids.py",
-        "fmean(run.loss for run in g.runs if not common or run.seed in common)", "-fmean(g.values.values())",
+        "fmean(group.score.choosing(run) for run in group.runs if not common or run.seed in common)",
+        "-fmean(group.values.values())",
         "test_grids.py::test_settings_are_chosen_by_the_validation_alone",
     ),
     Bug(
@@ -901,8 +902,8 @@ BUGS = [
         "test_comparison_by_metric.py::test_a_task_is_compared_by_what_is_exact_beyond_its_range",
     ),
     Bug(
-        "held-out-part-not-what-counts", "runs/finished.py",
-        "summary.best_val_loss if summary.test_loss is None else summary.test_loss", "summary.best_val_loss",
+        "held-out-part-not-what-counts", "runs/summary.py",
+        "return of_validation if self.test_loss is None else self.test_loss", "return of_validation",
         "test_comparison_by_metric.py::test_a_held_out_part_of_a_text_is_what_counts",
     ),
     Bug(

@@ -38,6 +38,7 @@ SUMMARY = {
     "best_val_perplexity": 54.6,
     "best_step": 6,
     "last_val_loss": 4.25,
+    "last_val_step": None,
     "late_fall": None,
     "reference_losses": {},
     "val_loss_tokens": 533,
@@ -101,7 +102,7 @@ def write_run(root: Path, pos: str = "absolute", seed: int = 1, loss: float = 4.
     folder.mkdir(parents=True)
     config = smoke_config(pos)
     own = {"pos": pos, "pos_settings": config.pos_settings, "pos_target": config.plain["pos"]["_target_"]}
-    content = SUMMARY | own | {"seed": seed, "best_val_loss": loss} | summary
+    content = SUMMARY | own | {"seed": seed, "best_val_loss": loss, "last_val_loss": loss} | summary
     (folder / "summary.json").write_text(json.dumps(content))
     (folder / "config.yaml").write_text(f"{smoke_yaml(pos)}seed: {seed}\n")
     return folder

@@ -17,7 +17,7 @@ def write_factor(
     """A run for each seed: its validation loss, and what it gets right beyond the lengths of training."""
     for seed, (loss, share) in enumerate(zip(losses, beyond, strict=True), start=1):
         folder = write_task_run(root / f"{pos}{factor}", pos, seed, {10: 1.0, 20: share, 30: share / 2}, data=data)
-        change_summary(folder, best_val_loss=loss)
+        change_summary(folder, best_val_loss=loss, last_val_loss=loss)
         change_config(folder, FACTOR, factor)
 
 

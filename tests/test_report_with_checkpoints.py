@@ -55,7 +55,7 @@ def test_weights_are_evaluated_and_drawn(models: dict[str, Path], capsys: pytest
     out, err = capsys.readouterr()
     assert [line for line in err.splitlines() if "no loss curve" not in line] == []
     assert out.count("evaluating ") == 2
-    assert "on the 533 validation tokens, the checkpoints of" in out
+    assert "on the 533 validation tokens, which chose them, the checkpoints of" in out
     with (folder / "results.csv").open(newline="") as opened:
         rows = {row["scheme"]: row for row in csv.DictReader(opened)}
     assert 7 < float(rows["t5"]["sliding_loss_128"]) < 8  # log of 1,417, as nothing was learned

@@ -218,7 +218,8 @@ def test_summary_says_what_its_metrics_mean(finished: Path) -> None:
     assert (run.summary.training_length, run.usual_length("exact"), run.lengths("exact")) == (4, 6, [4, 6])
     assert run.value("exact") == run.value("exact", 6) == run.summary.metrics["exact"]["6"]
     assert run.value("exact", 5) is run.value("nothing") is run.value("loss", 6) is None
-    assert run.value("loss") == run.loss
+    assert run.value("loss") == run.summary.last_val_loss
+    assert run.value("loss", validation="best") == run.loss == run.summary.best_val_loss
     assert run.metrics[:3] == ["exact", "accuracy", "loss"]
     assert {"exact_no_eos", "accuracy_no_eos"} == set(run.metrics[3:])
     assert run.summary.measure("exact_no_eos").unit == "of the examples"

@@ -74,7 +74,9 @@ def test_summary(finished: Path) -> None:
     (loss,) = summary["measures"]
     assert loss == {"name": "loss", "unit": "nats per token", "higher_is_better": False, "chance": math.log(1417)}
     run = read_run(finished)
-    assert run.value("loss") == summary["best_val_loss"]
+    assert run.value("loss") == summary["last_val_loss"]
+    assert run.value("loss", validation="best") == summary["best_val_loss"]
+    assert summary["last_val_step"] == 6
     assert (run.value("loss", 32), run.value("exact"), run.lengths("loss")) == (None, None, [])
     assert (summary["training_length"], summary["solved_step"]) == (32, None)
 

@@ -13,6 +13,7 @@ from poslab.comparison.grids import setting_panels
 from poslab.comparison.groups import Comparison, compare, token_sentences
 from poslab.comparison.panels import loss_panels, model_panels
 from poslab.comparison.report import Report
+from poslab.comparison.scores import LAST
 from poslab.comparison.sections import Section, by_data
 from poslab.comparison.task_report import matrices, task_panels, task_report, task_runs
 from poslab.comparison.two_way import text_differences, with_text
@@ -53,10 +54,12 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
 
 
 def _comparisons(titled: Mapping[str, Sequence[Run]], config: CompareConfig) -> list[tuple[Comparison, list[str]]]:
-    """Compares the runs of each task or text by themselves, with notes. Where there are several, `metric`, `length` and
-    `baseline` count for those that know them. Raises UserError for what none knows, and where runs can't be compared.
+    """Compares the runs of each task or text by themselves, with notes. Where there are several, `metric`, `length`,
+    `validation` and `baseline` count for those that know them. Raises UserError for what none knows, and where runs
+    can't be compared.
     """
     wanted = {"metric": config.metric, "length": config.length, "baseline": config.baseline}
+    wanted["validation"] = config.validation if config.validation != LAST else None
     compared: list[tuple[Comparison, list[str]]] = []
     unknown: dict[str, list[SettingError]] = {name: [] for name in wanted}
     for title, runs in titled.items():

@@ -6,7 +6,7 @@ reported are figures of tests, which chose nothing: beyond that range, or of a p
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -18,7 +18,6 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from poslab.comparison.figures import Styles, add_legend, styles_of
 from poslab.comparison.groups import Comparison, Group
 from poslab.comparison.panels import Panel
-from poslab.comparison.scores import Score
 from poslab.settings.schemes import node_of, parse_scheme, schemes, shown
 from poslab.settings.train import LATER
 
@@ -56,7 +55,11 @@ class Grid:
     def chosen(self) -> Group:
         """Of the lowest mean validation loss, over the seeds that all groups have, if there are such."""
         common = set.intersection(*({run.seed for run in group.runs} for group in self.groups))
-        return min(self.groups, key=lambda g: fmean(run.loss for run in g.runs if not common or run.seed in common))
+
+        def loss(group: Group) -> float:
+            return fmean(group.score.choosing(run) for run in group.runs if not common or run.seed in common)
+
+        return min(self.groups, key=loss)
 
     def told(self, group: Group) -> str:
         """ "scale=32, max_distance=64"."""
@@ -96,7 +99,7 @@ def choices(comparison: Comparison) -> Choices | None:
     lengths: list[int | None] = [*beyond] or [score.length]
     columns = ["scheme", "settings tried", "default", "chosen"]
     for length in lengths:
-        name = str(Score(score.metric, length))
+        name = str(replace(score, length=length))
         columns += [f"{name}, default", f"{name}, chosen"]
     rows = []
     for grid in found:
@@ -109,9 +112,10 @@ def choices(comparison: Comparison) -> Choices | None:
 
 
 def _mean(comparison: Comparison, group: Group, length: int | None) -> str:
-    values = [run.value(comparison.score.metric.name, length) for run in group.runs]
+    score = comparison.score
+    values = [run.value(score.metric.name, length, score.validation) for run in group.runs]
     known = [value for value in values if value is not None]
-    return comparison.score.text(fmean(known)) if known else "n/a"
+    return score.text(fmean(known)) if known else "n/a"
 
 
 def _remark(comparison: Comparison, found: Sequence[Grid], beyond: bool) -> str:

@@ -96,19 +96,22 @@ def compare(
     *,
     metric: str | None = None,
     length: int | None = None,
+    validation: str | None = None,
     baseline: str | None = None,
     effect: float | None = None,
     allow_differences: bool = False,
 ) -> Comparison:
     """Groups the runs and compares each group with the baseline (`default_scheme`, or else the first by name), by the
-    score that `metric` and `length` name, or the usual one. Runs that lack it are left out.
+    score that `metric`, `length` and `validation` name, or the usual one. Runs that lack it are left out.
 
     Raises UserError without runs, and for runs that differ in more than the scheme, unless `allow_differences`.
     """
     if not runs:
         raise UserError("no finished run to compare")
-    score = score_of(runs, metric, length)
+    score = score_of(runs, metric, length, validation)
     runs, without = scored(runs, score)
+    if not runs:
+        raise UserError(f"no run has a {score.title}")
     other_differences = _differences_beyond_the_scheme(runs)
     if other_differences and not allow_differences:
         listed = "; ".join(f"{key}: {values}" for key, values in other_differences.items())
@@ -122,7 +125,7 @@ def compare(
         baseline = default_scheme() if default_scheme() in labels else min(labels)
     groups.sort(key=lambda group: group.rank)
     by_label = differences({group.label: group.values for group in groups}, baseline, score.metric)
-    caveats = [f"{key} differs: {values}" for key, values in other_differences.items()] + _caveats(runs)
+    caveats = [f"{key} differs: {values}" for key, values in other_differences.items()] + _caveats(runs, score)
     sentences = _sentences(groups, baseline, by_label, effect)
     return Comparison(score, groups, baseline, by_label, sentences, caveats, [*left_out, *without, *repeated])
 
@@ -164,8 +167,9 @@ def _sentences(
         if group.label != baseline:
             difference, pair = by_label[group.label], (group, of_baseline)
             runs, means = {g.label: g.runs for g in pair}, {g.label: g.estimate.mean for g in pair}
-            said = sentence(group.label, baseline, difference, effect, group.score.metric)
-            texts.append(said + caution(runs, means, difference, group.score))
+            score = group.score
+            said = sentence(group.label, baseline, difference, effect, score.metric)
+            texts.append(said + score.remark + caution(runs, means, difference, score))
     return [text[0].upper() + text[1:] if text.startswith("no ") else text for text in texts]
 
 
@@ -236,7 +240,7 @@ def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
     return settings | {key: getattr(run.summary, key) for key in facts} | {"val_loss_tokens": measured}
 
 
-def _caveats(runs: Sequence[Run]) -> list[str]:
+def _caveats(runs: Sequence[Run], score: Score) -> list[str]:
     """Facts, not settings, of which the runs have several values, and how that weakens the answers."""
     other_code = "they may compute different things"
     rounding = "times can't be compared, and losses differ by rounding"
@@ -247,7 +251,7 @@ def _caveats(runs: Sequence[Run]) -> list[str]:
         ("devices", lambda run: run.summary.device, rounding),
         ("numbers of threads", lambda run: run.summary.threads, rounding),
     ]
-    caveats = []
+    caveats = _of_validation(runs) if score.validation else []
     for fact, value_of, consequence in facts:
         caveats += _several(fact, map(value_of, runs), consequence)
     by_classes: dict[tuple[Any, ...], list[str | None]] = defaultdict(list)
@@ -255,6 +259,18 @@ def _caveats(runs: Sequence[Run]) -> list[str]:
         by_classes[tuple(targets(run.config["pos"]))].append(run.summary.scheme_fingerprint)
     for names, of_scheme in by_classes.items():
         caveats += _several(f"versions of the code of {' with '.join(map(str, names))}", of_scheme, other_code)
+    return caveats
+
+
+def _of_validation(runs: Sequence[Run]) -> list[str]:
+    """What weakens losses of the validation, where it is also what training was stopped by, or came too early."""
+    caveats = []
+    if any(run.config.get("early_stopping_patience") for run in runs):
+        caveats.append("early stopping: when to stop was chosen on the validation data that are compared")
+    early = [run for run in runs if (run.summary.last_val_step or run.summary.steps) < run.summary.steps]
+    if early:
+        steps = f"step {early[0].summary.last_val_step} of {early[0].summary.steps}"
+        caveats.append(f"the last validation of {len(early)} runs was before their last step ({steps})")
     return caveats
 
 

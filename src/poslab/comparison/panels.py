@@ -107,7 +107,7 @@ def loss_panels(
             drawn["last"] = figures.last_figure(evaluations, styles)
         probes = {probe for of_seeds in evaluations.values() for e in of_seeds for probe in e.probe_tokens}
         drawn |= {probe: figures.probe_figure(probe, evaluations, styles) for probe in sorted(probes)}
-    name, title = ("losses", score.title.removeprefix("best ")) if score.is_loss else ("scores", score.title)
+    name, title = ("losses", score.title) if score.is_loss else ("scores", score.title)
     caption = _BY_RUN + (_OVER_TEXT if over_text else "")
     scores = figures.scores_figure(comparison, styles, references, over_text or {})
     by_run = Panel(name, title.capitalize(), caption, scores)

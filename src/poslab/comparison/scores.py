@@ -8,24 +8,30 @@ from poslab.runs.finished import LeftOut, Run, first_beyond
 from poslab.tasks import Metric
 from poslab.tasks.metric import LOSS
 
+LAST, BEST = "last", "best"  # the validations whose loss may be meant
+
 
 @dataclass(frozen=True)
 class Score:
-    """A metric, at a length where it has some. title: what it is in full, for headings and axes."""
+    """A metric, at a length where it has some. title: what it is in full, for headings and axes. validation: the one
+    whose loss is meant, last or best; empty where it is none of a validation."""
 
     metric: Metric
     length: int | None = None
     title: str = ""
+    validation: str = ""
 
     def of(self, run: Run) -> float:
         """Raises ValueError for a run that has no such figure."""
-        value = run.value(self.metric.name, self.length)
+        value = run.value(self.metric.name, self.length, self.validation)
         if value is None:
             raise ValueError(f"has no {self}")
         return value
 
     def __str__(self) -> str:
-        """ "loss", "exact at 96"."""
+        """ "loss", "best validation loss", "exact at 96"."""
+        if self.validation == BEST:
+            return self.title
         return self.metric.name if self.length is None else f"{self.metric.name} at {self.length}"
 
     @property
@@ -35,12 +41,21 @@ class Score:
 
     @property
     def label(self) -> str:
-        """ "best validation loss, nats per token", "exact at 96, share of the examples"."""
+        """ "last validation loss, nats per token", "exact at 96, share of the examples"."""
         return f"{self.title}, {self.unit}"
 
     @property
     def is_loss(self) -> bool:
         return self.metric.name == LOSS
+
+    def choosing(self, run: Run) -> float:
+        """The loss by which settings are chosen: that of the validation compared, else of the weights that are."""
+        return self.of(run) if self.validation else run.loss
+
+    @property
+    def remark(self) -> str:
+        """What every sentence says of figures that have chosen themselves."""
+        return "; by the best validation of each run" if self.validation == BEST else ""
 
     @property
     def best(self) -> str:
@@ -51,10 +66,12 @@ class Score:
         return f"{value:{sign}.{3 if self.metric.is_share else 4}f}"
 
 
-def score_of(runs: Sequence[Run], metric: str | None = None, length: int | None = None) -> Score:
+def score_of(
+    runs: Sequence[Run], metric: str | None = None, length: int | None = None, validation: str | None = None
+) -> Score:
     """What to compare the runs by. metric: by default the first of their measures. length: by default the first that
-    they have beyond those of training, else the longest. Raises SettingError for what no run has, and names what they
-    have."""
+    they have beyond those of training, else the longest. validation: whose loss it is where nothing was held out, by
+    default the last one's. Raises SettingError for what no run has, and names what they have."""
     known = list(dict.fromkeys(name for run in runs for name in run.metrics))
     name = metric or known[0]
     if name not in known:
@@ -66,13 +83,17 @@ def score_of(runs: Sequence[Run], metric: str | None = None, length: int | None 
         raise SettingError("length", length, f"{name} {at}")
     length = first_beyond(lengths, having.trained_to) if length is None else length
     score = Score(having.summary.measure(name), None if name == LOSS else length)
-    held_out = having.summary.test_loss is not None
-    loss = "test loss" if held_out else "best validation loss"
-    return replace(score, title=loss if score.is_loss else str(score))
+    if not score.is_loss or having.summary.test_loss is not None:
+        score = replace(score, title="test loss" if score.is_loss else str(score))
+        if validation == BEST:
+            raise SettingError("validation", validation, f"the runs are compared by {score.title}, which chose nothing")
+        return score
+    validation = validation or LAST
+    return replace(score, title=f"{validation} validation loss", validation=validation)
 
 
 def scored(runs: Sequence[Run], score: Score) -> tuple[list[Run], list[LeftOut]]:
     """The runs that have the score, and those that have none."""
-    having = [run for run in runs if run.value(score.metric.name, score.length) is not None]
+    having = [run for run in runs if run.value(score.metric.name, score.length, score.validation) is not None]
     without = [LeftOut(run.folder, f"has no {score}") for run in runs if run not in having]
     return having, without

@@ -123,13 +123,8 @@ class Section:
         """What the figures are, in words."""
         metric, runs = self.score.metric, self.comparison.runs
         if self.score.is_loss:
-            held_out = self.score.title == "test loss"
-            which = (
-                "losses of each run's best weights on the part of the text that was held out, in"
-                if held_out
-                else ("best validation losses of each run in")
-            )
-            return f"Losses are the {which} {metric.unit}; lower is better."
+            kept = _KEPT if self.score.validation and self.task is None else ""
+            return f"Losses are {_LOSSES[self.score.validation].format(metric.unit)}{kept}"
         longest = " or ".join(dict.fromkeys(str(run.summary.training_length) for run in runs))
         chance = sorted({run.value(f"{metric.name}_chance", self.score.length) or 0.0 for run in runs})
         known = f" The most frequent answer alone would be worth {self.score.text(chance[0])}." if any(chance) else ""
@@ -220,6 +215,16 @@ class Section:
     def _interval(self, low: float | None, high: float | None, sign: str = "") -> str:
         text = self.score.text
         return "n/a" if low is None or high is None else f"{text(low, sign)} to {text(high, sign)}"
+
+
+_KEPT = " What is measured by length and position is of the best weights, on the validation data that chose them."
+# What losses are compared, by the validation that they are of.
+_LOSSES = {
+    "": "those of each run's best weights on the part of the text that was held out, in {}; lower is better.",
+    "last": "those of each run's last validation, which has chosen nothing, in {}; lower is better.",
+    "best": "those of each run's best validation, in {}; lower is better. The lowest of several, on the data that are "
+    "reported, is too good by having been chosen.",
+}
 
 
 def file_name(text: str) -> str:

@@ -250,7 +250,8 @@ def token_sentence(name: str, baseline: str, difference: Estimate, part: str = "
         word = "better" if mean < 0 else "worse"
         smaller, larger = sorted((abs(low), abs(high)))
         verdict = f"differ: {name}'s is {word} by {abs(mean):.3f} nats [{smaller:.3f}, {larger:.3f}]"
-    checkpoints = f"on the {difference.n:,} {part} tokens, the checkpoints of {name} and {baseline}"
+    chosen = ", which chose them," if part == "validation" else ""
+    checkpoints = f"on the {difference.n:,} {part} tokens{chosen or ','} the checkpoints of {name} and {baseline}"
     return f"{checkpoints} {verdict}; another seed may reverse this"
 
 

@@ -32,7 +32,7 @@ class Run:
 
     @property
     def loss(self) -> float:
-        """The best validation loss, nats per token."""
+        """The best validation loss, nats per token: of the weights that are kept, by which settings are chosen."""
         return float(self.summary.best_val_loss or 0.0)
 
     @property
@@ -59,11 +59,12 @@ class Run:
         """The longest length of training."""
         return self.summary.training_length or self.summary.context_length
 
-    def value(self, metric: str, length: int | None = None) -> float | None:
-        """The run's figure of a metric, by default at its usual length; None where it has none."""
+    def value(self, metric: str, length: int | None = None, validation: str = "last") -> float | None:
+        """The run's figure of a metric, by default at its usual length; None where it has none. validation: the one
+        whose loss is meant where nothing was held out, last or best."""
         summary = self.summary
         if metric == LOSS and length is None:
-            figure = summary.best_val_loss if summary.test_loss is None else summary.test_loss
+            figure = summary.loss(validation)
         else:
             figure = summary.metrics.get(metric, {}).get(str(self.usual_length(metric) if length is None else length))
         return figure if figure is not None and math.isfinite(figure) else None

@@ -18,7 +18,7 @@ class Summary:
 
     Fields without a default are what a comparison needs; those with one are missing from older summaries. metrics:
     {"exact": {"96": 0.98}} by metric and length; in the file each stands under its own name. measures: what they are,
-    first the one by which such runs are compared; "loss" is test_loss, or best_val_loss where nothing was held out.
+    first the one by which such runs are compared.
     solved_step: of a task, the first validation that got 99 % of the examples in the range of training right.
     """
 
@@ -31,6 +31,7 @@ class Summary:
     best_step: int | None = None
     val_loss_tokens: int | None = None  # predictions that each of the validation losses is a mean over
     last_val_loss: float | None
+    last_val_step: int | None = None
     late_fall: float | None = None  # of the validation loss, in the last tenth of the steps
     reference_losses: dict[str, float] = field(default_factory=dict)  # of models that need no training, by name
     last_val_perplexity: float | None = None
@@ -71,6 +72,12 @@ class Summary:
         """`measures`; the usual ones of older summaries."""
         older = [loss_metric(self.vocabulary_size), *([EXACT, ACCURACY] if self.metrics else [])]
         return self.measures or older
+
+    def loss(self, validation: str = "last") -> float | None:
+        """The figure by which losses are compared: of the part of a text that was held out, if there is one; else of
+        the last validation, or of the best one, which is too good by having been chosen on the same data."""
+        of_validation = self.best_val_loss if validation == "best" else self.last_val_loss
+        return of_validation if self.test_loss is None else self.test_loss
 
     def measure(self, name: str) -> Metric:
         """What the metric of that name is. Raises KeyError where it is no measure's, nor called after one."""

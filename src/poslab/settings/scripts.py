@@ -67,6 +67,12 @@ class CompareConfig(Limited):
     length: int | None = setting(
         None, least=1, help="the length at which a task is compared; null: the first tested beyond those of training"
     )
+    validation: str = setting(
+        "last",
+        choices=("last", "best"),
+        help="whose loss is compared where no part of a text was held out: last, that of the end of training; or best, "
+        "the lowest, which is too good by having been chosen",
+    )
     effect: float | None = setting(
         None,
         above=0,

@@ -128,7 +128,9 @@ def _overrides(job: Job, threads: int | None) -> list[str]:
 def _conclude(jobs: list[Job], folder: Path) -> bool:
     """Prints the table of all jobs; whether every one that can run is finished."""
     rows = [[job.folder.name, *_result(job)] for job in jobs]
-    heading = "tested" if any(" at " in result for _, result, *_ in rows) else "best val loss"
+    held_out = any(job.config and getattr(job.config.data, "test_share", 0) for job in jobs)
+    of_text = "test loss" if held_out else "last val loss"
+    heading = "tested" if any(" at " in result for _, result, *_ in rows) else of_text
     print(f"\n{table(['job', heading, 'time', ''], rows, align='<>><')}\n")
     if any(job.other_code for job in jobs):
         print("note: other code of poslab trained some of these; without their folders, or in another run_dir=..., "
@@ -164,7 +166,7 @@ def _figures(summary: Summary) -> str:
     name = summary.known_measures[0].name
     if name in summary.metrics:
         return f"{name} " + ", ".join(f"{share:.3f} at {length}" for length, share in summary.metrics[name].items())
-    return "n/a" if summary.best_val_loss is None else f"{summary.best_val_loss:.4f}"
+    return "n/a" if (loss := summary.loss()) is None else f"{loss:.4f}"
 
 
 def _divide_threads(config: DictConfig, jobs: int) -> int | None:

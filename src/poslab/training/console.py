@@ -52,7 +52,8 @@ def conclude(summary: Summary, module: LanguageModel, folder: RunFolder) -> None
         verdict = "below" if state.batch_loss < target else "not below"
         print(f"learned  training loss {state.batch_loss:.4g} after {steps} steps, {verdict} {target:g}")
     if best is not None:
-        at = f"at step {summary.best_step} of {steps}"
+        last = summary.last_val_loss
+        at = f"at step {summary.best_step} of {steps}" + ("" if last in (None, best) else f"; {last:.4f} at the end")
         meaning = "" if summary.metrics else f" perplexity {perplexity(best):,.1f},"
         chosen = f"{settings.monitor} {abs(state.best_monitored):,.3f}, " if settings.monitor != LOSS else ""
         print(f"best     {chosen}validation loss {best:.4f},{meaning} {at}")

@@ -39,6 +39,7 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
         best_step=state.best_step,
         val_loss_tokens=state.val_loss_tokens,
         last_val_loss=_finite(state.last_val_loss),
+        last_val_step=max(map(int, state.validations), default=None),
         late_fall=None if state.late_fall is None else _finite(state.late_fall),
         reference_losses=data.reference_losses,
         last_val_perplexity=_finite(perplexity(state.last_val_loss)),
