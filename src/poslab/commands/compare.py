@@ -67,6 +67,7 @@ def _comparisons(titled: Mapping[str, Sequence[Run]], config: CompareConfig) -> 
         while True:
             try:
                 rest = {"effect": config.effect, "allow_differences": config.allow_differences}
+                rest |= {"all_pairs": config.pairs == "all"}
                 compared.append((compare(runs, **known, **rest), notes))  # type: ignore[arg-type]
                 break
             except SettingError as error:

@@ -18,8 +18,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from poslab.comparison.figures import Styles, add_legend, styles_of
 from poslab.comparison.groups import Comparison, Group
 from poslab.comparison.panels import Panel
-from poslab.settings.schemes import node_of, parse_scheme, schemes, shown
-from poslab.settings.train import LATER
+from poslab.settings.train import usual_settings
 
 _CAPTION = (
     "Each line is a scheme, by the value of the setting that it was trained with: means over seeds, and bars from the "
@@ -45,9 +44,7 @@ class Grid:
     @property
     def default(self) -> Group | None:
         """With the values of configs/pos; None where that was not tried, or they aren't known."""
-        usual = {name.rpartition(".")[2]: value for name, value in LATER.items()}
-        if self.scheme in schemes():
-            usual |= shown(node_of(parse_scheme(self.scheme)))
+        usual = usual_settings(self.scheme)
         as_usual = (g for g in self.groups if all(g.settings.get(key) == usual.get(key, ...) for key in self.varied))
         return next(as_usual, None)
 

@@ -1,40 +1,47 @@
 """Runs in groups that differ in their position scheme alone, and the answers that their figures give."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from poslab.comparison.maturity import caution
+from poslab.comparison.provenance import caveats
 from poslab.comparison.scores import Score, score_of, scored
 from poslab.comparison.statistics import (
     Difference,
     Estimate,
     differences,
     estimate,
+    paired,
     sentence,
     token_difference,
     token_sentence,
 )
-from poslab.errors import UserError, as_typed
+from poslab.errors import SettingError, UserError, as_typed, require_one_of
+from poslab.positions.base import knows_nothing
 from poslab.runs.code import outside
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import LeftOut, Run
+from poslab.settings.contrasts import named
 from poslab.settings.roles import NOT_COMPARED
-from poslab.settings.schemes import TARGET, default_scheme, targets
-from poslab.settings.train import LATER, flat, role_of
+from poslab.settings.schemes import TARGET, default_scheme, parse_scheme
+from poslab.settings.train import LATER, flat, role_of, usual_settings
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in nothing but the seed."""
+    """Runs that differ in nothing but the seed. told: what may tell them from others of their scheme, as one would type
+    it: `settings`, and the settings and facts that compared runs should have in common and don't."""
 
     label: str
     runs: list[Run]
     score: Score
+    told: dict[str, str] = field(default_factory=dict)
 
     @property
     def scheme(self) -> str:
@@ -60,6 +67,21 @@ class Group:
         return self.score.metric.sign * self.estimate.mean, float(np.mean([run.loss for run in self.runs]))
 
     @property
+    def unusual(self) -> int:
+        """How many of its settings aren't those of configs/pos."""
+        usual = usual_settings(self.scheme)
+        return sum(key in usual and text != as_typed(usual[key]) for key, text in self.told.items())
+
+    @property
+    def knows_nothing(self) -> bool:
+        """Whether its scheme is known to know nothing of position; code from outside poslab isn't asked."""
+        node = self.runs[0].config["pos"]
+        try:
+            return not outside(node) and knows_nothing(parse_scheme(node))
+        except SettingError:  # another version's
+            return False
+
+    @property
     def median_run(self) -> Run:
         """The run of the median figure, whose pictures stand for its group."""
         return sorted(self.runs, key=lambda run: (self.score.of(run), run.loss))[(len(self.runs) - 1) // 2]
@@ -75,6 +97,8 @@ class Comparison:
     """Groups of runs on the same data from the best to the worst, by `score`, and how each differs from the baseline.
 
     sentences: the answers in words. caveats: differences between the runs, other than the scheme, that weaken them.
+    pairs: of each pair, in the order of the groups, first minus second, where all were asked for; then `differences`
+    are of the same family.
     """
 
     score: Score
@@ -84,6 +108,7 @@ class Comparison:
     sentences: list[str]
     caveats: list[str]
     left_out: list[LeftOut]
+    pairs: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
 
     @property
     def runs(self) -> list[Run]:
@@ -100,9 +125,11 @@ def compare(
     baseline: str | None = None,
     effect: float | None = None,
     allow_differences: bool = False,
+    all_pairs: bool = False,
 ) -> Comparison:
-    """Groups the runs and compares each group with the baseline (`default_scheme`, or else the first by name), by the
-    score that `metric`, `length` and `validation` name, or the usual one. Runs that lack it are left out.
+    """Groups the runs and compares each group with the baseline, or all with each other, by the score that `metric`,
+    `length` and `validation` name, or the usual one. Runs that lack it are left out. baseline: as `_baseline`
+    understands it.
 
     Raises UserError without runs, and for runs that differ in more than the scheme, unless `allow_differences`.
     """
@@ -120,14 +147,43 @@ def compare(
             f"{score.metric.name}: {listed}; compare fewer runs, or set allow_differences=true"
         )
     groups, repeated = _group(runs, list(other_differences), score)
-    labels = [group.label for group in groups]
-    if baseline is None:
-        baseline = default_scheme() if default_scheme() in labels else min(labels)
+    baseline = _natural_baseline(groups) if baseline is None else _baseline(baseline, groups)
     groups.sort(key=lambda group: group.rank)
-    by_label = differences({group.label: group.values for group in groups}, baseline, score.metric)
-    caveats = [f"{key} differs: {values}" for key, values in other_differences.items()] + _caveats(runs, score)
-    sentences = _sentences(groups, baseline, by_label, effect)
-    return Comparison(score, groups, baseline, by_label, sentences, caveats, [*left_out, *without, *repeated])
+    values = {group.label: group.values for group in groups}
+    of_pairs = {pair: (values[pair[0]], values[pair[1]]) for pair in combinations(values, 2)}
+    by_pair = paired(of_pairs, score.metric) if all_pairs else {}
+    by_label = _with(baseline, by_pair) if all_pairs else differences(values, baseline, score.metric)
+    weakened = [f"{key} differs: {values}" for key, values in other_differences.items()] + caveats(runs, score)
+    sentences = _sentences(groups, baseline, by_label, effect) + _of_other_pairs(groups, baseline, by_pair)
+    return Comparison(score, groups, baseline, by_label, sentences, weakened, [*left_out, *without, *repeated], by_pair)
+
+
+def _natural_baseline(groups: Sequence[Group]) -> str:
+    """Of the scheme that train.py has by default, else of one that knows nothing of position, else of the first by
+    name; of its groups that with the most usual settings."""
+    default = default_scheme()
+    ranked = {(g.scheme != default, not g.knows_nothing, g.scheme, g.unusual, g.label): g.label for g in groups}
+    return ranked[min(ranked)]
+
+
+def _baseline(given: str, groups: Sequence[Group]) -> str:
+    """The label that was given, or that of the only group with all the settings in it, "SCHEME max_distance=16"; of
+    several, of that with the most usual other ones. Raises SettingError for none, and for several as usual."""
+    labels = [group.label for group in groups]
+    found = [] if given in labels else [group for group in groups if named(given, group.scheme, group.told)]
+    if not found:
+        require_one_of(labels, baseline=given)
+        return given
+    most_usual = [group.label for group in found if group.unusual == min(g.unusual for g in found)]
+    if len(most_usual) > 1:
+        raise SettingError("baseline", given, f"is several groups: {'; '.join(most_usual)}")
+    return most_usual[0]
+
+
+def _with(baseline: str, pairs: Mapping[tuple[str, str], Difference]) -> dict[str, Difference]:
+    """Of all pairs those with the baseline, less which each group stands."""
+    first = {pair[0]: found for pair, found in pairs.items() if pair[1] == baseline}
+    return first | {pair[1]: found.reversed for pair, found in pairs.items() if pair[0] == baseline}
 
 
 def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluation]) -> list[str]:
@@ -162,15 +218,31 @@ def _sentences(
         only = groups[0]
         return [f"only {only.label} is here (n = {len(only.runs)}), so there is nothing to compare it with"]
     (of_baseline,) = (group for group in groups if group.label == baseline)
-    texts = []
-    for group in groups:
-        if group.label != baseline:
-            difference, pair = by_label[group.label], (group, of_baseline)
-            runs, means = {g.label: g.runs for g in pair}, {g.label: g.estimate.mean for g in pair}
-            score = group.score
-            said = sentence(group.label, baseline, difference, effect, score.metric)
-            texts.append(said + score.remark + caution(runs, means, difference, score))
+    others = [group for group in groups if group is not of_baseline]
+    texts = [_sentence((group, of_baseline), by_label[group.label], effect) for group in others]
     return [text[0].upper() + text[1:] if text.startswith("no ") else text for text in texts]
+
+
+def _of_other_pairs(groups: Sequence[Group], baseline: str, by_pair: Mapping[tuple[str, str], Difference]) -> list[str]:
+    """Of the pairs without the baseline those that are shown to differ, the better one first; and of all, how many."""
+    by_label = {group.label: group for group in groups}
+    texts = []
+    for (first, second), found in by_pair.items():
+        if baseline not in (first, second) and found.significant:
+            pair = by_label[first], by_label[second]
+            better = (found.mean or 0) * groups[0].score.metric.sign < 0
+            texts.append(_sentence(pair if better else pair[::-1], found if better else found.reversed))
+    shown = sum(found.significant for found in by_pair.values())
+    summary = [f"of all {len(by_pair)} pairs {shown} are shown to differ"] if len(by_pair) > 1 else []
+    return [*texts, *summary]
+
+
+def _sentence(pair: tuple[Group, Group], difference: Difference, effect: float | None = None) -> str:
+    """What is said of the first of two groups beside the second, with what weakens it."""
+    runs, means = {g.label: g.runs for g in pair}, {g.label: g.estimate.mean for g in pair}
+    score = pair[0].score
+    said = sentence(pair[0].label, pair[1].label, difference, effect, score.metric)
+    return said + score.remark + caution(runs, means, difference, score)
 
 
 def _group(runs: Sequence[Run], conditions: list[str], score: Score) -> tuple[list[Group], list[LeftOut]]:
@@ -186,7 +258,10 @@ def _group(runs: Sequence[Run], conditions: list[str], score: Score) -> tuple[li
             of_seeds[run.seed] = run
     groups = [[of_seeds[seed] for seed in sorted(of_seeds)] for of_seeds in keyed.values()]
     first_runs = [members[0] for members in groups]
-    return [Group(_label(members[0], first_runs, conditions), members, score) for members in groups], repeated
+    return [
+        Group(_label(members[0], first_runs, conditions), members, score, _distinctions(members[0], conditions))
+        for members in groups
+    ], repeated
 
 
 def _label(run: Run, first_runs: list[Run], conditions: list[str]) -> str:
@@ -238,46 +313,6 @@ def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
     # Validation once left out the tokens of a last, shorter window, and the summary then says nothing of this.
     measured = run.summary.val_loss_tokens or "without the text's last ones"
     return settings | {key: getattr(run.summary, key) for key in facts} | {"val_loss_tokens": measured}
-
-
-def _caveats(runs: Sequence[Run], score: Score) -> list[str]:
-    """Facts, not settings, of which the runs have several values, and how that weakens the answers."""
-    other_code = "they may compute different things"
-    rounding = "times can't be compared, and losses differ by rounding"
-    facts: list[tuple[str, Callable[[Run], Any], str]] = [
-        ("versions of poslab", lambda run: run.summary.versions.get("poslab"), other_code),
-        ("versions of poslab's code", lambda run: run.summary.code_fingerprint, other_code),
-        ("versions of torch", lambda run: run.summary.versions.get("torch"), rounding),
-        ("devices", lambda run: run.summary.device, rounding),
-        ("numbers of threads", lambda run: run.summary.threads, rounding),
-    ]
-    caveats = _of_validation(runs) if score.validation else []
-    for fact, value_of, consequence in facts:
-        caveats += _several(fact, map(value_of, runs), consequence)
-    by_classes: dict[tuple[Any, ...], list[str | None]] = defaultdict(list)
-    for run in runs:
-        by_classes[tuple(targets(run.config["pos"]))].append(run.summary.scheme_fingerprint)
-    for names, of_scheme in by_classes.items():
-        caveats += _several(f"versions of the code of {' with '.join(map(str, names))}", of_scheme, other_code)
-    return caveats
-
-
-def _of_validation(runs: Sequence[Run]) -> list[str]:
-    """What weakens losses of the validation, where it is also what training was stopped by, or came too early."""
-    caveats = []
-    if any(run.config.get("early_stopping_patience") for run in runs):
-        caveats.append("early stopping: when to stop was chosen on the validation data that are compared")
-    early = [run for run in runs if (run.summary.last_val_step or run.summary.steps) < run.summary.steps]
-    if early:
-        steps = f"step {early[0].summary.last_val_step} of {early[0].summary.steps}"
-        caveats.append(f"the last validation of {len(early)} runs was before their last step ({steps})")
-    return caveats
-
-
-def _several(fact: str, values: Iterable[Any], consequence: str) -> list[str]:
-    """A caveat where there are several values; one that no summary has is unknown."""
-    different = sorted({"unknown" if value is None else str(value) for value in values})
-    return [f"several {fact}: {', '.join(different)}; {consequence}"] if len(different) > 1 else []
 
 
 def _short(value: Any) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from poslab.comparison import pairs
 from poslab.comparison.grids import Choices, choices
 from poslab.comparison.groups import Comparison, Group
 from poslab.comparison.maturity import shared_references
@@ -68,6 +69,11 @@ class Section:
         return choices(self.comparison)
 
     @property
+    def matrix(self) -> pairs.Matrix | None:
+        """Every group beside every other, where that was asked for."""
+        return pairs.matrix(self.comparison)
+
+    @property
     def score(self) -> Score:
         return self.comparison.score
 
@@ -116,7 +122,7 @@ class Section:
     @property
     def in_short(self) -> list[str]:
         """The verdicts, where there are many answers."""
-        return self.verdicts if len(self.answers) > 6 else []
+        return [*self.verdicts, *pairs.in_lines(self.comparison)] if len(self.answers) > 6 else []
 
     @property
     def figures_are(self) -> str:
@@ -130,6 +136,11 @@ class Section:
         known = f" The most frequent answer alone would be worth {self.score.text(chance[0])}." if any(chance) else ""
         direction = "higher" if metric.higher_is_better else "lower"
         return f"Figures are {self.score.label}; {direction} is better.{known} Training ended at length {longest}."
+
+    @property
+    def family(self) -> str:
+        """What p-values are corrected for."""
+        return "the number of pairs" if self.comparison.pairs else "the number of schemes"
 
     @property
     def claims_are(self) -> str:

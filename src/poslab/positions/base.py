@@ -214,6 +214,14 @@ HOOKS = tuple(
 )
 
 
+ENTRANCES = ("sample", "embed", "rotate", "query", "key", "relative", "marks", "scores", "key_bias")
+
+
+def knows_nothing(scheme: PositionScheme) -> bool:
+    """Whether it has none of the hooks by which position enters: what schemes are naturally compared with."""
+    return not any(scheme.overrides(hook) for hook in ENTRANCES)
+
+
 def require_frozen(cls: type, option: str, value: str) -> None:
     """Raises SettingError, for `option` and its value, where the class itself is no frozen dataclass."""
     parameters = vars(cls).get("__dataclass_params__")

@@ -53,13 +53,18 @@ class CompareConfig(Limited):
       poslab compare runs=runs/ablation
       poslab compare runs=RUN_FOLDER,RUN_FOLDER
       poslab compare runs=runs/recall metric=exact length=96
+      poslab compare runs=runs/field pairs=all
       poslab compare runs=runs/shaw_clip baseline="SCHEME max_distance=16"
     """
 
     runs: list[str] = setting(["runs"], help="a folder with runs at any depth, or several: FOLDER,FOLDER")
     baseline: str | None = setting(
         None,
-        help="what the others are compared with; null: the scheme that train.py has by default, or the first by name",
+        help="what the others are compared with, as reports name it, or a scheme and some of its settings; null: the "
+        "scheme that train.py has by default, else one that knows nothing of position, else the first by name",
+    )
+    pairs: str = setting(
+        "baseline", choices=("baseline", "all"), help="baseline: test each with the baseline; all: test all pairs"
     )
     metric: str | None = setting(
         None, help="what runs are compared by; null: the loss of texts, how many examples of a task are right (exact)"

@@ -25,7 +25,7 @@ from poslab.settings.schema import (
     Settings,
     TrainerConfig,
 )
-from poslab.settings.schemes import TARGET, chosen, flat_node, given_of, node_of, parse_scheme
+from poslab.settings.schemes import TARGET, chosen, flat_node, given_of, node_of, parse_scheme, schemes, shown
 from poslab.settings.tasks import is_task, node_of_task, parse_task
 from poslab.settings.typed import typed
 from poslab.tasks import Task
@@ -122,6 +122,11 @@ def training_of_scheme(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any
     `flat`."""
     values = LATER | flat(config)
     return {name.rpartition(".")[2]: values[name] for name in names({Role.SCHEME}) if name in values}
+
+
+def usual_settings(pos: str) -> dict[str, Any]:
+    """Settings of a scheme in configs/pos, and of how it is trained, where nobody typed any; as runs show theirs."""
+    return training_of_scheme({}) | (shown(node_of(parse_scheme(pos))) if pos in schemes() else {})
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:

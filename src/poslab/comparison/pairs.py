@@ -1,0 +1,61 @@
+"""Every group beside every other: who is shown to be better than whom, in lines and as a matrix."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from poslab.comparison.groups import Comparison
+from poslab.comparison.statistics import Difference, p_text
+
+
+class Cell(NamedTuple):
+    """The figure of the row's group less that of the column's. told: both, the interval and p, in words."""
+
+    text: str
+    told: str = ""
+    shown: bool = False  # whether the difference is claimed
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """heads: a number and a label for each column. rows: a label, and a cell for each column; empty ones say the same
+    as those across the diagonal, with the other sign."""
+
+    heads: list[tuple[int, str]]
+    rows: list[tuple[str, list[Cell]]]
+
+
+def matrix(comparison: Comparison) -> Matrix | None:
+    """From the best group to the worst, so that each row says by how much it is ahead of those below it; None where
+    only the baseline was compared, or there is one pair, of which the table says all."""
+    labels = [group.label for group in comparison.groups]
+    if len(comparison.pairs) < 2:
+        return None
+    rows = []
+    for place, first in enumerate(labels[:-1]):
+        others = labels[place + 1 :]
+        cells = [_cell(comparison, first, second, comparison.pairs[first, second]) for second in others]
+        rows.append((f"{place + 1} {first}", [Cell("")] * place + cells))
+    return Matrix(list(enumerate(labels, start=1))[1:], rows)
+
+
+def _cell(comparison: Comparison, first: str, second: str, d: Difference) -> Cell:
+    if d.mean is None:
+        return Cell("n/a", f"{first} and {second} have no seed in common")
+    text = comparison.score.text
+    interval = "" if d.low is None or d.high is None else f" [{text(d.low, '+')}, {text(d.high, '+')}]"
+    p = "" if d.p_value is None else f", p = {p_text(d.p_value)}"
+    told = f"{first} - {second}: {text(d.mean, '+')}{interval}, n = {d.n}{p}"
+    return Cell(f"{d.mean:+.3f}", told, d.significant)
+
+
+def in_lines(comparison: Comparison) -> list[str]:
+    """Of each group those that it is shown to be better than, and of how many; empty where no pairs were asked for."""
+    sign = comparison.score.metric.sign
+    better: dict[str, list[str]] = {group.label: [] for group in comparison.groups}
+    for (first, second), d in comparison.pairs.items():
+        if d.significant:
+            ahead, behind = (first, second) if (d.mean or 0) * sign < 0 else (second, first)
+            better[ahead].append(behind)
+    lines = [f"{label} is better than {len(of)}: {', '.join(of)}" for label, of in better.items() if of]
+    shown = sum(map(len, better.values()))
+    return [*lines, f"pairs that are shown to differ: {shown} of {len(comparison.pairs)}"] if comparison.pairs else []
