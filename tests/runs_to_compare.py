@@ -221,14 +221,19 @@ class Page(HTMLParser):
         super().__init__()
         self.lists: list[list[str]] = []
         self.rows: list[list[str]] = []
+        self.tables: list[list[list[str]]] = []  # the first is that of schemes
         self.sources: list[str] = []
         self._into: list[str] | None = None
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.sources += [str(value) for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+        if tag == "table":
+            self.tables.append([])
         if tag in ("tr", "ul"):
             (self.rows if tag == "tr" else self.lists).append([])
+        if tag == "tr":
+            self.tables[-1].append(self.rows[-1])
         if tag in ("td", "th", "li"):
             self._into = (self.lists if tag == "li" else self.rows)[-1]
             self._into.append("")

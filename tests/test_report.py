@@ -29,9 +29,9 @@ from runs_to_compare import (
 def test_table_has_a_row_per_scheme(tmp_path: Path) -> None:
     losses = write_sweep(tmp_path, absolute=0.0, shaw=-0.3, t5=-0.6)
     folder = report_of(tmp_path)
-    header, *rows = page_in(folder).rows
+    _, *rows = page_in(folder).tables[0]
     assert [row[0] for row in rows] == ["t5", "shaw", "absolute"]
-    assert [header, *rows] == [row for row in markdown_rows(folder) if set(row) != {"---"}]
+    assert page_in(folder).rows == [row for row in markdown_rows(folder) if set(row) != {"---"}]
     for row in rows:
         loss = estimate(losses[row[0]].values())
         assert row[1:5] == ["5", f"{loss.mean:.4f}", f"{loss.low:.4f} to {loss.high:.4f}", f"{loss.sd:.4f}"]
@@ -83,7 +83,7 @@ def test_results_have_a_row_per_run(tmp_path: Path) -> None:
         assert (row["loss_64"], row["sliding_loss_64"]) == ("", "")
     odd = rows["absolute", 2]
     assert (odd["best_val_perplexity"], odd["wall_time_s"], rows["t5", 2]["best_val_perplexity"]) == ("", "7.5", "54.6")
-    assert {row[0]: row[-1] for row in page_in(folder).rows[1:]} == {"t5": "knows 32 positions", "absolute": "n/a"}
+    assert {row[0]: row[-1] for row in page_in(folder).tables[0][1:]} == {"t5": "knows 32 positions", "absolute": "n/a"}
 
 
 def test_report_fetches_nothing_and_is_whole(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_report_fetches_nothing_and_is_whole(tmp_path: Path) -> None:
     text = (folder / "report.html").read_text()
     assert not re.search(r"https?://|@import|url\(|<script[^>]", re.sub(r"data:image[^\"]+", "", text))
     shown = [Path(name).stem for name in re.findall(r"\]\((figures/.*)\)", (folder / "report.md").read_text())]
-    assert shown == ["losses", "curves", "by_position", "by_length"]
+    assert shown == ["losses", "trade_offs", "curves", "by_position", "by_length"]
     for name in shown:
         assert ElementTree.parse(folder / "figures" / f"{name}.svg").getroot().tag.endswith("svg")
     assert len(page.sources) == 1 + len(shown)  # the icon
@@ -135,10 +135,10 @@ def test_names_are_text_not_markup(tmp_path: Path) -> None:
     (tmp_path / "<i>left").mkdir()
     folder = report_of(tmp_path)
     page = page_in(folder)
-    assert {row[0] for row in page.rows[1:]} == {"absolute", "<img src=x>|$x^{$"}
+    assert {row[0] for row in page.tables[0][1:]} == {"absolute", "<img src=x>|$x^{$"}
     assert "x" not in page.sources
     assert any("<i>left: no run in it" in item for item in page.lists[-1])
-    assert {len(row) for row in markdown_rows(folder)} == {len(page.rows[0])}
+    assert [len(row) for row in markdown_rows(folder) if set(row) != {"---"}] == [len(row) for row in page.rows]
 
 
 @pytest.mark.usefixtures("blank_pictures")

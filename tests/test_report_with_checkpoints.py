@@ -49,8 +49,8 @@ def test_weights_are_evaluated_and_drawn(models: dict[str, Path], capsys: pytest
         (run / "evaluation.json").unlink()
     folder = report_of(models["t5"].parent)
     shown = re.findall(r"figures/(\w+)\.svg", (folder / "report.md").read_text())
-    assert shown[:5] == ["losses", "curves", "by_position", "by_length", "last"]
-    assert shown[5] == "attention"
+    assert shown[:6] == ["losses", "trade_offs", "curves", "by_position", "by_length", "last"]
+    assert shown[6] == "attention"
     assert {"learned_t5_bias", "learned_absolute_similarity"} <= set(shown[6:])
     out, err = capsys.readouterr()
     assert [line for line in err.splitlines() if "no loss curve" not in line] == []
@@ -121,7 +121,7 @@ def test_damaged_weights(models: dict[str, Path], capsys: pytest.CaptureFixture[
     notes = capsys.readouterr().err
     assert f"{models['t5']} is not evaluated by length and position: ckpt={file}: " in notes
     assert f"t5 has no pictures of what it learned: ckpt={file}: " in notes
-    assert [row[0] for row in page_in(folder).rows[1:]] == ["absolute", "t5"]
+    assert [row[0] for row in page_in(folder).tables[0][1:]] == ["absolute", "t5"]
 
 
 @pytest.mark.usefixtures("blank_pictures")

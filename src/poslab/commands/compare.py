@@ -9,6 +9,8 @@ from pathlib import Path
 
 from poslab.comparison import moves
 from poslab.comparison.contrasts import verdicts
+from poslab.comparison.curves import read_curves
+from poslab.comparison.effects import effect_table
 from poslab.comparison.grids import setting_panels
 from poslab.comparison.groups import Comparison, compare, token_sentences
 from poslab.comparison.panels import loss_panels, model_panels
@@ -94,7 +96,8 @@ def _section(title: str, comparison: Comparison, notes: list[str], config: Compa
     }
     over_text = text_differences(comparison, by_group)
     answers = with_text(comparison, over_text) + token_sentences(comparison, evaluations)
-    of_losses, without_curves = loss_panels(comparison, by_group, over_text)
+    curves = read_curves(comparison.groups)
+    of_losses, without_curves = loss_panels(comparison, by_group, curves, over_text)
     of_models, not_drawn = model_panels(comparison, config.sentence, config.allow_code)
     runs = task_runs(title, comparison)
     task, without_answers = task_report(runs) if runs else (None, [])
@@ -109,6 +112,7 @@ def _section(title: str, comparison: Comparison, notes: list[str], config: Compa
         task,
         moves.rows(comparison.groups),
         over_text,
+        effect_table(comparison, curves),
     )
 
 

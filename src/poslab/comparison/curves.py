@@ -1,11 +1,14 @@
 """Loss curves, read back from a run's TensorBoard events."""
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from poslab.comparison.groups import Group
 
 Points = list[tuple[int, float]]
 
@@ -29,3 +32,8 @@ def read_curve(folder: Path) -> Curve:
         return [(event.step, event.value) for event in events.Scalars(tag)] if tag in known else []
 
     return Curve(points("train/loss"), points("val/loss"))
+
+
+def read_curves(groups: Sequence[Group]) -> dict[str, dict[int, Curve]]:
+    """The curves of all runs, by the label of the group and the seed."""
+    return {group.label: {run.seed: read_curve(run.folder) for run in group.runs} for group in groups}

@@ -8,10 +8,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from poslab.comparison import figures
-from poslab.comparison.curves import read_curve
+from poslab.comparison.curves import Curve
 from poslab.comparison.groups import Comparison, Group
 from poslab.comparison.maturity import shared_references
 from poslab.comparison.statistics import Difference
+from poslab.comparison.trade_offs import trade_off_figure
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.answers import legible_example
 from poslab.evaluation.attention_maps import LEGIBLE, attention_maps
@@ -36,6 +37,12 @@ _OVER_TEXT = (
 )
 # Titles and captions.
 _CAPTIONS = {
+    "trade_offs": (
+        "What it costs",
+        "Means over seeds with 95 % intervals, over the time that training takes and over the parameters that the "
+        "scheme adds. As far as means tell, whoever lies on the grey line is beaten by no other in both at once; "
+        "whoever lies off it is.",
+    ),
     "curves": (
         "Loss curves",
         "Means over seeds, and right less those of the baseline. Bands, where schemes are few, are one standard "
@@ -84,18 +91,20 @@ class Panel:
 def loss_panels(
     comparison: Comparison,
     evaluations: Mapping[str, list[Evaluation]],
+    by_seed: Mapping[str, Mapping[int, Curve]],
     over_text: Mapping[str, Difference] | None = None,
 ) -> tuple[list[Panel], list[str]]:
     """(panels of the score by run, and of losses by step, position and length, notes).
 
-    evaluations, over_text: of groups that have them, by label; the latter are differences over seeds and text.
+    evaluations, over_text: of groups that have them, by label; the latter are differences over seeds and text. by_seed:
+    the curves of all runs, by label and seed.
     """
     baseline, score = comparison.baseline, comparison.score
     styles = figures.styles_of((group.label for group in comparison.groups), baseline)
     references = shared_references(comparison.runs, score)
     curves, empty = {}, []
     for group in comparison.groups:
-        of_runs = [(run.folder.name, read_curve(run.folder)) for run in group.runs]
+        of_runs = [(run.folder.name, by_seed[group.label][run.seed]) for run in group.runs]
         curves[group.label] = [curve for _, curve in of_runs if curve.validation]
         empty += [name for name, curve in of_runs if not curve.validation]
     unit = next((m.unit for run in comparison.runs for m in run.summary.known_measures if m.name == LOSS), "nats")
@@ -111,7 +120,9 @@ def loss_panels(
     caption = _BY_RUN + (_OVER_TEXT if over_text else "")
     scores = figures.scores_figure(comparison, styles, references, over_text or {})
     by_run = Panel(name, title.capitalize(), caption, scores)
-    panels = [by_run, *(Panel(name, *_CAPTIONS[name], figure) for name, figure in drawn.items())]
+    traded = trade_off_figure(comparison, styles)
+    trade_offs = [Panel("trade_offs", *_CAPTIONS["trade_offs"], traded)] if traded else []
+    panels = [by_run, *trade_offs, *(Panel(name, *_CAPTIONS[name], figure) for name, figure in drawn.items())]
     return panels, [f"no loss curve in {', '.join(empty)}"] if empty else []
 
 

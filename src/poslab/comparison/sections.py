@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from poslab.comparison import pairs
+from poslab.comparison.effects import EffectTable
 from poslab.comparison.grids import Choices, choices
 from poslab.comparison.groups import Comparison, Group
 from poslab.comparison.maturity import shared_references
@@ -62,6 +63,7 @@ class Section:
     task: TaskReport | None = None
     moved: Sequence[Sequence[str]] = ()
     over_text: Mapping[str, Difference] = field(default_factory=dict)
+    effects: EffectTable | None = None
 
     @property
     def choices(self) -> Choices | None:

@@ -38,13 +38,16 @@ Array = NDArray[np.float64]
 
 
 def blocks(losses: ArrayLike) -> Array:
-    """losses (S, N) of the same tokens in text order -> (S, B): means of contiguous blocks; none of too few tokens."""
+    """losses (S, N) of the same tokens in text order -> (S, B): means of contiguous blocks whose lengths differ by at
+    most 1; none of too few tokens."""
     array = np.asarray(losses, dtype=float)
     count = min(MOST_BLOCKS, array.shape[1] // SMALLEST_BLOCK)
     if not count:
         return np.empty((len(array), 0))
-    starts = np.arange(count) * array.shape[1] // count  # lengths differ by at most 1
-    return np.add.reduceat(array, starts, axis=1) / np.diff(starts, append=array.shape[1])
+    starts = np.arange(count) * array.shape[1] // count
+    mean = array.mean(1, keepdims=True)
+    # Weighted so that the mean of the blocks is exactly the mean of the tokens.
+    return mean + np.add.reduceat(array - mean, starts, axis=1) * count / array.shape[1]
 
 
 def two_way(differences: ArrayLike) -> tuple[Array, Array, Array]:
@@ -144,7 +147,8 @@ def _words(comparison: Comparison, over_text: Mapping[str, Difference]) -> dict[
         assert d.low is not None
         assert d.high is not None
         low, high = sorted((turned * d.low, turned * d.high))
-        amount = f"{turned * d.mean:.3f} nats [{low:.3f}, {high:.3f}] over seeds and text{_whose(comparison)}"
+        mean = "" if _of_the_figure(comparison) else f"of the best weights {turned * d.mean:.3f} nats "
+        amount = f"{mean}[{low:.3f}, {high:.3f}] over seeds and text"
         only_alone = low * high > 0 and d.p_value is not None and not d.significant
         corrected = f" (p = {p_text(d.p_value or 1)} after Holm's correction)" if only_alone else ""
         which = "and other text of this kind" if shown else f"on this text; not shown for other text{corrected}"
@@ -152,8 +156,7 @@ def _words(comparison: Comparison, over_text: Mapping[str, Difference]) -> dict[
     return said
 
 
-def _whose(comparison: Comparison) -> str:
-    """Of which weights the token losses are, where it's not those that are compared."""
-    runs, of = comparison.runs, comparison.score.of
-    best = all(of(run) in (run.summary.test_loss, run.summary.best_val_loss) for run in runs)
-    return "" if best else ", of the best weights"
+def _of_the_figure(comparison: Comparison) -> bool:
+    """Whether the token losses, which are of the best weights, are those that the compared figures are means over."""
+    of = comparison.score.of
+    return all(of(run) in (run.summary.test_loss, run.summary.best_val_loss) for run in comparison.runs)

@@ -1,0 +1,102 @@
+"""What differences between losses are worth: perplexity, steps and time to the same loss, and what a scheme costs.
+
+Steps to the same loss are read from the curves, mean over seeds: where a scheme's validation loss first comes down to
+the loss that the baseline ends with, beside where the baseline itself first does. Between validations a loss is taken
+to fall evenly. The learning rate is that of the whole schedule: a training planned to be shorter may come down earlier.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from poslab.comparison.curves import Curve, Points
+from poslab.comparison.groups import Comparison, Group
+
+
+class EffectTable(NamedTuple):
+    """remark: how it is to be read."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    remark: str
+
+
+def steps_to(level: float, points: Points) -> float | None:
+    """The step at which a curve is at or below a loss, at the latest; None where it never is."""
+    below = next((n for n, (_, loss) in enumerate(points) if loss <= level), None)
+    if below is None:
+        return None
+    (start, above), (end, loss) = points[max(0, below - 1)], points[below]
+    return end if above <= level else start + (end - start) * (above - level) / (above - loss)
+
+
+def mean_curve(curves: Sequence[Points]) -> Points:
+    """The mean over seeds, at the steps that all have; finite losses alone."""
+    by_step = [dict(points) for points in curves]
+    common = set.intersection(*map(set, by_step)) if by_step else set()
+    means = [(step, float(np.mean([of[step] for of in by_step]))) for step in sorted(common)]
+    return [(step, loss) for step, loss in means if math.isfinite(loss)]
+
+
+def training_minutes(group: Group) -> float | None:
+    """The mean over runs, validations left out; None where it is not known."""
+    summaries = [run.summary for run in group.runs]
+    known = [s.tokens / s.tokens_per_s / 60 for s in summaries if s.tokens and s.tokens_per_s > 0]
+    return float(np.mean(known)) if len(known) == len(summaries) else None
+
+
+def effect_table(comparison: Comparison, curves: Mapping[str, Mapping[int, Curve]]) -> EffectTable | None:
+    """By scheme; curves are by label and seed. None where it is no losses of several groups that are
+    compared."""
+    if not comparison.score.is_loss or len(comparison.groups) < 2:
+        return None
+    (base,) = (group for group in comparison.groups if group.label == comparison.baseline)
+    columns = ["scheme", "perplexity", f"times that of {base.label}", "95 % interval"]
+    columns += [f"steps to the last loss of {base.label}", "time to it", "training, minutes"]
+    rows = [_row(group, base, comparison, curves) for group in comparison.groups]
+    remark = (
+        f"Perplexity is exp(loss). Steps and time: until the mean validation loss first comes down to the one that "
+        f"{base.label} ends with, as shares of what {base.label} takes to it. Between validations it is taken to fall "
+        f"evenly; the learning rate is that of the whole schedule. Training is without validations."
+    )
+    return EffectTable(columns, rows, remark)
+
+
+def _row(group: Group, base: Group, comparison: Comparison, curves: Mapping[str, Mapping[int, Curve]]) -> list[str]:
+    minutes, of_base = training_minutes(group), training_minutes(base)
+    cells = [group.label, _exp(group.estimate.mean, ",.1f")]
+    if group is base:
+        cells += ["1", "", "", ""]
+    else:
+        d = comparison.differences[group.label]
+        known = d.low is not None and d.high is not None
+        interval = f"{_exp(d.low, '.3f')} to {_exp(d.high, '.3f')}" if known else "n/a"
+        share = _share_of_steps(curves.get(group.label, {}), curves.get(base.label, {}))
+        slower = (
+            minutes / of_base * (base.mean("steps") or 1) / (group.mean("steps") or 1) if minutes and of_base else None
+        )
+        cells += [_exp(d.mean, ".3f"), interval, _percent(share), _percent(share and slower and share * slower)]
+    return [*cells, "n/a" if minutes is None else f"{minutes:,.2f}"]
+
+
+def _share_of_steps(group: Mapping[int, Curve], base: Mapping[int, Curve]) -> float | None:
+    """Of the steps that the baseline takes to its last loss, over the seeds of both; infinite: it is never reached."""
+    seeds = sorted(group.keys() & base.keys())
+    own, others = (mean_curve([of[seed].validation for seed in seeds]) for of in (group, base))
+    if not own or not others:
+        return None
+    level = others[-1][1]
+    steps, of_base = steps_to(level, own), steps_to(level, others)
+    return math.inf if steps is None else None if not of_base else steps / of_base
+
+
+def _percent(share: float | None) -> str:
+    return "n/a" if share is None else "never" if math.isinf(share) else f"{share:.0%}".replace("%", " %")
+
+
+def _exp(value: float | None, form: str) -> str:
+    if value is None:
+        return "n/a"
+    return f"{math.exp(value):{form}}" if value < 100 else "inf"
