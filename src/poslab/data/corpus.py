@@ -21,10 +21,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from poslab.data.token_files import read_tokens, write_tokens
+from poslab.data.tokenising import Source, smallest_type, tokenised
 from poslab.data.tokenizer import Bytes, Encoding, end_of_text
 from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.errors import SettingError, UserError
 from poslab.settings.files import find_files, fingerprint, joined_sha256, text_name
+from poslab.settings.formats import Kind, kind_of
 
 _PIECE = 1 << 20  # bytes of text, or tokens, at a time
 _LAYOUT = "2"  # part of every cache key; another number wherever the same text would give other files
@@ -48,7 +50,8 @@ WHOLE = Split(validation=1.0)  # all of it is the validation part
 
 @dataclass(frozen=True)
 class Corpus:
-    """The tokens of a text: each part is int32 of (number of tokens,), ids of `vocabulary`; `test` may be empty."""
+    """The tokens of a text: each part is int32 or uint16 of (number of tokens,), ids of `vocabulary`; `test` may be
+    empty. documents: how many there are, where the text is made of some."""
 
     name: str
     sha256: str
@@ -56,6 +59,7 @@ class Corpus:
     train: Tensor
     validation: Tensor
     test: Tensor
+    documents: int | None = None
 
     @property
     def held_out(self) -> tuple[str, Tensor]:
@@ -69,32 +73,29 @@ def load_corpus(
     cache_dir: Path,
     observed_only: bool = False,
     split: Split = USUAL,
+    column: str = "text",
 ) -> Corpus:
     """The text at `path`, tokenised now or before. Files of a folder or glob are joined by the end-of-text token, where
-    the encoding has one.
+    the encoding has one, and so are documents, which are split by their number.
 
     observed_only: renumber the ids that the text contains, all parts together, and leave out all others. Raises
     SettingError for a text that is missing, empty, not UTF-8 or changing, UserError where the cache can't be written.
     """
     sha256 = fingerprint(path)
     ends = (1 - split.test - split.validation, 1 - split.test)  # of training and validation
+    files = find_files(path)
+    if (kind := kind_of(path, files, tokenizer.name)) is not Kind.TEXT:
+        return _of_documents(Source(path, files, kind, column, sha256), tokenizer, cache_dir, observed_only, ends)
     cuts = "-".join(map(str, ends if split.test else ends[:1]))
     key = hashlib.sha256(f"{_LAYOUT} {cuts} {tokenizer.name} {sha256}".encode()).hexdigest()[:32]
 
     def cached(name: str, make: Callable[[], Iterator[bytes]]) -> Tensor:
-        file = cache_dir / f"{key}.{name}.bin"
-        tokens = read_tokens(file)
-        if tokens is None:
-            write_tokens(file, make())
-            tokens = read_tokens(file)
-        if tokens is None:
-            raise UserError(f"data.cache_dir={cache_dir}: {file.name} can't be made anew; name another")
-        return tokens
+        return _cached(cache_dir / f"{key}.{name}.bin", make)
 
-    tokenised = partial(_tokenised, path, sha256, tokenizer)
+    of_text = partial(_tokenised, path, sha256, tokenizer)
     places = {"train": (0, ends[0]), "validation": ends, "test": (ends[1], 1)}
     parts = {
-        part: cached(part, partial(tokenised, *place)) for part, place in places.items() if part != "test" or split.test
+        part: cached(part, partial(of_text, *place)) for part, place in places.items() if part != "test" or split.test
     }
     vocabulary = Vocabulary(tokenizer)
     if observed_only:
@@ -102,11 +103,49 @@ def load_corpus(
         parts = {
             part: cached(f"observed.{part}", partial(_renumbered, tokens, vocabulary)) for part, tokens in parts.items()
         }
-    return Corpus(text_name(path), sha256, vocabulary, **{"test": torch.empty(0, dtype=torch.int32)} | parts)
+    test = parts.get("test", torch.empty(0, dtype=torch.int32))
+    return Corpus(text_name(path), sha256, vocabulary, parts["train"], parts["validation"], test)
 
 
-def _renumbered(tokens: Tensor, vocabulary: Vocabulary) -> Iterator[bytes]:
-    return (vocabulary.narrow(piece).numpy().tobytes() for piece in tokens.split(_PIECE))
+def _of_documents(
+    source: Source, tokenizer: Encoding, cache_dir: Path, observed_only: bool, shares: tuple[float, float]
+) -> Corpus:
+    """The documents up to one share of their number, up to the other, and the rest. One alone is cut as a text is."""
+    tokens, ends = tokenised(source, tokenizer, cache_dir)
+    vocabulary = Vocabulary(tokenizer)
+    if observed_only:
+        vocabulary, all_tokens = Vocabulary(tokenizer, observed_ids(tokens)), tokens
+        dtype = smallest_type(vocabulary.size)
+        file = source.in_cache(cache_dir, tokenizer, "observed")
+        tokens = _cached(file, lambda: _renumbered(all_tokens, vocabulary, dtype), dtype)
+    ending = 0 if end_of_text(tokenizer) is None else 1
+
+    def part(begin: float, end: float) -> Tensor:
+        """Without the end-of-text token of its last document, after which there is none."""
+        if len(ends) == 1:
+            length = len(tokens) - ending
+            return tokens[int(begin * length) : int(end * length)]
+        first, stop = (int(share * len(ends) + 1e-9) for share in (begin, end))  # 1 - 0.1 - 0.8 of ten is one
+        start = int(ends[first - 1]) if first else 0
+        return tokens[start : max(start, int(ends[stop - 1]) - ending if stop else 0)]
+
+    parts = (part(0, shares[0]), part(*shares), part(shares[1], 1))
+    return Corpus(text_name(source.path), source.sha256, vocabulary, *parts, documents=len(ends))
+
+
+def _cached(file: Path, make: Callable[[], Iterator[bytes]], dtype: torch.dtype = torch.int32) -> Tensor:
+    """The tokens of a file, which is made where there is none."""
+    tokens = read_tokens(file, dtype)
+    if tokens is None:
+        write_tokens(file, make(), dtype)
+        tokens = read_tokens(file, dtype)
+    if tokens is None:
+        raise UserError(f"data.cache_dir={file.parent}: {file.name} can't be made anew; name another")
+    return tokens
+
+
+def _renumbered(tokens: Tensor, vocabulary: Vocabulary, dtype: torch.dtype = torch.int32) -> Iterator[bytes]:
+    return (vocabulary.narrow(piece).to(dtype).numpy().tobytes() for piece in tokens.split(_PIECE))
 
 
 def _tokenised(path: str, sha256: str, tokenizer: Encoding, begin: float, end: float) -> Iterator[bytes]:

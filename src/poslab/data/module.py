@@ -75,6 +75,7 @@ class DataModule(LightningDataModule):
     train_tokens: int | None = None  # of a text
     validation_tokens: int | None = None
     test_tokens: int | None = None
+    documents: int | None = None  # of a text that is made of some
 
     @property
     def description(self) -> str:
@@ -107,12 +108,14 @@ class TextDataModule(DataModule):
         try:
             tokenizer = load_tokenizer(config.encoding)
             split = Split(config.validation_share, config.test_share)
-            self.corpus: Corpus = load_corpus(config.path, tokenizer, cache_dir, config.vocabulary == "observed", split)
+            observed = config.vocabulary == "observed"
+            self.corpus: Corpus = load_corpus(config.path, tokenizer, cache_dir, observed, split, config.column)
         except SettingError as error:
             raise error.prefixed("data") from error
         self.name, self.sha256, self.vocabulary = self.corpus.name, self.corpus.sha256, self.corpus.vocabulary
         self.train_tokens, self.validation_tokens = len(self.corpus.train), len(self.corpus.validation)
         self.test_tokens = len(self.corpus.test) if config.test_share else None
+        self.documents = self.corpus.documents
         self._check_length()
         self.train_windows = SlidingWindowDataset(
             self.corpus.train, context_length, config.stride if config.stride is not None else context_length
@@ -124,7 +127,8 @@ class TextDataModule(DataModule):
     def description(self) -> str:
         test = f" and {self.test_tokens:,} test" if self.test_tokens else ""
         parts = f"{self.train_tokens:,} training{',' if test else ' and'} {self.validation_tokens:,} validation{test}"
-        return f"{self.name}, {parts} {self.corpus.vocabulary.unit}s"
+        documents = f"{self.documents:,} document{'s' * (self.documents != 1)}, " if self.documents is not None else ""
+        return f"{self.name}, {documents}{parts} {self.corpus.vocabulary.unit}s"
 
     @property
     def reference_losses(self) -> dict[str, float]:

@@ -68,10 +68,11 @@ class Vocabulary:
         return ids[0] if ids else None
 
     def narrow(self, tokens: Tensor, option: str = "text", value: str = "...") -> Tensor:
-        """The encoding's ids (N,) as ids of this vocabulary, int32. Raises SettingError for `option` and its `value`
-        where the vocabulary doesn't have them all."""
+        """The encoding's ids (N,), int32 or uint16, as ids of this vocabulary, int32. Raises SettingError for `option`
+        and its `value` where the vocabulary doesn't have them all."""
         if self.observed is None:
             return tokens
+        tokens = tokens.to(torch.int32)
         ids = torch.searchsorted(self.observed, tokens.contiguous(), out_int32=True)
         known = self.observed[ids.clamp(max=self.size - 1)] == tokens
         if not known.all():
@@ -120,7 +121,14 @@ AnyVocabulary = Vocabulary | Symbols
 
 def observed_ids(*parts: Tensor) -> Tensor:
     """(V,) int32, ascending: the ids that occur in any of the parts."""
-    present = torch.zeros(1 + max((int(part.max()) for part in parts if len(part)), default=-1), dtype=torch.bool)
-    for piece in (piece for part in parts for piece in part.split(1 << 20)):
-        present[piece] = True
+    pieces = [piece for part in parts for piece in part.split(1 << 20)]  # views
+    most = max((int(_indices(piece).max()) for piece in pieces if len(piece)), default=-1)
+    present = torch.zeros(1 + most, dtype=torch.bool)
+    for piece in pieces:
+        present[_indices(piece)] = True
     return present.nonzero().flatten().to(torch.int32)
+
+
+def _indices(tokens: Tensor) -> Tensor:
+    """For torch, which has few operations on uint16."""
+    return tokens.to(torch.int64)

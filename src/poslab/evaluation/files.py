@@ -55,7 +55,8 @@ def own_text(checkpoint: Checkpoint) -> Text:
     try:
         if fingerprint(path) == checkpoint.data_sha256:  # a checkpoint may name any file: no other is tokenised
             observed = vocabulary.observed is not None
-            return held_out(_tokenised(path, vocabulary.encoding, observed_only=observed, split=checkpoint.split))
+            options = {"observed_only": observed, "split": checkpoint.split, "column": checkpoint.column}
+            return held_out(_tokenised(path, vocabulary.encoding, **options))
     except (SettingError, OSError) as error:  # OSError: of a name that no system takes
         problem = f"the text it was trained on can't be read ({error}); name one with data_path"
         raise SettingError("ckpt", checkpoint.path, problem) from error
@@ -72,7 +73,7 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
     try:
         # Cut only where training cut it, too: half words are tokens that the vocabulary has then, and only then.
         split = checkpoint.split if fingerprint(path) == checkpoint.data_sha256 else WHOLE
-        corpus = _tokenised(path, vocabulary.encoding, split=split)
+        corpus = _tokenised(path, vocabulary.encoding, split=split, column=checkpoint.column)
         tokens = torch.cat([corpus.train, corpus.validation, corpus.test])
         return Text(corpus.name, corpus.sha256, vocabulary.narrow(tokens))
     except SettingError as error:

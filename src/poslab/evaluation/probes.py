@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 
+import torch
 from torch import Tensor
 
 from poslab.data.vocabulary import AnyVocabulary
@@ -47,7 +48,7 @@ def speakers(pieces: Sequence[bytes]) -> dict[str, list[int]]:
 
 def places_in(tokens: Tensor, vocabulary: AnyVocabulary) -> dict[str, Places]:
     """Each probe's places in a text of (N,) tokens, without probes that have none there."""
-    pieces = {token: vocabulary.decode_bytes([token]) for token in tokens.unique().tolist()}
+    pieces = {token: vocabulary.decode_bytes([token]) for token in tokens.to(torch.int32).unique().tolist()}
     found = {name: probe([pieces[token] for token in tokens.tolist()]) for name, probe in PROBES.items()}
     return {name: places for name, places in found.items() if places}
 

@@ -54,6 +54,11 @@ class Checkpoint:
     trained_with: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def column(self) -> str:
+        """Where its text stands in documents."""
+        return str(self.config.get("data", {}).get("column", "text"))
+
+    @property
     def settings_in_words(self) -> str:
         """Which settings of its scheme are others than in training; empty where none are."""
         now, then = (

@@ -52,6 +52,7 @@ class Summary:
     train_tokens: int | None = None
     validation_tokens: int | None = None
     test_tokens: int | None = None  # of a text that has a test part
+    documents: int | None = None  # of a text that is made of some
     device: str | None = None
     threads: int | None = None
     precision: str | None = None

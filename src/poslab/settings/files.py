@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from poslab.errors import SettingError
+from poslab.settings.formats import FORMATS, Kind, files_of_dataset, suffix
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IN_WHEEL = (_PACKAGE / "bundled").is_dir()
@@ -20,18 +21,25 @@ UNFINISHED = ".tmp"  # ends the name of a file that is being written
 
 
 def find_files(path: str) -> list[Path]:
-    """The file, the *.txt files of a folder at any depth, or what a glob matches, sorted. SettingError if none."""
+    """The file, the files of a folder at any depth, or what a glob matches, sorted. SettingError if none.
+
+    Of a folder the *.txt files count or, where there is none, those of other formats.
+    """
     if not path:  # which would be the folder that one is in
         raise SettingError("path", "", "must name a file, a folder or a glob")
     given = Path(os.path.expanduser(path))
     if given.is_file():
         return [given]
     if given.is_dir():
-        matches, none = given.rglob("*.txt"), "no .txt file in this folder"
+        if files := files_of_dataset(given):
+            return files
+        known = [file for file in given.rglob("*") if suffix(file)]
+        matches = [file for file in known if file.match("*.txt")] or known
+        none = f"no .txt file in this folder, nor one of {', '.join([*FORMATS][1:])}"
     elif given.exists():
         raise SettingError("path", path, "is neither a file nor a folder")
     else:
-        matches = (Path(match) for match in glob.iglob(str(given), recursive=True))
+        matches = [Path(match) for match in glob.iglob(str(given), recursive=True)]
         none = "no such file, folder or glob match"
     files = sorted(match for match in matches if match.is_file())
     if not files:
@@ -42,18 +50,26 @@ def find_files(path: str) -> list[Path]:
 def text_name(path: str) -> str:
     """What summaries call the text at `path`."""
     files = find_files(path)
+    if files_of_dataset(files[0].parent) == files:
+        return files[0].parent.name
     return files[0].name if len(files) == 1 else f"{len(files)} files of {path}"
 
 
 def fingerprint(path: str) -> str:
-    """sha256 of the text at `path`, as in `joined_sha256`. SettingError where a file can't be read."""
+    """sha256 of the text at `path`, as in `joined_sha256`. SettingError where a file can't be read.
+
+    That of documents is another one than that of their files read as a text, which gives other tokens.
+    """
+    files = find_files(path)
     hashes = []
-    for file in find_files(path):
+    for file in files:
         try:
             with file.open("rb") as opened:
                 hashes.append(hashlib.file_digest(opened, "sha256").hexdigest())
         except OSError as error:
             raise SettingError("path", path, f"{file} can't be read: {error.strerror}") from error
+    if any(suffix(file) and FORMATS[suffix(file)].kind is Kind.DOCUMENTS for file in files):
+        hashes.insert(0, "documents")
     return joined_sha256(hashes)
 
 

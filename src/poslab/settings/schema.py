@@ -18,6 +18,7 @@ from poslab.positions import ModelShape
 from poslab.positions.base import BACKENDS
 from poslab.settings.contrasts import Contrast
 from poslab.settings.files import BUNDLED_DATA, find_files
+from poslab.settings.formats import check_corpus
 from poslab.settings.roles import Limited, Role, setting
 from poslab.tasks.metric import LOSS
 
@@ -57,6 +58,7 @@ class DataConfig(Limited):
 
     path: str = setting(role=Role.TEXT)
     encoding: str = "gpt2"
+    column: str = setting("text", later=True)
     vocabulary: str = setting("full", choices=("full", "observed"))
     validation_share: float = setting(0.1, above=0, below=1, later=True)
     test_share: float = setting(0.0, least=0, below=1, later=True)
@@ -77,7 +79,7 @@ class DataConfig(Limited):
         if self.validation_share + self.test_share >= 1:
             problem = f"leaves nothing to train on beside data.validation_share={self.validation_share:g}"
             raise SettingError("test_share", self.test_share, problem)
-        find_files(self.path)
+        check_corpus(self.path, find_files(self.path), self.column, self.encoding)
 
 
 @dataclass

@@ -60,6 +60,7 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
         train_tokens=data.train_tokens,
         validation_tokens=data.validation_tokens,
         test_tokens=data.test_tokens,
+        documents=data.documents,
         device=_device_name(trainer.strategy.root_device),
         threads=torch.get_num_threads(),
         precision=str(trainer.precision),

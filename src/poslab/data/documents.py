@@ -1,0 +1,182 @@
+"""Documents out of files, one after the other, and never a whole file in memory.
+
+Each reader gives a document's text with the bytes of its file that were read by then. One that is empty, or null, is
+left out. Half a surrogate pair, which JSON can write and no byte stands for, becomes U+FFFD, as tiktoken has it.
+"""
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from poslab.errors import SettingError, suggestion
+from poslab.settings.formats import suffix
+
+_BLOCK = 1 << 20  # bytes read at a time
+_ROWS = 64  # of a table at a time: documents may be long
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+Documents = Iterator[tuple[str | None, int]]
+
+
+def read_documents(path: str, file: Path, column: str) -> Iterator[tuple[str, int]]:
+    """The documents of one of the files at `path`: its text in this column, and how far the file has been read.
+
+    Raises SettingError, which names the file and the line or row, for one that is damaged or lacks the column.
+    """
+    try:
+        for text, place in _READERS[suffix(file)](file, column):
+            if text:
+                yield _SURROGATE.sub("\ufffd", text), place
+    except SettingError:
+        raise
+    except OSError as error:  # those of pyarrow have no strerror
+        raise SettingError("path", path, f"{file} can't be read: {error.strerror or _first_line(error)}") from error
+    except (ValueError, EOFError) as error:  # pyarrow's are ValueErrors
+        raise SettingError("path", path, f"{file}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _lines_of_json(file: Path, column: str) -> Documents:
+    number = 0
+    with file.open("rb") as opened:
+        try:
+            for number, line in enumerate(_lines(_DECOMPRESSED[suffix(file)](opened)), start=1):
+                if line.strip():
+                    value = _value(line, column, f"{file}, line {number}")
+                    yield _text(value, column), opened.tell()
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"after line {number}: {error}; the file is damaged or not complete") from error
+        except SettingError:
+            raise
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
+
+
+def _value(line: bytes, column: str, place: str) -> Any:
+    """The column of a line. Raises ValueError for what is no JSON object, SettingError for one without it."""
+    try:
+        values = json.loads(line)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 (byte 0x{error.object[error.start]:02x})") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is no complete JSON ({error}); is the file complete?") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"is no JSON object, but {type(values).__name__}")
+    if column not in values:
+        raise _no_column(column, place, list(values))
+    return values[column]
+
+
+def _text(value: Any, column: str) -> str | None:
+    if not isinstance(value, str | None):
+        raise ValueError(f"column {column} holds {type(value).__name__}, no text")
+    return value
+
+
+def _no_column(column: str, place: str, known: list[str]) -> SettingError:
+    return SettingError("column", column, f"{place} has no column {column}; {suggestion(column, known)}")
+
+
+def _lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines of the blocks, without their ends."""
+    begun: list[bytes] = []  # of a line that may be longer than a block
+    for block in blocks:
+        first, *others = block.split(b"\n")
+        begun.append(first)
+        if others:
+            yield b"".join(begun)
+            yield from others[:-1]
+            begun = [others[-1]]
+    yield b"".join(begun)
+
+
+def _blocks(opened: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: opened.read(_BLOCK), b"")
+
+
+def _gunzipped(opened: BinaryIO) -> Iterator[bytes]:
+    with gzip.open(opened) as plain:
+        yield from iter(lambda: plain.read(_BLOCK), b"")
+
+
+def _unzstd(opened: BinaryIO) -> Iterator[bytes]:
+    """Frame by frame, as the library's own reader of streams doesn't tell the end of a file from that of a frame."""
+    zstandard = import_module("zstandard")
+    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+    frame = None
+    try:
+        for block in _blocks(opened):
+            while block:
+                frame = frame or decompressor.decompressobj()
+                yield frame.decompress(block)
+                block = frame.unused_data if frame.eof else b""
+                frame = None if frame.eof else frame
+    except zstandard.ZstdError as error:
+        raise EOFError(f"no Zstandard data ({error})") from error
+    if frame is not None:
+        raise EOFError("the Zstandard data ends within a frame")
+
+
+_DECOMPRESSED: dict[str, Callable[[BinaryIO], Iterator[bytes]]] = {
+    ".jsonl": _blocks,
+    ".jsonl.gz": _gunzipped,
+    ".jsonl.zst": _unzstd,
+}
+
+
+def _rows_of_parquet(file: Path, column: str) -> Documents:
+    parquet = import_module("pyarrow.parquet")
+    size = file.stat().st_size
+    with parquet.ParquetFile(file, buffer_size=_BLOCK) as table:  # pages and not whole row groups in memory
+        _require_column(table.schema_arrow.names, column, file)
+        batches = table.iter_batches(_ROWS, columns=[column])
+        rows = (batch.column(0).to_pylist() for batch in batches)
+        yield from _rows(rows, column, size / max(1, table.metadata.num_rows))
+
+
+def _rows_of_dataset(file: Path, column: str) -> Documents:
+    table = import_module("datasets").Dataset.from_file(str(file)).with_format(None)
+    _require_column(table.column_names, column, file)
+    batches = table.select_columns([column]).iter(_ROWS)
+    yield from _rows((batch[column] for batch in batches), column, file.stat().st_size / max(1, len(table)))
+
+
+def _require_column(known: list[str], column: str, file: Path) -> None:
+    if column not in known:
+        raise _no_column(column, str(file), known)
+
+
+def _rows(batches: Iterator[list[Any]], column: str, bytes_of_row: float) -> Documents:
+    number = 0
+    while True:
+        try:
+            batch = next(batches, None)
+        except (ValueError, OSError) as error:
+            raise ValueError(
+                f"after row {number}: {_first_line(error)}; the file is damaged or not complete"
+            ) from error
+        if batch is None:
+            return
+        for value in batch:
+            number += 1
+            try:
+                yield _text(value, column), int(number * bytes_of_row)
+            except ValueError as error:
+                raise ValueError(f"row {number}: {error}") from error
+
+
+_READERS: dict[str, Callable[[Path, str], Documents]] = {
+    ".jsonl": _lines_of_json,
+    ".jsonl.gz": _lines_of_json,
+    ".jsonl.zst": _lines_of_json,
+    ".parquet": _rows_of_parquet,
+    ".arrow": _rows_of_dataset,
+}

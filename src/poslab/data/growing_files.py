@@ -1,0 +1,100 @@
+"""Token files that are written piece by piece, and go on where they were saved last after whatever ended that."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from zlib import crc32
+
+from poslab.data.token_files import trailer
+from poslab.settings.files import write_whole
+
+_BLOCK = 1 << 20  # bytes read at a time
+
+
+class GrowingFiles:
+    """Token files by name that appear whole and together; until then they grow under other names.
+
+    `save` remembers their sizes and checksums, and how far what they are made of was read. Made again, it goes on from
+    there, unless what is on the disk is not what was saved. A signal leaves what was saved, an error nothing. Raises
+    OSError where they can't be written.
+    """
+
+    def __init__(self, files: Mapping[str, Path], item_sizes: Mapping[str, int]) -> None:
+        self.files = files
+        self.item_sizes = item_sizes
+        self.read = 0  # pieces of what they are made of
+        first = next(iter(files.values()))
+        self._unfinished = {name: file.with_name(f"{file.name}.unfinished") for name, file in files.items()}
+        self._progress = first.with_name(f"{first.name}.progress")
+        self._written = dict.fromkeys(files, (0, 0))  # bytes and their checksum
+        first.parent.mkdir(parents=True, exist_ok=True)
+        self._go_on()
+        self._opened = {name: file.open("r+b" if self.read else "wb") for name, file in self._unfinished.items()}
+        for name, file in self._opened.items():
+            file.truncate(self._written[name][0])
+            file.seek(self._written[name][0])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._opened.values():
+            with suppress(OSError):  # of a full disk, which is the error already
+                file.close()
+        if kind is not None and (not self._progress.exists() or issubclass(kind, Exception)):
+            self._discard()
+
+    def items(self, name: str) -> int:
+        """How many the file has by now."""
+        return self._written[name][0] // self.item_sizes[name]
+
+    def append(self, name: str, piece: bytes) -> None:
+        self._opened[name].write(piece)
+        size, checksum = self._written[name]
+        self._written[name] = size + len(piece), crc32(piece, checksum)
+
+    def save(self, read: int) -> None:
+        """Makes all that was written so far, of so many pieces, the place to go on from."""
+        for file in self._opened.values():
+            file.flush()
+        self.read = read
+        write_whole(self._progress, json.dumps({"read": read, "written": self._written}))
+
+    def finish(self) -> None:
+        """Makes the files appear."""
+        for name, file in self._opened.items():
+            file.write(trailer(self.items(name), self._written[name][1]))
+            file.close()
+        for name, unfinished in self._unfinished.items():
+            unfinished.replace(self.files[name])
+        self._progress.unlink(missing_ok=True)
+
+    def _discard(self) -> None:
+        for file in (*self._unfinished.values(), self._progress):
+            file.unlink(missing_ok=True)
+
+    def _go_on(self) -> None:
+        """Takes over what was saved, where it is on the disk."""
+        try:
+            saved = json.loads(self._progress.read_text())
+            written = {name: (int(saved["written"][name][0]), int(saved["written"][name][1])) for name in self.files}
+            intact = all(_checksum(self._unfinished[name], written[name][0]) == written[name][1] for name in written)
+        except (OSError, ValueError, KeyError, TypeError, IndexError):  # nothing was saved, or not all of it
+            return
+        if intact:
+            self.read, self._written = int(saved["read"]), written
+
+
+def _checksum(file: Path, size: int) -> int | None:
+    """Of the first bytes of a file; None where it has not as many."""
+    checksum = 0
+    with file.open("rb") as opened:
+        for left in range(size, 0, -_BLOCK):
+            block = opened.read(min(left, _BLOCK))
+            checksum = crc32(block, checksum)
+        return checksum if opened.tell() == size else None

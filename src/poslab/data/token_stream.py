@@ -1,0 +1,64 @@
+"""Files that hold tokens already, as other trainers write them: nanoGPT's (uint16, nothing else) and llm.c's.
+
+llm.c begins with 256 int32: a magic number, a version and the number of tokens; uint16 for GPT-2, uint32 for Llama 3
+(dev/data/data_common.py there). Several files are one stream: llm.c cuts documents between them.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from poslab.errors import SettingError
+
+_HEADER = np.dtype("<i4"), 256
+_UINT16: np.dtype[Any] = np.dtype("<u2")
+_OF_MAGIC = {20240520: (1, _UINT16), 20240801: (7, np.dtype("<u4"))}  # version, type
+_TOKENS = 1 << 20  # at a time
+
+Tokens = np.ndarray[Any, Any]
+
+
+def read_tokens_of(path: str, file: Path, vocabulary_size: int, encoding: str) -> Iterator[tuple[Tokens, int]]:
+    """The tokens of one of the files at `path`, in pieces (N,), and how far the file has been read.
+
+    Raises SettingError for a file that is not complete, or has ids that the encoding doesn't.
+    """
+
+    def problem(what: str) -> SettingError:
+        return SettingError("path", path, f"{file} {what}")
+
+    try:
+        with file.open("rb") as opened:
+            start, dtype = _start(opened, file.stat().st_size, problem)
+            opened.seek(start)
+            number = 0
+            while block := opened.read(_TOKENS * dtype.itemsize):
+                tokens = np.frombuffer(block, dtype)
+                if (beyond := (tokens >= vocabulary_size)).any():
+                    place = int(beyond.argmax())
+                    known = f"{encoding} has {vocabulary_size:,}: is data.encoding the one that made it?"
+                    raise problem(f"has the token {tokens[place]:,} at place {number + place:,}; {known}")
+                yield tokens, start + (number + len(tokens)) * dtype.itemsize
+                number += len(tokens)
+    except OSError as error:
+        raise problem(f"can't be read: {error.strerror}") from error
+
+
+def _start(opened: BinaryIO, size: int, problem: Any) -> tuple[int, "np.dtype[Any]"]:
+    """Where the tokens begin, in bytes, and their type. `problem` makes an error of words."""
+    kind, length = _HEADER
+    header = np.frombuffer(opened.read(kind.itemsize * length), kind) if size >= kind.itemsize * length else None
+    start, dtype = 0, _UINT16
+    if header is not None and int(header[0]) in _OF_MAGIC:
+        version, dtype = _OF_MAGIC[int(header[0])]
+        start = header.nbytes
+        if header[1] != version:
+            raise problem(f"is of version {header[1]} of llm.c's format; {version} is known")
+        there = (size - start) // dtype.itemsize
+        if there != header[2]:
+            raise problem(f"is not complete: of {header[2]:,} tokens it has {there:,}")
+    if (size - start) % dtype.itemsize:
+        raise problem(f"ends within a token of {dtype.itemsize} bytes: it is not complete, or holds something else")
+    return start, dtype
