@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Sampler, Subset
 
 from poslab.data.corpus import Corpus, Split, load_corpus
+from poslab.data.permutation import Permutation
 from poslab.data.references import reference_losses
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import AnyVocabulary
@@ -24,9 +25,12 @@ class Shuffled(Sampler[int]):
     """All indices below `count`, in an order that is a function of the seed, the epoch and the count alone, so that a
     run can go on anywhere.
 
-    It is the order that DataLoader(shuffle=True) draws in that epoch from one generator of that seed. `start` indices
-    of the epoch are left out, because a run that goes on has seen them.
+    It is the order that DataLoader(shuffle=True) draws in that epoch from one generator of that seed; of more than
+    MOST_DRAWN indices, whose order would take half a gigabyte, that of a Permutation. `start` indices of the epoch are
+    left out, because a run that goes on has seen them.
     """
+
+    MOST_DRAWN = 1 << 26
 
     def __init__(self, count: int, seed: int) -> None:
         self.count = count
@@ -53,8 +57,10 @@ class Shuffled(Sampler[int]):
         """Makes this epoch come next without its first `start` indices; all of it where none would be left."""
         self.epoch, self.start = epoch, start if start < self.count else 0
 
-    def _order(self, epoch: int) -> Tensor:
+    def _order(self, epoch: int) -> Tensor | Permutation:
         """(count,) int64; all epochs before are drawn, too, which takes no time beside training them."""
+        if self.count > self.MOST_DRAWN:
+            return Permutation(self.count, self.seed, epoch)
         generator = torch.Generator().manual_seed(self.seed)
         for number in range(epoch + 1):
             if number > 0:
