@@ -32,7 +32,7 @@ def test_orders_of_other_seeds_and_epochs_are_others() -> None:
 
 def test_places_tell_nothing_of_numbers() -> None:
     """Each of 5 numbers comes at each place, and each pair follows another, about as often over many seeds."""
-    seeds = 4000
+    seeds = 1500
     orders = torch.stack([Permutation(5, seed, 0)[:] for seed in range(seeds)])
     at = torch.stack([(orders == number).sum(0) for number in range(5)])  # (number, place)
     deviation = (seeds * 0.2 * 0.8) ** 0.5
@@ -55,7 +55,7 @@ def test_a_billion_windows_cost_nothing() -> None:
     tracemalloc.start()
     windows = Shuffled(10**9, seed=1)
     windows.go_on(epoch=500, start=10**9 - 5)
-    last = list(windows)
+    last = list(iter(windows))  # list(windows) makes room for as many as there are in all
     first = [index for index, _ in zip(windows, range(5), strict=False)]
     assert tracemalloc.get_traced_memory()[1] < 20e6
     tracemalloc.stop()
