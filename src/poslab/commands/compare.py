@@ -181,7 +181,7 @@ def _print(report: Report, folder: Path) -> None:
         ]
         print(table(rows[0], rows[1:]))
         print()
-        for answer in section.in_short or section.answers:
+        for answer in section.first_answers:
             print(f"- {answer}")
         for caveat in section.comparison.caveats:
             print(f"  caveat: {caveat}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from poslab.comparison import contrasts, moves
+from poslab.comparison import contrasts, factors, moves
 from poslab.comparison.contrasts import Verdict
 from poslab.comparison.panels import Panel
 from poslab.comparison.sections import Section, file_name
@@ -53,6 +53,7 @@ class Report:
             "report": self,
             "move_columns": moves.COLUMNS,
             "contrast_columns": contrasts.COLUMNS,
+            "factor_columns": factors.COLUMNS,
             "overview": overview,
             "sections": list(zip(self.sections, by_section, strict=True)),
             "data_uris": {name: _data_uri(picture) for name, picture in pictures.items()},

@@ -4,10 +4,11 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from poslab.comparison import pairs
+from poslab.comparison import factors, pairs
 from poslab.comparison.effects import EffectTable
 from poslab.comparison.grids import Choices, choices
 from poslab.comparison.groups import Comparison, Group
@@ -70,6 +71,20 @@ class Section:
         """Default and chosen settings, where a scheme was tried with several."""
         return choices(self.comparison)
 
+    @cached_property
+    def of_factors(self) -> list[factors.Effect]:
+        """Of the settings in which groups of one scheme differ."""
+        return factors.effects(self.comparison)
+
+    @property
+    def two_way_tables(self) -> list[factors.TwoWay]:
+        return factors.two_way_tables(self.comparison)
+
+    @property
+    def by_factor(self) -> list[str]:
+        """The answers of a grid."""
+        return factors.in_words(self.of_factors) + factors.confounded(self.comparison)
+
     @property
     def matrix(self) -> pairs.Matrix | None:
         """Every group beside every other, where that was asked for."""
@@ -125,6 +140,11 @@ class Section:
     def in_short(self) -> list[str]:
         """The verdicts, where there are many answers."""
         return [*self.verdicts, *pairs.in_lines(self.comparison)] if len(self.answers) > 6 else []
+
+    @property
+    def first_answers(self) -> list[str]:
+        """What stands first: of settings, and of groups."""
+        return self.by_factor + (self.in_short or self.answers)
 
     @property
     def figures_are(self) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -124,7 +125,8 @@ def training_of_scheme(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any
     return {name.rpartition(".")[2]: values[name] for name in names({Role.SCHEME}) if name in values}
 
 
-def usual_settings(pos: str) -> dict[str, Any]:
+@cache
+def usual_settings(pos: str) -> Mapping[str, Any]:
     """Settings of a scheme in configs/pos, and of how it is trained, where nobody typed any; as runs show theirs."""
     return training_of_scheme({}) | (shown(node_of(parse_scheme(pos))) if pos in schemes() else {})
 

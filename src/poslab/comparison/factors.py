@@ -1,0 +1,273 @@
+"""Grids by factor: what each setting does, on average over the values of the others.
+
+A scheme trained with several values of several settings is a grid of groups, and which of thirty groups is best is
+seldom the question. An effect is: the mean figure with one value of a setting less that with another, over those
+values of all other settings with which both were trained, seed by seed. Each seed gives one such difference, so the
+test is the paired one of two schemes (`statistics.paired`); all effects of a comparison are one family for Holm's
+correction, beside that of the groups. Where one average hides two directions, the sentence says so.
+
+Settings that always change together are one factor, as nothing can tell them apart.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import NamedTuple
+
+from poslab.comparison.groups import Comparison, Group
+from poslab.comparison.maturity import caution
+from poslab.comparison.scores import Score
+from poslab.comparison.statistics import Difference, p_text, paired, sentence
+from poslab.errors import as_typed
+from poslab.settings.train import usual_settings
+
+Level = tuple[str, ...]
+Cell = tuple[Group, Group]  # equal in all but the factor
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Settings that change together, and their values as one would type them: the usual ones first, where they are
+    known, else the smallest."""
+
+    scheme: str
+    names: tuple[str, ...]
+    levels: tuple[Level, ...]
+
+    def level(self, group: Group) -> Level:
+        return tuple(group.told.get(name, "") for name in self.names)
+
+    def told(self, level: Level) -> str:
+        """ "max_distance=4"."""
+        return " ".join(f"{name}={value}" for name, value in zip(self.names, level, strict=True) if value)
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is one setting, on or off."""
+        return {value for level in self.levels for value in level} == {"true", "false"} and len(self.names) == 1
+
+    def __str__(self) -> str:
+        return " and ".join(self.names)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One value of a factor, `level`, instead of another, `reference`, in words. cells: the pairs of groups that it is
+    a mean over. others: the factors whose values each of them has in common."""
+
+    scheme: str
+    level: str
+    reference: str
+    cells: Sequence[Cell]
+    others: Sequence[Factor]
+    score: Score
+    difference: Difference
+
+    @property
+    def sentence(self) -> str:
+        runs, means = {}, {}
+        for side, word in enumerate((self.level, self.reference)):
+            runs[word] = [run for cell in self.cells for run in cell[side].runs]
+            means[word] = fmean(_figures(self.cells, side).values() or [0.0])
+        said = sentence(self.level, self.reference, self.difference, metric=self.score.metric)
+        weak = self.score.remark + caution(runs, means, self.difference, self.score)
+        return f"{self.scheme}: {said}{self._where}{self._otherwise}{weak}"
+
+    @property
+    def _where(self) -> str:
+        if len(self.cells) > 1:
+            return f"; a mean over {len(self.cells)} settings of {' and '.join(map(str, self.others))}"
+        return f"; with {self._setting(self.cells[0])}" if self.others else ""
+
+    @property
+    def _otherwise(self) -> str:
+        """Where single groups differ in the other direction than the mean that is claimed."""
+        if not self.difference.significant:
+            return ""
+        figures = [[_figures([cell], side) for side in (0, 1)] for cell in self.cells]
+        means = [fmean(level[seed] - reference[seed] for seed in level) for level, reference in figures]
+        opposite = [
+            cell for cell, mean in zip(self.cells, means, strict=True) if mean * (self.difference.mean or 0) < 0
+        ]
+        where = " or ".join(map(self._setting, opposite[:3]))
+        return f"; the other way round with {where}{' or others' * (len(opposite) > 3)}" if opposite else ""
+
+    def _setting(self, cell: Cell) -> str:
+        return ", ".join(factor.told(factor.level(cell[0])) for factor in self.others)
+
+    @property
+    def row(self) -> list[str]:
+        """Of the table under COLUMNS."""
+        d, text = self.difference, self.score.text
+        known = d.low is not None and d.high is not None
+        return [
+            self.scheme,
+            f"{self.level} instead of {self.reference}",
+            "n/a" if d.mean is None else text(d.mean, "+"),
+            f"{text(d.low or 0, '+')} to {text(d.high or 0, '+')}" if known else "n/a",
+            "n/a" if d.p_value is None else p_text(d.p_value),
+            str(d.n),
+            str(len(self.cells)),
+        ]
+
+
+COLUMNS = ("scheme", "effect", "difference", "95 % interval", "p (Holm)", "n", "settings")
+
+
+class TwoWay(NamedTuple):
+    """Means of the groups by two factors, over those values of the others that all of them have, and over seeds."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+def factors(groups: Sequence[Group]) -> list[Factor]:
+    """The settings in which groups of one scheme differ."""
+    names = dict.fromkeys(name for group in groups for name in group.told)
+    together: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for name in names:
+        values = [group.told.get(name, "") for group in groups]
+        if len(set(values)) > 1:
+            together[tuple(map(values.index, values))].append(name)
+    return [_factor(groups, tuple(of)) for of in together.values()]
+
+
+def _factor(groups: Sequence[Group], names: tuple[str, ...]) -> Factor:
+    scheme = groups[0].scheme
+    usual = {name: as_typed(value) for name, value in usual_settings(scheme).items()}
+    levels = {tuple(group.told.get(name, "") for name in names) for group in groups}
+    ordered = sorted(levels, key=lambda level: (level != tuple(usual.get(name) for name in names), _order(level)))
+    return Factor(scheme, names, tuple(ordered))
+
+
+def _order(level: Level) -> list[tuple[float, str]]:
+    return [(float(value), "") if _is_number(value) else (float("inf"), value) for value in level]
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).replace("e-", "", 1).lstrip("-").isdecimal()
+
+
+def effects(comparison: Comparison) -> list[Effect]:
+    """Every effect in the comparison: of each value of each factor instead of the first one, and of two switches that
+    of one without the other instead of the other without the one. What is nothing but a pair of groups that the
+    comparison has tested is left out: it would be the same question twice."""
+    asked: list[tuple[str, str, str, list[Cell], list[Factor]]] = []
+    for scheme, groups in _by_scheme(comparison).items():
+        of_scheme = factors(groups)
+        changes: list[tuple[str, str, dict[Factor, tuple[Level, Level]]]] = [
+            (factor.told(level), factor.told(factor.levels[0]), {factor: (level, factor.levels[0])})
+            for factor in of_scheme
+            for level in factor.levels[1:]
+        ]
+        for one, other in combinations([factor for factor in of_scheme if factor.is_switch], 2):
+            swap: dict[Factor, tuple[Level, Level]] = {one: (("true",), ("false",)), other: (("false",), ("true",))}
+            changes.append((f"{one} without {other}", f"{other} without {one}", swap))
+        for level, reference, change in changes:
+            cells = _cells(groups, of_scheme, change)
+            if cells and not _is_tested(cells, comparison):
+                others = [factor for factor in of_scheme if factor not in change]
+                asked.append((scheme, level, reference, cells, others))
+    figures = {place: (_figures(one[3], 0), _figures(one[3], 1)) for place, one in enumerate(asked)}
+    found = paired(figures, comparison.score.metric)
+    return [Effect(*one, comparison.score, found[place]) for place, one in enumerate(asked)]
+
+
+def _by_scheme(comparison: Comparison) -> dict[str, list[Group]]:
+    by_scheme: dict[str, list[Group]] = defaultdict(list)
+    for group in comparison.groups:
+        by_scheme[group.scheme].append(group)
+    return dict(sorted(by_scheme.items()))
+
+
+def _cells(
+    groups: Sequence[Group], of_scheme: Sequence[Factor], change: Mapping[Factor, tuple[Level, Level]]
+) -> list[Cell]:
+    """The pairs of groups that differ by the change, {factor: (level, reference)}, and in nothing else."""
+    placed = {tuple(factor.level(group) for factor in of_scheme): group for group in groups}
+    found = []
+    for place, group in placed.items():
+        wanted = [change.get(factor, (level, level)) for factor, level in zip(of_scheme, place, strict=True)]
+        partner = placed.get(tuple(reference for _, reference in wanted))
+        if partner is not None and place == tuple(level for level, _ in wanted):
+            found.append((group, partner))
+    return sorted(found, key=lambda cell: [_order(factor.level(cell[0])) for factor in of_scheme])
+
+
+def _figures(cells: Sequence[Cell], side: int) -> dict[int, float]:
+    """For each seed that all of their groups have, the mean over the cells, with the level (0) or the reference (1)."""
+    values = [[group.values for group in cell] for cell in cells]
+    seeds = set.intersection(*(set(of_seeds) for of_cell in values for of_seeds in of_cell))
+    return {seed: fmean(of_cell[side][seed] for of_cell in values) for seed in sorted(seeds)}
+
+
+def _is_tested(cells: Sequence[Cell], comparison: Comparison) -> bool:
+    labels = {group.label for group in cells[0]}
+    return len(cells) == 1 and (bool(comparison.pairs) or comparison.baseline in labels)
+
+
+def in_words(found: Sequence[Effect]) -> list[str]:
+    """A sentence for each effect that is shown, and where there are many, one for all others of a scheme."""
+    if len(found) <= 3:
+        return [effect.sentence for effect in found]
+    texts = [effect.sentence for effect in found if effect.difference.significant]
+    for scheme in dict.fromkeys(effect.scheme for effect in found):
+        others = [
+            f"{effect.level} instead of {effect.reference}"
+            for effect in found
+            if effect.scheme == scheme and not effect.difference.significant
+        ]
+        texts += [f"{scheme}: no effect can be shown of {', '.join(others)}"] if others else []
+    return texts
+
+
+def two_way_tables(comparison: Comparison) -> list[TwoWay]:
+    """One for each pair of factors of each scheme, where some values of the others go with all of theirs."""
+    tables = []
+    for scheme, groups in _by_scheme(comparison).items():
+        of_scheme = factors(groups)
+        for pair in combinations(of_scheme, 2):
+            means = _means(groups, of_scheme, pair)
+            if means:
+                text = comparison.score.text
+                columns = [f"{scheme}", *map(pair[1].told, pair[1].levels)]
+                rows = [
+                    [pair[0].told(a), *(text(means[a, b]) if (a, b) in means else "" for b in pair[1].levels)]
+                    for a in pair[0].levels
+                ]
+                tables.append(TwoWay(f"{scheme}: {pair[0]} by {pair[1]}", columns, rows))
+    return tables
+
+
+def _means(
+    groups: Sequence[Group], of_scheme: Sequence[Factor], pair: tuple[Factor, Factor]
+) -> dict[tuple[Level, Level], float]:
+    """The mean for each two values that were trained, over the values of other factors, and seeds, that all have."""
+    rest = [factor for factor in of_scheme if factor not in pair]
+    cells: dict[tuple[Level, Level], dict[tuple[Level, ...], Group]] = defaultdict(dict)
+    for group in groups:
+        cells[pair[0].level(group), pair[1].level(group)][tuple(factor.level(group) for factor in rest)] = group
+    shared = set.intersection(*(set(of_cell) for of_cell in cells.values()))
+    compared = [of_cell[place] for of_cell in cells.values() for place in shared]
+    seeds = set.intersection(*(set(group.values) for group in compared)) if compared else set()
+    if not seeds:
+        return {}
+    return {
+        place: fmean(of_cell[other].values[seed] for other in shared for seed in seeds)
+        for place, of_cell in cells.items()
+    }
+
+
+def confounded(comparison: Comparison) -> list[str]:
+    """Factors of which no two groups differ in that one alone, so that nothing is known of their effects."""
+    texts = []
+    for scheme, groups in _by_scheme(comparison).items():
+        of_scheme = factors(groups)
+        for factor in of_scheme if len(of_scheme) > 1 else ():
+            changes = [{factor: (level, other)} for level, other in combinations(factor.levels, 2)]
+            if not any(_cells(groups, of_scheme, change) for change in changes):
+                texts.append(f"{scheme}: no two groups differ in {factor} alone, so its effect is not known")
+    return texts
