@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -38,6 +39,8 @@ class RunFolder:
         self.last = self.checkpoints / "last.ckpt"  # everything that the run needs to go on
         self.start = path / "start.safetensors"  # the scheme's tables before the first step
         self.previous = self.checkpoints / "previous.ckpt"  # the one before, for the case that `last` is damaged
+        self.csv, self.wandb = path / "csv", path / "wandb"  # folders of loggers, where they are asked for
+        self.mlflow = path / "mlflow" / "run_id"  # where MLflow has the run, and under what id
         self._lock = path / ".lock"
 
     def __str__(self) -> str:
@@ -76,6 +79,8 @@ class RunFolder:
         unfinished = [*self.path.glob(f"*{UNFINISHED}"), *self.checkpoints.glob(f"*{UNFINISHED}")]
         for path in (*written, *self.events, *unfinished):
             path.unlink(missing_ok=True)
+        for logged in (self.csv, self.wandb, self.mlflow.parent):
+            shutil.rmtree(logged, ignore_errors=True)
         for folder in (self.checkpoints, self.path):
             with suppress(OSError):  # not there, or somebody's files are
                 folder.rmdir()

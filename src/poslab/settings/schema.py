@@ -154,6 +154,16 @@ class EvaluationConfig(Limited):
 
 
 @dataclass
+class LoggerConfig(Limited):
+    """Where a run's figures go beside TensorBoard; `uri` null means where MLflow keeps runs by itself."""
+
+    name: str = setting("tensorboard", role=Role.OUTPUT, choices=("tensorboard", "csv", "wandb", "mlflow"), later=True)
+    project: str = setting("poslab", role=Role.OUTPUT, later=True)
+    offline: bool = setting(True, role=Role.OUTPUT, later=True)
+    uri: str | None = setting(None, role=Role.OUTPUT, later=True)
+
+
+@dataclass
 class Settings(Limited):
     """What stands at the top level of configs/train.yaml beside the groups."""
 

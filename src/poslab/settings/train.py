@@ -20,6 +20,7 @@ from poslab.settings.roles import Role, roles
 from poslab.settings.schema import (
     DataConfig,
     EvaluationConfig,
+    LoggerConfig,
     ModelConfig,
     OptimConfig,
     SampleConfig,
@@ -45,6 +46,7 @@ class TrainConfig:
     trainer: TrainerConfig
     sample: SampleConfig
     evaluation: EvaluationConfig
+    logger: LoggerConfig
     settings: Settings
     overrides: list[str] | None = None  # as typed; None: not known
 
@@ -80,6 +82,7 @@ _GROUPS: dict[str, type] = {
     "trainer": TrainerConfig,
     "sample": SampleConfig,
     "evaluation": EvaluationConfig,
+    "logger": LoggerConfig,
 }
 
 
@@ -153,7 +156,7 @@ def parse(
     plain = resolved(config) if isinstance(config, DictConfig) else config
     task = parse_task(plain["data"]) if is_task(plain.get("data")) else None
     schemas = {name: schema for name, schema in _GROUPS.items() if task is None or name != "data"}
-    parsed: dict[str, Any] = {name: typed(schema, plain.get(name), name) for name, schema in schemas.items()}
+    parsed: dict[str, Any] = {name: typed(schema, plain.get(name, {}), name) for name, schema in schemas.items()}
     rest = {key: value for key, value in plain.items() if key not in _GROUPS and key != "pos"}
     scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
     if not scheme.overrides("tables"):  # it learns nothing that could move faster: with any factor the same run

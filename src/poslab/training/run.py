@@ -37,6 +37,7 @@ from poslab.settings.schemes import node_of
 from poslab.settings.train import TrainConfig, flat
 from poslab.tasks import Task
 from poslab.training.console import conclude, introduce
+from poslab.training.loggers import check_logger
 from poslab.training.memory import keep_freed_memory
 from poslab.training.module import LanguageModel
 from poslab.training.summary import summarise
@@ -51,6 +52,7 @@ def train(config: TrainConfig) -> Summary:
     _quieten()
     keep_freed_memory()
     check_trainer(config.trainer)
+    check_logger(config.logger)
     settings = config.settings
     if settings.resume is None:
         scoring = _make_scoring(config)

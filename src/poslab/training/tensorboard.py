@@ -21,15 +21,8 @@ from poslab.training.summary import flat_settings
 _METRICS = ("val/best_loss", "val/loss", "train/loss", "train/tokens_per_s")
 
 
-class Logger(TensorBoardLogger):
-    """Events straight into the run folder, without the hparams.yaml that Lightning would add to its config.yaml."""
-
-    def save(self) -> None:
-        self.experiment.flush()
-
-
 class HyperParameters(Callback):
-    """Fills the HPARAMS tab, from the first step on."""
+    """Fills the HPARAMS tab, from the first step on; other loggers get the settings, too."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
@@ -40,6 +33,8 @@ class HyperParameters(Callback):
         if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero and not trainer.global_step:
             trainer.logger.experiment.file_writer.add_summary(experiment)
             trainer.logger.experiment.file_writer.add_summary(start)
+            for other in trainer.loggers[1:]:
+                other.log_hyperparams(flat_settings(pl_module.config))
 
 
 def _show_first(experiment: Any, names: tuple[str, ...]) -> None:

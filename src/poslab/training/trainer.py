@@ -22,8 +22,9 @@ from poslab.training.checkpoints import Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
 from poslab.training.device import computes_bfloat16
 from poslab.training.limits import FiniteLoss, Limits
+from poslab.training.loggers import make_loggers
 from poslab.training.module import IMPROVEMENTS
-from poslab.training.tensorboard import HyperParameters, Logger, Pictures, SampleText
+from poslab.training.tensorboard import HyperParameters, Pictures, SampleText
 
 
 def make_trainer(
@@ -51,7 +52,7 @@ def make_trainer(
     own = {"log_every_n_steps": every, "max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
     return Trainer(
         **asdict(config.trainer) | own,
-        logger=Logger(folder.path, name="", version=""),
+        logger=make_loggers(config.logger, folder),
         callbacks=callbacks,
         plugins=[CheckpointFiles()],
         enable_progress_bar=on_terminal,

@@ -1,0 +1,101 @@
+"""Where a run's figures go: always to TensorBoard, which reports read their curves from, and to one more logger of
+Lightning's if `logger` names one. All get the same keys."""
+
+import logging
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from pytorch_lightning.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
+
+from poslab.errors import SettingError, UserError
+from poslab.runs.folder import RunFolder, is_first_process
+from poslab.settings.files import write_whole
+from poslab.settings.schema import LoggerConfig
+
+_PACKAGES = ("wandb", "mlflow")  # loggers that need one of their name, which is an extra of poslab
+
+
+def check_logger(settings: LoggerConfig) -> None:
+    """Raises SettingError where the logger's package is not installed."""
+    if settings.name in _PACKAGES and find_spec(settings.name) is None:
+        extra = f'pip install "poslab[{settings.name}]"'
+        raise SettingError("logger", settings.name, f"needs a package that is not installed: {extra}")
+
+
+def make_loggers(settings: LoggerConfig, folder: RunFolder) -> list[Logger]:
+    """TensorBoard's first. Raises UserError where the other one can't begin, such as for want of a server."""
+    others: dict[str, Callable[[LoggerConfig, RunFolder], Logger]] = {"csv": _csv, "wandb": _wandb, "mlflow": _mlflow}
+    tensorboard = TensorBoard(folder.path, name="", version="")
+    return [tensorboard, *(make(settings, folder) for name, make in others.items() if name == settings.name)]
+
+
+class TensorBoard(TensorBoardLogger):
+    """Events straight into the run folder, without the hparams.yaml that Lightning would add to its config.yaml."""
+
+    def save(self) -> None:
+        self.experiment.flush()
+
+
+class Wandb(WandbLogger):
+    """Closes the run with the training: a job of a sweep ends without Python's exit functions, which else would."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        del self._wandb_init["anonymous"]  # of which wandb warns that it has no effect
+
+    def finalize(self, status: str) -> None:
+        super().finalize(status)
+        if self._experiment is not None:
+            self._experiment.finish(exit_code=int(status != "success"))
+            self._experiment = None
+
+
+def _csv(settings: LoggerConfig, folder: RunFolder) -> Logger:
+    """csv/version_0/metrics.csv in the run's folder; a run that goes on does so in version_1."""
+    return CSVLogger(folder.path, name=folder.csv.name)
+
+
+def _wandb(settings: LoggerConfig, folder: RunFolder) -> Logger:
+    """wandb/ in the run's folder; a run that goes on has the id of before, which ends the names there."""
+    import wandb
+
+    before = sorted(folder.wandb.glob("*run-*-*"))
+    logger = Wandb(
+        name=folder.path.name,
+        project=settings.project,
+        offline=settings.offline,
+        save_dir=folder.path,
+        id=before[-1].name.rpartition("-")[2] if before else None,
+        settings=wandb.Settings(silent=settings.offline, console="off"),  # the screen's text stays with the screen
+    )
+    try:
+        _ = logger.experiment  # begins the run
+    except wandb.Error as error:
+        raise _refused(folder, f"logger=wandb: {error}") from error
+    return logger
+
+
+def _mlflow(settings: LoggerConfig, folder: RunFolder) -> Logger:
+    """A run in `logger.uri`, or in the store that MLflow uses by itself; its id is kept for when the run goes on."""
+    import mlflow
+
+    for name in ("mlflow", "alembic", "pytorch_lightning.loggers.mlflow"):
+        logging.getLogger(name).setLevel(logging.ERROR)  # tables created, an experiment not found and thus created
+    uri = settings.uri or mlflow.get_tracking_uri()
+    known = dict([folder.mlflow.read_text().split("\n")[:2]]) if folder.mlflow.exists() else {}
+    try:
+        logger = MLFlowLogger(settings.project, folder.path.name, uri, run_id=known.get(uri))
+        if is_first_process():
+            folder.mlflow.parent.mkdir(exist_ok=True)
+            write_whole(folder.mlflow, f"{uri}\n{logger.run_id}\n")  # begins the run
+    except mlflow.exceptions.MlflowException as error:
+        raise _refused(folder, f"logger=mlflow: {uri}: {error}") from error
+    return logger
+
+
+def _refused(folder: RunFolder, problem: str) -> UserError:
+    """In one line; a run that has not begun leaves nothing in the way of the same command."""
+    if not folder.resumable:
+        folder.clear()
+    return UserError(" ".join(problem.split()))
