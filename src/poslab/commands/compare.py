@@ -95,7 +95,7 @@ def _section(title: str, comparison: Comparison, notes: list[str], config: Compa
         if all(run.folder in evaluations for run in group.runs)
     }
     over_text = text_differences(comparison, by_group)
-    answers = with_text(comparison, over_text) + token_sentences(comparison, evaluations)
+    answers = with_text(comparison, over_text, by_group) + token_sentences(comparison, evaluations)
     curves = read_curves(comparison.groups)
     of_losses, without_curves = loss_panels(comparison, by_group, curves, over_text)
     of_models, not_drawn = model_panels(comparison, config.sentence, config.allow_code)

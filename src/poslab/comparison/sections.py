@@ -168,7 +168,9 @@ class Section:
     def claims_are(self) -> str:
         """When a difference is claimed, in words."""
         if not self.score.metric.is_share:
-            return ""
+            return (
+                "" if self.task else "; they hold for other seeds on this text, and for other text where that is said"
+            )
         return (
             ", and so does an exact sign-flip test: where all seeds agree, a t test takes the next one for certain, "
             "while by this one n such seeds are worth p = 2 / 2^n"

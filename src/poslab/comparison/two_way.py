@@ -70,7 +70,8 @@ def two_way(differences: ArrayLike) -> tuple[Array, Array, Array]:
 
 def text_differences(comparison: Comparison, evaluations: Mapping[str, Sequence[Evaluation]]) -> dict[str, Difference]:
     """How each group differs from the baseline over seeds and text; evaluations are by label, of groups that are
-    evaluated whole. Those are missing that have too few common seeds, too few tokens, or not the same ones.
+    evaluated whole. Those are missing that have too few common seeds, too few tokens or not the same ones, and those of
+    which other weights are evaluated than compared.
 
     [low, high] is the uncorrected interval, `sd` the standard deviation of the mean. The p-values are corrected as if
     all groups of the comparison were tested.
@@ -81,7 +82,8 @@ def text_differences(comparison: Comparison, evaluations: Mapping[str, Sequence[
     base = groups[comparison.baseline]
     found = {}
     for label, group in groups.items():
-        if group is not base and label in evaluations and base.label in evaluations:
+        known = label in evaluations and base.label in evaluations
+        if known and group is not base and not _of_other_weights(comparison, group, base):
             losses = _paired(group, evaluations[label], base, evaluations[base.label])
             if losses is not None:
                 found[label] = _difference(losses)
@@ -129,10 +131,20 @@ def claims_by_text(comparison: Comparison, over_text: Mapping[str, Difference]) 
     }
 
 
-def with_text(comparison: Comparison, over_text: Mapping[str, Difference]) -> list[str]:
-    """The comparison's sentences; each claim says for which seeds and which text it would hold."""
-    base, words = comparison.baseline, _words(comparison, over_text)
-    endings = {f"{label} is {than} than {base} by ": of for label, of in words.items() for than in ("better", "worse")}
+def with_text(
+    comparison: Comparison, over_text: Mapping[str, Difference], evaluations: Mapping[str, Sequence[Evaluation]]
+) -> list[str]:
+    """The comparison's sentences; each claim says for which seeds and text it holds. evaluations: by label."""
+    groups = {group.label: group for group in comparison.groups}
+    base, words = groups[comparison.baseline], _words(comparison, over_text)
+    if base.label in evaluations and comparison.score.is_loss:
+        other_weights = (label for label in evaluations if _of_other_weights(comparison, groups[label], base))
+        words |= dict.fromkeys(
+            other_weights, "; of other text nothing is known, as only the best weights are evaluated"
+        )
+    endings = {
+        f"{label} is {than} than {base.label} by ": of for label, of in words.items() for than in ("better", "worse")
+    }
     return [
         said + "".join(of for start, of in endings.items() if said.startswith(start)) for said in comparison.sentences
     ]
@@ -143,20 +155,20 @@ def _words(comparison: Comparison, over_text: Mapping[str, Difference]) -> dict[
     said = {}
     for label, shown in claims_by_text(comparison, over_text).items():
         d, turned = over_text[label], -1 if (comparison.differences[label].mean or 0) < 0 else 1
-        assert d.mean is not None
         assert d.low is not None
         assert d.high is not None
+        assert d.p_value is not None
         low, high = sorted((turned * d.low, turned * d.high))
-        mean = "" if _of_the_figure(comparison) else f"of the best weights {turned * d.mean:.3f} nats "
-        amount = f"{mean}[{low:.3f}, {high:.3f}] over seeds and text"
-        only_alone = low * high > 0 and d.p_value is not None and not d.significant
-        corrected = f" (p = {p_text(d.p_value or 1)} after Holm's correction)" if only_alone else ""
+        corrected = (
+            f" (p = {p_text(d.p_value)} after Holm's correction)" if low * high > 0 and not d.significant else ""
+        )
         which = "and other text of this kind" if shown else f"on this text; not shown for other text{corrected}"
-        said[label] = f"; it holds for other seeds {which}: {amount}"
+        said[label] = f"; it holds for other seeds {which}: [{low:.3f}, {high:.3f}] over seeds and text"
     return said
 
 
-def _of_the_figure(comparison: Comparison) -> bool:
-    """Whether the token losses, which are of the best weights, are those that the compared figures are means over."""
+def _of_other_weights(comparison: Comparison, group: Group, base: Group) -> bool:
+    """Whether the token losses, which are of the best weights, are of others than the figures that are compared."""
     of = comparison.score.of
-    return all(of(run) in (run.summary.test_loss, run.summary.best_val_loss) for run in comparison.runs)
+    runs = [*group.runs, *base.runs]
+    return any(of(run) not in (run.summary.test_loss, run.summary.best_val_loss) for run in runs)
