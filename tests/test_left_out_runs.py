@@ -133,9 +133,13 @@ def test_a_later_summary_may_say_more(tmp_path: Path) -> None:
     assert len(compare_folders(tmp_path).runs) == 1
 
 
-def test_a_last_loss_may_be_missing(tmp_path: Path) -> None:
-    write_run(tmp_path, last_val_loss=None)
-    assert len(compare_folders(tmp_path).runs) == 1
+def test_a_last_loss_that_is_no_number_is_an_outcome(tmp_path: Path) -> None:
+    write_run(tmp_path, seed=1)
+    write_run(tmp_path, seed=2, last_val_loss=None)
+    comparison = compare_folders(tmp_path)
+    assert [run.seed for run in comparison.runs] == [1]
+    assert reasons(comparison) == {"absolute-seed2": "it diverged, by step 6"}
+    assert comparison.groups[0].count == "1 (1 diverged)"
 
 
 def test_nothing_left_to_compare(tmp_path: Path) -> None:

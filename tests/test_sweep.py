@@ -91,7 +91,7 @@ def table(output: str) -> dict[str, str]:
 
 
 def folders(root: Path) -> list[Path]:
-    return sorted(path for path in root.iterdir() if not path.name.startswith("."))
+    return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

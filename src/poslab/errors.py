@@ -18,6 +18,10 @@ class RunStopped(UserError):
     exit_code = 1
 
 
+class Diverged(RunStopped):
+    """A loss or a gradient became infinite, or no number: an outcome of the run's settings."""
+
+
 class Fault(Exception):
     """Something unexpected (its cause) in a run; what there is to say of it belongs into the run's folder."""
 

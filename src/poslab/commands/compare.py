@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from poslab.comparison import moves
 from poslab.comparison.contrasts import verdicts
@@ -22,8 +23,9 @@ from poslab.comparison.two_way import text_differences, with_text
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import Evaluation, read_evaluation
-from poslab.runs.finished import Run, read_runs
+from poslab.runs.finished import LeftOut, Run, read_runs
 from poslab.runs.folder import RunFolder
+from poslab.runs.planned import PLAN, PlannedGroup, read_plan
 from poslab.runs.screen import table
 from poslab.settings.files import require_writable
 from poslab.settings.scripts import CompareConfig
@@ -36,15 +38,19 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     Raises UserError for settings, runs and folders that can't be used.
     """
     runs, left_out = read_runs(config.runs)
-    if not runs:
+    if all(run.diverged for run in runs):
+        left_out += [LeftOut(run.folder, run.diverged) for run in runs]
         reasons = "; ".join(f"{left.folder}: {left.reason}" for left in left_out[:3])
         problem = f"no finished run to compare{f' ({reasons})' if reasons else ''}"
         raise SettingError("runs", ",".join(config.runs), problem)
-    titled = by_data(runs, together=config.allow_differences)
-    compared = _comparisons(titled, config)
+    titled, diverged = _with_finished(by_data(runs, together=config.allow_differences))
+    left_out += diverged
+    sweeps = _sweeps(runs, config)
+    plan = [group for folder in sweeps for group in read_plan(folder)]
+    compared = _comparisons(titled, config, plan)
     folder = _report_folder(config)
     require_writable("out", folder)  # before anything is measured
-    registered = verdicts(_sweeps(runs, config), [comparison for comparison, _ in compared])
+    registered = verdicts(sweeps, [comparison for comparison, _ in compared])
     for left in [*left_out, *(left for comparison, _ in compared for left in comparison.left_out)]:
         print(f"left out  {left.folder}: {left.reason}")
     sections = [_section(title, *of_data, config) for title, of_data in zip(titled, compared, strict=True)]
@@ -55,7 +61,16 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     return folder
 
 
-def _comparisons(titled: Mapping[str, Sequence[Run]], config: CompareConfig) -> list[tuple[Comparison, list[str]]]:
+def _with_finished(titled: Mapping[str, list[Run]]) -> tuple[dict[str, list[Run]], list[LeftOut]]:
+    """Without the tasks and texts of which all runs diverged, which are left out."""
+    finished = {title: runs for title, runs in titled.items() if not all(run.diverged for run in runs)}
+    others = (run for title, runs in titled.items() if title not in finished for run in runs)
+    return finished, [LeftOut(run.folder, run.diverged) for run in others]
+
+
+def _comparisons(
+    titled: Mapping[str, Sequence[Run]], config: CompareConfig, plan: Sequence[PlannedGroup]
+) -> list[tuple[Comparison, list[str]]]:
     """Compares the runs of each task or text by themselves, with notes. Where there are several, `metric`, `length`,
     `validation` and `baseline` count for those that know them. Raises UserError for what none knows, and where runs
     can't be compared.
@@ -68,8 +83,8 @@ def _comparisons(titled: Mapping[str, Sequence[Run]], config: CompareConfig) -> 
         known, notes = dict(wanted), list[str]()
         while True:
             try:
-                rest = {"effect": config.effect, "allow_differences": config.allow_differences}
-                rest |= {"all_pairs": config.pairs == "all"}
+                rest: dict[str, Any] = {"effect": config.effect, "allow_differences": config.allow_differences}
+                rest |= {"all_pairs": config.pairs == "all", "plan": plan}
                 compared.append((compare(runs, **known, **rest), notes))  # type: ignore[arg-type]
                 break
             except SettingError as error:
@@ -152,9 +167,12 @@ def _evaluations(comparison: Comparison, allow_code: bool) -> tuple[dict[Path, E
 
 
 def _sweeps(runs: Sequence[Run], config: CompareConfig) -> list[Path]:
-    """The folders that were named and those of runs in them: where a sweep leaves its contrasts."""
+    """The folders that were named, those of runs in them, and those with a plan: where sweeps leave what they are to
+    show."""
     named = [Path(os.path.expanduser(path)) for path in config.runs]
-    return list(dict.fromkeys([*named, *(run.folder.parent for run in runs if run.folder not in named)]))
+    above = [run.folder.parent for run in runs if run.folder not in named]
+    planned = [file.parent for folder in named for file in sorted(folder.rglob(PLAN))]
+    return list(dict.fromkeys([*named, *above, *planned]))
 
 
 def _report_folder(config: CompareConfig) -> Path:

@@ -44,7 +44,8 @@ def scores_figure(
     text by label, as pale bars.
     """
     groups = comparison.groups[::-1]
-    names = [styles[group.label]["label"] for group in groups]
+    failed = {group.label: f"\n{len(group.diverged)} diverged" if group.diverged else "" for group in groups}
+    names = [styles[group.label]["label"] + failed[group.label] for group in groups]
     several = len(groups) > 1
     height = 0.32 + 0.16 * max(name.count("\n") for name in names)  # inches of a row
     figure = Figure(figsize=(12 if several else 7, 1 + height * len(groups)), layout="constrained")

@@ -50,11 +50,14 @@ class Grid:
 
     @property
     def chosen(self) -> Group:
-        """Of the lowest mean validation loss, over the seeds that all groups have, if there are such."""
+        """Of the lowest mean validation loss, over the seeds that all groups have, if there are such; of those in which
+        the fewest seeds diverged."""
         common = set.intersection(*({run.seed for run in group.runs} for group in self.groups))
 
-        def loss(group: Group) -> float:
-            return fmean(group.score.choosing(run) for run in group.runs if not common or run.seed in common)
+        def loss(group: Group) -> tuple[int, float]:
+            return len(group.diverged), fmean(
+                group.score.choosing(run) for run in group.runs if not common or run.seed in common
+            )
 
         return min(self.groups, key=loss)
 

@@ -1,5 +1,6 @@
 """Runs in groups that differ in their position scheme alone, and the answers that their figures give."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from poslab.comparison.maturity import caution
+from poslab.comparison.planned import Planned, comparable, planned_seeds, unsettled
 from poslab.comparison.provenance import caveats
 from poslab.comparison.scores import Score, score_of, scored
 from poslab.comparison.statistics import (
@@ -27,6 +29,7 @@ from poslab.positions.base import knows_nothing
 from poslab.runs.code import outside
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import LeftOut, Run
+from poslab.runs.planned import PlannedGroup
 from poslab.settings.contrasts import named
 from poslab.settings.roles import NOT_COMPARED
 from poslab.settings.schemes import TARGET, default_scheme, parse_scheme
@@ -42,6 +45,7 @@ class Group:
     runs: list[Run]
     score: Score
     told: dict[str, str] = field(default_factory=dict)
+    diverged: Sequence[Run] = ()
 
     @property
     def scheme(self) -> str:
@@ -58,13 +62,25 @@ class Group:
         return {run.seed: self.score.of(run) for run in self.runs}
 
     @property
+    def outcomes(self) -> dict[int, float]:
+        """The same, with the worst figure that there is for each seed that diverged."""
+        return self.values | dict.fromkeys((run.seed for run in self.diverged), self.score.metric.sign * math.inf)
+
+    @property
+    def count(self) -> str:
+        """How many seeds there are, "3 (1 diverged)"."""
+        return f"{len(self.runs)} ({len(self.diverged)} diverged)" if self.diverged else str(len(self.runs))
+
+    @property
     def estimate(self) -> Estimate:
         return estimate(self.values.values(), self.score.metric)
 
     @property
-    def rank(self) -> tuple[float, float]:
-        """Lower is better; of groups that are equally good, the one with the lower loss."""
-        return self.score.metric.sign * self.estimate.mean, float(np.mean([run.loss for run in self.runs]))
+    def rank(self) -> tuple[float, float, float]:
+        """Lower is better: by the share of seeds that diverged, by the mean of the others; of groups that are equally
+        good, the one with the lower loss comes first."""
+        diverged = len(self.diverged) / (len(self.diverged) + len(self.runs))
+        return diverged, self.score.metric.sign * self.estimate.mean, float(np.mean([run.loss for run in self.runs]))
 
     @property
     def unusual(self) -> int:
@@ -96,7 +112,8 @@ class Group:
 class Comparison:
     """Groups of runs on the same data from the best to the worst, by `score`, and how each differs from the baseline.
 
-    sentences: the answers in words. caveats: differences between the runs, other than the scheme, that weaken them.
+    planned: which seeds were to be there. sentences: the answers in words. caveats: differences between the runs, other
+    than the scheme, that weaken them.
     pairs: of each pair, in the order of the groups, first minus second, where all were asked for; then `differences`
     are of the same family.
     """
@@ -108,6 +125,7 @@ class Comparison:
     sentences: list[str]
     caveats: list[str]
     left_out: list[LeftOut]
+    planned: Planned
     pairs: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
 
     @property
@@ -126,13 +144,15 @@ def compare(
     effect: float | None = None,
     allow_differences: bool = False,
     all_pairs: bool = False,
+    plan: Sequence[PlannedGroup] = (),
 ) -> Comparison:
     """Groups the runs and compares each group with the baseline, or all with each other, by the score that `metric`,
     `length` and `validation` name, or the usual one. Runs that lack it are left out. baseline: as `_baseline`
-    understands it.
+    understands it. plan: of the sweeps that the runs are of.
 
     Raises UserError without runs, and for runs that differ in more than the scheme, unless `allow_differences`.
     """
+    runs, diverged = [run for run in runs if not run.diverged], [run for run in runs if run.diverged]
     if not runs:
         raise UserError("no finished run to compare")
     score = score_of(runs, metric, length, validation)
@@ -146,16 +166,27 @@ def compare(
             f"the runs differ in more than the scheme, so the scheme can't be said to cause a difference in "
             f"{score.metric.name}: {listed}; compare fewer runs, or set allow_differences=true"
         )
-    groups, repeated = _group(runs, list(other_differences), score)
-    baseline = _natural_baseline(groups) if baseline is None else _baseline(baseline, groups)
-    groups.sort(key=lambda group: group.rank)
-    values = {group.label: group.values for group in groups}
-    of_pairs = {pair: (values[pair[0]], values[pair[1]]) for pair in combinations(values, 2)}
-    by_pair = paired(of_pairs, score.metric) if all_pairs else {}
-    by_label = _with(baseline, by_pair) if all_pairs else differences(values, baseline, score.metric)
+    diverged, foreign = comparable(diverged, runs)
+    groups, repeated = _group([*diverged, *runs], list(other_differences), score)
+    planned = planned_seeds(groups, plan)
+    groups = sorted((group for group in groups if group.runs), key=lambda group: group.rank)
+    if not groups:
+        raise UserError("no finished run to compare, but for seeds that diverged as well")
+    asked, baseline = baseline, _natural_baseline(groups) if baseline is None else _baseline(baseline, groups)
+    figures = {group.label: group.outcomes for group in groups}
+    by_pair = _all_pairs(figures, planned, score) if all_pairs else {}
+    if all_pairs:
+        by_label = _with(baseline, by_pair)
+    else:
+        seeds = {label: planned.of_pair(label, baseline) for label in figures}
+        by_label = differences(figures, baseline, score.metric, seeds, planned.groups - 1)
+        by_label = by_label if asked else unsettled(by_label, planned, baseline, default_scheme())
     weakened = [f"{key} differs: {values}" for key, values in other_differences.items()] + caveats(runs, score)
     sentences = _sentences(groups, baseline, by_label, effect) + _of_other_pairs(groups, baseline, by_pair)
-    return Comparison(score, groups, baseline, by_label, sentences, weakened, [*left_out, *without, *repeated], by_pair)
+    sentences += planned.sentences
+    ended = [LeftOut(run.folder, run.diverged) for run in diverged]
+    out = [*left_out, *without, *foreign, *ended, *repeated]
+    return Comparison(score, groups, baseline, by_label, sentences, weakened, out, planned, by_pair)
 
 
 def _natural_baseline(groups: Sequence[Group]) -> str:
@@ -178,6 +209,14 @@ def _baseline(given: str, groups: Sequence[Group]) -> str:
     if len(most_usual) > 1:
         raise SettingError("baseline", given, f"is several groups: {'; '.join(most_usual)}")
     return most_usual[0]
+
+
+def _all_pairs(
+    figures: Mapping[str, Mapping[int, float]], planned: Planned, score: Score
+) -> dict[tuple[str, str], Difference]:
+    pairs = {pair: (figures[pair[0]], figures[pair[1]]) for pair in combinations(figures, 2)}
+    seeds = {pair: planned.of_pair(*pair) for pair in pairs}
+    return paired(pairs, score.metric, seeds, math.comb(planned.groups, 2))
 
 
 def _with(baseline: str, pairs: Mapping[tuple[str, str], Difference]) -> dict[str, Difference]:
@@ -230,7 +269,7 @@ def _of_other_pairs(groups: Sequence[Group], baseline: str, by_pair: Mapping[tup
     for (first, second), found in by_pair.items():
         if baseline not in (first, second) and found.significant:
             pair = by_label[first], by_label[second]
-            better = (found.mean or 0) * groups[0].score.metric.sign < 0
+            better = found.leaning * groups[0].score.metric.sign < 0
             texts.append(_sentence(pair if better else pair[::-1], found if better else found.reversed))
     shown = sum(found.significant for found in by_pair.values())
     summary = [f"of all {len(by_pair)} pairs {shown} are shown to differ"] if len(by_pair) > 1 else []
@@ -246,7 +285,8 @@ def _sentence(pair: tuple[Group, Group], difference: Difference, effect: float |
 
 
 def _group(runs: Sequence[Run], conditions: list[str], score: Score) -> tuple[list[Group], list[LeftOut]]:
-    """Groups by all settings but the seed; of runs that repeat a seed, all but the first are left out."""
+    """Groups by all settings but the seed; of runs that repeat a seed, all but the first are left out. A group may be
+    of runs that diverged alone."""
     keyed: dict[tuple[Any, ...], dict[int, Run]] = defaultdict(dict)
     repeated = []
     for run in runs:
@@ -258,10 +298,13 @@ def _group(runs: Sequence[Run], conditions: list[str], score: Score) -> tuple[li
             of_seeds[run.seed] = run
     groups = [[of_seeds[seed] for seed in sorted(of_seeds)] for of_seeds in keyed.values()]
     first_runs = [members[0] for members in groups]
-    return [
-        Group(_label(members[0], first_runs, conditions), members, score, _distinctions(members[0], conditions))
-        for members in groups
-    ], repeated
+    found = []
+    for members in groups:
+        finished, diverged = [run for run in members if not run.diverged], [run for run in members if run.diverged]
+        told = _distinctions(members[0], conditions)
+        label = _label(members[0], first_runs, conditions)
+        found.append(Group(label, finished, score, told, diverged))
+    return found, repeated
 
 
 def _label(run: Run, first_runs: list[Run], conditions: list[str]) -> str:

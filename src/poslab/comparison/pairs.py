@@ -54,7 +54,7 @@ def in_lines(comparison: Comparison) -> list[str]:
     better: dict[str, list[str]] = {group.label: [] for group in comparison.groups}
     for (first, second), d in comparison.pairs.items():
         if d.significant:
-            ahead, behind = (first, second) if (d.mean or 0) * sign < 0 else (second, first)
+            ahead, behind = (first, second) if d.leaning * sign < 0 else (second, first)
             better[ahead].append(behind)
     lines = [f"{label} is better than {len(of)}: {', '.join(of)}" for label, of in better.items() if of]
     shown = sum(map(len, better.values()))

@@ -109,9 +109,11 @@ class Section:
         few = ", in every seed, too few to claim it"
         verdicts: dict[str, list[str]] = {said: [] for said in (better, better + few, unclear, worse + few, worse)}
         for label in (group.label for group in groups if group.label != baseline):
-            verdict = better if (differences[label].mean or 0) * self.score.metric.sign < 0 else worse
-            if not differences[label].significant:
-                verdict = verdict + few if self.score.metric.is_share and self._in_every_seed(label) else unclear
+            d = differences[label]
+            verdict = better if d.leaning * self.score.metric.sign < 0 else worse
+            if not d.significant:
+                by_seeds = self.score.metric.is_share and d.outcomes.complete and self._in_every_seed(label)
+                verdict = verdict + few if by_seeds else unclear
             verdicts[verdict].append(label)
         unit = self.score.metric.unit.partition(" per ")[0]
         figure = self.score.text(groups[0].estimate.mean)
@@ -119,7 +121,9 @@ class Section:
         alike = [group.label for group in shared if group.estimate.mean == groups[0].estimate.mean]
         best = f"{self.score.best} {self.score}: {', '.join(alike)}, {figure} {unit}"
         others = [f"{said}, {len(of)} of {len(differences)}: {', '.join(of)}" for said, of in verdicts.items() if of]
-        return [best, *others, *self._for_other_text]
+        incomplete = [label for label, d in differences.items() if not d.outcomes.complete]
+        others += [f"seeds missing or diverged, {len(incomplete)}: {', '.join(incomplete)}"] if incomplete else []
+        return [best, *others, *self._for_other_text, *self.comparison.planned.sentences]
 
     @property
     def _for_other_text(self) -> list[str]:
@@ -188,7 +192,7 @@ class Section:
         found, difference, text = group.estimate, self.comparison.differences.get(group.label), self.score.text
         return [
             group.label,
-            str(len(group.runs)),
+            group.count,
             text(found.mean),
             self._interval(found.low, found.high),
             "n/a" if found.sd is None else text(found.sd),

@@ -20,14 +20,15 @@ hardly trained, and `sentence` says so.
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
+from poslab.comparison.outcomes import Outcomes, outcomes_of, signed_ranks
 from poslab.errors import require_one_of
 from poslab.tasks import Metric
 from poslab.tasks.metric import loss_metric
@@ -60,7 +61,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of (group - baseline) over n common seeds; of losses, negative where the group is better.
+    """The mean of (group - baseline) over n common seeds; of losses, negative where the group is better. Seeds of which
+    a run diverged or is missing are none of the n; what becomes of the p-value is in `poslab.comparison.outcomes`.
 
     `sd` is the standard deviation of the differences, `p_value` is corrected for the number of `comparisons`, and
     [low, high] is the uncorrected interval; None where all seeds differ alike. With n = 1 only the mean is known, with
@@ -74,6 +76,12 @@ class Difference:
     p_value: float | None
     n: int
     comparisons: int = 1
+    outcomes: Outcomes = field(default_factory=Outcomes)
+
+    @property
+    def leaning(self) -> float:
+        """Below 0 where the group has the lower figures, above 0 where it has the higher ones."""
+        return self.outcomes.leaning if any(self.outcomes.diverged) else self.mean or 0.0
 
     @property
     def significant(self) -> bool:
@@ -83,7 +91,7 @@ class Difference:
     def reversed(self) -> "Difference":
         """Of (baseline - group)."""
         mean, low, high = (None if x is None else -x for x in (self.mean, self.high, self.low))
-        return replace(self, mean=mean, low=low, high=high)
+        return replace(self, mean=mean, low=low, high=high, outcomes=self.outcomes.reversed)
 
 
 def p_text(p: float) -> str:
@@ -101,24 +109,51 @@ def estimate(values: Iterable[float], metric: Metric = NATS) -> Estimate:
     return Estimate(mean, *_interval(mean, sd, n, 0.0 if metric.is_share else None), sd, n)
 
 
-def differences(values: Mapping[str, Figures], baseline: str, metric: Metric = NATS) -> dict[str, Difference]:
+def differences(
+    values: Mapping[str, Figures],
+    baseline: str,
+    metric: Metric = NATS,
+    planned: Mapping[str, Collection[int]] | None = None,
+    family: int = 0,
+) -> dict[str, Difference]:
     """Compares every other group with the baseline, as `paired` does; `values` holds the figures of each group. Raises
     SettingError for an unknown baseline."""
     require_one_of(values, baseline=baseline)
-    return paired({name: (of, values[baseline]) for name, of in values.items() if name != baseline}, metric)
+    pairs = {name: (of, values[baseline]) for name, of in values.items() if name != baseline}
+    return paired(pairs, metric, planned, family)
 
 
-def paired(pairs: Mapping[Pair, tuple[Figures, Figures]], metric: Metric = NATS) -> dict[Pair, Difference]:
+def paired(
+    pairs: Mapping[Pair, tuple[Figures, Figures]],
+    metric: Metric = NATS,
+    planned: Mapping[Pair, Collection[int]] | None = None,
+    family: int = 0,
+) -> dict[Pair, Difference]:
     """Compares the first of each pair with the second, over the seeds that they have in common.
+
+    planned: the seeds that a pair was to have. family: how many pairs were to be compared; at least so many count.
 
     The p-values are of paired two-sided t tests, of shares the larger of that and the exact sign-flip test's, corrected
     over all pairs with at least 2 seeds in common. Where all differences are alike up to rounding, the t test has no
-    value and the sign-flip test stands alone. Figures are finite.
+    value and the sign-flip test stands alone. Figures are finite, or infinite of seeds that diverged. A pair whose
+    planned seeds are not all there has no p-value.
     """
-    alone = {name: _paired(first, second, metric) for name, (first, second) in pairs.items()}
-    p_values = {name: d.p_value for name, d in alone.items() if d.p_value is not None}
-    corrected, tested = holm(p_values), max(1, len(p_values))
-    return {name: replace(d, p_value=corrected.get(name), comparisons=tested) for name, d in alone.items()}
+    alone = {name: _paired(*pair, metric, (planned or {}).get(name, ())) for name, pair in pairs.items()}
+    testable = {name: d for name, d in alone.items() if d.p_value is not None or d.outcomes.planned > 1}
+    tested = max(1, family, len(testable))
+    # Whoever is missing or diverged counts, but takes nothing from the family: no claim on others may come of it.
+    usual = {name: 1.0 if d.p_value is None or any(d.outcomes.diverged) else d.p_value for name, d in testable.items()}
+    corrected = holm(usual, tested)
+    return {
+        name: replace(d, p_value=_corrected(d, corrected.get(name, 1.0), tested), comparisons=tested)
+        for name, d in alone.items()
+    }
+
+
+def _corrected(d: Difference, by_holm: float, tested: int) -> float | None:
+    if d.p_value is None:
+        return None
+    return min(1.0, tested * d.p_value) if any(d.outcomes.diverged) else by_holm
 
 
 def sign_flip_test(
@@ -136,6 +171,11 @@ def sign_flip_test(
         vectorized=True,
     )
     return float(result.pvalue)
+
+
+def signed_rank_test(differences: Sequence[float]) -> float:
+    """The exact two-sided p-value of Wilcoxon's signed-rank test, in which infinite differences have the last ranks."""
+    return sign_flip_test(signed_ranks(differences))
 
 
 def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0.8) -> int:
@@ -195,6 +235,9 @@ def sentence(
     A claimed difference is given as a size, with the interval turned likewise; one that is not is name - baseline.
     """
     d, effect = difference, effect or usual_effect(metric)
+    if not d.outcomes.complete:
+        claim = ("better" if d.leaning * metric.sign < 0 else "worse") if d.significant else ""
+        return d.outcomes.sentence(name, baseline, claim, _of_survivors(d, metric))
     if d.mean is None:
         return f"{name} and {baseline} have no seed in common"
     size, word = abs(d.mean), "better" if d.mean * metric.sign < 0 else "worse"
@@ -216,6 +259,14 @@ def sentence(
     needed = seeds_needed(d.sd, effect, alpha=(1 - CONFIDENCE) / d.comparisons)
     needed = max(needed, seeds_to_claim(d.comparisons)) if metric.is_share else needed
     return f"{text}; {_outlook(d.low, d.high, needed, d.n, effect)}"
+
+
+def _of_survivors(d: Difference, metric: Metric) -> str:
+    if d.mean is None:
+        return ""
+    if d.low is None or d.high is None:
+        return f"{d.mean:+.{_decimals(d.mean)}f} {_unit(metric)}, n = {d.n}"
+    return f"{_numbers(d.mean, d.low, d.high, metric)}, n = {d.n}"
 
 
 def usual_effect(metric: Metric) -> float:
@@ -283,9 +334,23 @@ def _decimals(*numbers: float) -> int:
     return next((d for d in range(2, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)
 
 
-def _paired(group: Figures, baseline: Figures, metric: Metric) -> Difference:
+def _paired(group: Figures, baseline: Figures, metric: Metric, planned: Collection[int]) -> Difference:
     """Compares two groups over their common seeds; the p-value is not yet corrected."""
-    seeds = sorted(group.keys() & baseline.keys())
+    outcomes = outcomes_of(group, baseline, planned)
+    d = replace(_survivors(group, baseline, metric), outcomes=outcomes)
+    if outcomes.missing:
+        return replace(d, p_value=None)
+    if not any(outcomes.diverged) or outcomes.planned < 2:
+        return d
+    p_value = signed_rank_test(outcomes.differences)
+    if outcomes.favours_diverged and d.p_value is not None:
+        p_value = max(p_value, d.p_value)
+    return replace(d, p_value=p_value)
+
+
+def _survivors(group: Figures, baseline: Figures, metric: Metric) -> Difference:
+    """Over the seeds of which both have a finite figure."""
+    seeds = sorted(seed for seed in group.keys() & baseline.keys() if math.isfinite(group[seed] - baseline[seed]))
     a, b = (np.array([of_seeds[seed] for seed in seeds], dtype=float) for of_seeds in (group, baseline))
     if not seeds:
         return Difference(None, None, None, None, None, 0)
@@ -315,10 +380,11 @@ def _interval(mean: float, sd: float, n: int, least: float | None) -> tuple[floa
     return max(least, mean - half), min(1.0, mean + half)
 
 
-def holm(p_values: Mapping[Pair, float]) -> dict[Pair, float]:
+def holm(p_values: Mapping[Pair, float], family: int = 0) -> dict[Pair, float]:
+    """family: how many there would be, if that is more; those that are not there have p = 1."""
     corrected: dict[Pair, float] = {}
-    largest = 0.0
+    largest, family = 0.0, max(family, len(p_values))
     for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
+        largest = max(largest, min(1.0, (family - rank) * p_values[name]))
         corrected[name] = largest
     return corrected

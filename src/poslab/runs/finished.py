@@ -27,6 +27,16 @@ class Run:
     config: dict[str, Any]
 
     @property
+    def diverged(self) -> str:
+        """What became of a run whose loss became infinite, or no number; empty of any other."""
+        losses = (self.summary.best_val_loss, self.summary.last_val_loss)
+        if all(loss is not None and abs(loss) < _INFINITE for loss in losses):
+            return ""
+        never = losses[0] is None or not abs(losses[0]) < _INFINITE
+        first = "its validation loss was never a finite number: " if never else ""
+        return f"{first}it diverged, by step {self.summary.steps}"
+
+    @property
     def seed(self) -> int:
         return self.summary.seed
 
@@ -85,7 +95,8 @@ class LeftOut:
 
 
 def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
-    """All runs in the folders and below, in order of their names. Raises SettingError for a path that is no folder."""
+    """All runs in the folders and below, finished or diverged, in order of their names. Raises SettingError for a
+    path that is no folder."""
     folders: dict[Path, None] = {}
     left_out: list[LeftOut] = []
     for path in paths:
@@ -98,10 +109,7 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
     runs = []
     for folder in folders:
         try:
-            run = read_run(folder)
-            if run.summary.best_val_loss is None or not abs(run.summary.best_val_loss) < _INFINITE:
-                raise ValueError("its validation loss was never a finite number")
-            runs.append(run)
+            runs.append(_read_outcome(folder))
         except ValueError as error:
             left_out.append(LeftOut(folder, str(error)))
     return runs, left_out
@@ -137,6 +145,17 @@ def _failed_jobs(root: Path) -> list[LeftOut]:
     """Jobs of a sweep that failed before they had a folder."""
     jobs = {log.parents[1] / log.stem: failure_in(log) for log in sorted(root.rglob(f"{SWEEP}/*.log"))}
     return [LeftOut(folder, f"failed: {why}") for folder, why in jobs.items() if why and not folder.exists()]
+
+
+def _read_outcome(folder: Path) -> Run:
+    """A run that is finished, or ended because it diverged. Raises ValueError as `read_run` does."""
+    files = RunFolder(folder)
+    if os.path.exists(files.diverged) and not os.path.exists(files.summary):
+        return Run(folder, Summary.read(files.diverged), read_config(files.config))
+    run = read_run(folder)
+    if run.summary.best_val_loss is None and run.summary.last_val_step is None:
+        raise ValueError("its validation loss was never a finite number, or it was never validated")
+    return run
 
 
 def read_run(folder: Path) -> Run:

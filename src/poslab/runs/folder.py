@@ -30,6 +30,7 @@ class RunFolder:
         self.path = path
         self.config = path / "config.yaml"  # all settings, resolved
         self.summary = path / "summary.json"  # the figures of a finished run
+        self.diverged = path / "diverged.json"  # a summary, of a run whose loss became infinite, or no number
         self.answers = path / ANSWERS  # of a task: what the best weights got wrong of the first tests
         self.evaluation = path / EVALUATION  # losses of the best weights by length and position, on the run's own text
         self.error_log = path / "error.log"  # tracebacks of unexpected errors
@@ -75,7 +76,7 @@ class RunFolder:
         """Removes what an unfinished run has left, and nothing else; the folder, too, if that leaves it empty."""
         measured = (self.evaluation, self.answers)
         weights = (self.start, self.best, self.old_best, self.last, self.previous)
-        written = (self._lock, self.config, *measured, *weights)
+        written = (self._lock, self.config, self.diverged, *measured, *weights)
         unfinished = [*self.path.glob(f"*{UNFINISHED}"), *self.checkpoints.glob(f"*{UNFINISHED}")]
         for path in (*written, *self.events, *unfinished):
             path.unlink(missing_ok=True)

@@ -1,7 +1,5 @@
 """The plan of a sweep: its jobs, without those that repeat another, and the folder of each one's run."""
 
-import hashlib
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,16 +14,18 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.errors import SettingError, UserError
 from poslab.positions import PositionScheme
-from poslab.runs.code import fingerprints, outside, task_sha256
+from poslab.runs.code import fingerprints, task_sha256
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.finished import Run, read_run
 from poslab.runs.folder import RUNS, RunFolder
+from poslab.runs.planned import PlannedGroup, group_keys, merged, settings_sha256
 from poslab.runs.summary import Summary
 from poslab.settings.composed import explain, scheme_name, with_any_scheme
-from poslab.settings.files import fingerprint, safe_name
+from poslab.settings.files import fingerprint, safe_name, text_name
 from poslab.settings.roles import NOT_IDENTITY
 from poslab.settings.schema import EvaluationConfig
-from poslab.settings.train import LATER, TrainConfig, flat, parse
+from poslab.settings.schemes import shown
+from poslab.settings.train import TrainConfig, parse, training_of_scheme
 from poslab.tasks import Task
 
 _text_fingerprint = cache(fingerprint)  # a text is read once for all jobs of a sweep
@@ -89,9 +89,24 @@ def plan(combinations: Sequence[Sequence[str]], config: DictConfig, loader: Conf
 def identity(config: TrainConfig) -> str:
     """A hash of everything that decides what training gives: resolved settings, the text, which is read for it, and the
     source of a scheme from outside poslab."""
-    source = fingerprints(config.pos)["scheme_fingerprint"]
+    return _hash(config.pos_name, config.plain, *_sources(config))
+
+
+def planned_groups(jobs: Sequence[Job]) -> list[PlannedGroup]:
+    """What a comparison will expect of the jobs."""
+    groups = []
+    for config in (job.config for job in jobs if job.config is not None):
+        group, shared = group_keys(config.pos_name, config.plain, *_sources(config))
+        settings = shown(config.pos_settings) | training_of_scheme(config)
+        data = config.data.name if isinstance(config.data, Task) else text_name(config.data.path)
+        groups.append(PlannedGroup(config.pos_name, settings, data, group, shared, [config.settings.seed]))
+    return merged(groups)
+
+
+def _sources(config: TrainConfig) -> tuple[str, str | None]:
+    """The sha256 of the data, and the fingerprint of the scheme."""
     data = task_sha256(config.data) if isinstance(config.data, Task) else _text_fingerprint(config.data.path)
-    return _hash(config.pos_name, config.plain, data, source)
+    return data, fingerprints(config.pos)["scheme_fingerprint"]
 
 
 def _finished_runs(folder: Path) -> dict[str, Run]:
@@ -107,10 +122,7 @@ def _finished_runs(folder: Path) -> dict[str, Run]:
 
 
 def _hash(pos_name: str, config: dict[str, Any], text: str, source: str | None) -> str:
-    decisive = flat(config, without=NOT_IDENTITY)
-    settings = {k: v for k, v in decisive.items() if k != "pos_name" and (k, v) not in LATER.items()}
-    content = [pos_name, settings, text, source if outside(config["pos"]) else None]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return settings_sha256(pos_name, config, text, source, NOT_IDENTITY)
 
 
 class _Composer:

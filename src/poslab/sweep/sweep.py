@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 from poslab.errors import UserError
 from poslab.interruption import Interrupted, raise_on_signals
 from poslab.runs.folder import RunFolder
+from poslab.runs.planned import add_to_plan
 from poslab.runs.registered import register
 from poslab.runs.screen import clock, table
 from poslab.runs.summary import Summary
@@ -22,7 +23,7 @@ from poslab.settings.files import require_writable
 from poslab.settings.program import command_line
 from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.job import JobFiles
-from poslab.sweep.plan import Job, plan, sweep_folder
+from poslab.sweep.plan import Job, plan, planned_groups, sweep_folder
 
 
 def run_sweep(
@@ -45,6 +46,7 @@ def run_sweep(
     print(
         f"{name}: {len(jobs)} job{'s' * (len(jobs) != 1)}, {to_train} to run{to_evaluate}; runs in {folder}", flush=True
     )
+    add_to_plan(folder, planned_groups(jobs))
     if contrasts:
         require_writable("run_dir", folder)
         print(register(folder, contrasts), flush=True)

@@ -7,7 +7,7 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from poslab.errors import RunStopped
+from poslab.errors import Diverged
 from poslab.training.module import LanguageModel, state_of
 
 
@@ -69,7 +69,7 @@ class FiniteLoss(Callback):
                     raise _stopped(trainer, pl_module, step, f"{name} is {value}")
 
 
-def _stopped(trainer: Trainer, pl_module: LightningModule, step: int, what: str) -> RunStopped:
+def _stopped(trainer: Trainer, pl_module: LightningModule, step: int, what: str) -> Diverged:
     assert isinstance(pl_module, LanguageModel)
     config, callback = pl_module.config, trainer.checkpoint_callback
     saved = getattr(callback, "saved_step", 0)
@@ -78,4 +78,4 @@ def _stopped(trainer: Trainer, pl_module: LightningModule, step: int, what: str)
     advice += ["trainer.gradient_clip_val=1.0"] if not config.trainer.gradient_clip_val else []
     advice += ["trainer.precision=32-true"] if not config.trainer.precision.startswith(("32", "64")) else []
     tips = f"Try, in a new run, {', or '.join(advice)}; debug=overfit shows whether it can learn"
-    return RunStopped(f"step {step}: the {what}; {kept}. {tips}")
+    return Diverged(f"step {step}: the {what}; {kept}. {tips}")

@@ -19,7 +19,7 @@ from pytorch_lightning import seed_everything
 
 from poslab.data.module import DataModule, TextDataModule
 from poslab.data.task import TaskDataModule
-from poslab.errors import Fault, RunStopped, SettingError, UserError
+from poslab.errors import Diverged, Fault, RunStopped, SettingError, UserError
 from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
 from poslab.exchange.initial import begin_with
 from poslab.interruption import Interrupted, StopRequest
@@ -113,8 +113,15 @@ def _train(
     with _saying_how_to_go_on(folder, ["allow_code=true"] if outside(node_of(config.pos)) else []):
         if trainer.is_global_zero and not (earlier and earlier.checkpoint) and config.pos.overrides("tables"):
             write_start(folder, dict(module.model.position_tables.named_parameters()))
+        if trainer.is_global_zero:
+            folder.diverged.unlink(missing_ok=True)
         with stop.listening():
-            trainer.fit(module, data, ckpt_path=earlier.checkpoint if earlier else None, weights_only=True)
+            try:
+                trainer.fit(module, data, ckpt_path=earlier.checkpoint if earlier else None, weights_only=True)
+            except Diverged:
+                if trainer.is_global_zero:  # so that a comparison counts it, and not only those that survived
+                    replace(summarise(module, data, trainer), last_val_loss=None).write(folder.diverged)
+                raise
         summary = summarise(module, data, trainer)
         if trainer.is_global_zero:
             summary = replace(summary, metrics=scoring.test(folder.path), test_loss=scoring.held_out_loss(folder.path))

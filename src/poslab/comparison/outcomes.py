@@ -1,0 +1,87 @@
+"""What became of the seeds that were planned for two groups: runs that are there, that diverged, that are missing.
+
+Whoever compares the runs that are there compares survivors. So
+
+- while a planned seed of either group is missing, nothing is claimed: whatever the runs that are there say, those that
+  are not might say the opposite, and the t test, whose spread is unknown then, has no worst case short of that;
+- a seed that diverged is an outcome, the worst there is. With one among them, two groups are compared by Wilcoxon's
+  signed-rank test, in which it has the last rank, and nothing is claimed for a group of which seeds diverged unless the
+  t test over the others agrees;
+- groups that were planned count in Holm's family, whether there are runs of them or not.
+
+So no claim can come of a run that is damaged or gone. Seeds are planned by the sweep (`poslab.runs.planned`); without a
+plan, those count that any group of the comparison has.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import stats
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Of two groups, as far as they were planned. differences: first - second for each seed that is there, infinite
+    where one diverged, 0 where both did. diverged: how many seeds of the first and of the second did. unsettled: why
+    these two might not have been compared at all."""
+
+    planned: int = 0
+    missing: tuple[int, ...] = ()
+    diverged: tuple[int, int] = (0, 0)
+    differences: tuple[float, ...] = ()
+    unsettled: str = ""
+
+    @property
+    def complete(self) -> bool:
+        return not (self.missing or any(self.diverged) or self.unsettled)
+
+    @property
+    def leaning(self) -> float:
+        """The sum of signed ranks: above 0 where the first group has the higher figures."""
+        return float(sum(signed_ranks(self.differences)))
+
+    @property
+    def favours_diverged(self) -> bool:
+        """Whether seeds diverged of the group that looks better all the same."""
+        return any(math.isinf(d) and d * self.leaning < 0 for d in self.differences)
+
+    def sentence(self, first: str, second: str, claim: str, others: str) -> str:
+        """Words for two groups that are not complete. claim: "better" or "worse", if that can be shown. others: how
+        they differ in the seeds that neither lacks, if there are such."""
+        counts = zip((first, second), self.diverged, strict=True)
+        failed = [f"of {name}, {count} of {self.planned} seeds diverged" for name, count in counts if count]
+        failed += [self.unsettled] if self.unsettled else []
+        if self.missing:
+            seeds = ", ".join(map(str, self.missing))
+            are = "are" if len(self.missing) > 1 else "is"
+            failed.insert(0, f"{len(self.missing)} of {self.planned} seeds {are} missing ({seeds})")
+        said = (
+            f"{first} is {claim} than {second}" if claim else f"no difference between {first} and {second} can be shown"
+        )
+        return "; ".join([f"{said}: {', '.join(failed)}", *([f"so far {others}"] if others else [])])
+
+    @property
+    def reversed(self) -> "Outcomes":
+        return replace(
+            self, diverged=(self.diverged[1], self.diverged[0]), differences=tuple(-d for d in self.differences)
+        )
+
+
+def outcomes_of(first: Mapping[int, float], second: Mapping[int, float], planned: Collection[int]) -> Outcomes:
+    """first, second: figures by seed, infinite of seeds that diverged. planned: the seeds that both were to have; those
+    that both have count as well."""
+    common = sorted(first.keys() & second.keys())
+    missing = tuple(sorted({*planned} - {*common}))
+    of_first, of_second = (sum(math.isinf(of[seed]) for seed in common) for of in (first, second))
+    found = (
+        0.0 if math.isinf(first[seed]) and math.isinf(second[seed]) else first[seed] - second[seed] for seed in common
+    )
+    return Outcomes(len(common) + len(missing), missing, (of_first, of_second), tuple(found))
+
+
+def signed_ranks(differences: Sequence[float]) -> list[float]:
+    """Ranks of sizes, with the signs of the differences; those of infinite size share the last ones."""
+    array = np.asarray(differences, dtype=float)
+    return list(map(float, np.sign(array) * stats.rankdata(np.abs(array))))

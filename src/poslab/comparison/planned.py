@@ -1,0 +1,113 @@
+"""Which groups and seeds a comparison was to have, by the plans of sweeps or, where there is none, by its runs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from poslab.comparison.statistics import Difference
+from poslab.runs.finished import LeftOut, Run
+from poslab.runs.planned import PlannedGroup, keys_of, merged
+
+
+class Grouped(Protocol):
+    """What is to be known of a group."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def runs(self) -> list[Run]: ...
+    @property
+    def diverged(self) -> Sequence[Run]: ...
+
+
+@dataclass(frozen=True)
+class Planned:
+    """seeds: by label, of groups that a sweep has planned. found: by label, of all groups, those that are finished or
+    diverged. lost: by what they are called, the seeds of groups of which no run is finished, and how many diverged."""
+
+    seeds: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    found: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    lost: Mapping[str, tuple[frozenset[int], int]] = field(default_factory=dict)
+
+    def of_pair(self, first: str, second: str) -> frozenset[int]:
+        """The seeds that both were to have. Where one has no plan, all that any group has."""
+        pair = (first, second)
+        if all(label in self.seeds for label in pair):
+            beyond = frozenset[int]().union(*(self.found[label] - self.seeds[label] for label in pair))
+            return self.seeds[first] & self.seeds[second] | beyond
+        return frozenset[int]().union(*self.found.values(), *(self.seeds.get(label, frozenset()) for label in pair))
+
+    @property
+    def groups(self) -> int:
+        """How many groups were to have several seeds."""
+        own = (self.seeds.get(label, frozenset()) | seeds for label, seeds in self.found.items())
+        return sum(len(seeds) > 1 for seeds in [*own, *(seeds for seeds, _ in self.lost.values())])
+
+    @property
+    def sentences(self) -> list[str]:
+        """What is to be said of groups without a finished run."""
+        said = []
+        for name, (seeds, diverged) in self.lost.items():
+            parts = [f"{diverged} of {len(seeds)} seeds diverged"] if diverged else []
+            missing = len(seeds) - diverged
+            parts += [f"{missing} of {len(seeds)} seeds are missing"] if missing else []
+            said.append(f"{name} has no finished run: {', '.join(parts)}")
+        return said
+
+
+def planned_seeds(groups: Iterable[Grouped], plan: Sequence[PlannedGroup]) -> Planned:
+    """Of the groups, also those of which all runs diverged, and of the planned ones that were to be compared with
+    them."""
+    groups = list(groups)
+    keys = {group.label: keys_of([*group.runs, *group.diverged][0]) for group in groups}
+    shared = {of_group[1] for label, of_group in keys.items()}
+    relevant = {group.group: group for group in merged(plan) if group.shared in shared}
+    found = {group.label: frozenset(run.seed for run in [*group.runs, *group.diverged]) for group in groups}
+    seeds = {label: frozenset(relevant[key].seeds) for label, (key, _) in keys.items() if key in relevant}
+    there = {key for key, _ in keys.values()}
+    lost = {
+        group.label: (found[group.label] | seeds.get(group.label, frozenset()), len(group.diverged))
+        for group in groups
+        if not group.runs
+    }
+    names = _names(list(relevant.values()))
+    lost |= {names[key]: (frozenset(group.seeds), 0) for key, group in relevant.items() if key not in there}
+    finished = {group.label for group in groups if group.runs}
+    return Planned(seeds, {label: of for label, of in found.items() if label in finished}, lost)
+
+
+def unsettled(by_label: Mapping[str, Difference], planned: Planned, baseline: str, first: str) -> dict[str, Difference]:
+    """The differences from a baseline that nobody has named, without claims where another one might have been it, had
+    its runs not been lost. first: the scheme whose groups are it before all others."""
+    might = [name for name in planned.lost if first == name.split()[0] or first != baseline.split()[0]]
+    if not might:
+        return dict(by_label)
+    why = f"the baseline would be {might[0]}" if len(might) == 1 else f"the baseline might be {' or '.join(might)}"
+    return {
+        label: replace(d, p_value=None, outcomes=replace(d.outcomes, unsettled=f"{why}, which has no finished run"))
+        for label, d in by_label.items()
+    }
+
+
+def comparable(diverged: Iterable[Run], finished: Iterable[Run]) -> tuple[list[Run], list[LeftOut]]:
+    """Of the runs that diverged, those that are as the finished ones but for the scheme; and the others."""
+    shared = {keys_of(run)[1] for run in finished}
+    alike, others = [], []
+    for run in diverged:
+        if keys_of(run)[1] in shared:
+            alike.append(run)
+        else:
+            others.append(LeftOut(run.folder, f"{run.diverged}; it has other settings than those compared"))
+    return alike, others
+
+
+def _names(groups: Sequence[PlannedGroup]) -> dict[str, str]:
+    """What to call planned groups: the scheme, and the settings that tell it from others of that name."""
+    names = {}
+    for group in groups:
+        namesakes = [other.settings for other in groups if other.scheme == group.scheme]
+        told = (
+            f"{key}={value}" for key, value in group.settings.items() if any(o.get(key) != value for o in namesakes)
+        )
+        names[group.group] = " ".join([group.scheme, *told])
+    return names
