@@ -3,7 +3,10 @@
 import gzip
 import json
 import shutil
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
@@ -12,8 +15,8 @@ import pytest
 import tiktoken
 import torch
 
-from conftest import SMOKE, compose_config
-from poslab.data import tokenising
+from conftest import REPOSITORY, SMOKE, compose_config
+from poslab.data import corpus, document_tokens, tokenising
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.tokenizer import Bytes, Characters
 from poslab.errors import SettingError, UserError
@@ -97,7 +100,7 @@ def test_small_pieces_give_the_same_tokens(
     gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As do files one after the other: a document never goes on in the next."""
-    monkeypatch.setattr(tokenising, "_PIECE", 40)
+    monkeypatch.setattr(document_tokens, "_PIECE", 40)
     monkeypatch.setattr("poslab.data.documents._BLOCK", 50)
     write_jsonl(tmp_path / "a.jsonl", DOCUMENTS[:12])
     write_gz(tmp_path / "b.jsonl.gz", DOCUMENTS[12:])
@@ -243,7 +246,7 @@ BAD = {
 
 @pytest.mark.parametrize("kind", BAD)
 def test_bad_corpora_are_refused_and_leave_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenising, "_PIECE", 40)
+    monkeypatch.setattr(document_tokens, "_PIECE", 40)
     monkeypatch.setattr(tokenising, "_SAVE_EVERY", 1)
     name, content, problem = BAD[kind]
     if name.endswith(".zst"):
@@ -317,12 +320,16 @@ def interrupted_after(pieces: int, encoder: Callable) -> Callable:
 def test_tokenising_goes_on_after_a_kill(
     gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tokenising, "_PIECE", 40)
+    monkeypatch.setattr(document_tokens, "_PIECE", 40)
     monkeypatch.setattr(tokenising, "_SAVE_EVERY", 2)
-    monkeypatch.setattr(tokenising, "in_order", map)  # or pieces ahead would be counted
-    path, cache, encoder = str(write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)), tmp_path / "cache", tokenising._encoder
+    monkeypatch.setattr(document_tokens, "in_order", map)  # or pieces ahead would be counted
+    path, cache, encoder = (
+        str(write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)),
+        tmp_path / "cache",
+        document_tokens._encoder,
+    )
     with monkeypatch.context() as patch:
-        patch.setattr(tokenising, "_encoder", interrupted_after(7, encoder))
+        patch.setattr(document_tokens, "_encoder", interrupted_after(7, encoder))
         with pytest.raises(KeyboardInterrupt):
             load_corpus(path, gpt2, cache)
     assert {file.suffix for file in cache.iterdir()} == {".unfinished", ".progress"}
@@ -331,7 +338,7 @@ def test_tokenising_goes_on_after_a_kill(
     def remembering(tokenizer: tiktoken.Encoding) -> Callable:
         return lambda piece: (tokenised.extend(piece.documents), encoder(tokenizer)(piece))[1]
 
-    monkeypatch.setattr(tokenising, "_encoder", remembering)
+    monkeypatch.setattr(document_tokens, "_encoder", remembering)
     loaded = load_corpus(path, gpt2, cache)
     assert loaded.train.tolist() == joined(DOCUMENTS[:27], gpt2)
     assert 0 < len(tokenised) < 30
@@ -343,11 +350,11 @@ def test_tokenising_goes_on_after_a_kill(
 def test_damaged_beginnings_are_not_gone_on_with(
     gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokenising, "_PIECE", 40)
+    monkeypatch.setattr(document_tokens, "_PIECE", 40)
     monkeypatch.setattr(tokenising, "_SAVE_EVERY", 2)
     path, cache = str(write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)), tmp_path / "cache"
     with monkeypatch.context() as patch:
-        patch.setattr(tokenising, "_encoder", interrupted_after(7, tokenising._encoder))
+        patch.setattr(document_tokens, "_encoder", interrupted_after(7, document_tokens._encoder))
         with pytest.raises(KeyboardInterrupt):
             load_corpus(path, gpt2, cache)
     (begun,) = cache.glob("*.tokens.unfinished")
@@ -372,13 +379,69 @@ def test_documents_that_change_while_they_are_read(
     gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)
-    encoder = tokenising._encoder
+    encoder = document_tokens._encoder
 
     def changing(tokenizer: tiktoken.Encoding) -> Callable:
         write_jsonl(path, DOCUMENTS[:5])
         return encoder(tokenizer)
 
-    monkeypatch.setattr(tokenising, "_encoder", changing)
+    monkeypatch.setattr(document_tokens, "_encoder", changing)
     with pytest.raises(SettingError, match="changed while it was read"):
         load_corpus(str(path), gpt2, tmp_path / "cache")
     assert [*(tmp_path / "cache").iterdir()] == []
+
+
+@pytest.mark.parametrize("name", ["text.txt", "c.jsonl"])
+def test_two_that_want_the_same_tokens_make_them_once(
+    name: str,
+    gpt2: tiktoken.Encoding,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = write_jsonl(tmp_path / name, DOCUMENTS)
+    running, made = threading.Event(), []
+    write_all = tokenising.write_all
+
+    def slowly(*given: object) -> None:
+        made.append(threading.get_ident())
+        running.set()
+        time.sleep(0.3)
+        write_all(*given)
+
+    monkeypatch.setattr(document_tokens, "write_all", slowly)
+    monkeypatch.setattr(corpus, "write_all", slowly)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(load_corpus, str(path), gpt2, tmp_path / "cache")
+        assert running.wait(10)
+        second = pool.submit(load_corpus, str(path), gpt2, tmp_path / "cache")
+        assert torch.equal(first.result(10).train, second.result(10).train)
+    assert len(made) == (2 if name == "text.txt" else 1)  # a text's parts are files of their own
+    assert capsys.readouterr().out.count("waiting for another process that tokenises the same text") >= 1
+    assert not [*(tmp_path / "cache").glob("*.lock")]
+
+
+def test_a_text_goes_on_after_a_kill(
+    gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(corpus, "_PIECE", 1000)
+    monkeypatch.setattr(tokenising, "_SAVE_EVERY", 2)
+    monkeypatch.setattr(corpus, "in_order", map)
+    path, encoded, left = str(REPOSITORY / "data" / "the-verdict.txt"), corpus._encoded, [9]
+
+    def counting(tokenizer: tiktoken.Encoding, piece: object) -> object:
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return encoded(tokenizer, piece)
+
+    monkeypatch.setattr(corpus, "_encoded", counting)
+    with pytest.raises(KeyboardInterrupt):
+        load_corpus(path, gpt2, tmp_path)
+    left[0] = 100
+    loaded = load_corpus(path, gpt2, tmp_path)
+    rest, left[0] = 100 - left[0], 100
+    whole = load_corpus(path, gpt2, tmp_path / "at once")
+    assert rest == 100 - left[0] - 8  # which were saved
+    assert "tokenising goes on after" in capsys.readouterr().out
+    assert (loaded.train.tolist(), loaded.validation.tolist()) == (whole.train.tolist(), whole.validation.tolist())

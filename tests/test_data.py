@@ -154,7 +154,7 @@ def test_tokenising_in_pieces_changes_nothing(
 def test_pieces_of_random_text(text: str, piece: int) -> None:
     gpt2 = load_tokenizer("gpt2")
     pieces = (text[i : i + piece] for i in range(0, len(text), piece))
-    tokens = [token for some in corpus._encoded(pieces, gpt2, mock.Mock()) for token in some]
+    tokens = [token for piece in corpus._cut(pieces, gpt2) for token in corpus._encoded(gpt2, piece).tokens.tolist()]
     assert tokens == gpt2.encode_ordinary(text)
 
 
@@ -205,7 +205,7 @@ def test_second_load_reads_the_cache(gpt2: tiktoken.Encoding, tmp_path: Path, mo
     first = load_corpus(str(VERDICT), gpt2, tmp_path)
     files = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert len(files) == 2
-    monkeypatch.setattr(corpus, "write_tokens", None)
+    monkeypatch.setattr("poslab.data.tokenising.GrowingFiles", None)
     again = load_corpus(str(VERDICT), gpt2, tmp_path)
     assert torch.equal(first.train, again.train)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == files
@@ -236,7 +236,7 @@ def test_an_interrupted_tokenisation_leaves_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(corpus, "_encoded", interrupted)
+        patch.setattr(corpus, "_cut", interrupted)
         with pytest.raises(KeyboardInterrupt):
             load_corpus(str(VERDICT), gpt2, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -169,6 +169,7 @@ def test_second_load_reads_the_files_of_the_first(
     files = cached(tmp_path)
     assert len(files) == 4
     monkeypatch.setattr(corpus, "write_tokens", None)
+    monkeypatch.setattr("poslab.data.tokenising.GrowingFiles", None)
     monkeypatch.setattr(Vocabulary, "narrow", None)
     again = load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True)
     assert torch.equal(first.train, again.train)

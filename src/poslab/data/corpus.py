@@ -7,21 +7,22 @@ much memory is needed.
 import codecs
 import hashlib
 import re
-import sys
-from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import tiktoken
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
+from poslab.data.document_tokens import Source, smallest_type, tokenised
+from poslab.data.growing_files import GrowingFiles
 from poslab.data.token_files import read_tokens, write_tokens
-from poslab.data.tokenising import Source, smallest_type, tokenised
+from poslab.data.tokenising import Encoded, encode, in_order, read_or_make, write_all
 from poslab.data.tokenizer import Bytes, Encoding, end_of_text
 from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.errors import SettingError, UserError
@@ -89,19 +90,19 @@ def load_corpus(
     cuts = "-".join(map(str, ends if split.test else ends[:1]))
     key = hashlib.sha256(f"{_LAYOUT} {cuts} {tokenizer.name} {sha256}".encode()).hexdigest()[:32]
 
-    def cached(name: str, make: Callable[[], Iterator[bytes]]) -> Tensor:
-        return _cached(cache_dir / f"{key}.{name}.bin", make)
+    def part(name: str, begin: float, end: float) -> Tensor:
+        make = partial(_make_part, path, sha256, tokenizer, begin, end)
+        (tokens,) = read_or_make({"tokens": (cache_dir / f"{key}.{name}.bin", torch.int32)}, make)
+        return tokens
 
-    of_text = partial(_tokenised, path, sha256, tokenizer)
     places = {"train": (0, ends[0]), "validation": ends, "test": (ends[1], 1)}
-    parts = {
-        part: cached(part, partial(of_text, *place)) for part, place in places.items() if part != "test" or split.test
-    }
+    parts = {name: part(name, *place) for name, place in places.items() if name != "test" or split.test}
     vocabulary = Vocabulary(tokenizer)
     if observed_only:
         vocabulary = Vocabulary(tokenizer, observed_ids(*parts.values()))
         parts = {
-            part: cached(f"observed.{part}", partial(_renumbered, tokens, vocabulary)) for part, tokens in parts.items()
+            name: _cached(cache_dir / f"{key}.observed.{name}.bin", partial(_renumbered, tokens, vocabulary))
+            for name, tokens in parts.items()
         }
     test = parts.get("test", torch.empty(0, dtype=torch.int32))
     return Corpus(text_name(path), sha256, vocabulary, parts["train"], parts["validation"], test)
@@ -148,19 +149,16 @@ def _renumbered(tokens: Tensor, vocabulary: Vocabulary, dtype: torch.dtype = tor
     return (vocabulary.narrow(piece).to(dtype).numpy().tobytes() for piece in tokens.split(_PIECE))
 
 
-def _tokenised(path: str, sha256: str, tokenizer: Encoding, begin: float, end: float) -> Iterator[bytes]:
-    """The tokens of the text from one share of its characters to another, as int32."""
+def _make_part(path: str, sha256: str, tokenizer: Encoding, begin: float, end: float, growing: GrowingFiles) -> None:
+    """Writes the tokens of the text from one share of its characters to another, as int32."""
     binary = isinstance(tokenizer, Bytes)
     total = sum(len(piece) for piece in _pieces(path, sha256, binary))
     if total == 0:
         raise SettingError("path", path, "the text is empty")
     start, stop = int(begin * total), int(end * total)
-    if stop - start > 20 * _PIECE and not sys.stderr.isatty():  # where no bar is shown
-        print(f"tokenising {stop - start:,} characters, once for this text and encoding ...", flush=True)
-    bar = tqdm(total=stop - start, desc="tokenising", unit=" chars", unit_scale=True, leave=False, disable=None)
-    with bar as progress:
-        for tokens in _encoded(_between(_pieces(path, sha256, binary), start, stop), tokenizer, progress):
-            yield array("i", tokens).tobytes()
+    pieces = _cut(_between(_pieces(path, sha256, binary), start, stop), tokenizer)
+    encoded = in_order(partial(_encoded, tokenizer), islice(pieces, growing.read, None))
+    write_all(growing, encoded, torch.int32, stop - start, " characters")
 
 
 def _pieces(path: str, sha256: str, binary: bool = False) -> Iterator[str]:
@@ -208,20 +206,35 @@ def _between(pieces: Iterator[str], start: int, stop: int) -> Iterator[str]:
         position += len(piece)
 
 
-def _encoded(pieces: Iterator[str], tokenizer: Encoding, progress: "tqdm[None]") -> Iterator[list[int]]:
-    """The tokens of the pieces, the end-of-text token for an empty one."""
-    ending = end_of_text(tokenizer)
-    rest = ""
+class _Piece(NamedTuple):
+    """A part of a text that can be tokenised by itself; file_ends: whether another file follows it; place: characters
+    up to its end."""
+
+    text: str
+    file_ends: bool
+    place: int
+
+
+def _cut(pieces: Iterator[str], tokenizer: Encoding) -> Iterator[_Piece]:
+    """The text of the pieces, an empty one of which ends a file, in parts of about their length."""
+    rest, place = "", 0
     for piece in pieces:
-        progress.update(len(piece))
         rest += piece
-        if not piece:  # the end of a file
-            yield tokenizer.encode_ordinary(rest) + ([] if ending is None else [ending])
+        place += len(piece)
+        if not piece:
+            yield _Piece(rest, True, place)
             rest = ""
         elif cut := _last_cut(tokenizer, rest, since=len(rest) - len(piece)):
-            yield tokenizer.encode_ordinary(rest[:cut])
+            yield _Piece(rest[:cut], False, place)
             rest = rest[cut:]
-    yield tokenizer.encode_ordinary(rest)
+    yield _Piece(rest, False, place)
+
+
+def _encoded(tokenizer: Encoding, piece: _Piece) -> Encoded:
+    """With the end-of-text token where a file ends."""
+    ending = end_of_text(tokenizer) if piece.file_ends else None
+    last = np.array([] if ending is None else [ending], np.uint32)
+    return Encoded(np.concatenate([encode(tokenizer, piece.text), last]), np.empty(0), piece.place)
 
 
 def _last_cut(tokenizer: Encoding, text: str, since: int) -> int:

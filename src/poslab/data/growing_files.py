@@ -71,7 +71,12 @@ class GrowingFiles:
             file.write(trailer(self.items(name), self._written[name][1]))
             file.close()
         for name, unfinished in self._unfinished.items():
-            unfinished.replace(self.files[name])
+            try:
+                unfinished.replace(self.files[name])
+            except PermissionError:  # Windows: another run reads its own copy of it
+                unfinished.unlink()
+                if not self.files[name].exists():
+                    raise
         self._progress.unlink(missing_ok=True)
 
     def _discard(self) -> None:
