@@ -38,7 +38,7 @@ from poslab.sweep import job as job_module
 from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.job import JobFiles, run_job
 from poslab.sweep.plan import Job, _hash, identity, plan
-from poslab.sweep.sweep import _divide_threads
+from poslab.sweep.sweep import Progress, _divide_threads
 from poslab.tasks import Task
 from processes import run_here, run_process
 from runs_to_compare import SUMMARY, change_summary
@@ -298,6 +298,26 @@ def test_a_folder_that_can_not_be_written(swept_here: Sweep) -> None:
     code, output, errors = swept_here("pos=t5", "seed=1,2", "run_dir=/proc/runs")
     assert (code, output) == (2, "")
     assert re.fullmatch(r"error: run_dir=/proc/runs: can't be written: .*; name another folder\n", errors)
+
+
+def test_a_job_that_has_ended_is_not_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = []
+
+    class Watched(Job):
+        @property
+        def finished(self) -> bool:
+            asked.append(self.folder.name)
+            return self.folder.name == "done"
+
+    jobs: list[Job] = [Watched([], tmp_path / name) for name in ("done", "going", "waiting")]
+    for job in jobs[:2]:
+        JobFiles(job.folder).log.parent.mkdir(exist_ok=True)
+        JobFiles(job.folder).log.touch()
+    progress = Progress(3, jobs)
+    for _ in range(3):
+        progress._show()
+    assert asked == ["done", "going", "going", "going"]
+    assert capsys.readouterr().out.startswith("1 of 3 jobs done, 1 running, 1 left")
 
 
 def test_the_experiments() -> None:

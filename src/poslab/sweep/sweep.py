@@ -78,6 +78,7 @@ class Progress:
         self.total = total
         self.left = left
         self._begun = time.time()
+        self._over: set[Path] = set()  # folders of the jobs that ended: whether one has takes long to find out
         self._ended = -1  # of the jobs that were left
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -96,7 +97,9 @@ class Progress:
 
     def _show(self, last: bool = False) -> None:
         begun = [job for job in self.left if JobFiles(job.folder).log.exists()]
-        ended = sum(job.finished or bool(JobFiles(job.folder).failure) for job in begun)
+        going = [job for job in begun if job.folder not in self._over]
+        self._over |= {job.folder for job in going if job.finished or JobFiles(job.folder).failure}
+        ended = len(self._over)
         running = len(begun) - ended
         to_do = len(self.left) - ended
         line = f"{self.total - to_do} of {self.total} jobs done, {running} running, {to_do - running} left"
