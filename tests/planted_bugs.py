@@ -288,6 +288,16 @@ BUGS = [
         "test_kernels.py::test_blockwise_equals_reference",
     ),
     Bug(
+        "flash-numbers-of-another-block", "attention/flash.py",
+        "self.position - block.position", "max(0, self.position - block.position - 1)",
+        "test_kernels.py::test_flash_with_numbers_by_distance_equals_reference",
+    ),
+    Bug(
+        "flash-raises-what-matters", "attention/flash.py",
+        "2 * math.log(torch.finfo(numbers.dtype).eps)", "0.1 * math.log(torch.finfo(numbers.dtype).eps)",
+        "test_kernels.py::test_flash_with_numbers_by_distance_equals_reference",
+    ),
+    Bug(
         "gradient-of-bias-dropped-in-the-band", "attention/banded.py",
         "grad_bias += by_distance.sum((1, 2))", "grad_bias += 0",
         "test_kernels.py::test_banded_equals_reference",

@@ -17,8 +17,10 @@ from oracles import attention_by_loops
 from poslab.attention import attend, banded, dispatch
 from poslab.attention.banded import banded_attention
 from poslab.attention.blockwise import blockwise_attention
+from poslab.attention.flash import by_distance
 from poslab.attention.problem import Problem
 from poslab.attention.products import products_for
+from poslab.attention.relative import near_tables
 from poslab.positions import RelativeTerms
 
 BAND = ["bias", "keys", "values", "bias, keys, values", "keys, values per head"]
@@ -139,6 +141,60 @@ def test_blockwise_equals_reference(
         lambda: reference(q, k, v, terms, dropout_p=dropout_p, **problem),
         [q, k, v, *leaves],
     )
+
+
+def falling(slope: float, length: int, dtype: torch.dtype) -> RelativeTerms:
+    """A bias that falls with the distance either way, in its second head not at all."""
+    distances = torch.arange(1 - length, length, dtype=dtype)
+    return RelativeTerms(1 - length, length - 1, bias=torch.stack([-slope * distances.abs(), 0 * distances]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("slope", [0.01, 0.3, 3.0])
+@pytest.mark.parametrize(
+    "problem",
+    [
+        {},
+        {"causal": False},
+        {"window": 100},
+        {"window": 300, "causal": False},
+        {"offset": 37},
+        {"offset": 90, "window": 200},
+    ],
+    ids=str,
+)
+def test_flash_with_numbers_by_distance_equals_reference(
+    dtype: torch.dtype, learned: bool, slope: float, problem: dict[str, Any]
+) -> None:
+    torch.manual_seed(0)
+    q, k, v = make_inputs(2, 2, 530, 620, 8, dtype)
+    terms = falling(slope, 620, dtype)
+    assert terms.bias is not None
+    terms.bias.requires_grad_(learned)
+    own = {"causal": True, "offset": 0, "scale": 0.4} | problem
+    near = near_tables(Problem(terms, **own), q, 620, dtype)
+    assert by_distance(Problem(terms, **own), q, k, near) is not None
+    leaves = [q, k, v, *([terms.bias] if learned else [])]
+    assert_equal(lambda: blockwise(q, k, v, terms, **own), lambda: reference(q, k, v, terms, **own), leaves)
+
+
+def test_flash_is_left_where_it_would_be_slow_or_wrong() -> None:
+    q, k, _ = make_inputs(1, 2, 300, 300, 8, torch.float32)
+
+    def served(factor: float = 1.0, terms: RelativeTerms | None = None, **problem: Any) -> bool:
+        terms = falling(0.5, 300, torch.float32) if terms is None else terms
+        whole = Problem(terms, **({"causal": True, "offset": 0, "scale": 0.4} | problem))
+        return by_distance(whole, q * factor, k, near_tables(whole, q, 300, torch.float32)) is not None
+
+    assert served()
+    assert not served(factor=20.0)  # a product of query and key may outweigh what distance says
+    assert served(factor=20.0, terms=falling(0.01, 300, torch.float32))
+    assert not served(offset=-1)  # the first query sees no key
+    assert not served(first_key=torch.tensor([3]))
+    assert not served(terms=RelativeTerms(0, 1, keys=torch.zeros(2, 8)))
+    rising = torch.arange(300.0).expand(2, -1)  # the largest bias that a query sees is that of the first key
+    assert not served(terms=RelativeTerms(0, 299, bias=rising))
 
 
 @pytest.mark.parametrize("kind", BAND)

@@ -26,12 +26,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from poslab.attention.flash import flash, flash_backward
 from poslab.attention.problem import Problem
 from poslab.attention.relative import LOG2_E, NearTables, band, near_tables, no_infinity, with_far_values
-
-# What scaled_dot_product_attention runs on a CPU. Only here is the log-sum-exp to be had.
-_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 CHUNK = 2**19  # scores that are worked on at a time: few enough for a cache, enough for two cores
 
@@ -83,7 +80,7 @@ class _Banded(torch.autograd.Function):
             chunk.put(result.div_(total.clamp(min=1)), out)
             chunk.put(largest.add_(total.log2_()), log_sum)
 
-        far_out, far_log_sum = _flash(*_far(near.count, far_dtype, q, k, v), is_causal=True, scale=scale)
+        far_out, far_log_sum = flash(*_far(near.count, far_dtype, q, k, v), is_causal=True, scale=scale)
         far_log_sum = (far_log_sum[0, ..., None] + _far_bias(near)) * LOG2_E  # (N, T - K, 1)
         near_out, near_log_sum = out[:, near.count :], log_sum[:, near.count :]
         whole = no_infinity(torch.logaddexp2(near_log_sum, far_log_sum))
@@ -100,7 +97,7 @@ class _Banded(torch.autograd.Function):
         near = NearTables(ctx.lowest, ctx.highest, *tables)
         grad_out = grad_out.contiguous()
         far_log_sum = log_sum[:, near.count :] / LOG2_E - _far_bias(near)  # (N, T - K, 1)
-        far_grads = _flash_backward(
+        far_grads = flash_backward(
             grad_out[None, :, near.count :].to(ctx.far_dtype),
             *_far(near.count, ctx.far_dtype, q, k, v),
             out[None, :, near.count :].to(ctx.far_dtype),

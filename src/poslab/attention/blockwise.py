@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from poslab.attention.blocks import BLOCK, LARGE_BLOCK, Block, query_blocks
 from poslab.attention.dropout import WeightDropout
+from poslab.attention.flash import ByDistance, Flash, by_distance
 from poslab.attention.problem import Problem
 from poslab.attention.products import factor, products_for, rounded
 from poslab.attention.relative import LOG2_E, NearTables, key_bias, near_tables, no_infinity, with_far_values
@@ -40,15 +41,21 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dr
     dropout = WeightDropout(dropout_p, q.device) if dropout_p > 0 else None
     with torch.autocast(q.device.type, enabled=False):
         near = near_tables(problem, q, k.shape[-2], dtype)
+        flash = by_distance(problem, q, k, near) if dropout is None else None
+        if flash is not None and not (near.bias is not None and near.bias.requires_grad):
+            flat = (x.flatten(0, 1) for x in (q, k, v))  # each (N, T, Dh)
+            out = Flash.apply(*flat, problem.scale, flash)  # type: ignore[no-untyped-call]  # (N, Tq, Dh)
+            return out.unflatten(0, shape)
         wide = (q.to(dtype) * problem.scale, k.to(dtype), with_far_values(v.to(dtype), problem.terms))
-        flat = (x.flatten(0, 1) for x in wide)  # each (N, T, Dh)
+        flat = (x.flatten(0, 1) for x in wide)
         of_keys = key_bias(problem, q, k)
         reach = (problem.causal, problem.offset, problem.window, near.lowest, near.highest)
         level = near.is_level() and of_keys[0] is None
         # The gradient of a bias of keys is small beside the numbers that it sums up: it needs all of their digits.
         products = v.dtype if of_keys[0] is None and _rounding_pays(near, k.shape[-2]) else dtype
-        call = Call(*reach, near.steps_of_largest_bias(), near.leaves_far_scores(), level, dropout, products)
-        out = _Blockwise.apply(*flat, *of_keys, call, *near.tables)  # type: ignore[no-untyped-call]  # (N, Tq, Dh)
+        steps = near.steps_of_largest_bias()
+        call = Call(*reach, steps, near.leaves_far_scores(), level, dropout, products, flash)
+        out = _Blockwise.apply(*flat, *of_keys, call, *near.tables)  # type: ignore[no-untyped-call]
     return out.unflatten(0, shape).to(v.dtype)
 
 
@@ -75,6 +82,7 @@ class Call:
     level: bool  # no bias falls so far that weights are denormal numbers
     dropout: WeightDropout | None
     dtype: torch.dtype  # of what is multiplied
+    flash: ByDistance | None  # what computes the forward pass faster
 
 
 class _Blockwise(torch.autograd.Function):
@@ -93,7 +101,10 @@ class _Blockwise(torch.autograd.Function):
     ) -> Tensor:
         with products_for(call.dtype, q.device):
             near = NearTables(call.lowest, call.highest, *tables)
-            out, log_sum = _Blockwise._forward(_Scores(q, k, near, call, key_bias, largest_key_bias), q, v)
+            if call.flash is None:
+                out, log_sum = _Blockwise._forward(_Scores(q, k, near, call, key_bias, largest_key_bias), q, v)
+            else:
+                out, log_sum = call.flash.attend(q, k, v)
         ctx.save_for_backward(q, k, v, key_bias, largest_key_bias, out, log_sum, *tables)
         ctx.call = call
         return out
@@ -160,7 +171,7 @@ class _Blockwise(torch.autograd.Function):
                 grad_scores.add_(minus_mean[:, rows])
             grad_scores.mul_(weights)
             left = factor(grad_scores)
-            torch.bmm(left, seen_k, out=grad_q[:, rows])
+            grad_q[:, rows] = left @ seen_k
             grad_k[:, block.columns].baddbmm_(left.transpose(1, 2), factor(scores.queries[:, rows]))
             if grad_key_bias is not None:
                 grad_key_bias[:, block.columns] += grad_scores.sum(1)
