@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import poslab
-from conftest import RunScript, compose_config, make_scheme
+from conftest import EXPORTED, RunScript, compose_config, make_scheme
 from poslab import GPT
 from poslab.data.corpus import Split
 from poslab.data.tokenizer import Characters, load_tokenizer
@@ -146,6 +146,9 @@ def test_export_script_and_a_run_that_begins_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = trained("experiment=smoke", "trainer=cpu", "pos=absolute")
+    assert run_script("export", f"ckpt={run}", "to=exported")[0] == 0
+    exec(EXPORTED, names := {})  # as its README shows it
+    assert names["model"].config.model_type == "gpt2"
     code, output, errors = run_script("export", f"ckpt={run}", "to=out")
     assert (code, errors) == (0, "")
     assert "a gpt2 model: AutoModelForCausalLM.from_pretrained('out')" in output
