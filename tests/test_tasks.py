@@ -281,7 +281,7 @@ def test_coupled_digits_share_a_position() -> None:
         (lambda: FlipFlop(ignore=1.5, **LENGTHS), "ignore=1.5: must be a share"),
         (lambda: Recall(**LENGTHS), "pairs=4: they take 12 tokens, each key asked once, more than length 4"),
         (lambda: Recall(keys=70_000_000_000, **LENGTHS), "keys=70000000000: must be at most 1048576"),
-        (lambda: Recall(**(LENGTHS | {"test_lengths": [48, 10**9]})), "test_lengths=[48, 1000000000]: must be at most"),
+        (lambda: Recall(**(LENGTHS | {"test_lengths": [48, 10**9]})), "test_lengths=[48,1000000000]: must be at most"),
         (lambda: Recall(pairs=1, keys=0, **LENGTHS), "keys=0: pairs=1 need as many different keys"),
         (lambda: Counter(increments=0.0, **LENGTHS), "increments=0: must be above 0"),
         (lambda: Addition(coupled=True, positions=14, **LENGTHS), "positions=14: sums of 12 digits need at least 15"),
