@@ -372,7 +372,7 @@ IMPOSSIBLE = {
     "step": -1, "epoch": 1.5, "batches": True, "tokens": 2**63, "best_step": None, "threads": 0, "sample": 5,
     "best_val_loss": "low", "last_val_loss": None, "val_loss_tokens": -3, "batch_loss": [1], "batch_losses": [None],
     "best_monitored": "high", "improvements": -1, "solved_step": 0.5, "clock": "0:01", "training_clock": None,
-    "random": [], "events": {"events": -1}, "validations": {"3": None},
+    "random": [], "events": {"events": -1}, "validations": {"3": None}, "shared_batches": 2,
 }  # fmt: skip
 
 
@@ -384,7 +384,8 @@ def test_a_checkpoint_with_an_impossible_state_is_refused(name: str, run_folder:
     torch.save(content | {"state": content["state"] | {name: IMPOSSIBLE[name]}}, last)
     with pytest.raises(UserError, match=rf"last\.ckpt: says .*{name}="):
         go_on(run_folder, "trainer.max_epochs=3")
-    if name in ("validations", "solved_step", "best_monitored", "improvements"):  # which older checkpoints lack
+    newer = ("validations", "solved_step", "best_monitored", "improvements", "shared_batches")
+    if name in newer:  # which older checkpoints lack
         return
     torch.save(content | {"state": {k: v for k, v in content["state"].items() if k != name}}, last)
     with pytest.raises(UserError, match=rf"last\.ckpt: says nothing of a run's {name}"):

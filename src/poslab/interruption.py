@@ -1,13 +1,19 @@
-"""Ctrl-C and SIGTERM: the first asks a run to stop at the next place where it can save itself, the second ends it."""
+"""Ctrl-C and SIGTERM, or what a scheduler sends ahead of that: the first asks a run to stop at the next place where it
+can save itself, the second ends it."""
 
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_USERS = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name))  # none on Windows
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, *_USERS)
+
+
+_TWICE_S = 5.0  # within which a scheduler and a launcher may both send the same one
 
 
 class Interrupted(BaseException):
@@ -19,8 +25,13 @@ class Interrupted(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """The code that shells expect: 130 for Ctrl-C, 143 for SIGTERM."""
-        return 128 + self.number
+        """The code that shells expect: 130 for Ctrl-C, 143 for SIGTERM and what announces it."""
+        return exit_code(self.number)
+
+
+def exit_code(number: int) -> int:
+    """That of a program which this signal has ended."""
+    return 128 + (signal.SIGTERM if number in _USERS else number)
 
 
 class StopRequest:
@@ -28,6 +39,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self._since = 0.0
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -48,9 +60,10 @@ class StopRequest:
                 signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.number is not None:
+        if self.number is None:
+            self.number, self._since = number, time.monotonic()
+        elif number == signal.SIGINT or number != self.number or time.monotonic() - self._since > _TWICE_S:
             raise Interrupted(number)
-        self.number = number
 
 
 @contextmanager
@@ -75,7 +88,7 @@ _received: list[int] = []
 
 
 def raise_on_signals(within: float | None = 3) -> None:
-    """From now on, both signals raise Interrupted.
+    """From now on, these signals raise Interrupted.
 
     within: seconds after which the program ends even if an import or a destructor has swallowed that exception; None
         where the program needs an unknown time to stop its jobs.
@@ -84,7 +97,7 @@ def raise_on_signals(within: float | None = 3) -> None:
     def handle(number: int, frame: FrameType | None) -> None:
         _received.append(number)
         if within is not None:
-            last_resort = threading.Timer(within, os._exit, args=[128 + number])
+            last_resort = threading.Timer(within, os._exit, args=[exit_code(number)])
             last_resort.daemon = True
             last_resort.start()
         raise Interrupted(number)

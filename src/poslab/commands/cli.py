@@ -17,6 +17,7 @@ from poslab.errors import Fault, UserError
 from poslab.interruption import Interrupted, raise_on_signals, received_signal
 from poslab.positions.checks import hook_at_fault
 from poslab.runs.folder import RunFolder
+from poslab.runs.processes import end
 from poslab.settings.command_line import help_text, parse_line
 from poslab.settings.program import as_called
 
@@ -84,13 +85,11 @@ def _check_readable(argument: str) -> None:
 
 
 def _end_interrupted(interruption: BaseException) -> NoReturn:
-    print(f"\n{str(interruption) or 'interrupted'}", file=sys.stderr)
-    sys.exit(getattr(interruption, "exit_code", 130))
+    sys.exit(end(f"\n{str(interruption) or 'interrupted'}", getattr(interruption, "exit_code", 130), meets=False))
 
 
 def _stop(message: str, exit_code: int = 2) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(exit_code)
+    sys.exit(end(f"error: {message}", exit_code))
 
 
 def _report(error: Exception, script: str, debug: bool) -> str:

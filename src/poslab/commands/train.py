@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from poslab.commands.cli import start, told_in_one_line
 from poslab.commands.overrides import as_typed, for_hydra
 from poslab.errors import UserError
+from poslab.runs.processes import prepare_process
 from poslab.runs.resume import resumed
 from poslab.settings.composed import config_groups, explain, scheme_name
 from poslab.settings.files import CONFIGS
@@ -29,6 +30,7 @@ def run_train() -> None:
     """Reads the command line and trains, sweeps, or prints --help or --info; exits 2 on a user's error."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra would print errors itself, with advice on tracebacks
     typed, debug = start()
+    prepare_process()
 
     def in_users_words(error: Exception, composing: bool = False) -> str | None:
         """composing: a ValueError is Hydra's, of the command line."""

@@ -1,14 +1,16 @@
 """The Lightning data module: which windows are trained on, which validate, and in which order they come."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
-from torch.utils.data import ConcatDataset, DataLoader, Sampler, Subset
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, Sampler, SequentialSampler, Subset
 
 from poslab.data.corpus import Corpus, Split, load_corpus
+from poslab.data.parts import Part, Parts, dealt
 from poslab.data.permutation import Permutation
 from poslab.data.references import reference_losses
 from poslab.data.tokenizer import load_tokenizer
@@ -18,7 +20,7 @@ from poslab.errors import SettingError
 from poslab.settings.files import default_cache_dir
 from poslab.settings.schema import DataConfig
 
-Batches = DataLoader[tuple[Tensor, Tensor]]
+Batches = DataLoader[tuple[Tensor, Tensor]] | DataLoader[Part]
 
 
 class Shuffled(Sampler[int]):
@@ -82,6 +84,16 @@ class DataModule(LightningDataModule):
     validation_tokens: int | None = None
     test_tokens: int | None = None
     documents: int | None = None  # of a text that is made of some
+    validation_batches: int | None = None  # where not all are wanted
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """(number, of how many): this process among those that share the batches."""
+        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+
+    def dealt(self, batches: int) -> Sequence[int]:
+        """The numbers of the validation batches that this process takes."""
+        return dealt(batches if self.validation_batches is None else self.validation_batches, *self.place)
 
     @property
     def description(self) -> str:
@@ -145,20 +157,29 @@ class TextDataModule(DataModule):
         self.order.go_on(epoch, batches * self.config.batch_size)
 
     def train_dataloader(self) -> Batches:
-        size = self.config.batch_size
+        size, windows, order = self.config.batch_size, self.train_windows, self.order
         if self.config.same_batch:
-            first = Subset(self.train_windows, range(min(size, len(self.train_windows))))
-            return DataLoader(ConcatDataset([first] * -(-len(self.train_windows) // size)), len(first))
-        return DataLoader(
-            self.train_windows,
-            size,
-            sampler=self.order,
-            generator=torch.Generator(),  # or it would draw from the one that dropout draws from
-            num_workers=self.config.num_workers,
-        )
+            first = Subset(windows, range(min(size, len(windows))))
+            repeated: ConcatDataset[tuple[Tensor, Tensor]] = ConcatDataset([first] * -(-len(windows) // size))
+            return self._loader(repeated, SequentialSampler(repeated), len(first))
+        return self._loader(windows, order, size)
+
+    def _loader(self, windows: Dataset[tuple[Tensor, Tensor]], order: Sampler[int], size: int) -> Batches:
+        rank, world_size = self.place
+        workers = self.config.num_workers
+        generator = torch.Generator()  # or it would draw from the one that dropout draws from
+        if world_size == 1:
+            return DataLoader(windows, size, sampler=order, generator=generator, num_workers=workers)
+        batches = BatchSampler(order, size, drop_last=False)
+        parts = Parts(windows, rank, world_size)
+        return DataLoader(parts, batch_size=None, sampler=batches, generator=generator, num_workers=workers)
 
     def val_dataloader(self) -> DataLoader[tuple[int, Tensor, Tensor]]:
-        return DataLoader(self.validation_windows, self.config.batch_size)
+        count, size = len(self.validation_windows), self.config.batch_size
+        if self.place[1] == 1:
+            return DataLoader(self.validation_windows, size)
+        batches: Any = [range(n * size, min(count, (n + 1) * size)) for n in self.dealt(-(-count // size))]
+        return DataLoader(self.validation_windows, batch_sampler=batches)
 
     def _check_length(self) -> None:
         of_parts = {"validation": self.validation_tokens, "training": self.train_tokens, "test": self.test_tokens}

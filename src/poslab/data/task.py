@@ -1,10 +1,13 @@
 """The Lightning data module of a task: fresh examples at every step, the same ones in every validation."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from poslab.data.module import DataModule, Shuffled
+from poslab.data.parts import Part, Parts
 from poslab.data.vocabulary import Symbols
 from poslab.tasks import Examples, Task
 
@@ -36,12 +39,16 @@ class TaskDataModule(DataModule):
     def go_on(self, epoch: int, batches: int) -> None:
         self.order.go_on(epoch, batches)
 
-    def train_dataloader(self) -> DataLoader[Examples]:
+    def train_dataloader(self) -> DataLoader[Examples] | DataLoader[Part]:
+        rank, world_size = self.place
         batches = _TrainingBatches(self.task, self.seed)
-        return DataLoader(batches, batch_size=None, sampler=self.order, generator=torch.Generator())
+        shared: Any = batches if world_size == 1 else Parts(batches, rank, world_size, of_batches=True)
+        return DataLoader(shared, batch_size=None, sampler=self.order, generator=torch.Generator())
 
     def val_dataloader(self) -> DataLoader[tuple[Tensor, Examples]]:
-        return DataLoader(_ValidationBatches(self.task), batch_size=None)
+        batches = _ValidationBatches(self.task)
+        dealt = None if self.place[1] == 1 else self.dealt(len(batches))
+        return DataLoader(batches, batch_size=None, sampler=dealt)
 
 
 class _TrainingBatches(Dataset[Examples]):

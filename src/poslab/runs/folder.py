@@ -11,6 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from poslab.errors import SettingError
+from poslab.runs.processes import is_first_process, processes
 from poslab.settings.files import UNFINISHED
 
 RUNS = Path("runs")
@@ -18,9 +19,6 @@ EVALUATION = "evaluation.json"
 ANSWERS = "answers.json"
 CONTRASTS = "contrasts.yaml"  # beside the runs of a sweep: what was claimed before they ran
 SWEEP = ".sweep"  # beside the runs of a sweep: their logs
-
-# Lightning starts a process of its own for each further device; all of them belong to one run.
-_HANDED_DOWN = "POSLAB_RUN_FOLDER"
 
 
 class RunFolder:
@@ -114,34 +112,20 @@ def failure_in(log: Path) -> str:
     return lines[-1].removeprefix("error: ") if lines and lines[-1].startswith("error: ") else ""
 
 
-def is_first_process() -> bool:
-    """Whether this is global rank 0, the one process of a run that writes.
-
-    torchrun sets RANK in each process, srun SLURM_PROCID, and Lightning NODE_RANK and LOCAL_RANK in those that it
-    starts for further devices. RANK outranks the variables of a SLURM job that torchrun is started in.
-    """
-    names = ("RANK", "LOCAL_RANK") if "RANK" in os.environ else ("SLURM_PROCID", "NODE_RANK", "LOCAL_RANK")
-    return all(os.environ.get(name, "0") == "0" for name in names)
-
-
-def _one_of_several() -> bool:
-    """Whether torchrun or srun has started this process together with others."""
-    return any(int(os.environ.get(name, "1")) > 1 for name in ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS"))
-
-
 @contextmanager
 def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[RunFolder]:
-    """A new folder, held by the first process and joined by the others: `run_dir`, which must not exist or be empty, or
-    one in runs/ that is called <scheme>-seed<seed>-<time>.
+    """A new folder, made and held by the run's first process and joined by the others: `run_dir`, which must not exist
+    or be empty, or one in runs/ that is called <scheme>-seed<seed>-<time>.
 
-    Raises SettingError where it is in use or can't be written, and without `run_dir` where torchrun or srun has
-    started the processes, which then can't know each other's folder.
+    Raises SettingError where it is in use or can't be written, or another process can't know what it is called.
     """
-    handed_down = None if is_first_process() else os.environ.get(_HANDED_DOWN)
-    if run_dir is None and handed_down is None and (_one_of_several() or not is_first_process()):
-        raise SettingError("run_dir", None, "must be given where torchrun or srun starts several processes")
     if not is_first_process():
-        yield RunFolder(Path(os.path.expanduser(handed_down or str(run_dir))))
+        name = processes.ask("folder") or run_dir
+        if name is None:
+            raise SettingError(
+                "run_dir", None, "must be given, unless torchrun, srun or Lightning starts all processes"
+            )
+        yield RunFolder(Path(os.path.expanduser(name)))
         return
     with ExitStack() as held:
         try:
@@ -154,7 +138,7 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Ru
         except OSError as error:
             problem = f"can't be written: {error.strerror}; name another folder"
             raise SettingError("run_dir", run_dir or str(RUNS), problem) from error
-        os.environ[_HANDED_DOWN] = str(run)
+        processes.tell("folder", str(run.path.absolute()))
         yield run
 
 

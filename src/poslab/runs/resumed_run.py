@@ -28,7 +28,7 @@ class ResumedRun:
     notes: list[str]
 
     @classmethod
-    def of(cls, folder: RunFolder, config: TrainConfig) -> "ResumedRun":
+    def of(cls, folder: RunFolder, config: TrainConfig, world_size: int = 1) -> "ResumedRun":
         """Raises SettingError where the run is finished and `config` doesn't ask for more, or can't be taken up."""
         checkpoint, content, notes = newest_intact(folder)
         if checkpoint is None:
@@ -46,6 +46,7 @@ class ResumedRun:
         run = cls(folder, checkpoint, state, str(content["poslab"]["data_sha256"]), notes)
         run._check_unfinished(config, content)
         run._check_code(config.pos, content["poslab"])
+        run._check_processes(world_size)
         return run
 
     @property
@@ -80,6 +81,16 @@ class ResumedRun:
             raise SettingError("resume", self.folder, f"{problem}, the old code goes on with this one")
         if differing:
             self.notes.append(f"poslab's code has changed since step {self.step}: a new run may give another result")
+
+    def _check_processes(self, world_size: int) -> None:
+        """A note where other ones share the batches from now on. Raises SettingError where they didn't share them."""
+        before = len(self.state.random)
+        if before > 1 and not self.state.shared_batches:
+            problem = f"made by a version that gave each of its {before} processes a batch of its own; train it anew"
+            raise SettingError("resume", self.folder, problem)
+        if before != world_size:
+            same = "the same examples in the same order, sums rounded otherwise, other dropout masks"
+            self.notes.append(f"goes on with {world_size} process{'es' * (world_size > 1)} instead of {before}: {same}")
 
     def _check_unfinished(self, config: TrainConfig, content: dict[str, Any]) -> None:
         epochs, steps = config.trainer.max_epochs, config.trainer.max_steps

@@ -58,6 +58,7 @@ class RunState:
     training_clock: Stopwatch = field(default_factory=Stopwatch)  # stands still in validations
     threads: int = 1
     random: list[dict[str, Any]] = field(default_factory=list)  # of each process, after its last training batch
+    shared_batches: bool = False  # whether several processes shared each batch; formerly each had one of its own
     events: dict[str, int] = field(default_factory=dict)  # bytes of TensorBoard's files, by name
 
     @property
@@ -93,7 +94,7 @@ class RunState:
 
 _CLOCKS = ("clock", "training_clock")
 # Newer than the oldest checkpoints that a run may go on from.
-_NEWER = ("validations", "solved_step", "best_monitored", "improvements")
+_NEWER = ("validations", "solved_step", "best_monitored", "improvements", "shared_batches")
 
 
 def random_states() -> dict[str, Any]:

@@ -100,9 +100,9 @@ class TrainerConfig(Limited):
     """Settings of pytorch_lightning.Trainer under their own names."""
 
     accelerator: str = setting("auto", role=Role.ROUNDING, choices=ACCELERATORS)
-    devices: Any = "auto"
-    num_nodes: int = setting(1, least=1)
-    strategy: str = "auto"
+    devices: Any = setting("auto", role=Role.SPEED)  # processes share each batch: the training is the same
+    num_nodes: int = setting(1, role=Role.SPEED, least=1)
+    strategy: str = setting("auto", role=Role.SPEED)
     precision: str = setting("32-true", choices=PRECISIONS)
     max_epochs: int | None = setting(None, role=Role.LENGTH, least=1)
     max_steps: int = setting(-1, role=Role.LENGTH)

@@ -1,5 +1,6 @@
 """When a run saves itself, and what it takes to go on from there as if nothing had happened."""
 
+import hashlib
 from typing import Any
 
 import torch
@@ -10,10 +11,11 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from poslab.data.module import DataModule
 from poslab.interruption import Interrupted, StopRequest
 from poslab.runs.folder import RunFolder
+from poslab.runs.processes import Place, processes
 from poslab.runs.state import event_sizes, random_states, restore_random_states
 from poslab.training import lightning_loops
-from poslab.training.device import of_all_devices
-from poslab.training.module import state_of
+from poslab.training.device import largest, of_all_devices
+from poslab.training.module import LanguageModel, state_of
 
 
 class Checkpoints(Checkpoint):
@@ -21,8 +23,8 @@ class Checkpoints(Checkpoint):
     epochs, and when `stop` asks for an end, which then comes at once.
 
     There are three places from which Lightning's loops can go on: between two batches, after a validation, and at the
-    end of an epoch. Within a validation, the place before it is saved. With several devices only the ends of epochs
-    are, because Lightning deals out the batches of an epoch anew.
+    end of an epoch. Within a validation, the place before it is saved. Several processes agree at these places whether
+    one of them is asked to end.
     """
 
     def __init__(self, folder: RunFolder, every: int | None, stop: StopRequest) -> None:
@@ -31,41 +33,61 @@ class Checkpoints(Checkpoint):
         self.stop = stop
         self.saved_step = 0
         self._place = ""
+        self._first = random_states()
         self._random: dict[str, Any] = {}  # after the last training batch
         self._resumed = False
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        processes.meet(Place("lightning", trainer.global_rank, trainer.world_size))
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         state_of(pl_module).clock.start()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.stop.listen()  # Lightning has just begun to, and would end the run without saving it
+        self._go_on_drawing(trainer, pl_module)
         if not self._resumed:
             return
-        states = state_of(pl_module).random
-        restore_random_states(states[trainer.global_rank % len(states)])
         trainer.should_stop |= lightning_loops.has_stopped_early(trainer)
         lightning_loops.follow_the_schedule(trainer)
 
+    def _go_on_drawing(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Each process has its own random numbers, for dropout; without that they all draw the same positions, as one
+        alone would for the whole batch."""
+        assert isinstance(pl_module, LanguageModel)
+        states, rank = pl_module.state.random, trainer.global_rank
+        as_before = len(states) == trainer.world_size
+        if states:
+            restore_random_states(states[rank if as_before else 0])
+        elif trainer.world_size > 1:
+            restore_random_states(self._first)  # Lightning has set the seed anew
+        if rank and not as_before and pl_module.config.model.dropout:
+            digest = hashlib.sha256(f"{pl_module.config.settings.seed} {trainer.global_step} {rank}".encode()).digest()
+            torch.manual_seed(int.from_bytes(digest[:4]))
+
     def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
-        step = trainer.global_step
-        if step == self.saved_step or trainer.world_size > 1:
+        asked, step = self._asked_to_stop(trainer), trainer.global_step
+        if step == self.saved_step:
             return
-        if self.stop.number is not None or (self.every and step % self.every == 0):
+        if asked or (self.every and step % self.every == 0):
             self._save_last(trainer, "between batches")
 
     def on_train_batch_end(self, *_: Any) -> None:
         self._random = random_states()
 
+    def _asked_to_stop(self, trainer: Trainer) -> int:
+        """The number of the signal that has asked any of the processes; 0 if none did. All must call this at once."""
+        own = self.stop.number or 0
+        return own if trainer.world_size == 1 else largest(own, trainer.strategy.root_device)
+
     def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        if self.stop.number is not None and trainer.world_size == 1:
+        if self._asked_to_stop(trainer):
             self._save_last(trainer, "before validation")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if state_of(pl_module).best_step == trainer.global_step:
             trainer.save_checkpoint(self.folder.best, weights_only=True)
-        if trainer.world_size == 1 or lightning_loops.is_last_batch_of_epoch(trainer):
-            self._random = random_states()
-            self._save_last(trainer, "after validation")
+        self._random = random_states()
+        self._save_last(trainer, "after validation")
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.saved_step != trainer.global_step:
@@ -77,8 +99,8 @@ class Checkpoints(Checkpoint):
         if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero:
             trainer.logger.experiment.flush()
         trainer.save_checkpoint(self.folder.last)
-        if self.stop.number is not None:
-            raise Interrupted(self.stop.number, f"interrupted after step {trainer.global_step}, which is saved")
+        if number := self._asked_to_stop(trainer):
+            raise Interrupted(number, f"interrupted after step {trainer.global_step}, which is saved")
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         state = state_of(pl_module)  # which the module saves after this
@@ -88,6 +110,7 @@ class Checkpoints(Checkpoint):
         state.batches = 0 if epoch_is_over else lightning_loops.batches_of_this_epoch(trainer)
         state.threads = torch.get_num_threads()
         state.random = of_all_devices(self._random or random_states())
+        state.shared_batches = trainer.world_size > 1
         state.events = event_sizes(self.folder)
         if self._place == "between batches":
             lightning_loops.set_back_to_last_batch(checkpoint)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
 from poslab.errors import SettingError
 
@@ -28,3 +28,24 @@ def of_all_devices(value: Any) -> list[Any]:
     values: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(values, value)
     return values
+
+
+def summed(value: Tensor) -> Tensor:
+    """The sum of the values that the training processes have."""
+    total = value.clone()
+    distributed.all_reduce(total)
+    return total
+
+
+def largest(number: int, device: torch.device) -> int:
+    """The largest of the numbers that the training processes have; `number` where there is only one."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return number
+    highest = torch.tensor(number, device=device)
+    distributed.all_reduce(highest, distributed.ReduceOp.MAX)
+    return int(highest)
+
+
+def is_of_connection(error: Exception) -> bool:
+    """Whether a process could not reach another one. gloo has no error of its own for that."""
+    return isinstance(error, distributed.DistError) or "gloo" in str(error)

@@ -1,5 +1,5 @@
-"""The counters of Lightning's loops, which have no public names: as in pytorch-lightning 2.6.6, loops/progress.py,
-loops/training_epoch_loop.py and loops/fit_loop.py.
+"""What of Lightning's loops has no public name, the counters above all: as in pytorch-lightning 2.6.6,
+loops/progress.py, loops/training_epoch_loop.py and loops/fit_loop.py.
 
 Lightning saves the counters as they stand. Between two batches and within a validation they stand where its loops can't
 go on from, so they are set back to the place before.
@@ -59,3 +59,8 @@ def follow_the_schedule(trainer: Trainer) -> None:
             scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
         ):
             group["lr"] = base * factor(scheduler.last_epoch)
+
+
+def leave_signals_alone(trainer: Trainer) -> None:
+    """Keeps Lightning from handling signals: it would answer SIGTERM with a broadcast that no other process expects."""
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]

@@ -27,8 +27,10 @@ class Limits(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
         if self.target is not None:
-            state = state_of(pl_module)
-            state.batch_loss = float(outputs["loss"])
+            assert isinstance(pl_module, LanguageModel)
+            assert pl_module.loss is not None
+            state = pl_module.state
+            state.batch_loss = float(pl_module.loss)
             trainer.should_stop |= state.batch_loss < self.target
         self.on_train_start(trainer, pl_module)
 
@@ -45,7 +47,8 @@ class FiniteLoss(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
         assert isinstance(pl_module, LanguageModel)
-        values = [outputs["loss"].detach().float().flatten()]
+        assert pl_module.loss is not None
+        values = [pl_module.loss.float().flatten()]
         # With 16-bit floats Lightning scales the loss, and leaves out steps whose gradient that makes infinite.
         if pl_module.gradient_norm is not None and getattr(trainer.precision_plugin, "scaler", None) is None:
             values.append(pl_module.gradient_norm.detach().float().flatten())

@@ -9,7 +9,8 @@ from typing import Any
 from pytorch_lightning.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
 from poslab.errors import SettingError, UserError
-from poslab.runs.folder import RunFolder, is_first_process
+from poslab.runs.folder import RunFolder
+from poslab.runs.processes import is_first_process
 from poslab.settings.files import write_whole
 from poslab.settings.schema import LoggerConfig
 

@@ -11,6 +11,7 @@ from torch.nn import LinearCrossEntropyOptions
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
+from poslab.data.parts import Part
 from poslab.evaluation.scoring import Scoring
 from poslab.model import GPT
 from poslab.runs.checkpoint import Source, describe
@@ -20,12 +21,12 @@ from poslab.settings.train import TrainConfig
 from poslab.tasks import Examples
 from poslab.tasks.base import IGNORED
 from poslab.tasks.metric import EXACT, LOSS, SOLVED
-from poslab.training.device import of_all_devices
+from poslab.training.device import of_all_devices, summed
 from poslab.training.lightning_loops import writes_figures
 from poslab.training.optim import learning_rate_factor, make_optimizer
 
 IMPROVEMENTS = "improvements"  # what early stopping watches
-Batch = tuple[Tensor, Tensor] | Examples
+Batch = tuple[Tensor, Tensor] | Examples | Part
 
 # Head and loss in one, 512 rows of the batch at a time, so that the logits (B T, V), by far the largest tensor of a
 # step, don't grow with the batch. On two cores, pieces of 256 to 1024 rows were equally fast, "compact" no slower than
@@ -48,21 +49,26 @@ class LanguageModel(LightningModule):
         self.figures: dict[str, float] = {}  # of the last validation, beside its loss
         self._rows: dict[int, Any] = {}  # of the validation that is going on: windows of a text, examples of a task
         # Of the last batch and step; tensors, as reading them waits for the device.
-        self.loss: Tensor | None = None
+        self.loss: Tensor | None = None  # the mean over the whole batch, whatever processes share it
         self.gradient_norm: Tensor | None = None  # before clipping
         self._learning_rates: dict[str, float] = {}
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
-        loss = language_model_loss(self.model, *batch)
-        self.loss = loss.detach()
-        return loss
+        if not isinstance(batch, Part):
+            loss = language_model_loss(self.model, *batch)
+            self.loss = loss.detach()
+            return loss
+        loss = language_model_loss(self.model, batch.tokens, batch.targets, batch.positions) * batch.share
+        self.loss = summed(loss.detach())
+        return loss * self.trainer.world_size  # gradients are averaged over the processes
 
     def on_train_batch_start(self, batch: Batch, batch_index: int) -> None:
         self.state.training_clock.start()
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_index: int) -> None:
-        self.state.tokens += batch[0].numel() * self.trainer.world_size
-        self.state.batch_losses.append(outputs["loss"].detach())
+        self.state.tokens += batch.batch_tokens if isinstance(batch, Part) else batch[0].numel()
+        assert self.loss is not None
+        self.state.batch_losses.append(self.loss)
         if writes_figures(self.trainer):  # only then: to log every step takes as long as a small model's forward pass
             figures = {"loss": self.loss, "gradient_norm": self.gradient_norm, **self._learning_rates}
             figures["tokens_per_s"] = self.state.tokens_per_s

@@ -8,7 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from poslab.interruption import Interrupted, StopRequest
 from poslab.model import GPT
 from poslab.positions.checks import lacks_memory
 from poslab.runs.code import outside, task_sha256
-from poslab.runs.folder import RunFolder, is_first_process, new_run_folder, old_run_folder
+from poslab.runs.folder import RunFolder, new_run_folder, old_run_folder
+from poslab.runs.processes import GONE, is_first_process, place, processes
 from poslab.runs.resumed_run import ResumedRun
 from poslab.runs.start import write_start
 from poslab.runs.state import RunState
@@ -37,11 +38,19 @@ from poslab.settings.schemes import node_of
 from poslab.settings.train import TrainConfig, flat
 from poslab.tasks import Task
 from poslab.training.console import conclude, introduce
+from poslab.training.device import is_of_connection
 from poslab.training.loggers import check_logger
 from poslab.training.memory import keep_freed_memory
 from poslab.training.module import LanguageModel
 from poslab.training.summary import summarise
-from poslab.training.trainer import check_batches, check_trainer, make_trainer, slow_precision
+from poslab.training.trainer import (
+    check_batches,
+    check_shares,
+    check_trainer,
+    limited,
+    make_trainer,
+    slow_precision,
+)
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -51,26 +60,31 @@ def train(config: TrainConfig) -> Summary:
     after Ctrl-C or SIGTERM; the run can then be resumed."""
     _quieten()
     keep_freed_memory()
-    check_trainer(config.trainer)
+    world_size = check_trainer(config.trainer)
     check_logger(config.logger)
     settings = config.settings
-    if settings.resume is None:
-        scoring = _make_scoring(config)
-        prepared = _prepare(config, scoring)
-        if settings.init_from is not None:
-            print(begin_with(prepared[0].model, Path(settings.init_from), scoring.data.vocabulary))
-        with new_run_folder(settings.run_dir, config.pos_name, settings.seed) as folder:
-            _write_config(config, folder)
-            return _train(config, *prepared, folder)
-    with old_run_folder(Path(os.path.expanduser(settings.resume))) as folder:
-        earlier = ResumedRun.of(folder, config)
-        scoring = _make_scoring(config)
-        earlier.check_text(scoring.data.sha256)
-        prepared = _prepare(config, scoring, earlier.threads)
-        if is_first_process():
-            earlier.rewind()
+    processes.meet(place())
+    processes.check_same(flat(config) | vars(settings))
+    with ExitStack() as held:
+        if settings.resume is None:
+            earlier = None
+            prepared = _prepare(config, world_size)
+            if settings.init_from is not None:
+                module = prepared[0]
+                print(begin_with(module.model, Path(settings.init_from), module.source.vocabulary))
+            processes.together("the beginning")  # all that can be refused has been
+            folder = held.enter_context(new_run_folder(settings.run_dir, config.pos_name, settings.seed))
+        else:
+            folder = held.enter_context(old_run_folder(Path(os.path.expanduser(settings.resume))))
+            earlier = ResumedRun.of(folder, config, world_size)
+            prepared = _prepare(config, world_size, earlier)
+            processes.together("the beginning")
+            if is_first_process():
+                earlier.rewind()
         _write_config(config, folder)
-        return _train(config, *prepared, folder, earlier)
+        summary = _train(config, *prepared, folder, earlier)
+    processes.leave()
+    return summary
 
 
 def _make_scoring(config: TrainConfig) -> Scoring[Any]:
@@ -80,16 +94,29 @@ def _make_scoring(config: TrainConfig) -> Scoring[Any]:
     return TextScoring(config, TextDataModule(config.data, config.model.context_length, config.settings.seed))
 
 
-def _prepare(config: TrainConfig, scoring: Scoring[Any], threads: int | None = None) -> tuple[LanguageModel, int]:
-    """(module, training batches of an epoch): all that can fail before a folder is made. threads: those of the run
-    before it was interrupted; with another number, sums are rounded otherwise."""
-    threads = config.settings.threads or threads
-    if threads is not None:
+def _prepare(config: TrainConfig, world_size: int, earlier: ResumedRun | None = None) -> tuple[LanguageModel, int]:
+    """(module, training batches of an epoch): all that can fail before a folder is made. earlier: the run that goes on,
+    with as many threads as before; with another number, sums are rounded otherwise."""
+    check_shares(config.data.batch_size, world_size)
+    sha256 = None if processes.first else processes.ask("data")  # of what the first has read and cached
+    scoring = _make_scoring(config)
+    if earlier is not None:
+        earlier.check_text(scoring.data.sha256)
+    if sha256 not in (None, scoring.data.sha256):
+        raise UserError(f"data: process {processes.rank} has other data than process 0")
+    if processes.first:
+        processes.tell("data", scoring.data.sha256)
+    threads = config.settings.threads or (earlier and earlier.threads)
+    if threads:
         torch.set_num_threads(threads)
+        if world_size > 1:
+            os.environ["OMP_NUM_THREADS"] = str(threads)  # or Lightning would divide the processors
     seed_everything(config.settings.seed, workers=True, verbose=False)
     data: DataModule = scoring.data
     module = LanguageModel(_make_model(config, data.vocabulary.size), config, data, scoring)
-    return module, check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
+    batches = check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
+    data.validation_batches = limited(len(data.val_dataloader()), config.trainer.limit_val_batches)
+    return module, batches
 
 
 def _train(
@@ -159,6 +186,8 @@ def _saying_how_to_go_on(folder: RunFolder, needed: list[str]) -> Iterator[None]
     except UserError:
         raise
     except Exception as error:
+        if is_of_connection(error):
+            raise RunStopped(f"{folder}: another process of the run is gone: {GONE}") from error
         raise Fault(folder.path, error) from error
     finally:
         threading.excepthook = threading.__excepthook__

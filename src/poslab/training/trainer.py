@@ -2,10 +2,16 @@
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, fields
+from functools import partial
 from typing import Any
 
 import torch
+from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping
@@ -15,12 +21,14 @@ from poslab.evaluation.scoring import Scoring
 from poslab.interruption import StopRequest
 from poslab.runs.checkpoint_files import CheckpointFiles
 from poslab.runs.folder import RunFolder
+from poslab.runs.processes import place
 from poslab.settings.schema import TrainerConfig
 from poslab.settings.train import TrainConfig
 from poslab.tasks.metric import LOSS
 from poslab.training.checkpoints import Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
 from poslab.training.device import computes_bfloat16
+from poslab.training.lightning_loops import leave_signals_alone
 from poslab.training.limits import FiniteLoss, Limits
 from poslab.training.loggers import make_loggers
 from poslab.training.module import IMPROVEMENTS
@@ -50,19 +58,68 @@ def make_trainer(
         callbacks.append(EarlyStopping(watched, mode=mode, patience=patience, check_on_train_epoch_end=False))
     callbacks.append(Checkpoints(folder, settings.checkpoint_every_n_steps, stop))
     own = {"log_every_n_steps": every, "max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
-    return Trainer(
-        **asdict(config.trainer) | own,
+    given = asdict(config.trainer) | placed(config.trainer) | own
+    trainer = Trainer(
+        **given,
         logger=make_loggers(config.logger, folder),
         callbacks=callbacks,
-        plugins=[CheckpointFiles()],
+        plugins=[CheckpointFiles(), *environment()],
+        use_distributed_sampler=False,  # the data know how to share them
         enable_progress_bar=on_terminal,
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
+    if trainer.world_size > 1 and trainer.limit_val_batches:
+        trainer.limit_val_batches = 1.0  # of what the data deal out, within the limit of all
+    leave_signals_alone(trainer)
+    return trainer
 
 
-def check_trainer(settings: TrainerConfig) -> None:
-    """Raises SettingError for what this machine or Lightning can't do, naming the one setting that is to blame."""
+def placed(settings: TrainerConfig) -> dict[str, Any]:
+    """The devices and nodes that torchrun or srun has started processes for. Raises SettingError where others are asked
+    for."""
+    here = place()
+    if not here.launcher:
+        return {"devices": settings.devices, "num_nodes": settings.num_nodes}
+    if str(settings.devices) not in ("auto", "-1", str(here.local_size)):
+        problem = f"{here.launcher} has started {here.local_size} on each machine, and decides"
+        raise SettingError("trainer.devices", settings.devices, problem)
+    if settings.num_nodes not in (1, here.nodes):
+        problem = f"{here.launcher} has started processes on {here.nodes}, and decides"
+        raise SettingError("trainer.num_nodes", settings.num_nodes, problem)
+    return {"devices": here.local_size, "num_nodes": here.nodes}
+
+
+def environment() -> list[ClusterEnvironment]:
+    """What tells Lightning who has started this process, where it would guess otherwise, or take signals for itself."""
+    here = place()
+    local_rank, node = here.rank % here.local_size, here.rank // here.local_size
+    if here.launcher == "torchrun":
+        return _with({"LOCAL_RANK": local_rank, "GROUP_RANK": node}, TorchElasticEnvironment)
+    if here.launcher == "srun":
+        sizes = {"SLURM_NTASKS": here.size, "SLURM_NTASKS_PER_NODE": here.local_size, "SLURM_NNODES": here.nodes}
+        numbers = {"SLURM_LOCALID": local_rank, "SLURM_NODEID": node}
+        return _with(sizes | numbers, partial(SLURMEnvironment, auto_requeue=False))
+    return [LightningEnvironment()] if "SLURM_NTASKS" in os.environ else []
+
+
+def _with(variables: dict[str, int], environment: Callable[[], ClusterEnvironment]) -> list[ClusterEnvironment]:
+    """The environment, which needs these variables even where the launcher sets fewer."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, str(value))
+    return [environment()]
+
+
+def check_shares(batch_size: int, world_size: int) -> None:
+    """Raises SettingError where the processes can't share batches evenly."""
+    if batch_size % world_size:
+        problem = f"is of all {world_size} processes together, so it must be a multiple of {world_size}"
+        raise SettingError("data.batch_size", batch_size, problem)
+
+
+def check_trainer(settings: TrainerConfig) -> int:
+    """How many processes will train. Raises SettingError for what this machine or Lightning can't do, naming the one
+    setting that is to blame."""
     available = torch.cuda.is_available() or torch.backends.mps.is_available()
     if settings.accelerator in ("gpu", "cuda", "mps") and not available:
         raise SettingError("trainer", settings.accelerator, "torch sees no GPU; valid here: trainer=cpu, trainer=auto")
@@ -70,10 +127,12 @@ def check_trainer(settings: TrainerConfig) -> None:
     if not available and processes.isdigit() and int(processes) > processors:  # Lightning would start them all
         raise SettingError("trainer.devices", processes, f"must be at most {processors}, the processors here")
     given = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    together = placed(settings)
     changed = {f.name: given[f.name] for f in fields(settings) if given[f.name] != f.default}
     for name, value in changed.items():
-        _try(f"trainer.{name}={value}", {"accelerator": settings.accelerator, "max_steps": 1, name: value})
-    _try(" ".join(f"trainer.{name}={value}" for name, value in changed.items()), given)
+        _try(f"trainer.{name}={value}", {"accelerator": settings.accelerator, "max_steps": 1, name: value} | together)
+    trainer = _try(" ".join(f"trainer.{name}={value}" for name, value in changed.items()), given | together)
+    return int(trainer.world_size)
 
 
 def slow_precision(settings: TrainerConfig, device: torch.device) -> list[str]:
@@ -83,9 +142,11 @@ def slow_precision(settings: TrainerConfig, device: torch.device) -> list[str]:
     return []
 
 
-def _try(typed: str, settings: dict[str, Any]) -> None:
+def _try(typed: str, settings: dict[str, Any]) -> Trainer:
     try:
-        Trainer(**settings, logger=False, enable_checkpointing=False, enable_progress_bar=False)
+        return Trainer(
+            **settings, plugins=[*environment()], logger=False, enable_checkpointing=False, enable_progress_bar=False
+        )
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
         raise UserError(f"{typed}: {str(error).splitlines()[0]}") from error
 
@@ -94,9 +155,9 @@ def check_batches(settings: TrainerConfig, train_batches: int, validation_batche
     """The training batches of an epoch. Raises SettingError for limits that leave none, or no validation within it."""
     for side, batches in (("train", train_batches), ("val", validation_batches)):
         limit = getattr(settings, f"limit_{side}_batches")
-        if limit != 0 and _limited(batches, limit) == 0:
+        if limit != 0 and limited(batches, limit) == 0:
             raise SettingError(f"trainer.limit_{side}_batches", limit, f"leaves none of {batches} batches")
-    train_batches = _limited(train_batches, settings.limit_train_batches)
+    train_batches = limited(train_batches, settings.limit_train_batches)
     every = settings.val_check_interval
     if isinstance(every, int) and every > train_batches and settings.check_val_every_n_epoch is not None:
         problem = f"an epoch has {train_batches} batches; to count across epochs, trainer.check_val_every_n_epoch=null"
@@ -104,7 +165,7 @@ def check_batches(settings: TrainerConfig, train_batches: int, validation_batche
     return train_batches
 
 
-def _limited(batches: int, limit: float | None) -> int:
+def limited(batches: int, limit: float | None) -> int:
     """How many batches Lightning takes: all, a number of them, or a share."""
     if limit is None:
         return batches
