@@ -23,7 +23,7 @@ from poslab.attention import attend
 from poslab.errors import require_at_least
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.t5 import T5
-from poslab.training.module import language_model_loss
+from poslab.training.loss import language_model_loss
 
 SHAPE = (2, 2, 40, 8)
 

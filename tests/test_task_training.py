@@ -31,7 +31,8 @@ from poslab.tasks.majority import Majority
 from poslab.tasks.recall import Recall
 from poslab.tasks.reverse import Reverse
 from poslab.training import train
-from poslab.training.module import LanguageModel, language_model_loss
+from poslab.training.loss import language_model_loss
+from poslab.training.module import LanguageModel
 from processes import run_process
 from runs_to_resume import TINY_TASK, go_on
 

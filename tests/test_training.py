@@ -26,7 +26,8 @@ from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.finished import read_run
 from poslab.runs.folder import new_run_folder
 from poslab.training import train
-from poslab.training.module import LanguageModel, language_model_loss
+from poslab.training.loss import language_model_loss
+from poslab.training.module import LanguageModel
 from poslab.training.optim import learning_rate_factor, make_optimizer, parameter_groups
 from processes import run_process
 from runs_to_resume import go_on

@@ -23,8 +23,8 @@ from benchmarks.startup import TRAIN
 from poslab.model import GPT
 from poslab.settings.schema import OptimConfig
 from poslab.settings.schemes import default_scheme, parse_scheme
+from poslab.training.loss import language_model_loss
 from poslab.training.memory import keep_freed_memory
-from poslab.training.module import language_model_loss
 from poslab.training.optim import make_optimizer
 
 BARE = "torch bare loop"

@@ -22,8 +22,8 @@ from benchmarks.measure import Timing, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from poslab.settings.schema import OptimConfig
+from poslab.training.loss import language_model_loss
 from poslab.training.memory import keep_freed_memory
-from poslab.training.module import language_model_loss
 from poslab.training.optim import make_optimizer
 
 BATCH = 4

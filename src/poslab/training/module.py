@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor
-from torch.nn import LinearCrossEntropyOptions
-from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
 from poslab.data.parts import Part
@@ -19,20 +17,14 @@ from poslab.runs.code import continued, fingerprints
 from poslab.runs.state import RunState
 from poslab.settings.train import TrainConfig
 from poslab.tasks import Examples
-from poslab.tasks.base import IGNORED
 from poslab.tasks.metric import EXACT, LOSS, SOLVED
 from poslab.training.device import of_all_devices, summed
 from poslab.training.lightning_loops import writes_figures
+from poslab.training.loss import language_model_loss
 from poslab.training.optim import learning_rate_factor, make_optimizer
 
 IMPROVEMENTS = "improvements"  # what early stopping watches
 Batch = tuple[Tensor, Tensor] | Examples | Part
-
-# Head and loss in one, 512 rows of the batch at a time, so that the logits (B T, V), by far the largest tensor of a
-# step, don't grow with the batch. On two cores, pieces of 256 to 1024 rows were equally fast, "compact" no slower than
-# "balanced" (which keeps one more copy of the embedding), and the automatic choice slower than none.
-_LOSS_OPTIONS = LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=None, acc_policy="compact")
-_FEW_LOGITS = 1 << 18  # up to which all at once take half of that time
 
 
 class LanguageModel(LightningModule):
@@ -163,15 +155,3 @@ def state_of(module: LightningModule) -> RunState:
     """The state of the run, for callbacks, to which Lightning gives any module."""
     assert isinstance(module, LanguageModel)
     return module.state
-
-
-def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor, positions: Tensor | None = None) -> Tensor:
-    """Mean cross-entropy in nats; tokens, targets and positions (B, T). Targets of -100 don't count."""
-    weight = model.token_embedding.weight
-    if targets.device.type == "cpu" and (asked := targets != IGNORED).any():  # a GPU would be waited for
-        hidden, targets = model.hidden_where(asked, tokens, positions), targets[asked]  # (n, D), (n,)
-    else:
-        hidden, targets = model.hidden(tokens, positions=positions).flatten(0, 1), targets.flatten()  # (B T, D), (B T,)
-    if len(hidden) * len(weight) <= _FEW_LOGITS:
-        return F.cross_entropy(F.linear(hidden, weight), targets)
-    return F.linear_cross_entropy(hidden, weight, targets, options=_LOSS_OPTIONS)
