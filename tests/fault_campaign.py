@@ -22,6 +22,7 @@ CAMPAIGN = {
     "bad-input": ("test_bad_input.py", "values that can't be, of every option of every script; files that are none"),
     "draws": ("test_config_draws.py", "configurations drawn at random"),
     "large-text": ("test_training.py::test_a_large_text_trains_in_little_memory", "200 MB of text"),
+    "large-corpus": ("test_corpora.py::test_a_large_corpus_trains_in_little_memory", "1 GB of documents, killed once"),
 }
 
 

@@ -2,7 +2,10 @@
 
 import gzip
 import json
+import random
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +18,7 @@ import pytest
 import tiktoken
 import torch
 
-from conftest import REPOSITORY, SMOKE, compose_config
+from conftest import FULL_CAMPAIGN, REPOSITORY, SMOKE, compose_config
 from poslab.data import corpus, document_tokens, tokenising
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.tokenizer import Bytes, Characters
@@ -445,3 +448,56 @@ def test_a_text_goes_on_after_a_kill(
     assert rest == 100 - left[0] - 8  # which were saved
     assert "tokenising goes on after" in capsys.readouterr().out
     assert (loaded.train.tolist(), loaded.validation.tolist()) == (whole.train.tolist(), whole.validation.tolist())
+
+
+def large_corpus(file: Path, size: int) -> None:
+    """A .jsonl of so many bytes: speeches of Shakespeare's, as many in a document as chance says."""
+    speeches = (REPOSITORY / "data" / "tinyshakespeare.txt").read_text().split("\n\n")
+    drawn = random.Random(1)
+    with file.open("w") as opened:
+        while opened.tell() < size:
+            lines = []
+            for _ in range(1000):
+                start = drawn.randrange(len(speeches))
+                text = "\n\n".join(speeches[start : start + drawn.randrange(1, 40)])
+                lines.append(json.dumps({"text": text, "number": start}) + "\n")
+            opened.write("".join(lines))
+
+
+@pytest.mark.slow
+def test_a_large_corpus_trains_in_little_memory(tmp_path: Path) -> None:
+    """60 MB of documents, in a full campaign a gigabyte: killed while it is tokenised, gone on with, trained on."""
+    size = 1_000_000_000 if FULL_CAMPAIGN else 60_000_000
+    large_corpus(tmp_path / "large.jsonl", size)
+    measured = """
+import resource, sys, time
+sys.path.insert(0, sys.argv[1])
+from conftest import compose_config
+from poslab.training import train
+import matplotlib.figure, torch.utils.tensorboard
+before, start = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+train(compose_config("experiment=smoke", "trainer=cpu", "data=text", "data.path=large.jsonl", *sys.argv[2:]))
+after, took = resource.getrusage(resource.RUSAGE_SELF), time.monotonic() - start
+print(f"{took:.1f} s, {after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime:.1f} s of processors")
+print("grown by", after.ru_maxrss - before.ru_maxrss)
+"""
+
+    def command(run: str) -> list[str]:
+        settings = ["data.cache_dir=cache", f"run_dir={run}", "trainer.limit_val_batches=5"]
+        return [sys.executable, "-c", measured, str(REPOSITORY / "tests"), *settings]
+
+    process = subprocess.Popen(command("killed"), cwd=tmp_path, stdout=subprocess.DEVNULL)
+    while not [*(tmp_path / "cache").glob("*.progress")]:
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    for run in ("first", "second"):
+        result = subprocess.run(command(run), capture_output=True, text=True, cwd=tmp_path, check=True)
+        *_, took, grown = result.stdout.splitlines()
+        print(f"campaign: {size / 1e6:.0f} MB of documents, {run} run: {took}, memory {grown} KiB")
+        assert int(grown.removeprefix("grown by ")) < 1_000_000
+        assert ("tokenising goes on after" in result.stdout) == (run == "first")
+    summary = json.loads((tmp_path / "second" / "summary.json").read_text())
+    assert summary["documents"] > size / 10_000
+    assert sorted(file.suffix for file in (tmp_path / "cache").iterdir()) == [".ends", ".tokens"]
