@@ -531,3 +531,27 @@ def test_an_interrupted_sweep_goes_on(kill: signal.Signals, tmp_path: Path) -> N
     assert result.returncode == 0, result.stderr
     assert "3 jobs, 2 to run" in result.stdout
     assert len(list(tmp_path.glob("runs/smoke/absolute-*/summary.json"))) == 3
+
+
+@pytest.mark.slow
+def test_a_preempted_job_is_requeued_and_goes_on_to_the_bit(tmp_path: Path) -> None:
+    """submitit answers the signal that SLURM sends ahead of the end: it alone requeues the job."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs the extra 'sweep'")
+    settings = [*TINY, "pos=t5", "model.dropout=0.2", "trainer.max_epochs=60", "checkpoint_every_n_steps=1000"]
+    command = [*TRAIN, "-m", *settings, "hydra/launcher=submitit_local"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, **pipes) as process:
+        while not list(tmp_path.glob("runs/smoke/t5-*/checkpoints/last.ckpt")):
+            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+            time.sleep(0.05)
+        (folder,) = folders(tmp_path / "runs" / "smoke")
+        # Of the process that the queue has started, not of the one that trains.
+        found = subprocess.run(["pgrep", "-f", f"submitit.core._submit {tmp_path}"], capture_output=True, text=True)
+        tasks = [int(pid) for pid in found.stdout.split()]
+        os.kill(max(tasks), signal.SIGUSR2)
+        assert process.wait(timeout=200) == 0, process.stderr.read() if process.stderr else ""
+    log = (tmp_path / "runs" / "smoke" / ".sweep" / f"{folder.name}.log").read_text()
+    assert "goes on from step" in log
+    subprocess.run([*TRAIN, *settings, "run_dir=alone"], capture_output=True, cwd=tmp_path, check=True)
+    ours, theirs = weights(folder), weights(tmp_path / "alone")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)

@@ -68,15 +68,17 @@ class StopRequest:
 
 @contextmanager
 def deaf_to_interrupts() -> Iterator[None]:
-    """Within this context, this process ignores Ctrl-C; processes that it starts here ignore it for good."""
+    """Within this context, this process ignores Ctrl-C, and what a scheduler sends to all of a job's processes alike;
+    processes that it starts here ignore it for good."""
     if not _may_handle():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, *_USERS)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def _may_handle() -> bool:

@@ -92,7 +92,7 @@ def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
     process.start()
     try:
         process.join()
-    except (KeyboardInterrupt, Interrupted):
+    except (KeyboardInterrupt, Interrupted, SystemExit):  # the last from submitit, which has the job requeued
         process.terminate()  # it saves what it has
         process.join(timeout=30)
         process.kill()
@@ -144,8 +144,9 @@ def _train(config: TrainConfig) -> None:
     """Goes on with an interrupted run of the same job; where nothing intact is saved, starts over."""
     from poslab.training import train
 
-    folder = _folder(config)
+    folder, command = _folder(config), sys.argv
     if folder.resumable:
+        sys.argv = argv_of("train", f"resume={folder}")  # what Lightning starts for every further device
         try:
             train(replace(config, settings=replace(config.settings, resume=str(folder))))
             return
@@ -153,6 +154,7 @@ def _train(config: TrainConfig) -> None:
             if error.option != "resume":
                 raise
             print(f"{error}; starting over", file=sys.stderr)
+            sys.argv = command
     folder.clear()
     train(config)
 

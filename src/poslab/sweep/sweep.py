@@ -16,6 +16,7 @@ from poslab.errors import UserError
 from poslab.interruption import Interrupted, raise_on_signals
 from poslab.runs.folder import RunFolder
 from poslab.runs.planned import add_to_plan
+from poslab.runs.processes import place
 from poslab.runs.registered import register
 from poslab.runs.screen import clock, table
 from poslab.runs.summary import Summary
@@ -30,6 +31,9 @@ def run_sweep(
     combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader, launcher: Launcher
 ) -> bool:
     """Runs every combination that isn't finished; whether all are now. Raises UserError if none can run at all."""
+    if (here := place()).size > 1:
+        problem = f"{here.launcher} has started {here.size} processes, of which each would run the sweep"
+        raise UserError(f"-m: {problem}; hydra/launcher=... starts jobs, trainer.devices=... processes of each")
     jobs = plan(combinations, config, loader)
     if all(job.problem for job in jobs):
         raise UserError(jobs[0].problem)
