@@ -31,11 +31,13 @@ def loss_and_gradients(loss: Tensor, *leaves: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("logits_at_a_time", [1, 101 * 5, 2**25])
+@pytest.mark.parametrize("in_cache", [1, 101 * 2, 2**20])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_loss_and_gradients_are_those_of_torch(
-    logits_at_a_time: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    logits_at_a_time: int, in_cache: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loss_module, "_LOGITS", logits_at_a_time)
+    monkeypatch.setattr(loss_module, "_IN_CACHE", in_cache)
     hidden, weight, targets = inputs(dtype)
     found = loss_and_gradients(head_loss(hidden, weight, targets), hidden, weight)
     wanted = loss_and_gradients(separate(hidden, weight, targets), hidden, weight)

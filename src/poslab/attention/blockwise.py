@@ -41,11 +41,13 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dr
     dropout = WeightDropout(dropout_p, q.device) if dropout_p > 0 else None
     with torch.autocast(q.device.type, enabled=False):
         near = near_tables(problem, q, k.shape[-2], dtype)
-        flash = by_distance(problem, q, k, near) if dropout is None else None
-        if flash is not None and not (near.bias is not None and near.bias.requires_grad):
-            flat = (x.flatten(0, 1) for x in (q, k, v))  # each (N, T, Dh)
+        learned = near.bias is not None and near.bias.requires_grad
+        # Where blocks have to compute the backward pass, they are as fast in the forward pass with 16-bit inputs.
+        flash = by_distance(problem, q, k, near) if dropout is None and not (learned and q.dtype != dtype) else None
+        if flash is not None and not learned:
+            flat = (x.to(dtype).flatten(0, 1) for x in (q, k, v))  # each (N, T, Dh)
             out = Flash.apply(*flat, problem.scale, flash)  # type: ignore[no-untyped-call]  # (N, Tq, Dh)
-            return out.unflatten(0, shape)
+            return out.unflatten(0, shape).to(v.dtype)
         wide = (q.to(dtype) * problem.scale, k.to(dtype), with_far_values(v.to(dtype), problem.terms))
         flat = (x.flatten(0, 1) for x in wide)
         of_keys = key_bias(problem, q, k)

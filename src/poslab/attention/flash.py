@@ -99,22 +99,24 @@ class Flash(torch.autograd.Function):
 def by_distance(problem: Problem, q: Tensor, k: Tensor, near: NearTables) -> ByDistance | None:
     """What the kernel needs for q (B, H, Tq, Dh) over k (B, H, Tk, Dh); None where it can't compute this, or slowly.
 
-    near: the terms' tables, whose `largest_bias` is taken off the numbers.
+    near: the terms' tables, whose `largest_bias` is taken off the numbers. The kernel wants them in the dtype of its
+    inputs. As numbers of 16 bits are too coarse, inputs that come in these must be widened.
     """
     terms, query_length, key_length = problem.terms, q.shape[-2], k.shape[-2]
+    dtype = torch.promote_types(q.dtype, torch.float32)
     more = (problem.first_key, problem.key_bias, problem.pairwise, near.keys, near.values, near.queries)
     own_keys = 0 <= problem.offset <= key_length - query_length  # each query stands at a key that it sees
-    wide = q.device.type == "cpu" and q.dtype in (torch.float32, torch.float64) and query_length >= _BLOCK
-    if not (wide and own_keys) or near.steps_of_largest_bias() or any(part is not None for part in more):
+    long = q.device.type == "cpu" and query_length >= _BLOCK
+    if not (long and own_keys) or near.steps_of_largest_bias() or any(part is not None for part in more):
         return None
     blocks = list(query_blocks(query_length, key_length, problem.offset, problem.causal, problem.window, _BLOCK))
     position = max(block.position for block in blocks)
     columns = position + max(block.keys - block.position for block in blocks)
     distance = torch.arange(position + _BLOCK - 1, position - columns, -1)
-    numbers = torch.zeros(1, len(distance), dtype=q.dtype)
+    numbers = torch.zeros(1, len(distance), dtype=dtype)
     if terms is not None and terms.bias is not None and near.largest_bias is not None:
         largest = near.largest_bias[: q.shape[1], 0]  # (H, 1)
-        numbers = (terms.bias.detach()[:, terms.rows_of(distance)] - largest).to(q.dtype)
+        numbers = (terms.bias.detach()[:, terms.rows_of(distance)] - largest).to(dtype)
         numbers = _raised(numbers, numbers[:, distance == 0] - 2 * _largest_norm(q) * problem.scale * _largest_norm(k))
         if _denormal(numbers):
             return None
@@ -141,4 +143,4 @@ def _denormal(numbers: Tensor) -> bool:
 
 
 def _largest_norm(x: Tensor) -> Tensor:
-    return x.detach().norm(dim=-1).max()
+    return torch.linalg.vector_norm(x.detach(), dim=-1, dtype=torch.promote_types(x.dtype, torch.float32)).max()

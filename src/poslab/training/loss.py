@@ -11,7 +11,6 @@ is off by 0.007 nats.
 N tokens, D channels, V tokens of the vocabulary.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from poslab.tasks.base import IGNORED
 _FEW_LOGITS = 2**18  # up to which torch's functions take half of the time
 # At a time, by timings, for as much memory as they take: 512 rows of GPT-2's vocabulary, and 1,024 in 16 bits.
 _LOGITS, _LOGITS_OF_16_BITS = 2**25, 2**26
+_IN_CACHE = 2**20
 
 
 def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor, positions: Tensor | None = None) -> Tensor:
@@ -62,12 +62,12 @@ class _HeadLoss(torch.autograd.Function):
         grad_hidden = torch.empty_like(rows)
         grad_weight = torch.zeros_like(weight, dtype=total)
         limit = _LOGITS if dtype.itemsize > 2 else _LOGITS_OF_16_BITS
-        pieces = math.ceil(len(rows) * len(weight) / limit)
-        parts = (x.tensor_split(pieces) for x in (rows, grad_hidden, targets.clamp(min=0).unsqueeze(1), counts))
+        at_once = max(1, limit // len(weight))
+        parts = (x.split(at_once) for x in (rows, grad_hidden, targets.clamp(min=0).unsqueeze(1), counts))
         for of_rows, of_grad, of_targets, of_counts in zip(*parts, strict=True):
-            losses, logits = _softmax_less_answers(F.linear(of_rows, head), of_targets, total)
+            logits = F.linear(of_rows, head)  # (n, V), soon their gradients
+            losses = _to_gradients(logits, of_targets, total)
             loss += losses.mul(of_counts).sum()
-            logits = logits.to(dtype)  # (n, V), their gradients
             torch.mm(logits, head, out=of_grad)
             _add_product(grad_weight, logits.T, of_rows * of_counts)
         number = counts.sum()
@@ -84,18 +84,26 @@ class _HeadLoss(torch.autograd.Function):
         return grad_hidden.to(of_hidden) * each.to(of_hidden), (grad_weight * each).to(of_weight), None, None
 
 
-def _softmax_less_answers(logits: Tensor, targets: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """(cross-entropy of each row (n, 1), its gradients (n, V)) for logits (n, V) and targets (n, 1), in `dtype`."""
-    shares = torch.softmax(logits, -1, dtype=dtype)
-    right = shares.gather(1, targets)
-    losses = -right.log()
-    # The logarithm of a share that underflows is infinite; its loss isn't. (To ask a GPU whether there is one, it would
-    # be waited for.)
-    hopeless = right < torch.finfo(dtype).tiny
-    if logits.device.type != "cpu" or bool(hopeless.any()):
-        of_logits = F.cross_entropy(logits, targets[:, 0], reduction="none").to(dtype)
-        losses = torch.where(hopeless, of_logits[:, None], losses)
-    return losses, shares.scatter_(1, targets, right - 1)
+def _to_gradients(logits: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
+    """Puts the gradients of the cross-entropy in the place of logits (n, V), and returns it for each row, (n, 1).
+
+    Both are computed in `dtype`, of few rows at a time, which stay in a cache of the processor.
+    """
+    rows = max(1, _IN_CACHE // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
+    losses = []
+    for of_rows, of_targets in zip(logits.split(rows), targets.split(rows), strict=True):
+        shares = torch.softmax(of_rows, -1, dtype=dtype)
+        right = shares.gather(1, of_targets)
+        # The logarithm of a share that underflows is infinite; its loss isn't. (To ask a GPU whether there is one, it
+        # would be waited for.)
+        hopeless = right < torch.finfo(dtype).tiny
+        found = -right.log()
+        if logits.device.type != "cpu" or bool(hopeless.any()):
+            of_logits = F.cross_entropy(of_rows, of_targets[:, 0], reduction="none").to(dtype)
+            found = torch.where(hopeless, of_logits[:, None], found)
+        losses.append(found)
+        of_rows.copy_(shares.scatter_(1, of_targets, right - 1))
+    return torch.cat(losses)
 
 
 def _add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
