@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from benchmarks import attention, entrants, generate, small, step
+from benchmarks.bare import BareGPT
 from benchmarks.measure import Timing, peak_memory, processes, take_turns
 from benchmarks.report import Table, write
 from benchmarks.settings import BenchmarkConfig
@@ -76,10 +77,12 @@ def test_every_scheme_has_its_rows() -> None:
     assert ours == set(entrants.ours(BenchmarkConfig().schemes))
 
 
+SMALL = entrants.Size("small, batch 2 x 8", 2, 64, 1, 64, 100, heads=2)
+
+
 @pytest.fixture
 def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in (("VOCABULARY", 100), ("EMBED", 16), ("LAYERS", 1), ("HEADS", 2)):
-        monkeypatch.setattr(entrants, name, size)
+    monkeypatch.setattr(generate, "SIZE", SMALL)
 
 
 @pytest.mark.usefixtures("small_models")
@@ -100,33 +103,36 @@ def test_transformers_generates_as_many_tokens_as_are_asked_for() -> None:
     assert text[0, :5].tolist() == list(range(5))
 
 
-def test_all_models_of_a_training_step_have_one_size() -> None:
+@pytest.mark.parametrize("size", [entrants.MINI, entrants.GPT2], ids=lambda size: size.name)
+def test_all_models_of_a_training_step_have_one_size(size: entrants.Size) -> None:
     """Up to the biases that x-transformers has not."""
     pytest.importorskip("transformers")
     pytest.importorskip("x_transformers")
     with torch.device("meta"):
-        models = entrants.poslab_gpt("absolute"), entrants.transformers_gpt2(), entrants.x_transformers_gpt()
-    ours, transformers, x_transformers = (sum(p.numel() for p in model.parameters()) for model in models)
-    assert ours == transformers == pytest.approx(x_transformers, rel=0.002)
+        bare, *others = (step._rival(name, size)[0] for name in step.rivals() if "," not in name)
+        models = entrants.poslab_gpt("absolute", size), bare, *others
+    ours, loop, transformers, x_transformers = (sum(p.numel() for p in model.parameters()) for model in models)
+    assert ours == loop == transformers == pytest.approx(x_transformers, rel=0.002)
 
 
-@pytest.mark.usefixtures("small_models")
-def test_a_step_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "VOCABULARY", 100)
-    monkeypatch.setattr(step, "keep_freed_memory", lambda: None)
-    name = next(iter(entrants.ours()))
-    model = step._built(name)[0]
-    assert isinstance(model, GPT)
-    before = model.token_embedding.weight.clone()
-    assert step.step_seconds(name, torch.float32) > 0
-    assert not torch.equal(before, model.token_embedding.weight)
+@pytest.mark.parametrize("name", [next(iter(entrants.ours())), *(n for n in step.rivals() if "compiled" not in n)])
+def test_a_step_trains(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(name.partition(",")[0].split()[0].replace("-", "_"))
+    kept: list[bool] = []
+    monkeypatch.setattr(step, "keep_freed_memory", lambda: kept.append(True))
+    model, _, optimizer = step._built(name, SMALL)
+    before = next(model.parameters()).clone()
+    assert step.step_seconds(name, SMALL, torch.float32) > 0
+    assert not torch.equal(before, next(model.parameters()))
+    tuned = name.endswith(step.TUNED) or isinstance(model, GPT)
+    assert bool(kept) == tuned == bool(optimizer.param_groups[0]["fused"])
     step._built.cache_clear()
 
 
 @pytest.mark.parametrize("size", small.SIZES, ids=lambda size: size.name)
-def test_the_bare_loop_computes_what_ours_does(size: small.Size) -> None:
+def test_the_bare_loop_computes_what_ours_does(size: entrants.Size) -> None:
     """At equal weights; it has learned absolute positions."""
-    bare, gpt = small.BareGPT(size), small._built("poslab absolute", size)[0]
+    bare, gpt = BareGPT(size), small._built("poslab absolute", size)[0]
     assert isinstance(gpt, GPT)
     bare.load_state_dict(dict(zip(bare.state_dict(), gpt.state_dict().values(), strict=True)))
     tokens, targets = torch.randint(size.vocabulary, (2, 3, size.length)).unbind()
@@ -228,8 +234,8 @@ def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("groups=[speed]",), "groups=speed: unknown; valid: attention, step, small, generate, startup"),
-        (("groups=[]",), "groups=[]: name at least one of attention, step, small, generate, startup"),
+        (("groups=[speed]",), "groups=speed: unknown; valid: attention, step, gpt2, small, generate, startup"),
+        (("groups=[]",), "groups=[]: name at least one of attention, step, gpt2, small, generate, startup"),
         (("rounds=0",), "rounds=0: must be at least 1"),
         (("schemes=[t6]",), "schemes=t6: unknown; did you mean t5"),
         (

@@ -5,6 +5,7 @@ A name begins with that of its library.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,9 +18,26 @@ from poslab.model import GPT
 from poslab.positions import ModelShape
 from poslab.settings.schemes import parse_scheme
 
-VOCABULARY, CONTEXT, EMBED, LAYERS, HEADS = 50257, 256, 256, 4, 4  # model=mini
-
 TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT = "transformers GPT-2", "x-transformers"
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model and its batch; `settings` train the same in a run, with an answer at every place."""
+
+    name: str
+    batch: int
+    length: int
+    layers: int
+    embed: int
+    vocabulary: int
+    settings: tuple[str, ...] = ()
+    heads: int = 4
+
+
+MINI = Size("model=mini, batch 4 x 256", 4, 256, 4, 256, 50257)
+GPT2 = Size("model=gpt2, batch 1 x 1,024", 1, 1024, 12, 768, 50257, heads=12)
+
 
 # The tensors that attention learns, and its forward pass to the output (B, H, T, Dh).
 Attention = tuple[list[Tensor], Callable[[], Tensor]]
@@ -30,10 +48,10 @@ def ours(schemes: Sequence[str] = ()) -> dict[str, str]:
     return {f"poslab {scheme}": scheme for scheme in schemes or SCHEMES}
 
 
-def poslab_gpt(scheme: str, context: int = CONTEXT) -> GPT:
+def poslab_gpt(scheme: str, size: Size) -> GPT:
     """A decoder without dropout."""
-    sizes: Any = {"vocab_size": VOCABULARY, "embed_dim": EMBED, "num_layers": LAYERS, "num_heads": HEADS}
-    return GPT(parse_scheme(scheme), context_length=context, dropout=0.0, **sizes)
+    sizes: Any = {"embed_dim": size.embed, "num_layers": size.layers, "num_heads": size.heads}
+    return GPT(parse_scheme(scheme), vocab_size=size.vocabulary, context_length=size.length, dropout=0.0, **sizes)
 
 
 def poslab_attention(scheme: str, backend: str, q: Tensor, k: Tensor, v: Tensor) -> Attention:
@@ -52,20 +70,22 @@ def poslab_attention(scheme: str, backend: str, q: Tensor, k: Tensor, v: Tensor)
     return [x, *tables.values()], run
 
 
-def transformers_gpt2(context: int = CONTEXT) -> Any:
+def transformers_gpt2(size: Size) -> Any:
     """GPT2LMHeadModel without dropout, and without a token that ends the text: untrained, it may choose any."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    sizes: Any = {"vocab_size": VOCABULARY, "n_positions": context, "n_embd": EMBED, "n_layer": LAYERS, "n_head": HEADS}
+    sizes: Any = {"vocab_size": size.vocabulary, "n_positions": size.length, "n_embd": size.embed}
+    sizes |= {"n_layer": size.layers, "n_head": size.heads}
     return GPT2LMHeadModel(GPT2Config(**sizes, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, eos_token_id=None))
 
 
-def x_transformers_gpt() -> Any:
+def x_transformers_gpt(size: Size) -> Any:
     """A decoder with learned absolute positions and flash attention."""
     from x_transformers import Decoder, TransformerWrapper
 
-    layers = Decoder(dim=EMBED, depth=LAYERS, heads=HEADS, attn_flash=True)
-    return TransformerWrapper(num_tokens=VOCABULARY, max_seq_len=CONTEXT, tie_embedding=True, attn_layers=layers)
+    layers = Decoder(dim=size.embed, depth=size.layers, heads=size.heads, attn_flash=True)
+    sizes: Any = {"num_tokens": size.vocabulary, "max_seq_len": size.length}
+    return TransformerWrapper(**sizes, tie_embedding=True, attn_layers=layers)
 
 
 def transformers_t5(q: Tensor, k: Tensor, v: Tensor) -> Attention:

@@ -2,19 +2,21 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.entrants import TRANSFORMERS_GPT2, VOCABULARY, ours, poslab_gpt, transformers_gpt2
+from benchmarks.entrants import MINI, TRANSFORMERS_GPT2, ours, poslab_gpt, transformers_gpt2
 from benchmarks.measure import processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from poslab.settings.schemes import default_scheme
 
-CONTEXT, PROMPT, NEW, WARM_UP = 1024, 16, 1000, 100
+SIZE = replace(MINI, length=1024)
+PROMPT, NEW, WARM_UP = 16, 1000, 100
 RECOMPUTING = f"poslab {default_scheme()}, no cache"
 
 # prompt (1, T), number of new tokens -> (1, T + n), the likeliest token each time
@@ -30,7 +32,7 @@ def measure_generation(config: BenchmarkConfig, rounds: int) -> list[Table]:
         timings = take_turns(cases, rounds, warmups=0)
     fastest = min(timing.median for timing in timings.values())
     table = Table.of(
-        f"Generation, {NEW:,} new tokens after {PROMPT}, greedy, one text, model=mini with a context of {CONTEXT:,}",
+        f"Generation, {NEW:,} new tokens after {PROMPT}, greedy, one text, model=mini at a context of {SIZE.length:,}",
         timings,
         {
             "tokens/s": lambda t: f"{NEW / t.median:,.0f}",
@@ -45,7 +47,7 @@ def measure_generation(config: BenchmarkConfig, rounds: int) -> list[Table]:
 def generation_seconds(name: str, count: int) -> float:
     """Time that `count` new tokens took. Raises RuntimeError where the text ended early."""
     generate = generator(name)
-    prompt = torch.randint(VOCABULARY, (1, PROMPT), generator=torch.Generator().manual_seed(0))
+    prompt = torch.randint(SIZE.vocabulary, (1, PROMPT), generator=torch.Generator().manual_seed(0))
     started = time.perf_counter()
     text = generate(prompt, count)
     if text.shape != (1, PROMPT + count):
@@ -59,13 +61,13 @@ def generator(name: str) -> Generate:
 
 
 def _cached(scheme: str) -> Generate:
-    model = poslab_gpt(scheme, CONTEXT).eval()
+    model = poslab_gpt(scheme, SIZE).eval()
     return lambda prompt, count: model.generate(prompt, count, temperature=0)
 
 
 def _recomputing(scheme: str) -> Generate:
     """All tokens so far through the model each time, the head for the last of them only."""
-    model = poslab_gpt(scheme, CONTEXT).eval()
+    model = poslab_gpt(scheme, SIZE).eval()
 
     @torch.inference_mode()
     def generate(prompt: Tensor, count: int) -> Tensor:
@@ -79,7 +81,7 @@ def _recomputing(scheme: str) -> Generate:
 
 
 def _transformers() -> Generate:
-    model = transformers_gpt2(CONTEXT).eval()
+    model = transformers_gpt2(SIZE).eval()
     greedy = partial(model.generate, do_sample=False, use_cache=True, pad_token_id=0)
     return lambda prompt, count: greedy(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=count)
 

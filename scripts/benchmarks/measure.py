@@ -56,21 +56,24 @@ def take_turns(cases: Mapping[str, Callable[[], float | None]], rounds: int, war
 def processes(names: Iterable[str]) -> Iterator[dict[str, Ask]]:
     """Gives each library a new process, so that none's imports, threads or memory settings touch another's.
 
-    An entrant's name begins with that of its library; where that isn't installed, a line says that it is left out.
+    An entrant's name begins with that of its library; where that isn't installed, a line says that it is left out. What
+    stands behind a comma is how the library is set up, which takes a process as well.
     """
     with ExitStack() as stack:
         asks: dict[str, Ask] = {}
         pools: dict[str, ProcessPoolExecutor] = {}
         for name in names:
-            library = name.split()[0]
+            model, _, setup = name.partition(", ")
+            library = model.split()[0]
             if find_spec(library.replace("-", "_")) is None:
                 print(f"{name} is left out: {library} isn't installed; python -m pip install -e '.[bench]'", flush=True)
                 continue
-            if library not in pools:
+            home = f"{library}, {setup}"
+            if home not in pools:
                 spawn = multiprocessing.get_context("spawn")
                 pool = ProcessPoolExecutor(1, spawn, torch.set_num_threads, (torch.get_num_threads(),))
-                pools[library] = stack.enter_context(pool)
-            submit = pools[library].submit
+                pools[home] = stack.enter_context(pool)
+            submit = pools[home].submit
             asks[name] = lambda function, *arguments, submit=submit: submit(function, *arguments).result()
         yield asks
 

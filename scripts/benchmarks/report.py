@@ -13,6 +13,7 @@ import torch
 
 from benchmarks.measure import Timing
 from poslab.runs.screen import table
+from poslab.training.device import bfloat16_units
 
 _PACKAGES = ("poslab", "torch", "transformers", "x-transformers", "pytorch-lightning")
 
@@ -51,7 +52,8 @@ def write(folder: Path, tables: list[Table], command: str) -> None:
     packages = " ".join(f"{name} {number}," for name in _PACKAGES if (number := _version(name)))
     processor = torch.cpu.get_capabilities().get("cpu_name") or platform.processor()
     machine = (
-        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {processor}, {torch.get_num_threads()} threads, "
+        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {processor}, bfloat16 in "
+        f"{bfloat16_units() or 'software'}, {torch.get_num_threads()} threads, "
         f"{packages} Python {platform.python_version()}"
     )
     raw = {"command": command, "machine": machine, "tables": [asdict(measured) for measured in tables]}

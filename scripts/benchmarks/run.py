@@ -11,13 +11,14 @@ from benchmarks.report import Table, write
 from benchmarks.settings import BenchmarkConfig
 from benchmarks.small import measure_small
 from benchmarks.startup import measure_startup
-from benchmarks.step import measure_step
+from benchmarks.step import measure_gpt2_step, measure_step
 from poslab.errors import SettingError
 
 # How many rounds give a stable median in a reasonable time.
 MEASURES: dict[str, tuple[Callable[[BenchmarkConfig, int], list[Table]], int]] = {
     "attention": (measure_attention, 9),
     "step": (measure_step, 9),
+    "gpt2": (measure_gpt2_step, 5),
     "small": (measure_small, 5),
     "generate": (measure_generation, 2),
     "startup": (measure_startup, 5),

@@ -6,7 +6,7 @@ from poslab.errors import SettingError
 from poslab.settings.roles import Limited, setting
 from poslab.settings.schemes import schemes
 
-GROUPS = ("attention", "step", "small", "generate", "startup")
+GROUPS = ("attention", "step", "gpt2", "small", "generate", "startup")
 SCHEMES = tuple(schemes())
 
 

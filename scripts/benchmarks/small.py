@@ -7,22 +7,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from benchmarks.entrants import ours
+from benchmarks.bare import BareGPT
+from benchmarks.entrants import Size, ours, poslab_gpt
 from benchmarks.measure import Timing, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from benchmarks.startup import TRAIN
-from poslab.model import GPT
 from poslab.settings.schema import OptimConfig
-from poslab.settings.schemes import default_scheme, parse_scheme
+from poslab.settings.schemes import default_scheme
 from poslab.training.loss import language_model_loss
 from poslab.training.memory import keep_freed_memory
 from poslab.training.optim import make_optimizer
@@ -30,20 +28,6 @@ from poslab.training.optim import make_optimizer
 BARE = "torch bare loop"
 STEPS = 25  # at a time
 STEPS_OF_A_RUN = 200
-
-
-@dataclass(frozen=True)
-class Size:
-    """A model and its batch; `settings` train the same in a run, with an answer at every place."""
-
-    name: str
-    batch: int
-    length: int
-    layers: int
-    embed: int
-    vocabulary: int
-    settings: tuple[str, ...]
-    heads: int = 4
 
 
 SIZES = (
@@ -123,54 +107,6 @@ def _built(name: str, size: Size) -> tuple[nn.Module, Callable[[Tensor, Tensor],
     if name == BARE:
         bare = BareGPT(size)
         return bare, bare.loss, torch.optim.AdamW(bare.parameters(), 1e-3, (0.9, 0.99), weight_decay=0.1, fused=True)
-    gpt = GPT(
-        parse_scheme(ours()[name]),
-        vocab_size=size.vocabulary,
-        context_length=size.length,
-        embed_dim=size.embed,
-        num_layers=size.layers,
-        num_heads=size.heads,
-        dropout=0.0,
-    )
+    gpt = poslab_gpt(ours()[name], size)
     config = OptimConfig(1e-3, weight_decay=0.1, beta1=0.9, beta2=0.99, warmup_share=0.1, final_share=0.1)
     return gpt, partial(language_model_loss, gpt), make_optimizer(gpt, config, fused=True)
-
-
-class BareGPT(nn.Module):
-    """The same decoder at learned absolute positions in as few lines as it takes, after nanoGPT."""
-
-    def __init__(self, size: Size) -> None:
-        super().__init__()
-        self.size = size
-        self.tokens = nn.Embedding(size.vocabulary, size.embed)
-        self.blocks = nn.ModuleList(_BareBlock(size.embed, size.heads) for _ in range(size.layers))
-        self.norm = nn.LayerNorm(size.embed)
-        self.positions = nn.Embedding(size.length, size.embed)
-        nn.init.normal_(self.tokens.weight, std=0.02)
-        nn.init.normal_(self.positions.weight, std=0.02)
-
-    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy of tokens and targets (B, T)."""
-        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))  # (B, T, D)
-        for block in self.blocks:
-            x = block(x)
-        logits = F.linear(self.norm(x), self.tokens.weight)
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
-class _BareBlock(nn.Module):
-    def __init__(self, embed: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.attention_norm = nn.LayerNorm(embed)
-        self.query_key_value, self.project = nn.Linear(embed, 3 * embed), nn.Linear(embed, embed)
-        self.mlp_norm = nn.LayerNorm(embed)
-        self.mlp = nn.Sequential(nn.Linear(embed, 4 * embed), nn.GELU("tanh"), nn.Linear(4 * embed, embed))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D) -> (B, T, D)."""
-        parts = self.query_key_value(self.attention_norm(x)).chunk(3, -1)
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.project(attended.transpose(1, 2).flatten(2))
-        return x + self.mlp(self.mlp_norm(x))

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.bare import BareGPT
 from benchmarks.entrants import (
-    CONTEXT,
+    GPT2,
+    MINI,
     TRANSFORMERS_GPT2,
-    VOCABULARY,
     X_TRANSFORMERS_GPT,
+    Size,
     ours,
     poslab_gpt,
     transformers_gpt2,
@@ -22,42 +24,60 @@ from benchmarks.measure import Timing, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from poslab.settings.schema import OptimConfig
+from poslab.settings.schemes import default_scheme
 from poslab.training.loss import language_model_loss
 from poslab.training.memory import keep_freed_memory
 from poslab.training.optim import make_optimizer
 
-BATCH = 4
+BARE = "torch nanoGPT loop"
+# What a rival's user can have as well: the setting that keeps freed memory, a fused optimiser, and a compiled model.
+TUNED, COMPILED = ", tuned", ", tuned and compiled"
 PRECISIONS = {"float32": torch.float32, "bfloat16 autocast": torch.bfloat16}
 
 
+def rivals() -> list[str]:
+    """Other libraries' models as torch comes and tuned; the bare loop compiled, too."""
+    plain = [BARE, TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT]
+    return [*plain, *(name + TUNED for name in plain), BARE + COMPILED]
+
+
 def measure_step(config: BenchmarkConfig, rounds: int) -> list[Table]:
-    """One table per precision."""
+    """One table per precision, model=mini."""
+    return _measure(MINI, [*ours(config.schemes)], rounds)
+
+
+def measure_gpt2_step(config: BenchmarkConfig, rounds: int) -> list[Table]:
+    """The same for model=gpt2: of the schemes that are named, or the default one, as each takes 2 GB."""
+    return _measure(GPT2, [*ours(config.schemes or [default_scheme()])], rounds)
+
+
+def _measure(size: Size, own: list[str], rounds: int) -> list[Table]:
     tables = []
-    with processes([*ours(config.schemes), TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT]) as asks:
+    with processes([*own, *rivals()]) as asks:
         for precision, dtype in PRECISIONS.items():
-            cases = {name: partial(ask, step_seconds, name, dtype) for name, ask in asks.items()}
-            tables.append(_table(precision, take_turns(cases, rounds, warmups=2)))
+            cases = {name: partial(ask, step_seconds, name, size, dtype) for name, ask in asks.items()}
+            tables.append(_table(precision, size, take_turns(cases, rounds, warmups=2)))
     return tables
 
 
-def _table(precision: str, timings: dict[str, Timing]) -> Table:
-    tokens = BATCH * CONTEXT
-    fastest = min(timing.median for timing in timings.values())
+def _table(precision: str, size: Size, timings: dict[str, Timing]) -> Table:
+    tokens = size.batch * size.length
+    fastest = min(timing.median for name, timing in timings.items() if name not in ours())
     return Table.of(
-        f"Training step, {precision}, model=mini, batch {BATCH} x {CONTEXT}, no dropout",
+        f"Training step, {precision}, {size.name}, no dropout",
         timings,
         {
             "tokens/s": lambda t: f"{tokens / t.median:,.0f}",
             "quartiles": lambda t: f"{tokens / t.upper:,.0f} to {tokens / t.lower:,.0f}",
-            "x the fastest's time": lambda t: f"{t.median / fastest:.2f}",
+            "x the fastest rival's speed": lambda t: f"{fastest / t.median:.2f}",
         },
     )
 
 
-def step_seconds(name: str, dtype: torch.dtype) -> float:
+def step_seconds(name: str, size: Size, dtype: torch.dtype) -> float:
     """Time of one training step in that precision."""
-    model, loss_of, optimizer = _built(name)
-    tokens, targets = torch.randint(VOCABULARY, (2, BATCH, CONTEXT)).unbind()
+    model, loss_of, optimizer = _built(name, size)
+    tokens, targets = torch.randint(size.vocabulary, (2, size.batch, size.length)).unbind()
     started = time.perf_counter()
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
         loss = loss_of(tokens, targets)
@@ -69,17 +89,31 @@ def step_seconds(name: str, dtype: torch.dtype) -> float:
 
 
 @cache
-def _built(name: str) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], torch.optim.Optimizer]:
-    """Model, loss and optimiser: ours as training has them, other libraries' with torch's own."""
-    if name in (schemes := ours()):
+def _built(name: str, size: Size) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], torch.optim.Optimizer]:
+    """Model, loss and optimiser: ours as training has them, other libraries' as torch comes, or tuned."""
+    schemes, (library, _, setup) = ours(), name.partition(", ")
+    if name in schemes or setup:
         keep_freed_memory()
-        gpt = poslab_gpt(schemes[name])
+    if name in schemes:
+        gpt = poslab_gpt(schemes[name], size)
         config = OptimConfig(1e-3, weight_decay=0.1, beta1=0.9, beta2=0.99, warmup_share=0.1, final_share=0.1)
         return gpt, partial(language_model_loss, gpt), make_optimizer(gpt, config, fused=True)
-    model = transformers_gpt2() if name == TRANSFORMERS_GPT2 else x_transformers_gpt()
+    model, loss = _rival(library, size)
+    if name.endswith(COMPILED):
+        loss = torch.compile(loss)
+    fused = True if setup else None
+    return model, loss, torch.optim.AdamW(model.parameters(), 1e-3, (0.9, 0.99), weight_decay=0.1, fused=fused)
+
+
+def _rival(library: str, size: Size) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
+    """A model and its loss."""
+    if library == BARE:
+        bare = BareGPT(size)
+        return bare, bare.loss
+    model = transformers_gpt2(size) if library == TRANSFORMERS_GPT2 else x_transformers_gpt(size)
 
     def loss(tokens: Tensor, targets: Tensor) -> Tensor:
-        logits = model(tokens, use_cache=False).logits if name == TRANSFORMERS_GPT2 else model(tokens)  # (B, T, V)
+        logits = model(tokens, use_cache=False).logits if library == TRANSFORMERS_GPT2 else model(tokens)  # (B, T, V)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
-    return model, loss, torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
+    return model, loss

@@ -12,7 +12,7 @@ from poslab.model import GPT
 from poslab.positions import PositionScheme
 from poslab.settings.files import BUNDLED_DATA, default_cache_dir, fingerprint
 from poslab.settings.schemes import parse_scheme, schemes
-from poslab.training.device import computes_bfloat16
+from poslab.training.device import bfloat16_units
 from poslab.training.summary import PACKAGES, git_state
 
 
@@ -42,7 +42,9 @@ def _machine() -> dict[str, str]:
         "system": platform.platform(),
         "processors": f"{os.cpu_count()} ({platform.machine()})",
         "threads": f"{torch.get_num_threads()}, of torch",
-        "bfloat16": "computed by the processor" if computes_bfloat16() else "computed in software, slower than float32",
+        "bfloat16": f"computed by {units}"
+        if (units := bfloat16_units())
+        else "computed in software, slower than float32",
         "gpus": ", ".join(devices) or "none that torch sees",
     }
 

@@ -15,10 +15,18 @@ def choose_device(name: str) -> str:
     return "cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu")
 
 
-def computes_bfloat16() -> bool:
-    """Whether this processor has instructions for it; in software it is slower than float32."""
+# What computes in bfloat16, by torch's name of the instructions, the fastest first.
+_BFLOAT16_UNITS = {
+    "amx_bf16": "matrix units (AMX)",
+    "avx512_bf16": "vector units (AVX-512)",
+    "bf16": "vector units (Arm)",
+}
+
+
+def bfloat16_units() -> str | None:
+    """What of this processor computes in bfloat16; None: nothing does, and in software it is slower than float32."""
     capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return next((unit for name, unit in _BFLOAT16_UNITS.items() if capabilities.get(name)), None)
 
 
 def of_all_devices(value: Any) -> list[Any]:

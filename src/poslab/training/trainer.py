@@ -27,7 +27,7 @@ from poslab.settings.train import TrainConfig
 from poslab.tasks.metric import LOSS
 from poslab.training.checkpoints import Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
-from poslab.training.device import computes_bfloat16
+from poslab.training.device import bfloat16_units
 from poslab.training.lightning_loops import leave_signals_alone
 from poslab.training.limits import FiniteLoss, Limits
 from poslab.training.loggers import make_loggers
@@ -137,7 +137,7 @@ def check_trainer(settings: TrainerConfig) -> int:
 
 def slow_precision(settings: TrainerConfig, device: torch.device) -> list[str]:
     """A warning, or none: where bfloat16 works, but only in software."""
-    if device.type == "cpu" and settings.precision in ("bf16-mixed", "bf16-true") and not computes_bfloat16():
+    if device.type == "cpu" and settings.precision in ("bf16-mixed", "bf16-true") and not bfloat16_units():
         return [f"trainer.precision={settings.precision}: this CPU has no bfloat16 arithmetic; 32-true is faster"]
     return []
 

@@ -1,0 +1,47 @@
+"""A decoder at learned absolute positions in as few lines as it takes, after nanoGPT, which everybody knows."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks.entrants import Size
+
+
+class BareGPT(nn.Module):
+    """Token and position embeddings, blocks, and a head that shares the weights of the token embedding."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.size = size
+        self.tokens = nn.Embedding(size.vocabulary, size.embed)
+        self.blocks = nn.ModuleList(_BareBlock(size.embed, size.heads) for _ in range(size.layers))
+        self.norm = nn.LayerNorm(size.embed)
+        self.positions = nn.Embedding(size.length, size.embed)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        nn.init.normal_(self.positions.weight, std=0.02)
+
+    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross-entropy of tokens and targets (B, T)."""
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))  # (B, T, D)
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(self.norm(x), self.tokens.weight)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+class _BareBlock(nn.Module):
+    def __init__(self, embed: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(embed)
+        self.query_key_value, self.project = nn.Linear(embed, 3 * embed), nn.Linear(embed, embed)
+        self.mlp_norm = nn.LayerNorm(embed)
+        self.mlp = nn.Sequential(nn.Linear(embed, 4 * embed), nn.GELU("tanh"), nn.Linear(4 * embed, embed))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, D) -> (B, T, D)."""
+        parts = self.query_key_value(self.attention_norm(x)).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.project(attended.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.mlp_norm(x))
