@@ -129,7 +129,7 @@ def test_older_evaluations_say_what_they_lack(tmp_path: Path, capsys: pytest.Cap
     write_pair(tmp_path, of_text=0.05)
     write_evaluation(tmp_path / "t5-seed3", [4.0] * TOKENS)
     assert "text" not in claim_in(tmp_path)
-    measured = "note: 1 evaluation is from before intervals over seeds and text; python scripts/evaluate.py ckpt="
+    measured = "note: 1 evaluation is from before intervals over seeds and text; poslab evaluate ckpt="
     assert f"{measured}{tmp_path / 't5-seed3'} measures anew" in capsys.readouterr().err
 
 

@@ -28,6 +28,7 @@ from poslab.runs.folder import RunFolder
 from poslab.runs.planned import PLAN, PlannedGroup, read_plan
 from poslab.runs.screen import table
 from poslab.settings.files import require_writable
+from poslab.settings.program import command_line
 from poslab.settings.scripts import CompareConfig
 from poslab.settings.tasks import is_task
 
@@ -162,7 +163,7 @@ def _evaluations(comparison: Comparison, allow_code: bool) -> tuple[dict[Path, E
         which = (
             f"{len(older)} evaluation{'s are' if len(older) > 1 else ' is'} from before intervals over seeds and text"
         )
-        notes.append(f"{which}; python scripts/evaluate.py ckpt={older[0]} measures anew")
+        notes.append(f"{which}; {command_line('evaluate', f'ckpt={older[0]}')} measures anew")
     return evaluations, notes
 
 

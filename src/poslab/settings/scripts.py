@@ -1,4 +1,4 @@
-"""Settings of the scripts other than train.py: types, defaults, limits and the words of --help."""
+"""Settings of the commands other than train: types, defaults, limits and the words of --help."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from poslab.errors import SettingError
 from poslab.settings.roles import Limited, setting
 
 _CKPT = "a checkpoint, or a run folder: its best weights"
-_POS = "pos=SCHEME, pos.NAME=VALUE, as for train.py: another scheme, or setting, that takes the tables as trained"
+_POS = "pos=SCHEME, pos.NAME=VALUE, as for train: another scheme, or setting, that takes the tables as trained"
 _DEVICE = "auto, cpu or cuda"
 _DEVICES = ("auto", "cpu", "cuda")
 
@@ -61,7 +61,7 @@ class CompareConfig(Limited):
     baseline: str | None = setting(
         None,
         help="what the others are compared with, as reports name it, or a scheme and some of its settings; null: the "
-        "scheme that train.py has by default, else one that knows nothing of position, else the first by name",
+        "scheme that train has by default, else one that knows nothing of position, else the first by name",
     )
     pairs: str = setting(
         "baseline", choices=("baseline", "all"), help="baseline: test each with the baseline; all: test all pairs"
@@ -109,7 +109,7 @@ class ExplainConfig(Limited):
 
     ckpt: list[str] = setting([], help=f"{_CKPT}; or two, FOLDER,FOLDER, side by side")
     pos: list[str] = setting(
-        [], text=True, inner=True, help="without a run: a scheme at its initialisation, with the settings of train.py"
+        [], text=True, inner=True, help="without a run: a scheme at its initialisation, with the settings of train"
     )
     sentence: str | None = setting(
         None, text=True, help="whose words are looked at; by default how the validation text begins"

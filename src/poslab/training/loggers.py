@@ -43,7 +43,7 @@ class Wandb(WandbLogger):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        del self._wandb_init["anonymous"]  # of which wandb warns that it has no effect
+        self._wandb_init.pop("anonymous", None)  # of which wandb warns that it has no effect
 
     def finalize(self, status: str) -> None:
         super().finalize(status)
