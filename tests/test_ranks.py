@@ -17,6 +17,7 @@ from poslab.data.parts import Parts, dealt
 from poslab.data.task import _TrainingBatches
 from poslab.errors import SettingError
 from poslab.interruption import Interrupted
+from poslab.runs.checkpoint import load
 from poslab.runs.folder import new_run_folder, old_run_folder
 from poslab.runs.processes import Place, is_first_process, place
 from poslab.tasks.flip_flop import FlipFlop
@@ -225,6 +226,24 @@ def test_another_number_of_processes_goes_on(port: int, tmp_path: Path) -> None:
     assert summary_of(tmp_path / "run")["best_val_loss"] == pytest.approx(
         summary_of(tmp_path / "alone")["best_val_loss"], abs=1e-5
     )
+
+
+def test_fsdp2_divides_the_weights_and_trains_the_same(port: int, tmp_path: Path) -> None:
+    settings = [*WITHOUT_DROPOUT, "pos=t5", "trainer.max_epochs=1"]
+    alone = Script("train", *settings, "run_dir=alone", cwd=tmp_path)
+    codes, _, errors = ended(together(port, tmp_path, *settings, "trainer.strategy=fsdp2", "run_dir=run"))
+    assert codes == [0, 0], errors
+    assert alone.finish().returncode == 0
+    for name in ("train/loss", "val/loss", "train/gradient_norm"):
+        ours, theirs = ([value for _, value in logged(tmp_path / run)[name]] for run in ("run", "alone"))
+        assert ours == pytest.approx(theirs, abs=1e-5)
+    ours, theirs = (load(tmp_path / run).state_dict() for run in ("run", "alone"))
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-4) for name in theirs)
+    codes, _, errors = ended(together(port, tmp_path, "resume=run", "trainer.max_epochs=2"))
+    assert codes == [0, 0], errors
+    assert summary_of(tmp_path / "run")["steps"] == 10
+    refused = Script("train", *settings, "trainer.strategy=fsdp2", cwd=tmp_path).finish()
+    assert (refused.returncode, refused.stderr.count("trainer.strategy=fsdp2: needs several processes")) == (2, 1)
 
 
 def test_what_is_refused_is_said_once(port: int, tmp_path: Path) -> None:

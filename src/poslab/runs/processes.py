@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ARRIVAL_S = 120.0  # that processes wait for each other's start
 GONE = "killed, or its machine is down; resume=... goes on from the last checkpoint"
 _LEAVING_S = 20.0  # that the process with the store waits for the others to come and take notice of its end ...
-_NOTICE_S = 4.0  # ... and where they have come before
+_NOTICE_S = 2.0  # ... and where they have come before
 _SILENCE_S = 20.0  # without a sign of life, and a process is taken for lost
 _LOOK_S = 0.5  # between two looks for such signs
 _PAUSE_S = 0.02

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from poslab.data.parts import Part
@@ -136,7 +137,8 @@ class LanguageModel(LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         # Here rather than in Lightning, because clipping computes the norm that is logged.
-        self.gradient_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or math.inf)
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or math.inf)
+        self.gradient_norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         rate, *_, of_positions = (group["lr"] for group in optimizer.param_groups)
         self._learning_rates = {"learning_rate": rate}
         if len(optimizer.param_groups) > 2:

@@ -37,6 +37,7 @@ from poslab.settings.program import command_line
 from poslab.settings.schemes import node_of
 from poslab.settings.train import TrainConfig, flat
 from poslab.tasks import Task
+from poslab.training import sharded
 from poslab.training.console import conclude, introduce
 from poslab.training.device import is_of_connection
 from poslab.training.loggers import check_logger
@@ -82,7 +83,7 @@ def train(config: TrainConfig) -> Summary:
             if is_first_process():
                 earlier.rewind()
         _write_config(config, folder)
-        summary = _train(config, *prepared, folder, earlier)
+        summary = _train(config, *prepared, world_size, folder, earlier)
     processes.leave()
     return summary
 
@@ -113,7 +114,10 @@ def _prepare(config: TrainConfig, world_size: int, earlier: ResumedRun | None = 
             os.environ["OMP_NUM_THREADS"] = str(threads)  # or Lightning would divide the processors
     seed_everything(config.settings.seed, workers=True, verbose=False)
     data: DataModule = scoring.data
-    module = LanguageModel(_make_model(config, data.vocabulary.size), config, data, scoring)
+    model = _make_model(config, data.vocabulary.size)
+    if shares_weights := config.trainer.strategy in sharded.NAMES:
+        sharded.check(config.trainer.strategy, model, world_size)
+    module = (sharded.ShardedLanguageModel if shares_weights else LanguageModel)(model, config, data, scoring)
     batches = check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
     data.validation_batches = limited(len(data.val_dataloader()), config.trainer.limit_val_batches)
     return module, batches
@@ -123,6 +127,7 @@ def _train(
     config: TrainConfig,
     module: LanguageModel,
     train_batches: int,
+    world_size: int,
     folder: RunFolder,
     earlier: ResumedRun | None = None,
 ) -> Summary:
@@ -130,7 +135,7 @@ def _train(
     stop = StopRequest()
     scoring = module.scoring
     data: DataModule = scoring.data
-    trainer = make_trainer(config, folder, every, scoring, stop)
+    trainer = make_trainer(config, folder, every, scoring, stop, world_size)
     if trainer.is_global_zero:
         notes = config.pos.warnings(config.model.shape) + slow_precision(config.trainer, trainer.strategy.root_device)
         notes += earlier.notes if earlier else []

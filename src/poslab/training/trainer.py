@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from poslab.runs.processes import place
 from poslab.settings.schema import TrainerConfig
 from poslab.settings.train import TrainConfig
 from poslab.tasks.metric import LOSS
+from poslab.training import sharded
 from poslab.training.checkpoints import Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
 from poslab.training.device import bfloat16_units
@@ -36,16 +37,17 @@ from poslab.training.tensorboard import HyperParameters, Pictures, SampleText
 
 
 def make_trainer(
-    config: TrainConfig, folder: RunFolder, every: int, scoring: Scoring[Any], stop: StopRequest
+    config: TrainConfig, folder: RunFolder, every: int, scoring: Scoring[Any], stop: StopRequest, world_size: int = 1
 ) -> Trainer:
     """A Trainer that writes into `folder`, with everything that runs beside the training."""
     settings = config.settings
+    divided = config.trainer.strategy in sharded.NAMES
     callbacks: list[Callback] = [
         FiniteLoss(every),  # before those that would show or save what is not finite
         ValidationLines(),
-        SampleText(),
+        *([] if divided else [SampleText()]),
         HyperParameters(),
-        Pictures(scoring),
+        *([] if divided else [Pictures(scoring)]),
         Limits(config.trainer.max_steps, settings.target_loss),
     ]
     on_terminal = sys.stdout.isatty()
@@ -59,6 +61,8 @@ def make_trainer(
     callbacks.append(Checkpoints(folder, settings.checkpoint_every_n_steps, stop))
     own = {"log_every_n_steps": every, "max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
     given = asdict(config.trainer) | placed(config.trainer) | own
+    if divided:
+        given["strategy"] = sharded.strategy(world_size)
     trainer = Trainer(
         **given,
         logger=make_loggers(config.logger, folder),
@@ -126,6 +130,8 @@ def check_trainer(settings: TrainerConfig) -> int:
     processes, processors = str(settings.devices), os.cpu_count() or 1
     if not available and processes.isdigit() and int(processes) > processors:  # Lightning would start them all
         raise SettingError("trainer.devices", processes, f"must be at most {processors}, the processors here")
+    if settings.strategy in sharded.NAMES:  # whose mesh needs the number of processes
+        settings = replace(settings, strategy="ddp")
     given = {f.name: getattr(settings, f.name) for f in fields(settings)}
     together = placed(settings)
     changed = {f.name: given[f.name] for f in fields(settings) if given[f.name] != f.default}
