@@ -23,6 +23,8 @@ from poslab.data import corpus, document_tokens, tokenising
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.tokenizer import Bytes, Characters
 from poslab.errors import SettingError, UserError
+from poslab.evaluation.files import own_text
+from poslab.runs.checkpoint import load_checkpoint
 from poslab.settings.files import find_files, fingerprint
 from poslab.settings.schema import DataConfig
 from poslab.training import train
@@ -289,6 +291,25 @@ def test_settings_that_no_corpus_has(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert refusal(tmp_path / "c.parquet").endswith('needs pyarrow: python -m pip install "poslab[corpora]"')
     (tmp_path / "text.txt").write_text("a text")  # which a folder has been asked for before there were others
     assert find_files(str(tmp_path)) == [tmp_path / "text.txt"]
+
+
+def test_a_cache_in_the_folder_is_no_part_of_the_corpus(tmp_path: Path, gpt2: tiktoken.Encoding) -> None:
+    path = write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache" / "other.train.bin").write_bytes(b"tokens")
+    assert find_files(str(tmp_path)) == [path]
+    for _ in range(2):
+        load_corpus(str(tmp_path), gpt2, tmp_path / "cache")  # nor is one of another name
+
+
+def test_a_run_on_documents(tmp_path: Path) -> None:
+    lines = [json.dumps({"id": 1, "body": text}) for text in DOCUMENTS * 5]
+    (tmp_path / "c.jsonl").write_text("\n".join(lines))
+    settings = (f"data.path={tmp_path / 'c.jsonl'}", f"data.cache_dir={tmp_path}/cache", f"run_dir={tmp_path}/run")
+    summary = train(compose_config(*SMOKE, "data=text", *settings, "data.column=body", "evaluation.lengths=[8]"))
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["documents"] == summary.documents == 150
+    text = own_text(load_checkpoint(tmp_path / "run" / "checkpoints" / "best.safetensors"))
+    assert (text.name, len(text.tokens)) == ("c.jsonl, validation part", summary.validation_tokens)
 
 
 def test_folders_of_data_sets(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ _SAFE_CUT = re.compile(r"[^\W_](?=[ \r\n])|(?<=\S)\n(?=[^\s/])")
 
 
 class Split(NamedTuple):
-    """Shares of a text's characters. The first ones train, those after them validate, and the last ones test."""
+    """Shares of a text's characters, or documents. The first ones train, those after them validate, the last ones
+    test."""
 
     validation: float = 0.1
     test: float = 0.0

@@ -36,7 +36,7 @@ def read_documents(path: str, file: Path, column: str) -> Iterator[tuple[str, in
         raise
     except OSError as error:  # those of pyarrow have no strerror
         raise SettingError("path", path, f"{file} can't be read: {error.strerror or _first_line(error)}") from error
-    except (ValueError, EOFError) as error:  # pyarrow's are ValueErrors
+    except (ValueError, EOFError, NotImplementedError) as error:  # as those of pyarrow are
         raise SettingError("path", path, f"{file}: {_first_line(error)}") from error
 
 
@@ -113,7 +113,7 @@ def _unzstd(opened: BinaryIO) -> Iterator[bytes]:
     decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
     frame = None
     try:
-        for block in _blocks(opened):
+        while block := opened.read(_BLOCK // 16):  # all that a block becomes is in memory
             while block:
                 frame = frame or decompressor.decompressobj()
                 yield frame.decompress(block)
@@ -160,9 +160,8 @@ def _rows(batches: Iterator[list[Any]], column: str, bytes_of_row: float) -> Doc
         try:
             batch = next(batches, None)
         except (ValueError, OSError) as error:
-            raise ValueError(
-                f"after row {number}: {_first_line(error)}; the file is damaged or not complete"
-            ) from error
+            what = f"{_first_line(error)}; the file is damaged or not complete"
+            raise ValueError(f"after row {number}: {what}") from error
         if batch is None:
             return
         for value in batch:

@@ -8,6 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,6 +25,7 @@ from poslab.data.tokenizer import Encoding
 from poslab.errors import UserError
 
 _SAVE_EVERY = 16  # pieces, of a megabyte or so
+_PROCESSORS = 32  # as fast as one thread reads; more would only take memory
 _MUCH = 20 << 20  # bytes or characters that take a while
 
 Array = np.ndarray[Any, Any]
@@ -99,7 +101,8 @@ class _Locked(FileLock):
         return self
 
     def __exit__(self, *error: Any) -> None:
-        Path(self.lock_file).unlink(missing_ok=True)
+        with suppress(OSError):  # Windows, where it is open
+            Path(self.lock_file).unlink(missing_ok=True)
         super().__exit__(*error)
 
 
@@ -127,8 +130,9 @@ def write_all(growing: GrowingFiles, encoded: Iterable[Encoded], dtype: torch.dt
 
 
 def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """The function of each item in their order, computed on all processors, a few items ahead."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The function of each item in their order, computed on up to _PROCESSORS processors, a few items ahead."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processors = min(available, _PROCESSORS)
     ahead: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(processors) as pool:
         try:

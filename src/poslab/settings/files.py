@@ -34,7 +34,8 @@ def find_files(path: str) -> list[Path]:
         if files := files_of_dataset(given):
             return files
         known = [file for file in given.rglob("*") if suffix(file)]
-        matches = [file for file in known if file.match("*.txt")] or known
+        seen = [file for file in known if not any(part[0] == "." for part in file.relative_to(given).parts)]
+        matches = [file for file in known if file.match("*.txt")] or seen  # and no cache of tokens
         none = f"no .txt file in this folder, nor one of {', '.join([*FORMATS][1:])}"
     elif given.exists():
         raise SettingError("path", path, "is neither a file nor a folder")
@@ -50,7 +51,7 @@ def find_files(path: str) -> list[Path]:
 def text_name(path: str) -> str:
     """What summaries call the text at `path`."""
     files = find_files(path)
-    if files_of_dataset(files[0].parent) == files:
+    if suffix(files[0]) == ".arrow" and files_of_dataset(files[0].parent) == files:
         return files[0].parent.name
     return files[0].name if len(files) == 1 else f"{len(files)} files of {path}"
 
