@@ -76,10 +76,10 @@ def is_first_process() -> bool:
 
 def prepare_process() -> None:
     """Leaves speech to the first process, errors excepted; before torch is loaded."""
-    here = place()
-    if here.size > 1 or here.rank > 0:
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # or C++ would print stacks when a connection ends
-    if here.rank > 0:
+    # Or C++ would print stacks when a connection ends, and that DDP looks for unused parameters. What operations warn
+    # of goes through Python.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if not is_first_process():
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         warnings.simplefilter("ignore")
 

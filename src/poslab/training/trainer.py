@@ -63,6 +63,10 @@ def make_trainer(
     given = asdict(config.trainer) | placed(config.trainer) | own
     if divided:
         given["strategy"] = sharded.strategy(world_size)
+    elif world_size > 1 and config.trainer.strategy in ("auto", "ddp"):
+        # Or DDP would put gradients together in other groups from the second step on, and more than two processes sum
+        # each in an order that depends on its group: a run that goes on would end with other bits.
+        given["strategy"] = "ddp_find_unused_parameters_true"
     trainer = Trainer(
         **given,
         logger=make_loggers(config.logger, folder),
