@@ -828,6 +828,31 @@ BUGS = [
         "test_statistics.py::test_estimate_worked_by_hand",
     ),
     Bug(
+        "missing-seeds-forgotten", "comparison/outcomes.py",
+        "missing = tuple(sorted({*planned} - {*common}))", "missing = ()",
+        "test_outcomes.py::test_missing_seeds_are_said_and_nothing_is_claimed",
+    ),
+    Bug(
+        "diverged-seeds-forgotten", "comparison/groups.py",
+        "groups, repeated = _group([*diverged, *runs]", "groups, repeated = _group([*runs]",
+        "test_outcomes.py::test_a_run_that_diverged_is_on_the_page",
+    ),
+    Bug(
+        "survivors-decide", "comparison/statistics.py",
+        "p_value = signed_rank_test(outcomes.differences)", "p_value = d.p_value or 0.0",
+        "test_outcomes.py::test_survivors_alone_claim_nothing",
+    ),
+    Bug(
+        "family-of-the-runs-that-are-there", "comparison/statistics.py",
+        "tested = max(1, family, len(testable))", "tested = max(1, len(testable))",
+        "test_outcomes.py::test_holm_s_family_is_the_planned_one",
+    ),
+    Bug(
+        "best-validation-compared", "runs/summary.py",
+        'self.best_val_loss if validation == "best" else self.last_val_loss', "self.best_val_loss",
+        "test_selection.py::test_the_end_of_the_schedule_is_compared_unless_the_best_is_asked_for",
+    ),
+    Bug(
         "runs-of-other-code-compared-without-a-caveat", "comparison/groups.py",
         "lambda run: run.summary.code_fingerprint", "lambda run: None",
         "test_comparable_runs.py::test_what_weakens_a_comparison_is_a_caveat",

@@ -23,6 +23,7 @@ from poslab.comparison.groups import Comparison, Group, compare
 from poslab.runs.answers import LOOKED_AT, WrongAnswer, WrongAnswers
 from poslab.runs.evaluation import Evaluation, LengthLoss
 from poslab.runs.finished import read_runs
+from poslab.runs.planned import PlannedGroup, keys_of
 from poslab.settings.files import CONFIGS
 from poslab.settings.scripts import CompareConfig
 from poslab.settings.train import TrainConfig, parse
@@ -184,6 +185,15 @@ def write_sweep(root: Path, seeds: int = 5, noise: float = 0.01, **effects: floa
         for seed, loss in of_group.items():
             write_run(root, pos, seed, loss)
     return losses
+
+
+def plan_of(root: Path, seeds: range = range(1, 6)) -> list[PlannedGroup]:
+    """What a sweep would have written of the runs that are there."""
+    groups = {}
+    for run in read_runs([str(root)])[0]:
+        settings = run.scheme_settings
+        groups[keys_of(run)] = PlannedGroup(run.summary.pos, settings, run.summary.data, *keys_of(run), list(seeds))
+    return list(groups.values())
 
 
 # What is said of them

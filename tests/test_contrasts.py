@@ -2,8 +2,10 @@
 
 import functools
 import itertools
+import math
 import operator
 import re
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +16,17 @@ import yaml
 
 from conftest import RunScript, compose_config
 from poslab.comparison.contrasts import COLUMNS, Verdict, verdicts
+from poslab.comparison.groups import compare
 from poslab.comparison.statistics import seeds_to_claim
 from poslab.errors import UserError
+from poslab.runs.finished import read_runs
 from poslab.runs.registered import read_registrations, register
 from poslab.settings.contrasts import Contrast, named, parse_contrast
 from poslab.settings.train import TrainConfig
 from poslab.sweep import job as job_module
 from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.plan import Job, identity
-from runs_to_compare import compare_folders, page_in, report_of, write_sweep
+from runs_to_compare import change_summary, compare_folders, page_in, plan_of, report_of, write_sweep
 from test_task_report import write_task_run
 
 SHAW = "{better: shaw, than: nope, data: back, length: 96, by: 0.2}"
@@ -207,6 +211,43 @@ def test_a_contrast_that_is_shown(tmp_path: Path) -> None:
     claim = "shaw better than nope by at least 0.2 in exact on copy at 10"
     assert verdict.sentence == f"shown: {claim} (shaw 0.991, nope 0.100; n = 8, p = 0.0039)"
     assert verdict.row[:6] == [claim, "shown", "8", "+0.691", "0.0039", "1"]
+
+
+def test_a_missing_seed_is_no_reason_to_show_anything(tmp_path: Path) -> None:
+    """Nor is a group that is gone, where all are claimed to do something."""
+    every = "{scheme: all, at_least: 0.05, data: copy, length: 10}"
+    write_seeds(tmp_path, "shaw", EIGHT)
+    write_seeds(tmp_path, "nope", [0.1] * 7 + [0.0])
+    plan = plan_of(tmp_path, range(1, 9))
+
+    def said() -> list[tuple[str, str]]:
+        found = [compare(*read_runs([str(tmp_path / "copy")]), plan=plan)]
+        return [(verdict.said, "; ".join(verdict.remarks)) for verdict in verdicts([tmp_path], found)]
+
+    register(tmp_path, [parse_contrast(yaml.safe_load(contrast), "contrast") for contrast in (BETTER, every)])
+    assert said() == [("shown", ""), ("not shown", "7 of 8 seeds agree")]
+    shutil.rmtree(tmp_path / "copy" / "nope-seed8")
+    assert said() == [
+        ("not tested", "1 of 8 seeds of shaw and nope is missing (8)"),
+        ("not tested", "1 of 8 seeds of nope is missing (8)"),
+    ]
+    for seed in range(1, 8):
+        shutil.rmtree(tmp_path / "copy" / f"nope-seed{seed}")
+    assert said() == [("not tested", "no finished run of nope"), ("not tested", "no finished run of nope")]
+
+
+def test_a_seed_that_diverged_speaks_against_its_scheme(tmp_path: Path) -> None:
+    write_seeds(tmp_path, "shaw", EIGHT)
+    write_seeds(tmp_path, "nope", [0.1] * 8)
+    change_summary(tmp_path / "copy" / "nope-seed2", best_val_loss=math.inf)
+    (verdict,) = verdicts_in(tmp_path, BETTER)
+    assert (verdict.said, verdict.remarks) == ("shown", ["1 of 8 seeds of nope diverged"])
+    change_summary(tmp_path / "copy" / "nope-seed2", best_val_loss=4.0)
+    change_summary(tmp_path / "copy" / "shaw-seed2", best_val_loss=math.inf)
+    (verdict,) = verdicts([tmp_path], [compare_folders(tmp_path / "copy")])
+    assert verdict.said == "not shown"
+    assert verdict.remarks == ["7 of 8 seeds agree", "1 of 8 seeds of shaw diverged"]
+    assert verdict.row[2:4] == ["8", "+0.690"]
 
 
 def test_the_test_is_exact(tmp_path: Path) -> None:

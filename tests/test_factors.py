@@ -1,6 +1,8 @@
 """Grids by factor: effects of settings whose truth is known, and what is said of them."""
 
 import itertools
+import math
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,20 @@ import pytest
 from scipy import stats
 
 from poslab.comparison.factors import confounded, effects, factors, in_words, two_way_tables
-from poslab.comparison.groups import Group
+from poslab.comparison.groups import Group, compare
 from poslab.comparison.statistics import holm
-from runs_to_compare import change_config, compare_folders, markdown_rows, page_in, report_of, set_scheme, write_run
+from poslab.runs.finished import read_runs
+from runs_to_compare import (
+    change_config,
+    change_summary,
+    compare_folders,
+    markdown_rows,
+    page_in,
+    plan_of,
+    report_of,
+    set_scheme,
+    write_run,
+)
 
 Losses = dict[tuple[tuple[str, Any], ...], dict[int, float]]
 
@@ -186,3 +199,23 @@ def test_settings_that_do_nothing_are_seldom_said_to(
             figures[group.label] = dict(enumerate(getattr(generator, noise)(*first, size=5)))
         false += any(effect.difference.significant for effect in effects(comparison))
     assert false <= trials * 0.05 + 2 * (trials * 0.05 * 0.95) ** 0.5
+
+
+def test_an_effect_of_which_groups_or_seeds_are_lost_is_not_claimed(tmp_path: Path) -> None:
+    """Where a seed of one cell diverged, where it is gone, and where the cell is."""
+    grid = {"max_distance": [1, 4], "keys": [True, False]}
+    write_grid(tmp_path, "shaw", grid, lambda max_distance, keys: 0.1 * (max_distance == 1) - 0.04 * keys, seeds=4)
+    plan = plan_of(tmp_path, range(1, 5))
+
+    def said() -> str:
+        comparison = compare(*read_runs([str(tmp_path)]), plan=plan)
+        (text,) = [effect.sentence for effect in effects(comparison) if "max_distance=4 " in effect.sentence]
+        return text
+
+    assert "max_distance=4 is better than max_distance=1 by 0.1" in said()
+    change_summary(tmp_path / "1_True" / "shaw-seed3", best_val_loss=math.inf)
+    assert "can be shown: of max_distance=1, 1 of 4 seeds diverged; so far -0.1" in said()
+    shutil.rmtree(tmp_path / "1_True" / "shaw-seed3")
+    assert "can be shown: 1 of 4 seeds is missing (3); so far -0.1" in said()
+    shutil.rmtree(tmp_path / "1_True")
+    assert "there is no finished run of shaw max_distance=1 keys=True; so far" in said()

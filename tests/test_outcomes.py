@@ -17,9 +17,18 @@ from poslab.comparison.outcomes import outcomes_of, signed_ranks
 from poslab.comparison.statistics import differences, paired, sentence, signed_rank_test
 from poslab.errors import UserError
 from poslab.runs.finished import read_runs
-from poslab.runs.planned import PLAN, PlannedGroup, add_to_plan, keys_of, read_plan
+from poslab.runs.planned import PLAN, add_to_plan, read_plan
 from poslab.tasks.metric import EXACT
-from runs_to_compare import change_config, change_summary, compare_folders, page_in, report_of, write_run, write_sweep
+from runs_to_compare import (
+    change_config,
+    change_summary,
+    compare_folders,
+    page_in,
+    plan_of,
+    report_of,
+    write_run,
+    write_sweep,
+)
 
 SEEDS = range(1, 9)
 Values = dict[str, dict[int, float]]
@@ -141,15 +150,6 @@ def test_simulated_false_claims_with_diverged_seeds() -> None:
 
 
 # Folders
-
-
-def plan_of(root: Path, seeds: range = range(1, 6)) -> list[PlannedGroup]:
-    """What a sweep would have written of the runs that are there."""
-    groups = {}
-    for run in read_runs([str(root)])[0]:
-        settings = run.scheme_settings
-        groups[keys_of(run)] = PlannedGroup(run.summary.pos, settings, run.summary.data, *keys_of(run), list(seeds))
-    return list(groups.values())
 
 
 @pytest.fixture

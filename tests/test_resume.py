@@ -16,6 +16,7 @@ from tensorboard.summary.writer.event_file_writer import AtomicCounter
 
 from conftest import FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
 from poslab.errors import RunStopped, UserError
+from poslab.runs.finished import read_runs
 from poslab.runs.state import random_states, restore_random_states
 from poslab.settings.files import CONFIGS
 from poslab.training import run as run_module
@@ -431,6 +432,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path: Path)
     assert said, str(stopped.value)
     assert stopped.value.exit_code == 1
     assert not (tmp_path / "run" / "summary.json").exists()
+    ((run,), _) = read_runs([str(tmp_path / "run")])
+    assert f"it diverged, by step {run.summary.steps}" in run.diverged
     if said[2]:
         assert int(said[2]) < int(said[1])
         weights = content_of(tmp_path / "run")["state_dict"].values()

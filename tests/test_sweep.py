@@ -30,6 +30,7 @@ from poslab.errors import UserError
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import read_evaluation
 from poslab.runs.finished import read_runs
+from poslab.runs.planned import keys_of, read_plan
 from poslab.runs.summary import Summary
 from poslab.settings.contrasts import ALL, parse_contrast
 from poslab.settings.files import CONFIGS, fingerprint
@@ -153,6 +154,10 @@ def test_only_what_is_not_finished_runs_again(swept_here: Sweep, tmp_path: Path)
     assert (code, errors) == (0, "")
     assert "smoke: 4 jobs, 4 to run; runs in runs/smoke" in output
     assert "was finished before" not in output
+    plan = [(group.scheme, group.seeds) for group in read_plan(tmp_path / "runs" / "smoke")]
+    assert plan == [("t5", [1, 2]), ("absolute", [1, 2])]
+    keys = {group.group for group in read_plan(tmp_path / "runs" / "smoke")}
+    assert {keys_of(run)[0] for run in read_runs(["runs/smoke"])[0]} == keys
     (cut,) = (tmp_path / "runs" / "smoke").glob("t5-seed1-*")
     (cut / "summary.json").unlink()  # as if it had been killed
     code, output, errors = swept_here("pos=t5,absolute", "seed=1,2")

@@ -8,16 +8,21 @@ claim about all schemes is as sure as it is of the one for which it is least sur
 
 All that a sweep registered is one family: by Holm's correction for the number of its contrasts, the chance that any of
 them is shown though it is false is at most 1 - CONFIDENCE; so is, by itself, the chance that the opposite of any is
-shown though that is false (the other scheme is better; the figure is on the other side of its limit). To add seeds
+shown though that is false (the other scheme is better; the figure is on the other side of its limit). Nothing is
+tested while planned seeds are missing, as `poslab.comparison.outcomes` explains; a seed that diverged speaks against
+its scheme, and then signs are flipped of ranks. To add seeds
 where there were too few to show anything takes nothing from that; to add some until a contrast is shown does.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
 from poslab.comparison.groups import Comparison, Group
+from poslab.comparison.outcomes import outcomes_of, signed_ranks
+from poslab.comparison.planned import Planned
 from poslab.comparison.statistics import CONFIDENCE, holm, p_text, seeds_to_claim, sign_flip_test
 from poslab.runs.registered import read_registrations, runs_finished
 from poslab.settings.contrasts import ALL, Contrast, named
@@ -27,20 +32,27 @@ SHOWN, NOT_SHOWN, OPPOSITE, NOT_TESTED = "shown", "not shown", "the opposite sho
 
 @dataclass(frozen=True)
 class Part:
-    """What is tested of one scheme, or of two. figures: by label and seed. margins: by seed, above 0 where the claim
-    holds. opposite: likewise, of its opposite."""
+    """What is tested of one scheme, or of two. figures: by label and seed, of those that didn't diverge. margins: by
+    seed, above 0 where the claim holds, infinite where a run diverged. opposite: likewise, of its opposite. diverged:
+    how many seeds of whom did, in words."""
 
     figures: Mapping[str, Mapping[int, float]]
     margins: Mapping[int, float]
     opposite: Mapping[int, float]
+    diverged: str = ""
 
     @property
     def p(self) -> float:
-        return sign_flip_test(list(self.margins.values()), "greater")
+        return _test(list(self.margins.values()))
 
     @property
     def p_opposite(self) -> float:
-        return sign_flip_test(list(self.opposite.values()), "greater")
+        return _test(list(self.opposite.values()))
+
+    @property
+    def mean(self) -> float:
+        """Of the margins that are finite."""
+        return fmean(margin for margin in self.margins.values() if math.isfinite(margin))
 
 
 @dataclass(frozen=True)
@@ -54,7 +66,7 @@ class Tested:
     @property
     def weakest(self) -> Part:
         """Of which the claim is least sure."""
-        return max(self.parts, key=lambda part: (part.p, -fmean(part.margins.values())))
+        return max(self.parts, key=lambda part: (part.p, -part.mean))
 
     @property
     def p(self) -> float:
@@ -88,7 +100,8 @@ class Verdict:
         """What p-values don't say."""
         late = [f"registered after {runs_finished(self.late)}"] if self.late else []
         why = self.tested.problem or (self._outlook() if self.said == NOT_SHOWN else "")
-        return [why, *late] if why else late
+        diverged = self.tested.weakest.diverged if self.tested.parts else ""
+        return [*filter(None, (why, diverged)), *late]
 
     @property
     def sentence(self) -> str:
@@ -116,7 +129,7 @@ class Verdict:
         ]
         numbers = [
             str(len(part.margins)),
-            f"{fmean(part.margins.values()):+.3f}",
+            f"{part.mean:+.3f}",
             p_text(self.p),
             p_text(self.p_opposite),
         ]
@@ -152,6 +165,10 @@ def verdicts(folders: Sequence[Path], comparisons: Sequence[Comparison]) -> list
     return [Verdict(*of_one, len(tested)) for of_one in zip(tested, p, opposite, late, strict=True)]
 
 
+def _test(margins: Sequence[float]) -> float:
+    return sign_flip_test(signed_ranks(margins) if any(map(math.isinf, margins)) else margins, "greater")
+
+
 def _claimed(p: float) -> bool:
     return p < 1 - CONFIDENCE
 
@@ -171,38 +188,66 @@ def _tested(contrast: Contrast, comparisons: Sequence[Comparison]) -> Tested:
     if contrast.metric not in run.metrics:
         return Tested(contrast, problem=f"the runs have no {contrast.metric}")
     try:
-        return Tested(contrast, _parts(contrast, groups))
+        return Tested(contrast, _parts(contrast, groups, of_data[0].planned))
     except LookupError as error:
         return Tested(contrast, problem=str(error.args[0]))
 
 
-def _parts(contrast: Contrast, groups: Sequence[Group]) -> list[Part]:
+def _parts(contrast: Contrast, groups: Sequence[Group], planned: Planned) -> list[Part]:
     """Raises LookupError, with the reason, where runs are missing."""
+    sign = groups[0].runs[0].summary.measure(str(contrast.metric)).sign
     if contrast.scheme is None:
-        better, than = ((group, _figures(contrast, group)) for group in (_group(n, groups) for n in contrast.schemes))
-        sign = groups[0].runs[0].summary.measure(str(contrast.metric)).sign
-        gain = {seed: sign * (than[1][seed] - better[1][seed]) for seed in better[1] if seed in than[1]}
-        figures = {group.label: {seed: of_seeds[seed] for seed in gain} for group, of_seeds in (better, than)}
-        return [_part(figures, {seed: x - contrast.by for seed, x in gain.items()}, gain)]
+        better, than = (_group(name, groups) for name in contrast.schemes)
+        figures = {group.label: _figures(contrast, group, sign * math.inf) for group in (better, than)}
+        _require_seeds(figures, planned.of_pair(better.label, than.label))
+        both = outcomes_of(figures[than.label], figures[better.label], ())
+        seeds = sorted(figures[better.label].keys() & figures[than.label].keys())
+        gain = {seed: sign * x for seed, x in zip(seeds, both.differences, strict=True)}
+        opposite = {seed: -x for seed, x in gain.items()}
+        return [_part(figures, {seed: x - contrast.by for seed, x in gain.items()}, opposite)]
+    if contrast.scheme == ALL and planned.lost:
+        raise LookupError(f"no finished run of {', '.join(planned.lost)}")
     side, limit = (1, contrast.at_least) if contrast.at_most is None else (-1, contrast.at_most)
     parts = []
     for group in groups if contrast.scheme == ALL else [_group(contrast.scheme, groups)]:
-        of_seeds = _figures(contrast, group)
+        of_seeds = _figures(contrast, group, -side * math.inf)
+        _require_seeds({group.label: of_seeds}, planned.of_pair(group.label, group.label))
         margins = {seed: side * (x - (limit or 0.0)) for seed, x in of_seeds.items()}
-        parts.append(_part({group.label: of_seeds}, margins, margins))
+        # A run that diverged shows neither the claim nor its opposite.
+        opposite = {seed: -x if math.isfinite(x) else x for seed, x in margins.items()}
+        parts.append(_part({group.label: of_seeds}, margins, opposite))
     return parts
 
 
-def _part(figures: dict[str, dict[int, float]], margins: dict[int, float], gain: dict[int, float]) -> Part:
+def _require_seeds(figures: Mapping[str, Mapping[int, float]], planned: Collection[int]) -> None:
+    """Raises LookupError where some of the planned seeds have no figure."""
+    missing = sorted(seed for seed in planned if any(seed not in of_seeds for of_seeds in figures.values()))
+    if missing and len(planned) > 1:
+        are = "are" if len(missing) > 1 else "is"
+        whose, which = " and ".join(figures), ", ".join(map(str, missing))
+        raise LookupError(f"{len(missing)} of {len(planned)} seeds of {whose} {are} missing ({which})")
+
+
+def _part(figures: Mapping[str, Mapping[int, float]], margins: dict[int, float], opposite: dict[int, float]) -> Part:
+    whose = " and ".join(figures)
     if len(margins) < 2:
-        whose = " and ".join(figures)
         raise LookupError(f"one seed of {whose} says nothing about chance" if margins else f"no figures of {whose}")
-    return Part(figures, margins, {seed: -x for seed, x in gain.items()})
+    finite = {label: {seed: of[seed] for seed in margins if math.isfinite(of[seed])} for label, of in figures.items()}
+    if not any(map(math.isfinite, margins.values())):
+        raise LookupError(f"every seed of {whose} diverged")
+    diverged = [
+        f"{len(margins) - len(of_seeds)} of {len(margins)} seeds of {label} diverged"
+        for label, of_seeds in finite.items()
+        if len(of_seeds) < len(margins)
+    ]
+    return Part(finite, margins, opposite, "; ".join(diverged))
 
 
-def _figures(contrast: Contrast, group: Group) -> dict[int, float]:
+def _figures(contrast: Contrast, group: Group, worst: float) -> dict[int, float]:
+    """By seed; `worst` of those that diverged."""
     known = {run.seed: run.value(str(contrast.metric), contrast.length) for run in group.runs}
-    return {seed: value for seed, value in known.items() if value is not None}
+    figures = {seed: value for seed, value in known.items() if value is not None}
+    return figures | dict.fromkeys((run.seed for run in group.diverged), worst)
 
 
 def _group(name: str, groups: Sequence[Group]) -> Group:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from poslab.comparison.groups import Comparison, Group
 from poslab.comparison.maturity import caution
+from poslab.comparison.planned import without_lost
 from poslab.comparison.scores import Score
 from poslab.comparison.statistics import Difference, p_text, paired, sentence
 from poslab.errors import as_typed
@@ -87,10 +88,8 @@ class Effect:
         if not self.difference.significant:
             return ""
         figures = [[_figures([cell], side) for side in (0, 1)] for cell in self.cells]
-        means = [fmean(level[seed] - reference[seed] for seed in level) for level, reference in figures]
-        opposite = [
-            cell for cell, mean in zip(self.cells, means, strict=True) if mean * (self.difference.mean or 0) < 0
-        ]
+        means = [fmean([level[seed] - reference[seed] for seed in level] or [0.0]) for level, reference in figures]
+        opposite = [cell for cell, mean in zip(self.cells, means, strict=True) if mean * self.difference.leaning < 0]
         where = " or ".join(map(self._setting, opposite[:3]))
         return f"; the other way round with {where}{' or others' * (len(opposite) > 3)}" if opposite else ""
 
@@ -171,8 +170,9 @@ def effects(comparison: Comparison) -> list[Effect]:
             if cells and not _is_tested(cells, comparison):
                 others = [factor for factor in of_scheme if factor not in change]
                 asked.append((scheme, level, reference, cells, others))
-    figures = {place: (_figures(one[3], 0), _figures(one[3], 1)) for place, one in enumerate(asked)}
-    found = paired(figures, comparison.score.metric)
+    figures = {place: (_outcomes(one[3], 0), _outcomes(one[3], 1)) for place, one in enumerate(asked)}
+    seeds = {place: comparison.planned.of_pairs(_labels(one[3])) for place, one in enumerate(asked)}
+    found = without_lost(paired(figures, comparison.score.metric, seeds), comparison.planned)
     return [Effect(*one, comparison.score, found[place]) for place, one in enumerate(asked)]
 
 
@@ -199,9 +199,21 @@ def _cells(
 
 def _figures(cells: Sequence[Cell], side: int) -> dict[int, float]:
     """For each seed that all of their groups have, the mean over the cells, with the level (0) or the reference (1)."""
-    values = [[group.values for group in cell] for cell in cells]
+    return _means_of_cells([[group.values for group in cell] for cell in cells], side)
+
+
+def _outcomes(cells: Sequence[Cell], side: int) -> dict[int, float]:
+    """The same, with the worst figure for each seed that diverged in one of these groups."""
+    return _means_of_cells([[group.outcomes for group in cell] for cell in cells], side)
+
+
+def _means_of_cells(values: Sequence[Sequence[Mapping[int, float]]], side: int) -> dict[int, float]:
     seeds = set.intersection(*(set(of_seeds) for of_cell in values for of_seeds in of_cell))
     return {seed: fmean(of_cell[side][seed] for of_cell in values) for seed in sorted(seeds)}
+
+
+def _labels(cells: Sequence[Cell]) -> list[tuple[str, str]]:
+    return [(first.label, second.label) for first, second in cells]
 
 
 def _is_tested(cells: Sequence[Cell], comparison: Comparison) -> bool:

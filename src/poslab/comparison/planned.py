@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from poslab.comparison.statistics import Difference
 from poslab.runs.finished import LeftOut, Run
 from poslab.runs.planned import PlannedGroup, keys_of, merged
+
+Key = TypeVar("Key")
 
 
 class Grouped(Protocol):
@@ -36,6 +38,10 @@ class Planned:
             beyond = frozenset[int]().union(*(self.found[label] - self.seeds[label] for label in pair))
             return self.seeds[first] & self.seeds[second] | beyond
         return frozenset[int]().union(*self.found.values(), *(self.seeds.get(label, frozenset()) for label in pair))
+
+    def of_pairs(self, pairs: Iterable[tuple[str, str]]) -> frozenset[int]:
+        """The seeds that all of some pairs, which are compared by their means, were to have."""
+        return frozenset[int]().union(*(self.of_pair(*pair) for pair in pairs))
 
     @property
     def groups(self) -> int:
@@ -83,10 +89,18 @@ def unsettled(by_label: Mapping[str, Difference], planned: Planned, baseline: st
     if not might:
         return dict(by_label)
     why = f"the baseline would be {might[0]}" if len(might) == 1 else f"the baseline might be {' or '.join(might)}"
-    return {
-        label: replace(d, p_value=None, outcomes=replace(d.outcomes, unsettled=f"{why}, which has no finished run"))
-        for label, d in by_label.items()
-    }
+    return _without_claims(by_label, f"{why}, which has no finished run")
+
+
+def without_lost(found: Mapping[Key, Difference], planned: Planned) -> dict[Key, Difference]:
+    """Means over groups, without claims where some of the groups that were planned aren't there."""
+    if not planned.lost:
+        return dict(found)
+    return _without_claims(found, f"there is no finished run of {', '.join(planned.lost)}")
+
+
+def _without_claims(found: Mapping[Key, Difference], why: str) -> dict[Key, Difference]:
+    return {key: replace(d, p_value=None, outcomes=replace(d.outcomes, unsettled=why)) for key, d in found.items()}
 
 
 def comparable(diverged: Iterable[Run], finished: Iterable[Run]) -> tuple[list[Run], list[LeftOut]]:
