@@ -214,7 +214,7 @@ def test_an_effect_of_which_groups_or_seeds_are_lost_is_not_claimed(tmp_path: Pa
 
     assert "max_distance=4 is better than max_distance=1 by 0.1" in said()
     change_summary(tmp_path / "1_True" / "shaw-seed3", best_val_loss=math.inf)
-    assert "can be shown: of max_distance=1, 1 of 4 seeds diverged; so far -0.1" in said()
+    assert "can be shown: of max_distance=1, 1 of 4 seeds diverged; in the others -0.1" in said()
     shutil.rmtree(tmp_path / "1_True" / "shaw-seed3")
     assert "can be shown: 1 of 4 seeds is missing (3); so far -0.1" in said()
     shutil.rmtree(tmp_path / "1_True")

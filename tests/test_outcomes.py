@@ -95,7 +95,7 @@ def test_survivors_alone_claim_nothing() -> None:
     assert (d.n, d.significant, d.p_value) == (3, False, 14 / 16)
     said = sentence("shaw", "base", d)
     assert said.startswith(
-        "no difference between shaw and base can be shown: of shaw, 1 of 4 seeds diverged; so far -0.2"
+        "no difference between shaw and base can be shown: of shaw, 1 of 4 seeds diverged; in the others -0.2"
     )
     assert said.endswith(", n = 3")
 
@@ -208,7 +208,7 @@ def test_a_run_that_diverged_is_on_the_page(swept: Path, capsys: pytest.CaptureF
     (folder / "summary.json").unlink()
     (folder / "diverged.json").write_text(json.dumps(content))
     page = page_in(report_of(swept))
-    assert any("of t5, 1 of 5 seeds diverged; so far" in answer for answer in page.lists[0])
+    assert any("of t5, 1 of 5 seeds diverged; in the others" in answer for answer in page.lists[0])
     rows = {row[0]: row for row in reversed(page.rows[:4])}
     assert rows["t5"][1] == "4 (1 diverged)"
     assert next(iter(rows)) == "t5"  # behind those that are worse on average

@@ -206,7 +206,7 @@ def _parts(contrast: Contrast, groups: Sequence[Group], planned: Planned) -> lis
         opposite = {seed: -x for seed, x in gain.items()}
         return [_part(figures, {seed: x - contrast.by for seed, x in gain.items()}, opposite)]
     if contrast.scheme == ALL and planned.lost:
-        raise LookupError(f"no finished run of {', '.join(planned.lost)}")
+        raise LookupError(f"no finished run of {planned.lost_names}")
     side, limit = (1, contrast.at_least) if contrast.at_most is None else (-1, contrast.at_most)
     parts = []
     for group in groups if contrast.scheme == ALL else [_group(contrast.scheme, groups)]:
@@ -233,8 +233,9 @@ def _part(figures: Mapping[str, Mapping[int, float]], margins: dict[int, float],
     if len(margins) < 2:
         raise LookupError(f"one seed of {whose} says nothing about chance" if margins else f"no figures of {whose}")
     finite = {label: {seed: of[seed] for seed in margins if math.isfinite(of[seed])} for label, of in figures.items()}
-    if not any(map(math.isfinite, margins.values())):
-        raise LookupError(f"every seed of {whose} diverged")
+    if not all(finite.values()) or not any(map(math.isfinite, margins.values())):
+        gone = [label for label, of_seeds in finite.items() if not of_seeds]
+        raise LookupError(f"every seed of {' and '.join(gone) or f'{whose}, one or the other,'} diverged")
     diverged = [
         f"{len(margins) - len(of_seeds)} of {len(margins)} seeds of {label} diverged"
         for label, of_seeds in finite.items()

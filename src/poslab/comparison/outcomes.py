@@ -60,7 +60,8 @@ class Outcomes:
         said = (
             f"{first} is {claim} than {second}" if claim else f"no difference between {first} and {second} can be shown"
         )
-        return "; ".join([f"{said}: {', '.join(failed)}", *([f"so far {others}"] if others else [])])
+        rest = f"{'so far' if self.missing or self.unsettled else 'in the others'} {others}"
+        return "; ".join([f"{said}: {', '.join(failed)}", *([rest] if others else [])])
 
     @property
     def reversed(self) -> "Outcomes":

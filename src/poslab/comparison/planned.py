@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from poslab.comparison.statistics import Difference
 from poslab.runs.finished import LeftOut, Run
@@ -22,14 +22,22 @@ class Grouped(Protocol):
     def diverged(self) -> Sequence[Run]: ...
 
 
+class Lost(NamedTuple):
+    """A group of which no run is finished: what it is called, its seeds, and how many of them diverged."""
+
+    name: str
+    seeds: frozenset[int]
+    diverged: int
+
+
 @dataclass(frozen=True)
 class Planned:
     """seeds: by label, of groups that a sweep has planned. found: by label, of all groups, those that are finished or
-    diverged. lost: by what they are called, the seeds of groups of which no run is finished, and how many diverged."""
+    diverged. lost: groups of which no run is finished."""
 
     seeds: Mapping[str, frozenset[int]] = field(default_factory=dict)
     found: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    lost: Mapping[str, tuple[frozenset[int], int]] = field(default_factory=dict)
+    lost: Sequence[Lost] = ()
 
     def of_pair(self, first: str, second: str) -> frozenset[int]:
         """The seeds that both were to have. Where one has no plan, all that any group has."""
@@ -47,18 +55,22 @@ class Planned:
     def groups(self) -> int:
         """How many groups were to have several seeds."""
         own = (self.seeds.get(label, frozenset()) | seeds for label, seeds in self.found.items())
-        return sum(len(seeds) > 1 for seeds in [*own, *(seeds for seeds, _ in self.lost.values())])
+        return sum(len(seeds) > 1 for seeds in [*own, *(group.seeds for group in self.lost)])
 
     @property
     def sentences(self) -> list[str]:
         """What is to be said of groups without a finished run."""
         said = []
-        for name, (seeds, diverged) in self.lost.items():
-            parts = [f"{diverged} of {len(seeds)} seeds diverged"] if diverged else []
-            missing = len(seeds) - diverged
-            parts += [f"{missing} of {len(seeds)} seeds are missing"] if missing else []
-            said.append(f"{name} has no finished run: {', '.join(parts)}")
+        for group in self.lost:
+            planned, missing = len(group.seeds), len(group.seeds) - group.diverged
+            parts = [f"{group.diverged} of {planned} seeds diverged"] if group.diverged else []
+            parts += [f"{missing} of {planned} seeds are missing"] if missing else []
+            said.append(f"{group.name} has no finished run: {', '.join(parts)}")
         return said
+
+    @property
+    def lost_names(self) -> str:
+        return ", ".join(group.name for group in self.lost)
 
 
 def planned_seeds(groups: Iterable[Grouped], plan: Sequence[PlannedGroup]) -> Planned:
@@ -71,13 +83,13 @@ def planned_seeds(groups: Iterable[Grouped], plan: Sequence[PlannedGroup]) -> Pl
     found = {group.label: frozenset(run.seed for run in [*group.runs, *group.diverged]) for group in groups}
     seeds = {label: frozenset(relevant[key].seeds) for label, (key, _) in keys.items() if key in relevant}
     there = {key for key, _ in keys.values()}
-    lost = {
-        group.label: (found[group.label] | seeds.get(group.label, frozenset()), len(group.diverged))
+    lost = [
+        Lost(group.label, found[group.label] | seeds.get(group.label, frozenset()), len(group.diverged))
         for group in groups
         if not group.runs
-    }
+    ]
     names = _names(list(relevant.values()))
-    lost |= {names[key]: (frozenset(group.seeds), 0) for key, group in relevant.items() if key not in there}
+    lost += [Lost(names[key], frozenset(group.seeds), 0) for key, group in relevant.items() if key not in there]
     finished = {group.label for group in groups if group.runs}
     return Planned(seeds, {label: of for label, of in found.items() if label in finished}, lost)
 
@@ -85,7 +97,7 @@ def planned_seeds(groups: Iterable[Grouped], plan: Sequence[PlannedGroup]) -> Pl
 def unsettled(by_label: Mapping[str, Difference], planned: Planned, baseline: str, first: str) -> dict[str, Difference]:
     """The differences from a baseline that nobody has named, without claims where another one might have been it, had
     its runs not been lost. first: the scheme whose groups are it before all others."""
-    might = [name for name in planned.lost if first == name.split()[0] or first != baseline.split()[0]]
+    might = [group.name for group in planned.lost if first == group.name.split()[0] or first != baseline.split()[0]]
     if not might:
         return dict(by_label)
     why = f"the baseline would be {might[0]}" if len(might) == 1 else f"the baseline might be {' or '.join(might)}"
@@ -96,7 +108,7 @@ def without_lost(found: Mapping[Key, Difference], planned: Planned) -> dict[Key,
     """Means over groups, without claims where some of the groups that were planned aren't there."""
     if not planned.lost:
         return dict(found)
-    return _without_claims(found, f"there is no finished run of {', '.join(planned.lost)}")
+    return _without_claims(found, f"there is no finished run of {planned.lost_names}")
 
 
 def _without_claims(found: Mapping[Key, Difference], why: str) -> dict[Key, Difference]:
