@@ -657,9 +657,14 @@ BUGS = [
         "test_checkpoint.py::test_a_malicious_pickle_runs_nothing",
     ),
     Bug(
-        "local-rank-taken-for-the-first-process", "runs/folder.py",
-        '("RANK", "LOCAL_RANK") if "RANK" in os.environ else ("SLURM_PROCID", "NODE_RANK", "LOCAL_RANK")',
-        '("LOCAL_RANK",)', "test_ranks.py::test_exactly_rank_0_is_the_first_process",
+        "local-rank-taken-for-the-first-process", "runs/processes.py",
+        '_number("RANK", default=0)', '_number("LOCAL_RANK", default=0)',
+        "test_ranks.py::test_one_function_knows_the_rank",
+    ),
+    Bug(
+        "parts-of-a-batch-weigh-alike", "data/parts.py",
+        "len(own) / len(index)", "1 / self.world_size",
+        "test_ranks.py::test_parts_of_a_batch_are_the_batch",
     ),
     Bug(
         "two-processes-in-one-folder", "runs/folder.py",
@@ -965,7 +970,7 @@ BUGS = [
     ),
     Bug(
         "exit-code-0-on-an-error", "commands/cli.py",
-        "    sys.exit(exit_code)\n", "    sys.exit(0)\n",
+        'sys.exit(end(f"error: {message}", exit_code))', 'sys.exit(end(f"error: {message}", 0))',
         "test_config.py::test_one_line_before_torch",
     ),
     Bug(
