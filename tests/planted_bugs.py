@@ -784,6 +784,26 @@ BUGS = [
     ),
     # Comparison
     Bug(
+        "text-as-sure-as-seeds", "comparison/two_way.py",
+        "both, larger = of_seeds + of_blocks - of_rest, np.maximum(of_seeds, of_blocks)", "both = larger = of_seeds",
+        "test_two_way.py::test_seeds_alone_would_promise_too_much",
+    ),
+    Bug(
+        "other-text-in-the-other-direction", "comparison/two_way.py",
+        "d.significant and (d.mean or 0) * (over_seeds[label].mean or 0) > 0", "d.significant",
+        "test_two_way.py::test_what_is_shown_for_other_text_is_no_other_direction",
+    ),
+    Bug(
+        "other-text-uncorrected", "comparison/two_way.py",
+        "p_value=corrected[label]", "p_value=d.p_value",
+        "test_two_way.py::test_other_text_has_a_correction_of_its_own",
+    ),
+    Bug(
+        "steps-to-the-lowest-loss-of-the-baseline", "comparison/effects.py",
+        "level = others[-1][1]", "level = min(loss for _, loss in others)",
+        "test_effects.py::test_a_baseline_that_ends_above_its_best_is_met_at_its_own_first_step",
+    ),
+    Bug(
         "unpaired-test", "comparison/statistics.py",
         "stats.ttest_rel(a, b)", "stats.ttest_ind(a, b)",
         "test_statistics.py::test_difference_against_scipy",

@@ -1,14 +1,38 @@
 """Intervals over seeds and text at once, and what a comparison says of them. Their coverage: `test_claims.py`."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from poslab.comparison.two_way import FEWEST_BLOCKS, MOST_BLOCKS, SMALLEST_BLOCK, blocks, two_way
-from runs_to_compare import change_summary, page_in, report_of, write_evaluation, write_run
+from conftest import SMOKE
+from poslab.comparison.groups import Comparison
+from poslab.comparison.statistics import Difference
+from poslab.comparison.two_way import (
+    FEWEST_BLOCKS,
+    MOST_BLOCKS,
+    SMALLEST_BLOCK,
+    _compared,
+    blocks,
+    claims_by_text,
+    text_differences,
+    two_way,
+)
+from poslab.evaluation.files import evaluate_run
+from poslab.runs.evaluation import read_evaluation
+from runs_to_compare import (
+    change_summary,
+    compare_folders,
+    page_in,
+    report_of,
+    write_evaluation,
+    write_run,
+    write_sweep,
+)
 from simulated_claims import misses
 
 TOKENS = 640
@@ -81,7 +105,8 @@ def write_pair(root: Path, of_text: float, tokens: int = TOKENS, seeds: int = 5,
     for seed in range(1, seeds + 1):
         base = rng.normal(4, 1, tokens)
         for pos, losses in {"absolute": base, "t5": base - 0.1 + by_text + rng.normal(0, 0.005)}.items():
-            folder = write_run(root, pos, seed, round(float(losses.mean()), 5), **summary)
+            figure = round(float(losses.mean()), 5)
+            folder = write_run(root, pos, seed, figure, val_loss_tokens=tokens, **summary)
             write_evaluation(folder, base, consecutive=losses)
 
 
@@ -105,6 +130,46 @@ def test_a_claim_says_for_which_seeds_and_text_it_holds(tmp_path: Path, capsys: 
     low, high = map(float, by_label["t5"]["interval, seeds and text"].split(" to "))
     assert low < -0.2 < 0 < high
     assert by_label["absolute"]["interval, seeds and text"] == ""
+
+
+def text_of(root: Path) -> tuple[Comparison, dict[str, Difference]]:
+    comparison = compare_folders(root)
+    evaluations = {group.label: [read_evaluation(run.folder) for run in group.runs] for group in comparison.groups}
+    return comparison, text_differences(comparison, evaluations)
+
+
+def test_what_is_shown_for_other_text_is_no_other_direction(tmp_path: Path) -> None:
+    """As it may be where weights and figures were mixed up: no page says better and worse of one pair."""
+    write_pair(tmp_path, of_text=0.05)
+    comparison, found = text_of(tmp_path)
+    assert claims_by_text(comparison, found) == {"t5": True}
+    assert claims_by_text(comparison, {"t5": found["t5"].reversed}) == {"t5": False}
+
+
+def test_other_text_has_a_correction_of_its_own(tmp_path: Path) -> None:
+    """Over the whole family, also those that were not evaluated."""
+    write_pair(tmp_path, of_text=0.1)
+    _, alone = text_of(tmp_path)
+    write_sweep(tmp_path, shaw=0.0, rope=0.0)
+    for folder in [*tmp_path.glob("shaw-*"), *tmp_path.glob("rope-*")]:
+        write_evaluation(folder)
+    _, found = text_of(tmp_path)
+    assert found.keys() == {"t5"}
+    assert found["t5"].p_value == pytest.approx(3 * alone["t5"].p_value)
+    assert found["t5"].comparisons == 3
+
+
+@pytest.mark.parametrize("limit", ["null", 3])
+def test_losses_of_tokens_have_the_mean_that_is_compared(
+    limit: object, trained: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Also where validations are of a part of the text."""
+    run = shutil.copytree(trained(*SMOKE, f"trainer.limit_val_batches={limit}"), tmp_path / "run")
+    evaluation, (compared,) = evaluate_run(run, [16]), compare_folders(run, validation="best").runs
+    losses = _compared(compared, evaluation)
+    assert len(losses) == compared.summary.val_loss_tokens
+    assert (len(losses) == evaluation.tokens) == (limit == "null")
+    assert np.mean(losses) == pytest.approx(compared.loss, abs=1e-5)
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -237,7 +237,9 @@ def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluatio
         return []
     sentences = []
     for label, run in measured.items():
-        losses = [evaluations[of.folder].token_losses for of in (run, baseline_run)]
+        pair = [evaluations[of.folder] for of in (run, baseline_run)]
+        as_compared = all(evaluation.consecutive_losses for evaluation in pair)  # older ones have sliding windows alone
+        losses = [of.consecutive_losses if as_compared else of.token_losses for of in pair]
         if same_tokens(run, baseline_run) and 0 < len(losses[0]) == len(losses[1]) and np.isfinite(losses).all():
             part = "validation" if run.summary.test_tokens is None else "test"
             sentences.append(token_sentence(label, comparison.baseline, token_difference(*losses), part))

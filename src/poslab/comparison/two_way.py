@@ -28,6 +28,7 @@ from scipy import special
 from poslab.comparison.groups import Comparison, Group, same_tokens
 from poslab.comparison.statistics import CONFIDENCE, Difference, holm, p_text
 from poslab.runs.evaluation import Evaluation
+from poslab.runs.finished import Run
 
 SMALLEST_BLOCK = 16  # tokens
 MOST_BLOCKS = 40
@@ -98,7 +99,7 @@ def text_differences(comparison: Comparison, evaluations: Mapping[str, Sequence[
 def _paired(group: Group, of_group: Sequence[Evaluation], base: Group, of_base: Sequence[Evaluation]) -> Array | None:
     """(S, B): differences of the losses in common seeds, block by block; None where they can't be had."""
     by_seed = [
-        {run.seed: evaluation.consecutive_losses for run, evaluation in zip(of.runs, evaluated, strict=True)}
+        {run.seed: _compared(run, evaluation) for run, evaluation in zip(of.runs, evaluated, strict=True)}
         for of, evaluated in ((group, of_group), (base, of_base))
     ]
     seeds = sorted(by_seed[0].keys() & by_seed[1].keys())
@@ -111,6 +112,12 @@ def _paired(group: Group, of_group: Sequence[Evaluation], base: Group, of_base: 
     if differences.shape[1] < FEWEST_BLOCKS or not np.isfinite(differences).all():
         return None
     return differences if np.ptp(differences) > 0 else None  # the same model twice
+
+
+def _compared(run: Run, evaluation: Evaluation) -> list[float]:
+    """The losses that the run's figure is a mean over: a validation may have had the first ones alone."""
+    validated = run.summary.val_loss_tokens if run.summary.test_loss is None else None
+    return evaluation.consecutive_losses[:validated]
 
 
 def _difference(differences: Array) -> Difference:
