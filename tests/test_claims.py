@@ -13,6 +13,7 @@ from simulated_claims import (
     claims,
     crossed,
     false_claims,
+    false_claims_of_survivors,
     false_claims_of_text,
     misses,
     pairs_of,
@@ -51,6 +52,17 @@ def test_any_false_claim(noise: str, all_pairs: bool, effects: tuple[float, ...]
 def test_power_is_as_stated(noise: str, ratio: float) -> None:
     """At least 80 % where noise is normal or has long tails; with few seeds that are skewed a little less."""
     assert power(NOISES[noise], COUNT, ratio) > 0.75
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_survivors_are_not_taken_for_all(noise: str) -> None:
+    """A scheme of which the bad runs diverge is not called better for the good ones."""
+    count = 200
+    assert false_claims_of_survivors(NOISES[noise], count) <= 0.05 + 3 * (0.05 * 0.95 / count) ** 0.5
+
+
+def test_survivors_alone_would_mislead() -> None:
+    assert false_claims_of_survivors(NOISES["normal"], 100, counted=False) > 0.2
 
 
 # Other text

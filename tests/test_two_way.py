@@ -35,7 +35,7 @@ from runs_to_compare import (
 )
 from simulated_claims import misses
 
-TOKENS = 640
+TOKENS = 533
 
 
 def test_seeds_alone_would_promise_too_much() -> None:
@@ -134,7 +134,8 @@ def test_a_claim_says_for_which_seeds_and_text_it_holds(tmp_path: Path, capsys: 
 
 def text_of(root: Path) -> tuple[Comparison, dict[str, Difference]]:
     comparison = compare_folders(root)
-    evaluations = {group.label: [read_evaluation(run.folder) for run in group.runs] for group in comparison.groups}
+    by_label = {group.label: [read_evaluation(run.folder) for run in group.runs] for group in comparison.groups}
+    evaluations = {label: of for label, of in by_label.items() if all(of)}
     return comparison, text_differences(comparison, evaluations)
 
 
@@ -157,6 +158,29 @@ def test_other_text_has_a_correction_of_its_own(tmp_path: Path) -> None:
     assert found.keys() == {"t5"}
     assert found["t5"].p_value == pytest.approx(3 * alone["t5"].p_value)
     assert found["t5"].comparisons == 3
+
+
+def test_the_same_difference_everywhere_is_no_certainty(tmp_path: Path) -> None:
+    """Nothing that was trained differs by as much in every token."""
+    for seed in (1, 2, 3):
+        for pos, shift in {"absolute": 0.0, "t5": 0.123}.items():
+            losses = np.full(TOKENS, 4.0 + 0.1 * seed) - shift
+            write_evaluation(write_run(tmp_path, pos, seed, float(losses[0])), consecutive=losses)
+    assert text_of(tmp_path)[1] == {}
+
+
+@pytest.mark.parametrize("lost", ["absolute-seed2", "t5-seed5", "shaw-seed1"])
+def test_nothing_is_shown_for_other_text_because_a_run_is_gone(lost: str, tmp_path: Path) -> None:
+    """Of the pair nothing is said any more, of others no more than before."""
+    write_pair(tmp_path, of_text=0.1)
+    write_sweep(tmp_path, shaw=0.1)
+    before = {label: d.p_value for label, d in text_of(tmp_path)[1].items()}
+    assert before.keys() == {"t5"}
+    shutil.rmtree(tmp_path / lost)
+    comparison, found = text_of(tmp_path)
+    assert all(d.p_value >= before[label] for label, d in found.items())
+    assert found.keys() == ({"t5"} if lost.startswith("shaw") else set())
+    assert claims_by_text(comparison, found).keys() <= found.keys()
 
 
 @pytest.mark.parametrize("limit", ["null", 3])

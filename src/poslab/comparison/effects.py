@@ -61,6 +61,8 @@ def effect_table(comparison: Comparison, curves: Mapping[str, Mapping[int, Curve
         f"{base.label} ends with, as shares of what {base.label} takes to it. Between validations it is taken to fall "
         f"evenly; the learning rate is that of the whole schedule. Training is without validations."
     )
+    if any(group.diverged for group in comparison.groups):
+        remark += " Seeds that diverged are in none of these figures."
     return EffectTable(columns, rows, remark)
 
 

@@ -34,6 +34,7 @@ SMALLEST_BLOCK = 16  # tokens
 MOST_BLOCKS = 40
 FEWEST_BLOCKS = 10  # with fewer, or fewer seeds, simulated intervals are too narrow
 FEWEST_SEEDS = 3
+_ROUNDING = 2e-5  # nats: losses of tokens are kept with five decimals
 
 Array = NDArray[np.float64]
 
@@ -71,29 +72,24 @@ def two_way(differences: ArrayLike) -> tuple[Array, Array, Array]:
 
 def text_differences(comparison: Comparison, evaluations: Mapping[str, Sequence[Evaluation]]) -> dict[str, Difference]:
     """How each group differs from the baseline over seeds and text; evaluations are by label, of groups that are
-    evaluated whole. Those are missing that have too few common seeds, too few tokens or not the same ones, and those of
-    which other weights are evaluated than compared.
+    evaluated whole. Those are missing that have too few common seeds, too few tokens or not the same ones, seeds that
+    diverged or are missing, and those of which other weights are evaluated than compared.
 
     [low, high] is the uncorrected interval, `sd` the standard deviation of the mean. The p-values are corrected as if
     all groups of the comparison were tested.
     """
-    if not comparison.score.is_loss:
-        return {}
     groups = {group.label: group for group in comparison.groups}
     base = groups[comparison.baseline]
     found = {}
-    for label, group in groups.items():
-        known = label in evaluations and base.label in evaluations
-        if known and group is not base and not _of_other_weights(comparison, group, base):
-            losses = _paired(group, evaluations[label], base, evaluations[base.label])
+    for label, over_seeds in comparison.differences.items():
+        known = comparison.score.is_loss and label in evaluations and base.label in evaluations
+        if known and over_seeds.outcomes.complete and not _of_other_weights(comparison, groups[label], base):
+            losses = _paired(groups[label], evaluations[label], base, evaluations[base.label])
             if losses is not None:
                 found[label] = _difference(losses)
-    others = {label: 1.0 for label, d in comparison.differences.items() if d.p_value is not None and label not in found}
-    most = max((d.comparisons for d in comparison.differences.values()), default=1)
-    p_values = {label: d.p_value for label, d in found.items() if d.p_value is not None} | others
-    p_values |= {f"{n} of the family": 1.0 for n in range(len(p_values), most)}
-    corrected = holm(p_values)
-    return {label: replace(d, p_value=corrected[label], comparisons=len(p_values)) for label, d in found.items()}
+    family = max((d.comparisons for d in comparison.differences.values()), default=1)
+    corrected = holm({label: d.p_value for label, d in found.items() if d.p_value is not None}, family)
+    return {label: replace(d, p_value=corrected[label], comparisons=family) for label, d in found.items()}
 
 
 def _paired(group: Group, of_group: Sequence[Evaluation], base: Group, of_base: Sequence[Evaluation]) -> Array | None:
@@ -111,7 +107,7 @@ def _paired(group: Group, of_group: Sequence[Evaluation], base: Group, of_base: 
     differences = blocks(np.asarray(losses[0]) - np.asarray(losses[1]))
     if differences.shape[1] < FEWEST_BLOCKS or not np.isfinite(differences).all():
         return None
-    return differences if np.ptp(differences) > 0 else None  # the same model twice
+    return differences if np.ptp(differences) > _ROUNDING else None  # the same model twice, or nothing that was trained
 
 
 def _compared(run: Run, evaluation: Evaluation) -> list[float]:
@@ -123,7 +119,7 @@ def _compared(run: Run, evaluation: Evaluation) -> list[float]:
 def _difference(differences: Array) -> Difference:
     mean, sd, freedom = (float(figure) for figure in two_way(differences))
     half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * sd
-    p_value = 2 * float(special.stdtr(freedom, -abs(mean) / sd))
+    p_value = 2 * float(special.stdtr(freedom, -abs(mean) / sd)) if sd else 1.0
     return Difference(mean, mean - half, mean + half, sd, p_value, len(differences))
 
 
