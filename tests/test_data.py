@@ -1,6 +1,7 @@
 """Bundled files, windows, splitting, tokenising in pieces, the cache, and no network."""
 
 import hashlib
+import multiprocessing
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -426,7 +427,13 @@ def test_shuffled_goes_on_anywhere() -> None:
         assert list(resumed) == epochs[1]
 
 
-def test_workers_change_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+def test_workers_change_nothing(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the process would start: in jobs of a sweep that is another kind."""
+    monkeypatch.setattr(
+        multiprocessing.context._default_context, "_actual_context", multiprocessing.get_context(method)
+    )
+
     def two_epochs(workers: int) -> list[torch.Tensor]:
         data = module_of(VERDICT, tmp_path, stride=512, num_workers=workers)
         loader = data.train_dataloader()

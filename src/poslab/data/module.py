@@ -1,5 +1,6 @@
 """The Lightning data module: which windows are trained on, which validate, and in which order they come."""
 
+import multiprocessing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -166,13 +167,16 @@ class TextDataModule(DataModule):
 
     def _loader(self, windows: Dataset[tuple[Tensor, Tensor]], order: Sampler[int], size: int) -> Batches:
         rank, world_size = self.place
-        workers = self.config.num_workers
-        generator = torch.Generator()  # or it would draw from the one that dropout draws from
+        settings: dict[str, Any] = {"num_workers": self.config.num_workers}
+        settings["generator"] = torch.Generator()  # or it would draw from the one that dropout draws from
+        if self.config.num_workers and "fork" in multiprocessing.get_all_start_methods():
+            # Tokens in a file can't be handed to a process of another kind, which is what jobs of a sweep would start.
+            settings["multiprocessing_context"] = "fork"
         if world_size == 1:
-            return DataLoader(windows, size, sampler=order, generator=generator, num_workers=workers)
+            return DataLoader(windows, size, sampler=order, **settings)
         batches = BatchSampler(order, size, drop_last=False)
         parts = Parts(windows, rank, world_size)
-        return DataLoader(parts, batch_size=None, sampler=batches, generator=generator, num_workers=workers)
+        return DataLoader(parts, batch_size=None, sampler=batches, **settings)
 
     def val_dataloader(self) -> DataLoader[tuple[int, Tensor, Tensor]]:
         count, size = len(self.validation_windows), self.config.batch_size
