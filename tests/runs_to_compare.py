@@ -103,7 +103,9 @@ def write_run(root: Path, pos: str = "absolute", seed: int = 1, loss: float = 4.
     folder.mkdir(parents=True)
     config = smoke_config(pos)
     own = {"pos": pos, "pos_settings": config.pos_settings, "pos_target": config.plain["pos"]["_target_"]}
-    content = SUMMARY | own | {"seed": seed, "best_val_loss": loss, "last_val_loss": loss} | summary
+    content = (
+        SUMMARY | own | {"seed": seed} | _without_perplexities({"best_val_loss": loss, "last_val_loss": loss} | summary)
+    )
     (folder / "summary.json").write_text(json.dumps(content))
     (folder / "config.yaml").write_text(f"{smoke_yaml(pos)}seed: {seed}\n")
     return folder
@@ -137,7 +139,19 @@ def write_task_run(
 
 def change_summary(folder: Path, **values: Any) -> None:
     file = folder / "summary.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+    file.write_text(json.dumps(json.loads(file.read_text()) | _without_perplexities(values)))
+
+
+def _without_perplexities(values: dict[str, Any]) -> dict[str, Any]:
+    """Other losses have other perplexities, which a summary may lack."""
+    perplexities = {"best_val_loss": "best_val_perplexity", "last_val_loss": "last_val_perplexity"}
+    return {name: None for loss, name in perplexities.items() if loss in values} | values
+
+
+def set_class(folder: Path, target: str) -> None:
+    """The scheme's class, in both files."""
+    change_summary(folder, pos_target=target)
+    change_config(folder, "pos._target_", target)
 
 
 def change_config(folder: Path, setting: str, value: Any) -> None:

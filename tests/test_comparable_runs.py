@@ -10,7 +10,7 @@ import yaml
 
 from poslab.errors import UserError
 from poslab.runs.finished import LeftOut
-from runs_to_compare import change_config, change_summary, compare_folders, set_scheme, write_run
+from runs_to_compare import change_config, change_summary, compare_folders, set_class, set_scheme, write_run
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_setting_that_came_later_had_its_default(tmp_path: Path) -> None:
 
 def test_two_schemes_of_one_name_are_not_mixed(tmp_path: Path) -> None:
     write_run(tmp_path / "own", "t5", 1)
-    change_config(write_run(tmp_path / "other", "t5", 2), "pos._target_", "mine.T5")
+    set_class(write_run(tmp_path / "other", "t5", 2), "mine.T5")
     labels = {group.label for group in compare_folders(tmp_path).groups}
     assert labels == {"t5 _target_=poslab.positions.t5.T5", "t5 _target_=mine.T5 source=fedcba9876543210"}
 
@@ -190,6 +190,6 @@ def test_a_scheme_whose_code_changed_between_runs(tmp_path: Path) -> None:
 
 def test_seeds_of_an_edited_scheme_from_outside_are_no_group(tmp_path: Path) -> None:
     for seed, source in ((1, "aa"), (2, "aa"), (3, "bb")):
-        change_config(write_run(tmp_path, "t5", seed, scheme_fingerprint=source), "pos._target_", "my_file.T5")
+        set_class(write_run(tmp_path, "t5", seed, scheme_fingerprint=source), "my_file.T5")
     groups = {group.label: len(group.runs) for group in compare_folders(tmp_path).groups}
     assert groups == {"t5 source=aa": 2, "t5 source=bb": 1}

@@ -10,7 +10,8 @@ from typing import Any
 
 from poslab.comparison import moves
 from poslab.comparison.contrasts import verdicts
-from poslab.comparison.curves import read_curves
+from poslab.comparison.curves import Curve, with_curves
+from poslab.comparison.curves import by_group as curves_by_group
 from poslab.comparison.effects import effect_table
 from poslab.comparison.grids import setting_panels
 from poslab.comparison.groups import Comparison, compare, token_sentences
@@ -39,6 +40,8 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     Raises UserError for settings, runs and folders that can't be used.
     """
     runs, left_out = read_runs(config.runs)
+    runs, curves, contradicted = with_curves(runs)
+    left_out += contradicted
     if all(run.diverged for run in runs):
         left_out += [LeftOut(run.folder, run.diverged) for run in runs]
         reasons = "; ".join(f"{left.folder}: {left.reason}" for left in left_out[:3])
@@ -54,7 +57,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     registered = verdicts(sweeps, [comparison for comparison, _ in compared])
     for left in [*left_out, *(left for comparison, _ in compared for left in comparison.left_out)]:
         print(f"left out  {left.folder}: {left.reason}")
-    sections = [_section(title, *of_data, config) for title, of_data in zip(titled, compared, strict=True)]
+    sections = [_section(title, *of_data, config, curves) for title, of_data in zip(titled, compared, strict=True)]
     by_setting = setting_panels({section.title: section.comparison for section in sections})
     report = _with_tasks(Report(sections, command, left_out, registered, by_setting))
     report.write(folder)
@@ -102,7 +105,9 @@ def _comparisons(
     return compared
 
 
-def _section(title: str, comparison: Comparison, notes: list[str], config: CompareConfig) -> Section:
+def _section(
+    title: str, comparison: Comparison, notes: list[str], config: CompareConfig, read: Mapping[Path, Curve]
+) -> Section:
     """What the report says of the runs on one kind of data, measuring what is missing."""
     evaluations, unmeasured = _evaluations(comparison, config.allow_code)
     by_group = {
@@ -112,7 +117,7 @@ def _section(title: str, comparison: Comparison, notes: list[str], config: Compa
     }
     over_text = text_differences(comparison, by_group)
     answers = with_text(comparison, over_text, by_group) + token_sentences(comparison, evaluations)
-    curves = read_curves(comparison.groups)
+    curves = curves_by_group(comparison.groups, read)
     of_losses, without_curves = loss_panels(comparison, by_group, curves, over_text)
     of_models, not_drawn = model_panels(comparison, config.sentence, config.allow_code)
     runs = task_runs(title, comparison)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.errors import SettingError
+from poslab.runs.consistency import require_consistent
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
 from poslab.runs.readers import read_config
 from poslab.runs.summary import Summary
@@ -109,7 +110,9 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
     runs = []
     for folder in folders:
         try:
-            runs.append(_read_outcome(folder))
+            run = _read_outcome(folder)
+            require_consistent(RunFolder(folder), run.summary, run.config)
+            runs.append(run)
         except ValueError as error:
             left_out.append(LeftOut(folder, str(error)))
     return runs, left_out
