@@ -103,9 +103,9 @@ def write_run(root: Path, pos: str = "absolute", seed: int = 1, loss: float = 4.
     folder.mkdir(parents=True)
     config = smoke_config(pos)
     own = {"pos": pos, "pos_settings": config.pos_settings, "pos_target": config.plain["pos"]["_target_"]}
-    content = (
-        SUMMARY | own | {"seed": seed} | _without_perplexities({"best_val_loss": loss, "last_val_loss": loss} | summary)
-    )
+    steps = summary.get("steps", SUMMARY["steps"])
+    summary = {"best_val_loss": loss, "last_val_loss": loss, "best_step": steps} | summary
+    content = SUMMARY | own | {"seed": seed} | _without_perplexities(summary)
     (folder / "summary.json").write_text(json.dumps(content))
     (folder / "config.yaml").write_text(f"{smoke_yaml(pos)}seed: {seed}\n")
     return folder

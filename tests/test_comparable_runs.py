@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from poslab.errors import UserError
-from poslab.runs.finished import LeftOut
 from runs_to_compare import change_config, change_summary, compare_folders, set_class, set_scheme, write_run
 
 
@@ -152,8 +151,8 @@ def test_repeated_seeds_count_once(tmp_path: Path) -> None:
     comparison = compare_folders(tmp_path)
     assert comparison.groups[0].values == {1: 4.0}
     (left,) = comparison.left_out
-    assert left == LeftOut(tmp_path / "b" / "t5-seed1", f"repeats seed 1 of {tmp_path / 'a' / 't5-seed1'}, with the "
-                           "same settings")  # fmt: skip
+    assert left.folder == tmp_path / "b" / "t5-seed1"
+    assert left.reason.startswith(f"repeats seed 1 of {tmp_path / 'a' / 't5-seed1'}, with the same settings")
 
 
 @pytest.mark.parametrize(

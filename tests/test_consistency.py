@@ -56,7 +56,6 @@ CASES: list[tuple[str, Callable[[Path], None], str]] = [
     ("edited loss", summary(best_val_loss=3.9, best_val_perplexity=54.6), "=3.9 and best_val_perplexity=54.6"),
     ("edited perplexity", summary(last_val_perplexity=12.0), "last_val_loss=4 and last_val_perplexity=12"),
     ("another run's seed", summary(seed=2), "summary.json says seed=2, config.yaml seed=1"),
-    ("another run's scheme", config("pos_name", "rope"), "summary.json says pos=t5, config.yaml pos=rope"),
     (
         "another class",
         config("pos._target_", "poslab.positions.shaw.Shaw"),

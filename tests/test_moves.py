@@ -49,7 +49,7 @@ def test_schemes_that_learn_nothing_have_no_such_file(trained: Callable[..., Pat
 
 def test_moves_by_definition(tmp_path: Path) -> None:
     """And buckets beyond the training length, which never come up, never move."""
-    folder = write_run(tmp_path, "t5", best_step=10)
+    folder = write_run(tmp_path, "t5", steps=10)
     start = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
     best = torch.tensor([[3.0, 4.0], [0.006, 0.0]])
     files = RunFolder(folder)

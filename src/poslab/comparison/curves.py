@@ -41,7 +41,7 @@ def read_curve(folder: Path) -> Curve:
 def with_curves(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, Curve], list[LeftOut]]:
     """(the runs, and their curves by folder; without those whose curve is not that of their figures, and these)."""
     curves = {run.folder: read_curve(run.folder) for run in runs}
-    found = {run.folder: contradiction(run, curves[run.folder]) for run in runs}
+    found = {run.folder: "" if run.diverged else contradiction(run, curves[run.folder]) for run in runs}
     left_out = [LeftOut(folder, f"contradicts itself: {problem}") for folder, problem in found.items() if problem]
     return [run for run in runs if not found[run.folder]], curves, left_out
 

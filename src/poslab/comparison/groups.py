@@ -12,7 +12,7 @@ import numpy as np
 
 from poslab.comparison.maturity import caution
 from poslab.comparison.planned import Planned, comparable, planned_seeds, unsettled
-from poslab.comparison.provenance import caveats
+from poslab.comparison.provenance import Repeat, caveats
 from poslab.comparison.scores import Score, score_of, scored
 from poslab.comparison.statistics import (
     Difference,
@@ -39,13 +39,15 @@ from poslab.settings.train import LATER, flat, role_of, usual_settings
 @dataclass(frozen=True)
 class Group:
     """Runs that differ in nothing but the seed. told: what may tell them from others of their scheme, as one would type
-    it: `settings`, and the settings and facts that compared runs should have in common and don't."""
+    it: `settings`, and the settings and facts that compared runs should have in common and don't. disputed: seeds that
+    came out in two ways, in words."""
 
     label: str
     runs: list[Run]
     score: Score
     told: dict[str, str] = field(default_factory=dict)
     diverged: Sequence[Run] = ()
+    disputed: Sequence[str] = ()
 
     @property
     def scheme(self) -> str:
@@ -167,7 +169,7 @@ def compare(
             f"{score.metric.name}: {listed}; compare fewer runs, or set allow_differences=true"
         )
     diverged, foreign = comparable(diverged, runs)
-    groups, repeated = _group([*diverged, *runs], list(other_differences), score)
+    groups, repeats = _group([*diverged, *runs], list(other_differences), score)
     planned = planned_seeds(groups, plan)
     groups = sorted((group for group in groups if group.runs), key=lambda group: group.rank)
     if not groups:
@@ -181,7 +183,9 @@ def compare(
         seeds = {label: planned.of_pair(label, baseline) for label in figures}
         by_label = differences(figures, baseline, score.metric, seeds, planned.groups - 1)
         by_label = by_label if asked else unsettled(by_label, planned, baseline, default_scheme())
-    weakened = [f"{key} differs: {values}" for key, values in other_differences.items()] + caveats(runs, score)
+    weakened = [repeat.alarm for repeat in repeats if repeat.alarm]
+    weakened += [f"{key} differs: {values}" for key, values in other_differences.items()] + caveats(runs, score)
+    repeated = [LeftOut(repeat.run.folder, repeat.reason) for repeat in repeats]
     sentences = _sentences(groups, baseline, by_label, effect) + _of_other_pairs(groups, baseline, by_pair)
     sentences += planned.sentences
     ended = [LeftOut(run.folder, run.diverged) for run in diverged]
@@ -235,15 +239,26 @@ def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluatio
     baseline_run = measured.pop(comparison.baseline, None)
     if baseline_run is None:
         return []
-    sentences = []
+    sentences: list[str | None] = []
     for label, run in measured.items():
         pair = [evaluations[of.folder] for of in (run, baseline_run)]
         as_compared = all(evaluation.consecutive_losses for evaluation in pair)  # older ones have sliding windows alone
         losses = [of.consecutive_losses if as_compared else of.token_losses for of in pair]
         if same_tokens(run, baseline_run) and 0 < len(losses[0]) == len(losses[1]) and np.isfinite(losses).all():
             part = "validation" if run.summary.test_tokens is None else "test"
-            sentences.append(token_sentence(label, comparison.baseline, token_difference(*losses), part))
+            found, by_run = token_difference(*losses), comparison.differences[label].mean or 0.0
+            if (found.low or 0.0) * (found.high or 0.0) > 0 > found.mean * by_run:
+                sentences.append(_two_directions(label, comparison, found, part))
+            else:
+                sentences.append(token_sentence(label, comparison.baseline, found, part))
     return [text for text in sentences if text is not None]
+
+
+def _two_directions(label: str, comparison: Comparison, by_token: Estimate, part: str) -> str:
+    """Where a figure of two runs and the tokens of their checkpoints disagree: neither is said to be ahead."""
+    whose = f"the checkpoints of {label} and {comparison.baseline}"
+    other = f"differ in the other direction than by the {comparison.score.title} ({by_token.mean:+.3f} nats)"
+    return f"on the {by_token.n:,} {part} tokens {whose} {other}: these two runs can't be told apart"
 
 
 def same_tokens(first: Run, second: Run) -> bool:
@@ -283,19 +298,19 @@ def _sentence(pair: tuple[Group, Group], difference: Difference, effect: float |
     runs, means = {g.label: g.runs for g in pair}, {g.label: g.estimate.mean for g in pair}
     score = pair[0].score
     said = sentence(pair[0].label, pair[1].label, difference, effect, score.metric)
-    return said + score.remark + caution(runs, means, difference, score)
+    disputed = "".join(f"; but {words}" for group in pair for words in group.disputed)
+    return said + score.remark + disputed + caution(runs, means, difference, score)
 
 
-def _group(runs: Sequence[Run], conditions: list[str], score: Score) -> tuple[list[Group], list[LeftOut]]:
+def _group(runs: Sequence[Run], conditions: list[str], score: Score) -> tuple[list[Group], list[Repeat]]:
     """Groups by all settings but the seed; of runs that repeat a seed, all but the first are left out. A group may be
     of runs that diverged alone."""
     keyed: dict[tuple[Any, ...], dict[int, Run]] = defaultdict(dict)
-    repeated = []
+    repeats = []
     for run in runs:
         of_seeds = keyed[(run.summary.pos, frozenset(_distinctions(run, conditions).items()))]
         if run.seed in of_seeds:
-            reason = f"repeats seed {run.seed} of {of_seeds[run.seed].folder}, with the same settings"
-            repeated.append(LeftOut(run.folder, reason))
+            repeats.append(Repeat(of_seeds[run.seed], run))
         else:
             of_seeds[run.seed] = run
     groups = [[of_seeds[seed] for seed in sorted(of_seeds)] for of_seeds in keyed.values()]
@@ -305,8 +320,9 @@ def _group(runs: Sequence[Run], conditions: list[str], score: Score) -> tuple[li
         finished, diverged = [run for run in members if not run.diverged], [run for run in members if run.diverged]
         told = _distinctions(members[0], conditions)
         label = _label(members[0], first_runs, conditions)
-        found.append(Group(label, finished, score, told, diverged))
-    return found, repeated
+        disputed = [repeat.disputed for repeat in repeats if repeat.differing and repeat.first in members]
+        found.append(Group(label, finished, score, told, diverged, disputed))
+    return found, repeats
 
 
 def _label(run: Run, first_runs: list[Run], conditions: list[str]) -> str:
@@ -354,10 +370,14 @@ def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
     later = {name: value for name, value in LATER.items() if role_of(name) not in NOT_COMPARED}
     settings = {"data.vocabulary": "full"} | later | flat(run.config, without=NOT_COMPARED)
     facts = ["data_sha256", "params_trunk", "vocabulary_size"]
+    parts = ("train_tokens", "validation_tokens", "test_tokens")  # other versions may not have counted them
+    facts += [name for name in parts if getattr(run.summary, name) is not None]
     facts += [] if settings.get("early_stopping_patience") else ["steps"]
     # Validation once left out the tokens of a last, shorter window, and the summary then says nothing of this.
     measured = run.summary.val_loss_tokens or "without the text's last ones"
-    return settings | {key: getattr(run.summary, key) for key in facts} | {"val_loss_tokens": measured}
+    held_out = "none" if run.summary.test_loss is None else "measured"  # or losses of a test would meet validations'
+    found = settings | {key: getattr(run.summary, key) for key in facts}
+    return found | {"val_loss_tokens": measured, "test_loss": held_out}
 
 
 def _short(value: Any) -> str:

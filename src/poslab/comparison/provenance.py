@@ -2,9 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from poslab.comparison.scores import Score
+from poslab.runs.consistency import close
 from poslab.runs.finished import Run
 from poslab.settings.schemes import targets
 
@@ -19,16 +22,96 @@ def caveats(runs: Sequence[Run], score: Score) -> list[str]:
         ("versions of torch", lambda run: run.summary.versions.get("torch"), rounding),
         ("devices", lambda run: run.summary.device, rounding),
         ("numbers of threads", lambda run: run.summary.threads, rounding),
+        ("numbers of tokens trained on", lambda run: run.summary.tokens, "who saw more had more to learn from"),
     ]
+    others = dict.fromkeys(name for run in runs for name in run.summary.versions if name not in ("poslab", "torch"))
+    facts += [(f"versions of {name}", partial(_version, name), "losses may differ by rounding") for name in others]
     found = _of_validation(runs) if score.validation else []
     for fact, value_of, consequence in facts:
         found += _several(fact, map(value_of, runs), consequence)
-    by_classes: dict[tuple[Any, ...], list[str | None]] = defaultdict(list)
+    by_classes: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
     for run in runs:
-        by_classes[tuple(targets(run.config["pos"]))].append(run.summary.scheme_fingerprint)
+        by_classes[tuple(targets(run.config["pos"]))].append(run)
     for names, of_scheme in by_classes.items():
-        found += _several(f"versions of the code of {' with '.join(map(str, names))}", of_scheme, other_code)
+        whose = " with ".join(map(str, names))
+        found += _several(
+            f"versions of the code of {whose}", [r.summary.scheme_fingerprint for r in of_scheme], other_code
+        )
+        backends = [run.summary.attention_backend for run in of_scheme]
+        found += _several(f"attention backends of {whose}", backends, "losses differ by rounding")
     return found
+
+
+def _version(package: str, run: Run) -> Any:
+    return run.summary.versions.get(package)
+
+
+_FIGURES = ("last_val_loss", "best_val_loss", "test_loss")
+_SAME_BITS = (
+    "device",
+    "threads",
+    "code_fingerprint",
+    "scheme_fingerprint",
+    "attention_backend",
+    "precision",
+    "versions",
+)
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A run of the seed and the settings of another one, `first`, in whose place it might stand."""
+
+    first: Run
+    run: Run
+
+    @property
+    def facts(self) -> list[str]:
+        """What else differs, so that the two need not be equal to the bit."""
+        return [name for name in _SAME_BITS if getattr(self.first.summary, name) != getattr(self.run.summary, name)]
+
+    @property
+    def differing(self) -> list[tuple[float | None, float | None]]:
+        """The first's loss and its own, of each that both should have and is not the same; up to rounding, where other
+        facts differ."""
+        both = [(getattr(self.first.summary, name), getattr(self.run.summary, name)) for name in _FIGURES]
+        return [(first, own) for first, own in both if first != own and not (self.facts and _rounded(first, own))]
+
+    @property
+    def disputed(self) -> str:
+        """What a claim about the group has to say; empty where the two losses are the same."""
+        if not self.differing:
+            return ""
+        first, own = map(_loss, self.differing[0])
+        return f"seed {self.run.seed} of {self.run.summary.pos} came out as {first} and as {own}"
+
+    @property
+    def alarm(self) -> str:
+        """What stands beside the answers; empty as above."""
+        if not self.differing:
+            return ""
+        where = f"({self.first.folder}, {self.run.folder})"
+        if self.facts:
+            why = f"they differ in {', '.join(name.replace('_', ' ') for name in self.facts)}"
+        elif str(self.run.summary.device).startswith("cpu"):
+            why = "ALARM: on a CPU, with one code, such runs are equal to the bit; one of the two is not what it says"
+        else:
+            why = "on a GPU sums may come in any order"
+        return f"{self.disputed}, with the same settings {where}: {why}; the first is compared"
+
+    @property
+    def reason(self) -> str:
+        """Why it is left out."""
+        same = f", and came out otherwise: {self.disputed}" if self.differing else ""
+        return f"repeats seed {self.run.seed} of {self.first.folder}, with the same settings{same}"
+
+
+def _rounded(first: float | None, own: float | None) -> bool:
+    return first is not None and own is not None and close(first, own)
+
+
+def _loss(value: float | None) -> str:
+    return "no finite loss" if value is None else f"{value:.9g}"
 
 
 def _of_validation(runs: Sequence[Run]) -> list[str]:

@@ -66,10 +66,10 @@ def _shares(summary: Summary) -> set[str]:
 
 
 def _with_config(summary: Summary, config: Mapping[str, Any]) -> Iterator[str]:
-    said: dict[str, Any] = {"pos": summary.pos, "seed": summary.seed, "pos._target_": summary.pos_target}
+    said: dict[str, Any] = {"seed": summary.seed, "pos._target_": summary.pos_target}
     said |= {"model.context_length": summary.context_length}
     said |= {f"pos.{name}": value for name, value in flat_node(summary.pos_settings).items()}
-    configured = flat_node(config) | {"pos": config.get("pos_name")}
+    configured = flat_node(config)
     for name, value in said.items():
         other = configured.get(name)
         if name in configured and value is not None and other is not None and str(value) != str(other):

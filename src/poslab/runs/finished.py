@@ -111,7 +111,8 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
     for folder in folders:
         try:
             run = _read_outcome(folder)
-            require_consistent(RunFolder(folder), run.summary, run.config)
+            if not run.diverged:  # of which no figure is compared
+                require_consistent(RunFolder(folder), run.summary, run.config)
             runs.append(run)
         except ValueError as error:
             left_out.append(LeftOut(folder, str(error)))
