@@ -696,7 +696,7 @@ BUGS = [
     ),
     Bug(
         "identity-ignores-the-scheme-s-source", "sweep/plan.py",
-        "config.plain, data, source)", 'config.plain, data, "")',
+        X,
         "test_sweep.py::test_an_edited_scheme_is_another_job_and_another_group",
     ),
     # Tasks
@@ -707,7 +707,7 @@ BUGS = [
         "test_task_training.py::test_a_run_reads_the_batches_of_its_seed_step_by_step",
     ),
     Bug(
-        "positions-of-a-task-forgotten", "training/module.py",
+        "positions-of-a-task-forgotten", "training/loss.py",
         "model.hidden_where(asked, tokens, positions)", "model.hidden_where(asked, tokens)",
         "test_task_training.py::test_only_what_is_asked_is_learned",
     ),
@@ -838,13 +838,13 @@ BUGS = [
     ),
     Bug(
         "settings-chosen-by-the-test", "comparison/grids.py",
-        "fmean(group.score.choosing(run) for run in group.runs if not common or run.seed in common)",
-        "-fmean(group.values.values())",
+        "group.score.choosing(run) for run in group.runs if not common or run.seed in common",
+        "-group.score.of(run) for run in group.runs",
         "test_grids.py::test_settings_are_chosen_by_the_validation_alone",
     ),
     Bug(
         "holm-missing", "comparison/statistics.py",
-        "(len(p_values) - rank) * p_values[name]", "p_values[name]",
+        "(family - rank) * p_values[name]", "p_values[name]",
         "test_statistics.py::test_holm_worked_by_hand",
     ),
     Bug(
@@ -858,8 +858,8 @@ BUGS = [
         "test_outcomes.py::test_missing_seeds_are_said_and_nothing_is_claimed",
     ),
     Bug(
-        "diverged-seeds-forgotten", "comparison/groups.py",
-        "groups, repeated = _group([*diverged, *runs]", "groups, repeated = _group([*runs]",
+        "diverged-seeds-forgotten", "comparison/compare.py",
+        "group_runs([*diverged, *runs]", "group_runs([*runs]",
         "test_outcomes.py::test_a_run_that_diverged_is_on_the_page",
     ),
     Bug(
@@ -878,13 +878,13 @@ BUGS = [
         "test_selection.py::test_the_end_of_the_schedule_is_compared_unless_the_best_is_asked_for",
     ),
     Bug(
-        "runs-of-other-code-compared-without-a-caveat", "comparison/groups.py",
+        "runs-of-other-code-compared-without-a-caveat", "comparison/provenance.py",
         "lambda run: run.summary.code_fingerprint", "lambda run: None",
         "test_comparable_runs.py::test_what_weakens_a_comparison_is_a_caveat",
     ),
     Bug(
-        "edited-scheme-compared-without-a-caveat", "comparison/groups.py",
-        ".append(run.summary.scheme_fingerprint)", ".append(None)",
+        "edited-scheme-compared-without-a-caveat", "comparison/provenance.py",
+        "[r.summary.scheme_fingerprint for r in of_scheme]", "[None for r in of_scheme]",
         "test_comparable_runs.py::test_a_scheme_whose_code_changed_between_runs",
     ),
     Bug(
@@ -922,28 +922,28 @@ BUGS = [
     ),
     Bug(
         "better-summed-up-as-worse", "comparison/sections.py",
-        "better if (differences[label].mean or 0) * self.score.metric.sign < 0 else worse", "worse",
+        "better if d.leaning * self.score.metric.sign < 0 else worse", "worse",
         "test_report.py::test_many_answers_are_summed_up_first",
     ),
     Bug(
         "less-is-better-of-shares-in-the-summary", "comparison/sections.py",
-        "better if (differences[label].mean or 0) * self.score.metric.sign < 0 else worse",
-        "better if (differences[label].mean or 0) < 0 else worse",
+        "better if d.leaning * self.score.metric.sign < 0 else worse",
+        "better if d.leaning < 0 else worse",
         "test_comparison_by_metric.py::test_each_task_and_text_is_compared_by_itself",
     ),
     Bug(
-        "less-is-better-of-shares-in-the-answers", "comparison/statistics.py",
+        "less-is-better-of-shares-in-the-answers", "comparison/sentences.py",
         '"better" if d.mean * metric.sign < 0 else "worse"', '"better" if d.mean < 0 else "worse"',
         "test_comparison_by_metric.py::test_a_task_is_compared_by_what_is_exact_beyond_its_range",
     ),
     Bug(
         "less-is-better-of-shares-in-the-order", "comparison/groups.py",
-        "return self.score.metric.sign * self.estimate.mean,", "return self.estimate.mean,",
+        "return diverged, self.score.metric.sign * self.estimate.mean,", "return diverged, self.estimate.mean,",
         "test_comparison_by_metric.py::test_a_task_is_compared_by_what_is_exact_beyond_its_range",
     ),
     Bug(
         "shares-claimed-by-the-t-test-alone", "comparison/statistics.py",
-        "p_value = max(p_value, sign_flip_test(a - b))", "pass",
+        "p_value = max(p_value, sign_flip_test(a - b) if mean else 1.0)", "pass",
         "test_statistics.py::test_nearly_equal_differences_claim_no_more_than_equal_ones",
     ),
     Bug(

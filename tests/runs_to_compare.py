@@ -19,7 +19,8 @@ from torch.utils.tensorboard import SummaryWriter
 from conftest import SMOKE, compose_config
 from poslab.commands.compare import run_comparison
 from poslab.commands.overrides import for_hydra
-from poslab.comparison.groups import Comparison, Group, compare
+from poslab.comparison.compare import Comparison, compare
+from poslab.comparison.groups import Group
 from poslab.runs.answers import LOOKED_AT, WrongAnswer, WrongAnswers
 from poslab.runs.evaluation import Evaluation, LengthLoss
 from poslab.runs.finished import read_runs
@@ -56,6 +57,7 @@ SUMMARY = {
     "context_length": 32,
     "data": "the-verdict.txt",
     "data_sha256": VERDICT,
+    "documents": None,
     "vocabulary": "observed",
     "vocabulary_size": 1417,
     "train_tokens": 4612,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from poslab.comparison.groups import Comparison, token_sentences
+from poslab.comparison.compare import Comparison, token_sentences
 from poslab.comparison.statistics import differences, seeds_needed
 from poslab.errors import UserError
 from poslab.runs.evaluation import Evaluation

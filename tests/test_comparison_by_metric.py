@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from conftest import RunScript
+from poslab.comparison.compare import Comparison
 from poslab.comparison.figures import scores_figure, styles_of
-from poslab.comparison.groups import Comparison
 from poslab.errors import SettingError, UserError
 from poslab.runs.summary import Summary
 from poslab.sweep.sweep import _figures
@@ -238,7 +238,7 @@ def test_holms_family_is_one_task(three: Path) -> None:
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_within_one_task_runs_may_differ_in_nothing_but_the_scheme(three: Path) -> None:
-    change_summary(three / "sort" / "shaw-seed2", steps=7)
+    change_summary(three / "sort" / "shaw-seed2", steps=2000)
     with pytest.raises(UserError, match=r"^sort: the runs differ in more than the scheme, .* in exact: steps: 1000 "):
         report_of(three)
     assert report_of(three, allow_differences=True)

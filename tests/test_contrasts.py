@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from conftest import RunScript, compose_config
+from poslab.comparison.compare import compare
 from poslab.comparison.contrasts import COLUMNS, Verdict, verdicts
-from poslab.comparison.groups import compare
 from poslab.comparison.statistics import seeds_to_claim
 from poslab.errors import UserError
 from poslab.runs.finished import read_runs

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from poslab.comparison.compare import compare
 from poslab.comparison.factors import confounded, effects, factors, in_words, two_way_tables
-from poslab.comparison.groups import Group, compare
+from poslab.comparison.groups import Group
 from poslab.comparison.statistics import holm
 from poslab.runs.finished import read_runs
 from runs_to_compare import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from poslab.comparison.groups import Comparison
+from poslab.comparison.compare import Comparison
 from poslab.errors import SettingError, UserError
 from poslab.runs.finished import read_runs
 from runs_to_compare import SUMMARY, change_config, change_summary, compare_folders, write_run

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from poslab.comparison.groups import compare
+from poslab.comparison.compare import compare
 from poslab.comparison.outcomes import outcomes_of, signed_ranks
-from poslab.comparison.statistics import differences, paired, sentence, signed_rank_test
+from poslab.comparison.sentences import sentence
+from poslab.comparison.statistics import differences, paired, signed_rank_test
 from poslab.errors import UserError
 from poslab.runs.finished import read_runs
 from poslab.runs.planned import PLAN, add_to_plan, read_plan

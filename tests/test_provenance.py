@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from poslab.comparison.groups import token_sentences
+from poslab.comparison.compare import token_sentences
 from poslab.errors import UserError
 from runs_to_compare import change_summary, compare_folders, write_evaluation, write_run
 from test_comparison import evaluations_of

@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from poslab.comparison.statistics import differences, estimate, p_text
+from poslab.comparison.sentences import p_text
+from poslab.comparison.statistics import differences, estimate
 from poslab.runs.evaluation import LengthLoss
 from runs_to_compare import (
     VERDICT,

@@ -10,7 +10,7 @@ import yaml
 
 from conftest import ALIBI, RunScript, compose_config
 from poslab import load
-from poslab.comparison.groups import compare
+from poslab.comparison.compare import compare
 from poslab.errors import SettingError
 from poslab.positions.combined import Combined
 from poslab.positions.randomized import Randomized

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from poslab.comparison.sentences import p_text, sentence
 from poslab.comparison.statistics import (
     MOST_FLIPPED,
     MOST_SEEDS,
@@ -22,9 +23,7 @@ from poslab.comparison.statistics import (
     differences,
     estimate,
     holm,
-    p_text,
     seeds_needed,
-    sentence,
     sign_flip_test,
     token_difference,
 )

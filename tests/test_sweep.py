@@ -25,7 +25,7 @@ from omegaconf import OmegaConf
 
 from conftest import ALIBI, REPOSITORY, SCHEMES, RunScript, compose_config
 from hydra_plugins.poslab_sweeper.sweeper import ResumableSweeper
-from poslab.comparison.groups import compare
+from poslab.comparison.compare import compare
 from poslab.errors import UserError
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import read_evaluation

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from conftest import SMOKE
-from poslab.comparison.groups import Comparison
+from poslab.comparison.compare import Comparison
 from poslab.comparison.statistics import Difference
 from poslab.comparison.two_way import (
     FEWEST_BLOCKS,

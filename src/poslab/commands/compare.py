@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from poslab.comparison import moves
+from poslab.comparison.compare import Comparison, compare, token_sentences
 from poslab.comparison.contrasts import verdicts
 from poslab.comparison.curves import Curve, with_curves
 from poslab.comparison.curves import by_group as curves_by_group
 from poslab.comparison.effects import effect_table
 from poslab.comparison.grids import setting_panels
-from poslab.comparison.groups import Comparison, compare, token_sentences
 from poslab.comparison.panels import loss_panels, model_panels
 from poslab.comparison.report import Report
 from poslab.comparison.scores import LAST

@@ -20,10 +20,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from poslab.comparison.groups import Comparison, Group
+from poslab.comparison.compare import Comparison
+from poslab.comparison.groups import Group
 from poslab.comparison.outcomes import outcomes_of, signed_ranks
 from poslab.comparison.planned import Planned
-from poslab.comparison.statistics import CONFIDENCE, holm, p_text, seeds_to_claim, sign_flip_test
+from poslab.comparison.sentences import p_text
+from poslab.comparison.statistics import CONFIDENCE, holm, seeds_to_claim, sign_flip_test
 from poslab.runs.registered import read_registrations, runs_finished
 from poslab.settings.contrasts import ALL, Contrast, named
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from poslab.comparison.compare import Comparison
 from poslab.comparison.curves import Curve, Points
-from poslab.comparison.groups import Comparison, Group
+from poslab.comparison.groups import Group
 
 
 class EffectTable(NamedTuple):

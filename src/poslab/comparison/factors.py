@@ -16,11 +16,13 @@ from itertools import combinations
 from statistics import fmean
 from typing import NamedTuple
 
-from poslab.comparison.groups import Comparison, Group
+from poslab.comparison.compare import Comparison
+from poslab.comparison.groups import Group
 from poslab.comparison.maturity import caution
 from poslab.comparison.planned import without_lost
 from poslab.comparison.scores import Score
-from poslab.comparison.statistics import Difference, p_text, paired, sentence
+from poslab.comparison.sentences import p_text, sentence
+from poslab.comparison.statistics import Difference, paired
 from poslab.errors import as_typed
 from poslab.settings.train import usual_settings
 

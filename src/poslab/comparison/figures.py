@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
+from poslab.comparison.compare import Comparison
 from poslab.comparison.curves import Curve
-from poslab.comparison.groups import Comparison
 from poslab.comparison.statistics import Difference, estimate
 from poslab.evaluation.pictures import looks, wrapped
 from poslab.runs.evaluation import Evaluation

@@ -15,8 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from poslab.comparison.compare import Comparison
 from poslab.comparison.figures import Styles, add_legend, styles_of
-from poslab.comparison.groups import Comparison, Group
+from poslab.comparison.groups import Group
 from poslab.comparison.panels import Panel
 from poslab.settings.train import usual_settings
 

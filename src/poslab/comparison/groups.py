@@ -1,38 +1,22 @@
-"""Runs in groups that differ in their position scheme alone, and the answers that their figures give."""
+"""Runs in groups that differ in nothing but the seed, and what tells groups apart."""
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from poslab.comparison.maturity import caution
-from poslab.comparison.planned import Planned, comparable, planned_seeds, unsettled
-from poslab.comparison.provenance import Repeat, caveats
-from poslab.comparison.scores import Score, score_of, scored
-from poslab.comparison.statistics import (
-    Difference,
-    Estimate,
-    differences,
-    estimate,
-    paired,
-    sentence,
-    token_difference,
-    token_sentence,
-)
-from poslab.errors import SettingError, UserError, as_typed, require_one_of
+from poslab.comparison.provenance import Repeat
+from poslab.comparison.scores import Score
+from poslab.comparison.statistics import Estimate, estimate
+from poslab.errors import SettingError, as_typed
 from poslab.positions.base import knows_nothing
 from poslab.runs.code import outside
-from poslab.runs.evaluation import Evaluation
-from poslab.runs.finished import LeftOut, Run
-from poslab.runs.planned import PlannedGroup
-from poslab.settings.contrasts import named
+from poslab.runs.finished import Run
 from poslab.settings.roles import NOT_COMPARED
-from poslab.settings.schemes import TARGET, default_scheme, parse_scheme
+from poslab.settings.schemes import TARGET, parse_scheme
 from poslab.settings.train import LATER, flat, role_of, usual_settings
 
 
@@ -110,199 +94,13 @@ class Group:
         return None if any(not isinstance(v, int | float) for v in values) else float(np.mean(values))
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Groups of runs on the same data from the best to the worst, by `score`, and how each differs from the baseline.
-
-    planned: which seeds were to be there. sentences: the answers in words. caveats: differences between the runs, other
-    than the scheme, that weaken them.
-    pairs: of each pair, in the order of the groups, first minus second, where all were asked for; then `differences`
-    are of the same family.
-    """
-
-    score: Score
-    groups: list[Group]
-    baseline: str
-    differences: dict[str, Difference]
-    sentences: list[str]
-    caveats: list[str]
-    left_out: list[LeftOut]
-    planned: Planned
-    pairs: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
-
-    @property
-    def runs(self) -> list[Run]:
-        return [run for group in self.groups for run in group.runs]
-
-
-def compare(
-    runs: Sequence[Run],
-    left_out: Sequence[LeftOut] = (),
-    *,
-    metric: str | None = None,
-    length: int | None = None,
-    validation: str | None = None,
-    baseline: str | None = None,
-    effect: float | None = None,
-    allow_differences: bool = False,
-    all_pairs: bool = False,
-    plan: Sequence[PlannedGroup] = (),
-) -> Comparison:
-    """Groups the runs and compares each group with the baseline, or all with each other, by the score that `metric`,
-    `length` and `validation` name, or the usual one. Runs that lack it are left out. baseline: as `_baseline`
-    understands it. plan: of the sweeps that the runs are of.
-
-    Raises UserError without runs, and for runs that differ in more than the scheme, unless `allow_differences`.
-    """
-    runs, diverged = [run for run in runs if not run.diverged], [run for run in runs if run.diverged]
-    if not runs:
-        raise UserError("no finished run to compare")
-    score = score_of(runs, metric, length, validation)
-    runs, without = scored(runs, score)
-    if not runs:
-        raise UserError(f"no run has a {score.title}")
-    other_differences = _differences_beyond_the_scheme(runs)
-    if other_differences and not allow_differences:
-        listed = "; ".join(f"{key}: {values}" for key, values in other_differences.items())
-        raise UserError(
-            f"the runs differ in more than the scheme, so the scheme can't be said to cause a difference in "
-            f"{score.metric.name}: {listed}; compare fewer runs, or set allow_differences=true"
-        )
-    diverged, foreign = comparable(diverged, runs)
-    groups, repeats = _group([*diverged, *runs], list(other_differences), score)
-    planned = planned_seeds(groups, plan)
-    groups = sorted((group for group in groups if group.runs), key=lambda group: group.rank)
-    if not groups:
-        raise UserError("no finished run to compare, but for seeds that diverged as well")
-    asked, baseline = baseline, _natural_baseline(groups) if baseline is None else _baseline(baseline, groups)
-    figures = {group.label: group.outcomes for group in groups}
-    by_pair = _all_pairs(figures, planned, score) if all_pairs else {}
-    if all_pairs:
-        by_label = _with(baseline, by_pair)
-    else:
-        seeds = {label: planned.of_pair(label, baseline) for label in figures}
-        by_label = differences(figures, baseline, score.metric, seeds, planned.groups - 1)
-        by_label = by_label if asked else unsettled(by_label, planned, baseline, default_scheme())
-    weakened = [repeat.alarm for repeat in repeats if repeat.alarm]
-    weakened += [f"{key} differs: {values}" for key, values in other_differences.items()] + caveats(runs, score)
-    repeated = [LeftOut(repeat.run.folder, repeat.reason) for repeat in repeats]
-    sentences = _sentences(groups, baseline, by_label, effect) + _of_other_pairs(groups, baseline, by_pair)
-    sentences += planned.sentences
-    ended = [LeftOut(run.folder, run.diverged) for run in diverged]
-    out = [*left_out, *without, *foreign, *ended, *repeated]
-    return Comparison(score, groups, baseline, by_label, sentences, weakened, out, planned, by_pair)
-
-
-def _natural_baseline(groups: Sequence[Group]) -> str:
-    """Of the scheme that train.py has by default, else of one that knows nothing of position, else of the first by
-    name; of its groups that with the most usual settings."""
-    default = default_scheme()
-    ranked = {(g.scheme != default, not g.knows_nothing, g.scheme, g.unusual, g.label): g.label for g in groups}
-    return ranked[min(ranked)]
-
-
-def _baseline(given: str, groups: Sequence[Group]) -> str:
-    """The label that was given, or that of the only group with all the settings in it, "SCHEME max_distance=16"; of
-    several, of that with the most usual other ones. Raises SettingError for none, and for several as usual."""
-    labels = [group.label for group in groups]
-    found = [] if given in labels else [group for group in groups if named(given, group.scheme, group.told)]
-    if not found:
-        require_one_of(labels, baseline=given)
-        return given
-    most_usual = [group.label for group in found if group.unusual == min(g.unusual for g in found)]
-    if len(most_usual) > 1:
-        raise SettingError("baseline", given, f"is several groups: {'; '.join(most_usual)}")
-    return most_usual[0]
-
-
-def _all_pairs(
-    figures: Mapping[str, Mapping[int, float]], planned: Planned, score: Score
-) -> dict[tuple[str, str], Difference]:
-    pairs = {pair: (figures[pair[0]], figures[pair[1]]) for pair in combinations(figures, 2)}
-    seeds = {pair: planned.of_pair(*pair) for pair in pairs}
-    return paired(pairs, score.metric, seeds, math.comb(planned.groups, 2))
-
-
-def _with(baseline: str, pairs: Mapping[tuple[str, str], Difference]) -> dict[str, Difference]:
-    """Of all pairs those with the baseline, less which each group stands."""
-    first = {pair[0]: found for pair, found in pairs.items() if pair[1] == baseline}
-    return first | {pair[1]: found.reversed for pair, found in pairs.items() if pair[0] == baseline}
-
-
-def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluation]) -> list[str]:
-    """Compares single runs by their losses on the same tokens held out; evaluations are by the folder of the run.
-
-    Groups of several seeds need no such sentence: `differences` says more.
-    """
-    alone = {group.label: group.runs[0] for group in comparison.groups if len(group.runs) == 1}
-    measured = {label: run for label, run in alone.items() if run.folder in evaluations}
-    baseline_run = measured.pop(comparison.baseline, None)
-    if baseline_run is None:
-        return []
-    sentences: list[str | None] = []
-    for label, run in measured.items():
-        pair = [evaluations[of.folder] for of in (run, baseline_run)]
-        as_compared = all(evaluation.consecutive_losses for evaluation in pair)  # older ones have sliding windows alone
-        losses = [of.consecutive_losses if as_compared else of.token_losses for of in pair]
-        if same_tokens(run, baseline_run) and 0 < len(losses[0]) == len(losses[1]) and np.isfinite(losses).all():
-            part = "validation" if run.summary.test_tokens is None else "test"
-            found, by_run = token_difference(*losses), comparison.differences[label].mean or 0.0
-            if (found.low or 0.0) * (found.high or 0.0) > 0 > found.mean * by_run:
-                sentences.append(_two_directions(label, comparison, found, part))
-            else:
-                sentences.append(token_sentence(label, comparison.baseline, found, part))
-    return [text for text in sentences if text is not None]
-
-
-def _two_directions(label: str, comparison: Comparison, by_token: Estimate, part: str) -> str:
-    """Where a figure of two runs and the tokens of their checkpoints disagree: neither is said to be ahead."""
-    whose = f"the checkpoints of {label} and {comparison.baseline}"
-    other = f"differ in the other direction than by the {comparison.score.title} ({by_token.mean:+.3f} nats)"
-    return f"on the {by_token.n:,} {part} tokens {whose} {other}: these two runs can't be told apart"
-
-
 def same_tokens(first: Run, second: Run) -> bool:
     """Whether the two have the same tokens held out."""
     keys = ("data_sha256", "vocabulary_size", "validation_tokens", "test_tokens")
     return all(getattr(first.summary, key) == getattr(second.summary, key) for key in keys)
 
 
-def _sentences(
-    groups: list[Group], baseline: str, by_label: Mapping[str, Difference], effect: float | None
-) -> list[str]:
-    if len(groups) == 1:
-        only = groups[0]
-        return [f"only {only.label} is here (n = {len(only.runs)}), so there is nothing to compare it with"]
-    (of_baseline,) = (group for group in groups if group.label == baseline)
-    others = [group for group in groups if group is not of_baseline]
-    texts = [_sentence((group, of_baseline), by_label[group.label], effect) for group in others]
-    return [text[0].upper() + text[1:] if text.startswith("no ") else text for text in texts]
-
-
-def _of_other_pairs(groups: Sequence[Group], baseline: str, by_pair: Mapping[tuple[str, str], Difference]) -> list[str]:
-    """Of the pairs without the baseline those that are shown to differ, the better one first; and of all, how many."""
-    by_label = {group.label: group for group in groups}
-    texts = []
-    for (first, second), found in by_pair.items():
-        if baseline not in (first, second) and found.significant:
-            pair = by_label[first], by_label[second]
-            better = found.leaning * groups[0].score.metric.sign < 0
-            texts.append(_sentence(pair if better else pair[::-1], found if better else found.reversed))
-    shown = sum(found.significant for found in by_pair.values())
-    summary = [f"of all {len(by_pair)} pairs {shown} are shown to differ"] if len(by_pair) > 1 else []
-    return [*texts, *summary]
-
-
-def _sentence(pair: tuple[Group, Group], difference: Difference, effect: float | None = None) -> str:
-    """What is said of the first of two groups beside the second, with what weakens it."""
-    runs, means = {g.label: g.runs for g in pair}, {g.label: g.estimate.mean for g in pair}
-    score = pair[0].score
-    said = sentence(pair[0].label, pair[1].label, difference, effect, score.metric)
-    disputed = "".join(f"; but {words}" for group in pair for words in group.disputed)
-    return said + score.remark + disputed + caution(runs, means, difference, score)
-
-
-def _group(runs: Sequence[Run], conditions: list[str], score: Score) -> tuple[list[Group], list[Repeat]]:
+def group_runs(runs: Sequence[Run], conditions: list[str], score: Score) -> tuple[list[Group], list[Repeat]]:
     """Groups by all settings but the seed; of runs that repeat a seed, all but the first are left out. A group may be
     of runs that diverged alone."""
     keyed: dict[tuple[Any, ...], dict[int, Run]] = defaultdict(dict)
@@ -351,7 +149,7 @@ def _distinctions(run: Run, conditions: list[str]) -> dict[str, str]:
     }
 
 
-def _differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
+def differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
     """Settings and facts, other than the scheme's, of which the runs have several values: name -> values in words."""
     different = {}
     all_shared = [_shared_by_comparable_runs(run) for run in runs]

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from poslab.comparison.groups import Comparison
-from poslab.comparison.statistics import Difference, p_text
+from poslab.comparison.compare import Comparison
+from poslab.comparison.sentences import p_text
+from poslab.comparison.statistics import Difference
 
 
 class Cell(NamedTuple):

@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from poslab.comparison import figures
+from poslab.comparison.compare import Comparison
 from poslab.comparison.curves import Curve
-from poslab.comparison.groups import Comparison, Group
+from poslab.comparison.groups import Group
 from poslab.comparison.maturity import shared_references
 from poslab.comparison.statistics import Difference
 from poslab.comparison.trade_offs import trade_off_figure

@@ -6,8 +6,8 @@ from itertools import accumulate
 from statistics import fmean
 from typing import NamedTuple
 
+from poslab.comparison.compare import Comparison
 from poslab.comparison.figures import styles_of
-from poslab.comparison.groups import Comparison
 from poslab.comparison.panels import Panel
 from poslab.comparison.task_figures import MOST_RANGES, by_length_figure, steps_figure
 from poslab.comparison.tasks import TaskRuns, WrongTest, WrongTests, wrong_tests

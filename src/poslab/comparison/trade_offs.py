@@ -6,9 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from poslab.comparison.compare import Comparison
 from poslab.comparison.effects import training_minutes
 from poslab.comparison.figures import Styles, add_legend
-from poslab.comparison.groups import Comparison, Group
+from poslab.comparison.groups import Group
 
 _FEW = 100  # parameters up to which the axis is linear, so that none has a place
 

@@ -25,8 +25,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from poslab.comparison.groups import Comparison, Group, same_tokens
-from poslab.comparison.statistics import CONFIDENCE, Difference, holm, p_text
+from poslab.comparison.compare import Comparison
+from poslab.comparison.groups import Group, same_tokens
+from poslab.comparison.sentences import p_text
+from poslab.comparison.statistics import CONFIDENCE, Difference, holm
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import Run
 
