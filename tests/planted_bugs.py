@@ -696,7 +696,8 @@ BUGS = [
     ),
     Bug(
         "identity-ignores-the-scheme-s-source", "sweep/plan.py",
-        X,
+        "return _hash(config.pos_name, config.plain, *_sources(config))",
+        'return _hash(config.pos_name, config.plain, _sources(config)[0], "")',
         "test_sweep.py::test_an_edited_scheme_is_another_job_and_another_group",
     ),
     # Tasks
