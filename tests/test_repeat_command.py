@@ -23,6 +23,13 @@ def recorded(*typed: str) -> dict[str, Any]:
         return parse(compose("train", arguments), "t5", [as_typed(argument) for argument in arguments]).recorded
 
 
+def write_recorded(root: Path, seed: int, config: dict[str, Any]) -> None:
+    """A run whose config.yaml that is."""
+    settings = {name: value for name, value in config["pos"].items() if name != "_target_"}
+    folder = write_run(root, "t5", seed, context_length=config["model"]["context_length"], pos_settings=settings)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+
+
 @pytest.mark.parametrize(
     "typed",
     [
@@ -38,7 +45,7 @@ def recorded(*typed: str) -> dict[str, Any]:
 )
 def test_command_repeats_the_run(typed: tuple[str, ...], tmp_path: Path) -> None:
     config = recorded(*typed, "seed=3", "run_dir=elsewhere", "threads=1")
-    (write_run(tmp_path, "t5", 3) / "config.yaml").write_text(yaml.safe_dump(config))
+    write_recorded(tmp_path, 3, config)
     command = command_of(group_of(tmp_path))
     assert repeated(command) | {"threads": 1} == {k: v for k, v in config.items() if k not in ("pos_name", "overrides")}
     assert shlex.split(command)[2:] == [*typed, "seed=3"]
@@ -57,7 +64,7 @@ def test_a_path_that_only_quotes_make_one(tmp_path: Path) -> None:
     text.write_text("other words\n")
     for seed in (1, 2):
         config = recorded("pos=t5", "data=text", f"data.path={text}", f"seed={seed}")
-        (write_run(tmp_path / "runs", "t5", seed) / "config.yaml").write_text(yaml.safe_dump(config))
+        write_recorded(tmp_path / "runs", seed, config)
     command = command_of(group_of(tmp_path / "runs"))
     assert "-m" in command
     assert repeated(command)["data"]["path"] == str(text)

@@ -139,7 +139,9 @@ def check_trainer(settings: TrainerConfig) -> int:
     given = {f.name: getattr(settings, f.name) for f in fields(settings)}
     together = placed(settings)
     changed = {f.name: given[f.name] for f in fields(settings) if given[f.name] != f.default}
-    for name, value in changed.items():
+    for name, value in sorted(
+        changed.items(), key=lambda setting: setting[0] not in together
+    ):  # which all are tried with
         _try(f"trainer.{name}={value}", {"accelerator": settings.accelerator, "max_steps": 1, name: value} | together)
     trainer = _try(" ".join(f"trainer.{name}={value}" for name, value in changed.items()), given | together)
     return int(trainer.world_size)
