@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from poslab.commands.compare import run_comparison
 from poslab.comparison.compare import compare
 from poslab.comparison.outcomes import outcomes_of, signed_ranks
 from poslab.comparison.sentences import sentence
@@ -19,6 +20,7 @@ from poslab.comparison.statistics import differences, paired, signed_rank_test
 from poslab.errors import UserError
 from poslab.runs.finished import read_runs
 from poslab.runs.planned import PLAN, add_to_plan, read_plan
+from poslab.settings.scripts import CompareConfig
 from poslab.tasks.metric import EXACT
 from runs_to_compare import (
     change_config,
@@ -181,6 +183,16 @@ def test_missing_seeds_are_said_and_nothing_is_claimed(swept: Path) -> None:
     assert said_of(swept)["t5"] == "t5 has no finished run: 5 of 5 seeds are missing"
     comparison = compare(*read_runs([str(swept)]), plan=read_plan(swept))
     assert comparison.differences["shaw"].comparisons == 2
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_runs_picked_from_a_sweep_are_called_so(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = sorted(str(path) for path in swept.iterdir() if path.name.startswith(("absolute", "t5")))
+    run_comparison(CompareConfig(named, out=str(swept / "picked")), "")
+    said = "caveat: picked from a sweep that has shaw as well; whoever picks by the figures needs the p-values of all"
+    assert f"{said}: runs={swept}" in capsys.readouterr().out
+    report_of(swept)
+    assert "picked from" not in capsys.readouterr().out
 
 
 def test_without_a_plan_the_seeds_of_any_group_count(swept: Path) -> None:

@@ -265,7 +265,7 @@ def test_a_finished_run_is_extended(run_folder: Path) -> None:
     ("overrides", "problem"),
     [
         ([], "it is finished, after 10 steps; trainer.max_epochs=3 trains on"),
-        (["trainer.max_epochs=1"], "it has trained for 10 steps, further than it is to go"),
+        (["trainer.max_epochs=1"], "trainer.max_epochs=1: the run was to have 2; it can go on for more, not for fewer"),
         (["model.embed_dim=32"], "the run has other settings, model.embed_dim=32 (its own: 16); what may change is"),
         (["pos=shaw"], "pos._target_=poslab.positions.shaw.Shaw (its own: poslab.positions.t5.T5)"),
         (["pos.num_buckets=8"], "other settings, pos.num_buckets=8 (its own: "),

@@ -107,6 +107,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"scores": lambda self, t, layer, pairs: pairs.scores.long()},
         "scores: its result must be of floating point, not (2, 4, 2, 3) of int64",
     ),
+    "scores of the future": (
+        {"scores": lambda self, t, layer, pairs: pairs.scores + pairs.scores.mean(-1, keepdim=True) * pairs.j},
+        "scores: scores of a query change with a token that it doesn't see",
+    ),
+    "scores of other queries": (
+        {"scores": lambda self, t, layer, pairs: pairs.scores - pairs.scores.mean(-2, keepdim=True)},
+        "scores: scores of a query change with a token that it doesn't see",
+    ),
     "sample": (
         {"sample": lambda self, shape, length, generator: torch.arange(length + 1)},
         "sample: its result must be (T,) = (20,) here, not (21,) of int64",

@@ -9,7 +9,8 @@ import torch
 
 from conftest import compose_config
 from poslab.errors import RunStopped
-from poslab.runs.checkpoint_files import CheckpointFiles
+from poslab.runs.checkpoint_files import CheckpointFiles, save_weights
+from poslab.runs.screen import printable
 from poslab.training import train
 from runs_to_resume import TINY
 
@@ -67,3 +68,13 @@ def test_every_file_of_a_run_appears_whole(monkeypatch: pytest.MonkeyPatch, tmp_
     assert {run / "config.yaml", run / "summary.json", run / "evaluation.json"} <= written
     assert list(cache.iterdir())
     assert written <= renamed
+
+
+def test_weights_can_be_read_by_whom_other_files_can(tmp_path: Path) -> None:
+    (tmp_path / "other").touch()
+    save_weights(tmp_path / "weights.safetensors", {"model.w": torch.zeros(2)}, {"observed": None})
+    assert (tmp_path / "weights.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_what_a_terminal_would_obey_is_a_dot() -> None:
+    assert printable("a\x1b[2J\x07b\tc\nd é漢") == "a·[2J·b\tc\nd é漢"

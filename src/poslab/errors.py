@@ -76,3 +76,9 @@ def suggestion(name: str, choices: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
     question = f"did you mean {' or '.join(near)}? " if near else ""
     return f"{question}valid: {', '.join(known)}"
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether it says that something is too large."""
+    words = ("memory", "overflow", "too large")  # the latter two of what no machine has
+    return isinstance(error, MemoryError | RuntimeError) and any(word in str(error).lower() for word in words)

@@ -16,6 +16,7 @@ from poslab.comparison.curves import by_group as curves_by_group
 from poslab.comparison.effects import effect_table
 from poslab.comparison.grids import setting_panels
 from poslab.comparison.panels import loss_panels, model_panels
+from poslab.comparison.planned import picked
 from poslab.comparison.report import Report
 from poslab.comparison.scores import LAST
 from poslab.comparison.sections import Section, by_data
@@ -52,6 +53,8 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     sweeps = _sweeps(runs, config)
     plan = [group for folder in sweeps for group in read_plan(folder)]
     compared = _comparisons(titled, config, plan)
+    for comparison, _ in compared:
+        comparison.caveats.extend(picked(comparison.runs, _around(comparison.runs, config)))
     folder = _report_folder(config)
     require_writable("out", folder)  # before anything is measured
     registered = verdicts(sweeps, [comparison for comparison, _ in compared])
@@ -179,6 +182,13 @@ def _sweeps(runs: Sequence[Run], config: CompareConfig) -> list[Path]:
     above = [run.folder.parent for run in runs if run.folder not in named]
     planned = [file.parent for folder in named for file in sorted(folder.rglob(PLAN))]
     return list(dict.fromkeys([*named, *above, *planned]))
+
+
+def _around(runs: Sequence[Run], config: CompareConfig) -> dict[Path, list[PlannedGroup]]:
+    """The plans of the folders in which runs lie that were named one by one, but for those that were named as well."""
+    named = {Path(os.path.expanduser(path)) for path in config.runs}
+    folders = dict.fromkeys(run.folder.parent for run in runs if run.folder in named)
+    return {folder: read_plan(folder) for folder in folders if folder not in named}
 
 
 def _report_folder(config: CompareConfig) -> Path:

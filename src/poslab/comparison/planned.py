@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from poslab.comparison.statistics import Difference
@@ -92,6 +93,22 @@ def planned_seeds(groups: Iterable[Grouped], plan: Sequence[PlannedGroup]) -> Pl
     lost += [Lost(names[key], frozenset(group.seeds), 0) for key, group in relevant.items() if key not in there]
     finished = {group.label for group in groups if group.runs}
     return Planned(seeds, {label: of for label, of in found.items() if label in finished}, lost)
+
+
+def picked(runs: Sequence[Run], sweeps: Mapping[Path, Sequence[PlannedGroup]]) -> list[str]:
+    """Caveats on runs that were named one by one: what else their sweeps have trained to be compared with them."""
+    keys = [keys_of(run) for run in runs]
+    caveats = []
+    for folder, plan in sweeps.items():
+        shared = [group for group in merged(plan) if group.shared in {of_all for _, of_all in keys}]
+        names = _names(shared)
+        others = [names[group.group] for group in shared if group.group not in {own for own, _ in keys}]
+        if others:
+            caveats.append(
+                f"picked from a sweep that has {', '.join(others)} as well; whoever picks by the figures needs the "
+                f"p-values of all: runs={folder}"
+            )
+    return caveats
 
 
 def unsettled(by_label: Mapping[str, Difference], planned: Planned, baseline: str, first: str) -> dict[str, Difference]:

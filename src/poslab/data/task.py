@@ -10,6 +10,7 @@ from poslab.data.module import DataModule, Shuffled
 from poslab.data.parts import Part, Parts
 from poslab.data.vocabulary import Symbols
 from poslab.tasks import Examples, Task
+from poslab.tasks.checks import check_task
 
 
 class Steps(Shuffled):
@@ -23,7 +24,9 @@ class TaskDataModule(DataModule):
     """Batches of one length, each a function of the seed and its step; an epoch are the steps between validations."""
 
     def __init__(self, task: Task, sha256: str, seed: int) -> None:
+        """Raises SettingError for a task whose methods give what they shouldn't."""
         super().__init__()
+        check_task(task)
         self.task = task
         self.seed = seed
         self.name, self.sha256 = task.name, sha256

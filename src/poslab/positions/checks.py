@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from poslab.errors import SettingError, UserError
+from poslab.errors import SettingError, UserError, lacks_memory
 from poslab.lazy import torch
 from poslab.positions.base import HOOKS, ModelShape, PositionScheme
 from poslab.positions.pictures import Curves, Matrix
@@ -32,12 +32,6 @@ def hook_at_fault(error: BaseException) -> str | None:
         if code.co_name in HOOKS and isinstance(scheme, PositionScheme):
             found = f"{type(scheme).__name__}.{code.co_name} ({Path(code.co_filename).name}, line {line})"
     return found
-
-
-def lacks_memory(error: BaseException) -> bool:
-    """Whether it says that something is too large."""
-    words = ("memory", "overflow", "too large")  # the latter two of what no machine has
-    return isinstance(error, MemoryError | RuntimeError) and any(word in str(error).lower() for word in words)
 
 
 @contextmanager
@@ -185,6 +179,7 @@ class _Trial:
             with _trying(scheme, "scores"):
                 scores = scheme.scores(tables, layer, pairs)
             self._require("scores", scores, pairs.scores.shape, "(B, H, m, n)")
+            self._require_past(layer, scores, pairs, marks)
 
     def sentences(self) -> None:
         """Raises SettingError where `warnings` gives none."""
@@ -232,10 +227,23 @@ class _Trial:
                 self._require("relative", table, (rows, head_dim), "(R, Dh)", name)
             _check_numbers(self.scheme, "relative", name, table)
 
-    def _pairs(self, marks: Tensor | None) -> Pairs:
+    def _require_past(self, layer: int, scores: Tensor, pairs: Pairs, marks: Tensor | None) -> None:
+        """Raises SettingError where scores of a causal query change with a token that comes later."""
+        if not self.shape.causal or len(pairs.query_index) < 2:
+            return
+        other = self.of_heads.clone()
+        other[:, :, -1] = -2 * other[:, :, -1] + 1
+        with _trying(self.scheme, "scores"):
+            changed = self.scheme.scores(self.tables, layer, self._pairs(marks, other))
+        seen = pairs.seen.expand_as(scores)[:, :, :-1]
+        if not torch.allclose(scores[:, :, :-1][seen], changed[:, :, :-1][seen], rtol=1e-4, atol=1e-5):
+            problem = "scores of a query change with a token that it doesn't see, look at pairs with `seen` alone"
+            raise _wrong(self.scheme, "scores", problem)
+
+    def _pairs(self, marks: Tensor | None, of_heads: Tensor | None = None) -> Pairs:
         """All queries but the first, and all keys."""
         first = min(1, self.length - 1)
-        keys = _precise(self.of_heads)
+        keys = _precise(self.of_heads if of_heads is None else of_heads)
         queries = keys[:, :, first:]
         i, j = self.positions[None, None, first:, None], self.positions[None, None, None, :]
         scale = self.shape.head_dim**-0.5

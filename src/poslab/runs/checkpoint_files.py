@@ -58,7 +58,10 @@ def save_weights(path: Path, state: Mapping[str, Tensor], about: dict[str, Any])
     description = json.dumps({key: value for key, value in about.items() if key != "observed"})
     metadata = {"format": "pt", "poslab": description, "sha256": _sha256(description, tensors)}
     with appearing_whole(path, durable=True) as file:
+        file.touch()
+        mode = file.stat().st_mode  # as files of this user are; save_file lets nobody else read
         save_file(tensors, file, metadata)
+        file.chmod(mode)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

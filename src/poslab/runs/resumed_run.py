@@ -96,9 +96,11 @@ class ResumedRun:
         epochs, steps = config.trainer.max_epochs, config.trainer.max_steps
         before: dict[str, Any] = content["poslab"]["config"]["trainer"]
         more = (epochs or 0) > (before["max_epochs"] or 0) or steps > before["max_steps"] != -1
-        fewer = (epochs or 1e9) < (before["max_epochs"] or 0) or -1 < steps < self.step
-        if fewer:
-            raise SettingError("resume", self.folder, f"it has trained for {self.step} steps, further than it is to go")
+        if (epochs or 1e9) < (planned := before["max_epochs"] or 0):
+            problem = f"the run was to have {planned}; it can go on for more, not for fewer"
+            raise SettingError("trainer.max_epochs", epochs, problem)
+        if -1 < steps < self.step:
+            raise SettingError("trainer.max_steps", steps, f"the run has trained for {self.step} already")
         if self.folder.finished and not more:
             problem = f"it is finished, after {self.step} steps; trainer.max_epochs={(epochs or 1) + 1} trains on"
             raise SettingError("resume", self.folder, problem)

@@ -10,6 +10,11 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
+def printable(text: str) -> str:
+    """The text with a dot for each character that a terminal would obey."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{MIDDLE DOT}" for c in text)
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "<") -> str:
     """Lines of columns as wide as their widest cell.
 

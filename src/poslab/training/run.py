@@ -19,12 +19,11 @@ from pytorch_lightning import seed_everything
 
 from poslab.data.module import DataModule, TextDataModule
 from poslab.data.task import TaskDataModule
-from poslab.errors import Diverged, Fault, RunStopped, SettingError, UserError
+from poslab.errors import Diverged, Fault, RunStopped, SettingError, UserError, lacks_memory
 from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
 from poslab.exchange.initial import begin_with
 from poslab.interruption import Interrupted, StopRequest
 from poslab.model import GPT
-from poslab.positions.checks import lacks_memory
 from poslab.runs.code import outside, task_sha256
 from poslab.runs.folder import RunFolder, new_run_folder, old_run_folder
 from poslab.runs.processes import GONE, is_first_process, place, processes
@@ -35,6 +34,7 @@ from poslab.runs.summary import Summary
 from poslab.settings.files import write_whole
 from poslab.settings.program import command_line
 from poslab.settings.schemes import node_of
+from poslab.settings.tasks import node_of_task
 from poslab.settings.train import TrainConfig, flat
 from poslab.tasks import Task
 from poslab.training import sharded
@@ -142,7 +142,7 @@ def _train(
         introduce(module, data, folder, notes, earlier.state.step if earlier else None)
     # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
     trainer.precision_plugin.convert_module(module)
-    with _saying_how_to_go_on(folder, ["allow_code=true"] if outside(node_of(config.pos)) else []):
+    with _saying_how_to_go_on(folder, ["allow_code=true"] if _needs_code(config) else []):
         if trainer.is_global_zero and not (earlier and earlier.checkpoint) and config.pos.overrides("tables"):
             write_start(folder, dict(module.model.position_tables.named_parameters()))
         if trainer.is_global_zero:
@@ -170,6 +170,12 @@ def _write_config(config: TrainConfig, folder: RunFolder) -> None:
         return
     content = yaml.safe_dump(config.recorded, sort_keys=False, allow_unicode=True)
     write_whole(folder.config, content)
+
+
+def _needs_code(config: TrainConfig) -> bool:
+    """Whether the scheme or the task is from outside poslab."""
+    task = [node_of_task(config.data)] if isinstance(config.data, Task) else []
+    return any(map(outside, [node_of(config.pos), *task]))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from torch.utils.tensorboard.summary import hparams
 from poslab.evaluation.attention_maps import LEGIBLE, attention_maps
 from poslab.evaluation.pictures import attention_figure, draw
 from poslab.evaluation.scoring import Scoring
+from poslab.runs.screen import printable
 from poslab.training.console import width
 from poslab.training.module import LanguageModel
 from poslab.training.summary import flat_settings
@@ -55,7 +56,7 @@ class SampleText(Callback):
         if not wanted or not math.isfinite(pl_module.state.last_val_loss):  # then a model has nothing to say
             return
         line, page = pl_module.scoring.sample(pl_module.model)
-        pl_module.state.sample = line
+        pl_module.state.sample = line = printable(line)
         pl_module.print("       " + textwrap.shorten(line, width() - 8, placeholder=" ..."))
         if isinstance(trainer.logger, TensorBoardLogger):
             trainer.logger.experiment.add_text("sample", page, trainer.global_step)

@@ -1,0 +1,166 @@
+"""Tries a task before anything trains on it: what each method gives is what `base` says of it.
+
+Whoever writes a task and miscounts learns here which method gave what and what it must give, not from an error deep in
+a model, after the training, or from none at all.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from poslab.errors import SettingError, UserError, lacks_memory
+from poslab.lazy import torch
+from poslab.tasks.base import IGNORED, Examples, Task
+
+METHODS = ("symbols", "tokens", "reach", "batch", "parts", "derived", "shifts")
+_COUNT = 3  # examples
+
+
+def check_task(task: Task) -> None:
+    """Raises SettingError, naming the method, for the first that fails, or gives what no method of its name should."""
+    _check_names(type(task))
+    for ending, variant in {"": task, **_shifts(task)}.items():
+        count = _check_symbols(variant)
+        for length in sorted({*task.lengths[:2], task.lengths[-1], *task.test_lengths}):
+            examples = _batch(variant, length)
+            _check_examples(variant, examples, length, count)
+            _check_figures(variant, examples)
+        if ending and count != len(task.symbols):
+            raise _wrong(task, "shifts", f"{ending} has {count} symbols, and the task {len(task.symbols)}")
+
+
+def _check_names(cls: type[Task]) -> None:
+    """Raises SettingError for a name that doesn't mean what its author thinks."""
+    for own in cls.__mro__[: cls.__mro__.index(Task)]:
+        settings = inspect.get_annotations(own)
+        for name, member in vars(own).items():
+            known = name.startswith("_") or name in settings or hasattr(Task, name)
+            near = get_close_matches(name, METHODS, n=1, cutoff=0.75)
+            if near and not known and (inspect.isfunction(member) or isinstance(member, property)):
+                problem = f"is no method of a task (did you mean {near[0]}?); others of your own begin with _"
+                raise SettingError("data", f"{own.__name__}.{name}", problem)
+        for name in settings:
+            if name not in inspect.get_annotations(Task) and hasattr(Task, name):
+                problem = "hides what tasks have under that name: call the setting something else"
+                raise SettingError("data", f"{own.__name__}.{name}", problem)
+
+
+def _shifts(task: Task) -> Mapping[str, Task]:
+    with _trying(task, "shifts"):
+        shifts = task.shifts()
+    if not (isinstance(shifts, Mapping) and all(isinstance(shift, Task) for shift in shifts.values())):
+        raise _wrong(task, "shifts", f"must give a dict of tasks by name, not {_described(shifts)}")
+    return shifts
+
+
+def _check_symbols(task: Task) -> int:
+    """How many there are."""
+    with _trying(task, "symbols"):
+        symbols = task.symbols
+    if not isinstance(symbols, tuple) or not symbols or not all(isinstance(name, str) for name in symbols):
+        given = "none" if symbols == () else _described(symbols)
+        raise _wrong(task, "symbols", f"must be a @property that gives a tuple of names, one or more, not {given}")
+    if len(set(symbols)) < len(symbols):
+        twice = next(name for name in symbols if symbols.count(name) > 1)
+        raise _wrong(task, "symbols", f"has {twice!r} twice; each symbol needs a name of its own")
+    return len(symbols)
+
+
+def _batch(task: Task, length: int) -> Examples:
+    """Some examples, the same from equal generators. Raises SettingError where they aren't."""
+    with _trying(task, "batch"):
+        given = [task.batch(torch.Generator().manual_seed(1), _COUNT, length) for _ in range(2)]
+    first, second = given
+    if not isinstance(first, Examples):
+        raise _wrong(task, "batch", f"must give Examples(tokens, targets), not {_described(first)}")
+    for name, one, other in zip(Examples._fields, first, second, strict=True):
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and not torch.equal(one, other):
+            problem = f"{name} differ between two generators that are equal: draw from `generator` alone"
+            raise _wrong(task, "batch", problem)
+    return first
+
+
+def _check_examples(task: Task, examples: Examples, length: int, symbols: int) -> None:
+    with _trying(task, "tokens"):
+        tokens = task.tokens(length)
+    if type(tokens) is not int:
+        raise _wrong(task, "tokens", f"must give a whole number, not {_described(tokens)}")
+    shape, at = (_COUNT, tokens), f"at length {length}"
+    for name, given in examples._asdict().items():
+        if name == "positions" and given is None:
+            continue
+        fits = isinstance(given, torch.Tensor) and tuple(given.shape) == shape and given.dtype == torch.int64
+        if not fits:
+            problem = f"{name} must be (count, tokens(length)) = {shape} of int64 {at}, not {_described(given)}"
+            raise _wrong(task, "batch", problem)
+    asked = examples.targets[examples.targets != IGNORED]
+    for name, ids in (("tokens", examples.tokens), ("targets", asked)):
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < symbols:
+            outside = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+            raise _wrong(task, "batch", f"{name} have {outside} {at}, and the {symbols} symbols end at {symbols - 1}")
+    if not (examples.targets != IGNORED).any(1).all():
+        raise _wrong(task, "batch", f"asks nothing in an example {at}: all of its targets are {IGNORED}")
+    with _trying(task, "reach"):
+        reach = task.reach(length)
+    last = tokens - 1 if examples.positions is None else int(examples.positions.max())
+    if type(reach) is not int or reach <= last:
+        raise _wrong(task, "reach", f"must give a whole number above {last}, the last position {at}, not {reach}")
+    if examples.positions is not None and int(examples.positions.min()) < 0:
+        raise _wrong(task, "batch", f"positions must be 0 or more {at}, not {int(examples.positions.min())}")
+
+
+def _check_figures(task: Task, examples: Examples) -> None:
+    """Parts, and what is derived of a test in which all is right."""
+    with _trying(task, "parts"):
+        parts = task.parts(examples)
+    names = ["exact", "accuracy"]
+    for name, mask in parts.items():
+        if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or mask.shape != examples.targets.shape:
+            shape = tuple(examples.targets.shape)
+            raise _wrong(task, "parts", f"{name} must be {shape} of bool, not {_described(mask)}")
+        names += [f"exact_{name}", f"accuracy_{name}"]
+    with _trying(task, "derived"):
+        derived = task.derived(dict.fromkeys(names, 1.0))
+    for name, figure in derived.items():
+        if not isinstance(figure, int | float) or not math.isfinite(figure):
+            raise _wrong(task, "derived", f"{name} must be a finite number, not {figure!r}")
+
+
+@contextmanager
+def _trying(task: Task, method: str) -> Iterator[None]:
+    """Raises SettingError, naming the method, for whatever it raises but a UserError and a lack of memory."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if lacks_memory(error):
+            raise
+        reason = f"raises {type(error).__name__}: {error}" if str(error) else f"raises {type(error).__name__}"
+        if isinstance(error, NotImplementedError):
+            reason = "is missing"
+        raise SettingError("data", f"{type(task).__name__}.{method}{_place(task, error)}", reason) from error
+
+
+def _place(task: Task, error: BaseException) -> str:
+    """ " (my_file.py, line 12)": the last line of the task's own file that an exception came through, or nothing."""
+    file = inspect.getsourcefile(type(task))
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    return f" ({Path(file).name}, line {lines[-1]})" if file and lines else ""
+
+
+def _described(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    return f"{tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
+
+
+def _wrong(task: Task, method: str, problem: str) -> SettingError:
+    return SettingError("data", f"{type(task).__name__}.{method}", problem)
