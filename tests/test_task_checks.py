@@ -12,6 +12,7 @@ from torch import Tensor
 
 from poslab.data.task import TaskDataModule
 from poslab.errors import SettingError
+from poslab.settings.tasks import parse_task
 from poslab.tasks import Examples, Task
 from poslab.tasks.base import IGNORED
 from poslab.tasks.checks import check_task
@@ -101,3 +102,15 @@ def test_a_task_that_gives_what_it_should_passes() -> None:
 @pytest.mark.parametrize("name", TASKS)
 def test_poslab_s_own_tasks_pass(name: str) -> None:
     check_task(_task(name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odd(Good):
+    def __post_init__(self) -> None:
+        raise ValueError("only odd lengths")
+
+
+def test_a_task_may_refuse_its_settings_in_a_plain_way() -> None:
+    node = {"_target_": f"{__name__}.Odd", "min_length": 2, "max_length": 6, "test_lengths": [6]}
+    with pytest.raises(SettingError, match=r"^data\._target_=test_task_checks\.Odd: refuses its settings: only odd"):
+        parse_task(node)

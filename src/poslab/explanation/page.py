@@ -38,9 +38,10 @@ _TRIALS = {
     "shifted": (
         "All positions moved by an offset",
         "offset",
-        "The same text as if it began at a later position. Schemes that know distances only give one flat line; one "
-        "that knows places suffers where these were rare or never trained, and its curve ends where its positions "
-        "do. Surprising: a rise within the context trained on.",
+        "The same text as if it began at a later position; of texts only half a context of it, so that there are "
+        "positions to move to. Schemes that know distances only give one flat line; one that knows places suffers "
+        "where these were rare or never trained, and its curve ends where the last token has the last position. "
+        "Surprising: a rise within the context trained on.",
     ),
 }
 

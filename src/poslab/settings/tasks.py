@@ -34,7 +34,12 @@ def parse_task(node: Mapping[str, Any]) -> Task:
     if parameters is None or not parameters.frozen:
         problem = "must be derived from poslab.tasks.Task, with @dataclass(frozen=True, kw_only=True)"
         raise SettingError(option, target, problem)
-    return typed(task, settings, "data")
+    try:
+        return typed(task, settings, "data")
+    except SettingError:
+        raise
+    except ValueError as error:  # of somebody's __post_init__
+        raise SettingError(option, target, f"refuses its settings: {error}") from error
 
 
 def node_of_task(task: Task) -> dict[str, Any]:

@@ -40,8 +40,6 @@ def typed(schema: type[Schema], values: Any, group: str, parsers: Mapping[type, 
         return schema(**arguments)
     except SettingError as error:
         raise (error.prefixed(group) if group else error) from None
-    except ValueError as error:  # of a class that says so in a plainer way
-        raise SettingError(group, schema.__name__, " ".join(str(error).split())) from error
 
 
 def _is_possible(kind: Any) -> bool:
