@@ -28,7 +28,7 @@ from poslab.errors import UserError, as_typed
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # the stubs lack it
 
-ARRIVAL_S = 120.0  # that processes wait for each other's start
+ARRIVAL_S = 60.0  # that processes wait for each other's start
 GONE = "killed, or its machine is down; resume=... goes on from the last checkpoint"
 _LEAVING_S = 20.0  # that the process with the store waits for the others to come and take notice of its end ...
 _NOTICE_S = 2.0  # ... and where they have come before
