@@ -17,7 +17,7 @@ from poslab.errors import Fault, UserError
 from poslab.interruption import Interrupted, raise_on_signals, received_signal
 from poslab.positions.checks import hook_at_fault
 from poslab.runs.folder import RunFolder
-from poslab.runs.processes import end
+from poslab.runs.processes import end, processes
 from poslab.settings.command_line import help_text, parse_line
 from poslab.settings.program import as_called
 
@@ -85,11 +85,21 @@ def _check_readable(argument: str) -> None:
 
 
 def _end_interrupted(interruption: BaseException) -> NoReturn:
-    sys.exit(end(f"\n{str(interruption) or 'interrupted'}", getattr(interruption, "exit_code", 130), meets=False))
+    _exit(end(f"\n{str(interruption) or 'interrupted'}", getattr(interruption, "exit_code", 130), meets=False))
 
 
 def _stop(message: str, exit_code: int = 2) -> NoReturn:
-    sys.exit(end(f"error: {message}", exit_code))
+    _exit(end(f"error: {message}", exit_code))
+
+
+def _exit(code: int) -> NoReturn:
+    """Ends the program; one of several processes at once: torch's threads between them, of which some are gone, now and
+    then abort an interpreter that ends in its usual order."""
+    if processes.size > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _report(error: Exception, script: str, debug: bool) -> str:
