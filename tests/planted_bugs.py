@@ -657,8 +657,8 @@ BUGS = [
         "test_checkpoint.py::test_a_malicious_pickle_runs_nothing",
     ),
     Bug(
-        "local-rank-taken-for-the-first-process", "runs/processes.py",
-        '_number("RANK", default=0)', '_number("LOCAL_RANK", default=0)',
+        "local-rank-taken-for-the-first-process", "runs/place.py",
+        'whole_number("RANK", default=0)', 'whole_number("LOCAL_RANK", default=0)',
         "test_ranks.py::test_one_function_knows_the_rank",
     ),
     Bug(
@@ -991,7 +991,7 @@ BUGS = [
     ),
     Bug(
         "exit-code-0-on-an-error", "commands/cli.py",
-        'sys.exit(end(f"error: {message}", exit_code))', 'sys.exit(end(f"error: {message}", 0))',
+        '_exit(end(f"error: {message}", exit_code))', '_exit(end(f"error: {message}", 0))',
         "test_config.py::test_one_line_before_torch",
     ),
     Bug(

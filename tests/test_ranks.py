@@ -19,7 +19,7 @@ from poslab.errors import SettingError
 from poslab.interruption import Interrupted
 from poslab.runs.checkpoint import load
 from poslab.runs.folder import new_run_folder, old_run_folder
-from poslab.runs.processes import Place, is_first_process, place
+from poslab.runs.place import Place, is_first_process, place
 from poslab.tasks.flip_flop import FlipFlop
 from processes import Script
 from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, logged

@@ -1,7 +1,8 @@
 """Errors that are meant for the user: one line, no traceback, and an exit code of their own."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +83,22 @@ def lacks_memory(error: BaseException) -> bool:
     """Whether it says that something is too large."""
     words = ("memory", "overflow", "too large")  # the latter two of what no machine has
     return isinstance(error, MemoryError | RuntimeError) and any(word in str(error).lower() for word in words)
+
+
+@contextmanager
+def blamed_on(option: str, place: Callable[[Exception], str]) -> Iterator[None]:
+    """Raises SettingError for whatever somebody else's code raises within, but a UserError and a lack of memory.
+
+    place: says where it came up, "Mine.rotate (my_file.py, line 12)".
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if lacks_memory(error):
+            raise
+        words = f": {error}" if str(error) else ""
+        missing = isinstance(error, NotImplementedError) and not words
+        problem = "is missing" if missing else f"raises {type(error).__name__}{words}"
+        raise SettingError(option, place(error), problem) from error

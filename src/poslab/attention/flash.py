@@ -5,9 +5,9 @@ the same number along each diagonal, and the matrices of all blocks are parts of
 length. So blocks need a single call each, where `blockwise` makes fifteen. What the learned numbers of a bias need, the
 gradient of each score, only `blockwise` computes: its backward pass then goes with this forward pass.
 
-Forward and backward, (1, 4, 2048, 64) in float32 on two cores, times causal attention without positions: 1.31 with the
-bias of ALiBi, 0.53 with a window of 256, where `blockwise` takes 1.68 and 0.58. With blocks of 128 queries the kernel
-takes 1.27 times as long as with 256, with 512 1.05 times.
+Forward and backward, (1, 4, 2048, 64) in float32 on two cores, times causal attention without positions: 1.31 with a
+bias that falls in a line, 0.53 with a window of 256, where `blockwise` takes 1.68 and 0.58. With blocks of 128 queries
+the kernel takes 1.27 times as long as with 256, with 512 1.05 times.
 
 N = B H batch and heads, Tq / Tk queries / keys, m queries and n keys of a block, Dh head dimension.
 """

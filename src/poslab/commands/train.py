@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from poslab.commands.cli import start, told_in_one_line
 from poslab.commands.overrides import as_typed, for_hydra
 from poslab.errors import UserError
-from poslab.runs.processes import prepare_process
+from poslab.runs.place import prepare_process
 from poslab.runs.resume import resumed
 from poslab.settings.composed import config_groups, explain, scheme_name
 from poslab.settings.files import CONFIGS

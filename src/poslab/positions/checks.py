@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from poslab.errors import SettingError, UserError, lacks_memory
+from poslab.errors import SettingError, UserError, blamed_on
 from poslab.lazy import torch
 from poslab.positions.base import HOOKS, ModelShape, PositionScheme
 from poslab.positions.pictures import Curves, Matrix
@@ -36,16 +36,9 @@ def hook_at_fault(error: BaseException) -> str | None:
 
 @contextmanager
 def _trying(scheme: PositionScheme, hook: str) -> Iterator[None]:
-    """Raises SettingError, naming the hook, for whatever it raises but a UserError and a lack of memory."""
-    try:
+    """Raises SettingError, naming the hook, for whatever it raises that is not the user's or the machine's."""
+    with blamed_on("pos", lambda error: hook_at_fault(error) or f"{type(scheme).__name__}.{hook}"):
         yield
-    except UserError:
-        raise
-    except Exception as error:
-        if lacks_memory(error):
-            raise
-        place = hook_at_fault(error) or f"{type(scheme).__name__}.{hook}"
-        raise SettingError("pos", place, f"raises {type(error).__name__}: {error}") from error
 
 
 def check_sizes(scheme: PositionScheme, shape: ModelShape) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from poslab.errors import SettingError
-from poslab.runs.processes import is_first_process, processes
+from poslab.runs.place import is_first_process
+from poslab.runs.processes import processes
 from poslab.settings.files import UNFINISHED
 
 RUNS = Path("runs")

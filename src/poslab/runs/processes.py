@@ -1,7 +1,7 @@
-"""The processes of one run: which of them this is, and what they tell each other beside the training.
+"""The processes of one run: how they meet, what they tell each other beside the training, and how they end.
 
 torchrun and srun start all of them, Lightning the further ones of `trainer.devices` once the first has prepared
-everything. What is known of a process's place stands in the variables that these set (`Place`). The processes of
+everything; which of them this is stands in variables (`poslab.runs.place`). The processes of
 torchrun and srun meet before anything else, at a key-value store of torch's; those of Lightning when training begins.
 From then on each gives signs of life there, and the first that has to end says so: the others end as well, and only one
 of them speaks.
@@ -17,13 +17,12 @@ import socket
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from poslab.errors import UserError, as_typed
+from poslab.runs.place import Place, place, started_by_lightning, whole_number
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # the stubs lack it
@@ -35,68 +34,11 @@ _NOTICE_S = 2.0  # ... and where they have come before
 _SILENCE_S = 20.0  # without a sign of life, and a process is taken for lost
 _LOOK_S = 0.5  # between two looks for such signs
 _PAUSE_S = 0.02
-_INTERACTIVE = ("bash", "interactive")  # names of SLURM jobs that are a shell
-
-
-@dataclass(frozen=True)
-class Place:
-    """Which of the processes of a run this is. launcher: "torchrun" or "srun"; "" where it was started by itself, or by
-    Lightning, which then brings the others into being: size is 1.
-    """
-
-    launcher: str = ""
-    rank: int = 0
-    size: int = 1
-    local_size: int = 1  # processes on this machine
-
-    @property
-    def nodes(self) -> int:
-        return self.size // self.local_size
-
-
-def place() -> Place:
-    """As the launcher's variables say. RANK outranks those of a SLURM job that torchrun is started in."""
-    if "RANK" in os.environ:
-        size = _number("WORLD_SIZE")
-        return Place("torchrun", _number("RANK", default=0), size, _number("LOCAL_WORLD_SIZE", default=size))
-    if "LOCAL_RANK" in os.environ or "NODE_RANK" in os.environ:  # Lightning's, whose local size nothing says
-        return Place(rank=_number("LOCAL_RANK", default=0) + _number("NODE_RANK", default=0))
-    size = _number("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
-    in_step = "SLURM_STEP_NUM_TASKS" in os.environ or os.environ.get("SLURM_JOB_NAME") not in _INTERACTIVE
-    if "SLURM_PROCID" not in os.environ or size == 1 or not in_step:
-        return Place()
-    nodes = _number("SLURM_STEP_NUM_NODES", "SLURM_NNODES")
-    return Place("srun", _number("SLURM_PROCID"), size, size // nodes if size % nodes == 0 else 1)
-
-
-def is_first_process() -> bool:
-    """Whether this is the one process of a run that writes."""
-    return place().rank == 0
-
-
-def prepare_process() -> None:
-    """Leaves speech to the first process, errors excepted; before torch is loaded."""
-    # Or C++ would print stacks when a connection ends, and that DDP looks for unused parameters. What operations warn
-    # of goes through Python.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    if not is_first_process():
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        warnings.simplefilter("ignore")
-
-
-def started_by_lightning() -> bool:
-    """Whether this is a further process of a run, started by its first one."""
-    here = place()
-    return not here.launcher and here.rank > 0
 
 
 def _variable(name: str) -> str:
     """By which Lightning's processes, which inherit it, know what the first has told."""
     return f"POSLAB_RUN_{name.upper()}"
-
-
-def _number(*names: str, default: int = 1) -> int:
-    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdecimal()), default)
 
 
 class Processes:
@@ -298,7 +240,7 @@ def _address() -> tuple[str, int]:
         nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_NODELIST") or "127.0.0.1"
         os.environ.setdefault("MASTER_ADDR", SLURMEnvironment.resolve_root_node_address(nodes))
         # Steps of one job may run side by side.
-        number = _number("SLURM_JOB_ID", default=0) + 101 * _number("SLURM_STEP_ID", default=0)
+        number = whole_number("SLURM_JOB_ID", default=0) + 101 * whole_number("SLURM_STEP_ID", default=0)
         os.environ.setdefault("MASTER_PORT", str(15000 + number % 10000))
     return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 

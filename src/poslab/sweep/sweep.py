@@ -15,8 +15,8 @@ from omegaconf import DictConfig
 from poslab.errors import UserError
 from poslab.interruption import Interrupted, raise_on_signals
 from poslab.runs.folder import RunFolder
+from poslab.runs.place import place
 from poslab.runs.planned import add_to_plan
-from poslab.runs.processes import place
 from poslab.runs.registered import register
 from poslab.runs.screen import clock, table
 from poslab.runs.summary import Summary

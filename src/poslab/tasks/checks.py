@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from poslab.errors import SettingError, UserError, lacks_memory
+from poslab.errors import SettingError, blamed_on
 from poslab.lazy import torch
 from poslab.tasks.base import IGNORED, Examples, Task
 
@@ -135,18 +135,9 @@ def _check_figures(task: Task, examples: Examples) -> None:
 
 @contextmanager
 def _trying(task: Task, method: str) -> Iterator[None]:
-    """Raises SettingError, naming the method, for whatever it raises but a UserError and a lack of memory."""
-    try:
+    """Raises SettingError, naming the method, for whatever it raises that is not the user's or the machine's."""
+    with blamed_on("data", lambda error: f"{type(task).__name__}.{method}{_place(task, error)}"):
         yield
-    except UserError:
-        raise
-    except Exception as error:
-        if lacks_memory(error):
-            raise
-        reason = f"raises {type(error).__name__}: {error}" if str(error) else f"raises {type(error).__name__}"
-        if isinstance(error, NotImplementedError):
-            reason = "is missing"
-        raise SettingError("data", f"{type(task).__name__}.{method}{_place(task, error)}", reason) from error
 
 
 def _place(task: Task, error: BaseException) -> str:

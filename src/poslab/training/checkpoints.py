@@ -11,7 +11,8 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from poslab.data.module import DataModule
 from poslab.interruption import Interrupted, StopRequest
 from poslab.runs.folder import RunFolder
-from poslab.runs.processes import Place, processes
+from poslab.runs.place import Place
+from poslab.runs.processes import processes
 from poslab.runs.state import event_sizes, random_states, restore_random_states
 from poslab.training import lightning_loops
 from poslab.training.device import largest, of_all_devices

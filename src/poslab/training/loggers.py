@@ -10,7 +10,7 @@ from pytorch_lightning.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoa
 
 from poslab.errors import SettingError, UserError
 from poslab.runs.folder import RunFolder
-from poslab.runs.processes import is_first_process
+from poslab.runs.place import is_first_process
 from poslab.settings.files import write_whole
 from poslab.settings.schema import LoggerConfig
 

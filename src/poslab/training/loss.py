@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from poslab.attention.problem import without_autocast
 from poslab.model import GPT
 from poslab.tasks.base import IGNORED
 
@@ -47,7 +48,7 @@ def head_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     device = hidden.device.type
     autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if autocast else hidden.dtype
-    with torch.autocast(device, enabled=False):
+    with without_autocast(hidden.device):
         loss: Tensor = _HeadLoss.apply(hidden, weight, targets, dtype)  # type: ignore[no-untyped-call]
     return loss
 

@@ -26,7 +26,8 @@ from poslab.interruption import Interrupted, StopRequest
 from poslab.model import GPT
 from poslab.runs.code import outside, task_sha256
 from poslab.runs.folder import RunFolder, new_run_folder, old_run_folder
-from poslab.runs.processes import GONE, is_first_process, place, processes
+from poslab.runs.place import is_first_process, place
+from poslab.runs.processes import GONE, processes
 from poslab.runs.resumed_run import ResumedRun
 from poslab.runs.start import write_start
 from poslab.runs.state import RunState

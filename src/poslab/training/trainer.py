@@ -21,7 +21,7 @@ from poslab.evaluation.scoring import Scoring
 from poslab.interruption import StopRequest
 from poslab.runs.checkpoint_files import CheckpointFiles
 from poslab.runs.folder import RunFolder
-from poslab.runs.processes import place
+from poslab.runs.place import place
 from poslab.settings.schema import TrainerConfig
 from poslab.settings.train import TrainConfig
 from poslab.tasks.metric import LOSS
