@@ -509,12 +509,12 @@ BUGS = [
         "test_training.py::test_a_model_has_one_validation_loss",
     ),
     Bug(
-        "order-not-by-seed", "data/module.py",
+        "order-not-by-seed", "data/orders.py",
         "torch.Generator().manual_seed(self.seed)", "torch.Generator().manual_seed(1)",
         "test_data.py::test_order_depends_on_the_seed_alone",
     ),
     Bug(
-        "every-epoch-in-the-same-order", "data/module.py",
+        "every-epoch-in-the-same-order", "data/orders.py",
         "order = self._order(epoch)", "order = self._order(0)",
         "test_data.py::test_shuffled_goes_on_anywhere",
     ),
@@ -550,7 +550,7 @@ BUGS = [
     ),
     Bug(
         "validation-part-reported", "data/corpus.py",
-        'return ("test part", self.test) if len(self.test)', 'return ("test part", self.validation) if len(self.test)',
+        'return ("test", self.test) if len(self.test)', 'return ("test", self.validation) if len(self.test)',
         "test_characters.py::test_the_parts_of_a_text",
     ),
     Bug(
@@ -702,7 +702,7 @@ BUGS = [
     ),
     # Tasks
     Bug(
-        "the-same-steps-in-every-epoch", "data/task.py",
+        "the-same-steps-in-every-epoch", "data/orders.py",
         "torch.arange(epoch * self.count, (epoch + 1) * self.count)", "torch.arange(self.count)",
         "test_task_training.py::test_epochs_are_consecutive_steps "
         "test_task_training.py::test_a_run_reads_the_batches_of_its_seed_step_by_step",

@@ -153,12 +153,12 @@ def test_the_parts_of_a_text(tmp_path: Path) -> None:
     lengths = [len(part) for part in (found.train, found.validation, found.test)]
     assert lengths == [70, 20, 10]
     assert torch.cat([found.train, found.validation, found.test]).tolist() == [*range(10)] * 10
-    assert found.held_out == ("test part", found.test)
+    assert found.held_out == ("test", found.test)
     again = load_corpus(path, Characters(), tmp_path / "cache", True, Split(validation=0.1, test=0.1))
     assert (len(again.train), len(again.validation)) == (80, 10)
     usual = load_corpus(path, Characters(), tmp_path / "cache", True)
     assert (len(usual.train), len(usual.validation), len(usual.test)) == (90, 10, 0)
-    assert usual.held_out[0] == "validation part"
+    assert usual.held_out[0] == "validation"
 
 
 def test_the_test_part_is_what_is_reported(tmp_path: Path) -> None:

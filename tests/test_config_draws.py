@@ -67,6 +67,7 @@ OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "data.vocabulary": st.sampled_from(["observed", "observed", "observed", "full"]),
     "data.batch_size": st.sampled_from([0, 1, 2, 3, 8, 1000]),
     "data.stride": st.sampled_from(["null", 0, 1, 5, 64, 10**6]),
+    "data.order": st.sampled_from(["shuffled", "stream"]),
     "data.same_batch": st.booleans(),
     "optim.learning_rate": st.sampled_from([-1, 0, 1e-8, 1e-3, 1.0, 1e30]),
     "optim.weight_decay": st.sampled_from([0, 0.1, 100.0]),

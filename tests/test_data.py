@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader
 from conftest import REPOSITORY
 from poslab.data import SlidingWindowDataset, corpus
 from poslab.data.corpus import load_corpus
-from poslab.data.module import Shuffled, TextDataModule
+from poslab.data.module import TextDataModule
+from poslab.data.orders import Shuffled
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError, UserError

@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 import torch
 
-from poslab.data.module import Shuffled
+from poslab.data.orders import Shuffled
 from poslab.data.permutation import Permutation
 
 

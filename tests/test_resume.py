@@ -110,7 +110,12 @@ def test_cut_off_at_any_hook(case: str, hooks: Callable[..., Counter], tmp_path:
     print(f"campaign: cut off {len(places)} times, {case}")
 
 
-@pytest.mark.parametrize(("data", "second"), [(TINY, 15), (TINY_TASK, 20)], ids=["text", "task"])
+STREAM = [*TINY, "data.order=stream"]
+
+
+@pytest.mark.parametrize(
+    ("data", "second"), [(TINY, 15), (STREAM, 15), (TINY_TASK, 20)], ids=["text", "stream", "task"]
+)
 def test_cut_off_between_checkpoints(
     data: list[str], second: int, hooks: Callable[..., Counter], trained: Callable[..., Path], tmp_path: Path
 ) -> None:

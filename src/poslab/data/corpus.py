@@ -7,8 +7,8 @@ much memory is needed.
 import codecs
 import hashlib
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -53,7 +53,8 @@ WHOLE = Split(validation=1.0)  # all of it is the validation part
 @dataclass(frozen=True)
 class Corpus:
     """The tokens of a text: each part is int32 or uint16 of (number of tokens,), ids of `vocabulary`; `test` may be
-    empty. documents: how many there are, where the text is made of some."""
+    empty. documents: how many there are, where the text is made of some. ends: by the name of the part, where its
+    documents end in it, int64 and ascending; without a part that is one document, or a piece of one."""
 
     name: str
     sha256: str
@@ -62,11 +63,12 @@ class Corpus:
     validation: Tensor
     test: Tensor
     documents: int | None = None
+    ends: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def held_out(self) -> tuple[str, Tensor]:
         """The name and tokens of the part that is reported: `test` decides nothing, `validation` the best weights."""
-        return ("test part", self.test) if len(self.test) else ("validation part", self.validation)
+        return ("test", self.test) if len(self.test) else ("validation", self.validation)
 
 
 def load_corpus(
@@ -116,23 +118,26 @@ def _of_documents(
     tokens, ends = tokenised(source, tokenizer, cache_dir)
     vocabulary = Vocabulary(tokenizer)
     if observed_only:
-        vocabulary, all_tokens = Vocabulary(tokenizer, observed_ids(tokens)), tokens
+        vocabulary, encoded = Vocabulary(tokenizer, observed_ids(tokens)), tokens
         dtype = smallest_type(vocabulary.size)
         file = source.in_cache(cache_dir, tokenizer, "observed")
-        tokens = _cached(file, lambda: _renumbered(all_tokens, vocabulary, dtype), dtype)
+        tokens = _cached(file, lambda: _renumbered(encoded, vocabulary, dtype), dtype)
     ending = 0 if end_of_text(tokenizer) is None else 1
 
-    def part(begin: float, end: float) -> Tensor:
-        """Without the end-of-text token of its last document, after which there is none."""
+    def part(begin: float, end: float) -> tuple[Tensor, Tensor]:
+        """Its tokens, without the end-of-text token of its last document, after which there is none; and the ends."""
         if len(ends) == 1:
             length = len(tokens) - ending
-            return tokens[int(begin * length) : int(end * length)]
+            return tokens[int(begin * length) : int(end * length)], ends[:0]
         first, stop = (int(share * len(ends) + 1e-9) for share in (begin, end))  # 1 - 0.1 - 0.8 of ten is one
         start = int(ends[first - 1]) if first else 0
-        return tokens[start : max(start, int(ends[stop - 1]) - ending if stop else 0)]
+        return tokens[start : max(start, int(ends[stop - 1]) - ending if stop else 0)], ends[first:stop] - start
 
-    parts = (part(0, shares[0]), part(*shares), part(shares[1], 1))
-    return Corpus(text_name(source.path), source.sha256, vocabulary, *parts, documents=len(ends))
+    places = {"train": (0, shares[0]), "validation": shares, "test": (shares[1], 1)}
+    parts = {name: part(*place) for name, place in places.items()}
+    all_tokens, all_ends = ({name: part[which] for name, part in parts.items()} for which in (0, 1))
+    name = text_name(source.path)
+    return Corpus(name, source.sha256, vocabulary, **all_tokens, documents=len(ends), ends=all_ends)
 
 
 def _cached(file: Path, make: Callable[[], Iterator[bytes]], dtype: torch.dtype = torch.int32) -> Tensor:

@@ -1,7 +1,7 @@
 """The Lightning data module: which windows are trained on, which validate, and in which order they come."""
 
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, Sampler, SequentialSampler, Subset
 
 from poslab.data.corpus import Corpus, Split, load_corpus
+from poslab.data.orders import InRows, Order, Shuffled
 from poslab.data.parts import Part, Parts, dealt
-from poslab.data.permutation import Permutation
 from poslab.data.references import reference_losses
+from poslab.data.stream import Segments, StreamedWindows
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.data.windows import CoveringWindows, SlidingWindowDataset
@@ -21,56 +22,7 @@ from poslab.errors import SettingError
 from poslab.settings.files import default_cache_dir
 from poslab.settings.schema import DataConfig
 
-Batches = DataLoader[tuple[Tensor, Tensor]] | DataLoader[Part]
-
-
-class Shuffled(Sampler[int]):
-    """All indices below `count`, in an order that is a function of the seed, the epoch and the count alone, so that a
-    run can go on anywhere.
-
-    It is the order that DataLoader(shuffle=True) draws in that epoch from one generator of that seed; of more than
-    MOST_DRAWN indices, whose order would take half a gigabyte, that of a Permutation. `start` indices of the epoch are
-    left out, because a run that goes on has seen them.
-    """
-
-    MOST_DRAWN = 1 << 26
-
-    def __init__(self, count: int, seed: int) -> None:
-        self.count = count
-        self.seed = seed
-        self.epoch = 0
-        self.start = 0
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __iter__(self) -> Iterator[int]:
-        epoch = self.epoch
-        order = self._order(epoch)
-        for start in range(self.start, self.count, 1 << 16):  # a list of millions would be larger than the text
-            yield from order[start : start + (1 << 16)].tolist()
-        self.set_epoch(epoch + 1)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Makes all of this epoch come next, unless it is under way. Lightning calls it, too."""
-        if epoch != self.epoch:
-            self.epoch, self.start = epoch, 0
-
-    def go_on(self, epoch: int, start: int) -> None:
-        """Makes this epoch come next without its first `start` indices; all of it where none would be left."""
-        self.epoch, self.start = epoch, start if start < self.count else 0
-
-    def _order(self, epoch: int) -> Tensor | Permutation:
-        """(count,) int64; all epochs before are drawn, too, which takes no time beside training them."""
-        if self.count > self.MOST_DRAWN:
-            return Permutation(self.count, self.seed, epoch)
-        generator = torch.Generator().manual_seed(self.seed)
-        for number in range(epoch + 1):
-            if number > 0:
-                torch.randperm(self.count, generator=generator)  # RandomSampler ends with a draw for nothing
-            torch.empty((), dtype=torch.int64).random_(generator=generator)  # DataLoader's seed for its workers
-            order = torch.randperm(self.count, generator=generator)
-        return order
+Batches = DataLoader[tuple[Tensor, Tensor]] | DataLoader[Segments] | DataLoader[Part]
 
 
 class DataModule(LightningDataModule):
@@ -79,7 +31,7 @@ class DataModule(LightningDataModule):
     name: str
     sha256: str  # of everything that decides which tokens come
     vocabulary: AnyVocabulary
-    order: Shuffled
+    order: Order
     training_length: int  # the longest one of training
     train_tokens: int | None = None  # of a text
     validation_tokens: int | None = None
@@ -115,8 +67,9 @@ class TextDataModule(DataModule):
     """Windows of context_length tokens: overlapping by `stride` and shuffled in training, side by side in validation.
 
     The order of training windows comes from a generator of its own (`order`), so it depends on the seed and on nothing
-    that the model draws. Raises SettingError for a text that can't be read, or is too short for one window in one of
-    its parts.
+    that the model draws. With data.order=stream, a batch is `Segments`, and each of its rows goes on where it was in
+    the batch before. Raises SettingError for a text that can't be read, or is too short for one window in one of its
+    parts, or in one of the rows.
     """
 
     def __init__(self, config: DataConfig, context_length: int, seed: int) -> None:
@@ -140,7 +93,10 @@ class TextDataModule(DataModule):
             self.corpus.train, context_length, config.stride if config.stride is not None else context_length
         )
         self.validation_windows = CoveringWindows(self.corpus.validation, context_length, context_length)
-        self.order = Shuffled(len(self.train_windows), seed)
+        self.order: Order = Shuffled(len(self.train_windows), seed)
+        if config.order == "stream":
+            self._check_rows()
+            self.order = InRows(len(self.train_windows), config.batch_size)
 
     @property
     def description(self) -> str:
@@ -158,14 +114,17 @@ class TextDataModule(DataModule):
         self.order.go_on(epoch, batches * self.config.batch_size)
 
     def train_dataloader(self) -> Batches:
-        size, windows, order = self.config.batch_size, self.train_windows, self.order
+        size, windows = self.config.batch_size, self.train_windows
+        stream = isinstance(self.order, InRows)
+        source: Dataset[Any] = StreamedWindows(windows, size, self.corpus.ends.get("train")) if stream else windows
         if self.config.same_batch:
-            first = Subset(windows, range(min(size, len(windows))))
-            repeated: ConcatDataset[tuple[Tensor, Tensor]] = ConcatDataset([first] * -(-len(windows) // size))
+            distance = len(windows) // size if stream else 1
+            first = Subset(source, range(0, min(size, len(windows)) * distance, distance))
+            repeated: ConcatDataset[Any] = ConcatDataset([first] * -(-len(windows) // size))
             return self._loader(repeated, SequentialSampler(repeated), len(first))
-        return self._loader(windows, order, size)
+        return self._loader(source, self.order, size)
 
-    def _loader(self, windows: Dataset[tuple[Tensor, Tensor]], order: Sampler[int], size: int) -> Batches:
+    def _loader(self, windows: Dataset[Any], order: Sampler[int], size: int) -> Batches:
         rank, world_size = self.place
         settings: dict[str, Any] = {"num_workers": self.config.num_workers}
         settings["generator"] = torch.Generator()  # or it would draw from the one that dropout draws from
@@ -184,6 +143,13 @@ class TextDataModule(DataModule):
             return DataLoader(self.validation_windows, size)
         batches: Any = [range(n * size, min(count, (n + 1) * size)) for n in self.dealt(-(-count // size))]
         return DataLoader(self.validation_windows, batch_sampler=batches)
+
+    def _check_rows(self) -> None:
+        rows, windows = self.config.batch_size, len(self.train_windows)
+        if rows > windows:
+            of = f"the training part of {self.corpus.name}, which has {windows} times model.context_length"
+            problem = f"data.order=stream gives each row a stretch of {of}: up to {windows} rows fit"
+            raise SettingError("data.batch_size", rows, problem)
 
     def _check_length(self) -> None:
         of_parts = {"validation": self.validation_tokens, "training": self.train_tokens, "test": self.test_tokens}

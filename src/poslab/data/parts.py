@@ -16,13 +16,14 @@ from poslab.tasks.base import IGNORED
 
 class Part(NamedTuple):
     """One process's rows of a training batch; their share of the whole batch's targets, 0 to 1, by which their mean
-    loss counts; and the number of all its tokens."""
+    loss counts; the number of all its tokens; and of a stream, what each row has read, as in `Segments`."""
 
     tokens: Tensor  # (b, T)
     targets: Tensor  # (b, T)
     positions: Tensor | None
     share: float
     batch_tokens: int
+    read: Tensor | None = None  # (b,)
 
 
 class Parts(Dataset[Part]):
@@ -41,8 +42,8 @@ class Parts(Dataset[Part]):
         rows = _piece(len(index), self.rank, self.world_size)
         own = index[rows]  # the others' need not be read
         windows = [self.source[i] for i in own or index[:1]]  # with none there would be no gradient
-        tokens, targets = (torch.stack(column) for column in zip(*windows, strict=True))
-        return Part(tokens, targets, None, len(own) / len(index), len(index) * tokens.shape[1])
+        tokens, targets, *read = (torch.stack(column) for column in zip(*windows, strict=True))
+        return Part(tokens, targets, None, len(own) / len(index), len(index) * tokens.shape[1], *read)
 
     def _of_batch(self, tokens: Tensor, targets: Tensor, positions: Tensor | None) -> Part:
         rows = _piece(len(tokens), self.rank, self.world_size)

@@ -6,18 +6,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from poslab.data.module import DataModule, Shuffled
+from poslab.data.module import DataModule
+from poslab.data.orders import Steps
 from poslab.data.parts import Part, Parts
 from poslab.data.vocabulary import Symbols
 from poslab.tasks import Examples, Task
 from poslab.tasks.checks import check_task
-
-
-class Steps(Shuffled):
-    """The numbers of all steps, epoch by epoch."""
-
-    def _order(self, epoch: int) -> Tensor:
-        return torch.arange(epoch * self.count, (epoch + 1) * self.count)
 
 
 class TaskDataModule(DataModule):
@@ -32,7 +26,7 @@ class TaskDataModule(DataModule):
         self.name, self.sha256 = task.name, sha256
         self.vocabulary = Symbols(task.symbols)
         self.training_length = task.lengths[-1]
-        self.order = Steps(task.validate_every, seed)
+        self.order = Steps(task.validate_every)
 
     @property
     def description(self) -> str:

@@ -28,11 +28,12 @@ _EVENTS = ".evaluation"  # ends the name of the event file, so that a new evalua
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """A text to evaluate on; `tokens` (N,) are ids of the model's vocabulary."""
+    """A text to evaluate on; `tokens` (N,) are ids of the model's vocabulary. ends: where documents end in them."""
 
     name: str
     sha256: str
     tokens: Tensor
+    ends: Tensor | None = None
 
 
 def usual_lengths(context_length: int) -> list[int]:
@@ -42,7 +43,7 @@ def usual_lengths(context_length: int) -> list[int]:
 
 def held_out(corpus: Corpus) -> Text:
     part, tokens = corpus.held_out
-    return Text(f"{corpus.name}, {part}", corpus.sha256, tokens)
+    return Text(f"{corpus.name}, {part} part", corpus.sha256, tokens, corpus.ends.get(part))
 
 
 def own_text(checkpoint: Checkpoint) -> Text:

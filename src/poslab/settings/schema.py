@@ -64,6 +64,7 @@ class DataConfig(Limited):
     test_share: float = setting(0.0, least=0, below=1, later=True)
     batch_size: int = setting(4, least=1)
     stride: int | None = setting(None, least=1)
+    order: str = setting("shuffled", choices=("shuffled", "stream"), later=True)
     num_workers: int = setting(0, role=Role.SPEED, least=0)
     cache_dir: str | None = setting(None, role=Role.SPEED)
     same_batch: bool = False
@@ -79,6 +80,9 @@ class DataConfig(Limited):
         if self.validation_share + self.test_share >= 1:
             problem = f"leaves nothing to train on beside data.validation_share={self.validation_share:g}"
             raise SettingError("test_share", self.test_share, problem)
+        if self.order == "stream" and self.stride is not None:
+            problem = "of windows that data.order=stream reads one after the other, must be null"
+            raise SettingError("stride", self.stride, problem)
         check_corpus(self.path, find_files(self.path), self.column, self.encoding)
 
 

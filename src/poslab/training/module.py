@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from poslab.data.parts import Part
+from poslab.data.stream import Segments
 from poslab.evaluation.scoring import Scoring
 from poslab.model import GPT
 from poslab.runs.checkpoint import Source, describe
@@ -25,7 +26,7 @@ from poslab.training.loss import language_model_loss
 from poslab.training.optim import learning_rate_factor, make_optimizer
 
 IMPROVEMENTS = "improvements"  # what early stopping watches
-Batch = tuple[Tensor, Tensor] | Examples | Part
+Batch = tuple[Tensor, Tensor] | Segments | Examples | Part
 
 
 class LanguageModel(LightningModule):
@@ -47,13 +48,18 @@ class LanguageModel(LightningModule):
         self._learning_rates: dict[str, float] = {}
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
+        loss = self._loss(batch)
         if not isinstance(batch, Part):
-            loss = language_model_loss(self.model, *batch)
             self.loss = loss.detach()
             return loss
-        loss = language_model_loss(self.model, batch.tokens, batch.targets, batch.positions) * batch.share
+        loss = loss * batch.share
         self.loss = summed(loss.detach())
         return loss * self.trainer.world_size  # gradients are averaged over the processes
+
+    def _loss(self, batch: Batch) -> Tensor:
+        tokens, targets, *_ = batch
+        positions = batch.positions if isinstance(batch, Examples | Part) else None
+        return language_model_loss(self.model, tokens, targets, positions)
 
     def on_train_batch_start(self, batch: Batch, batch_index: int) -> None:
         self.state.training_clock.start()
