@@ -1,6 +1,8 @@
 """Texts by character and by byte, and texts in three parts, of which the last decides nothing."""
 
+import argparse
 import json
+import shutil
 import string
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_text
 from poslab.evaluation.losses import sliding_token_losses
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.settings.files import find_files, fingerprint, text_name
 from poslab.settings.schema import DataConfig
 from poslab.training import train
 
@@ -48,6 +51,24 @@ def test_shakespeare_has_65_characters(tmp_path: Path) -> None:
     opening = data.corpus.train[:200].tolist()
     assert data.vocabulary.decode(opening) == text[:200]
     assert data.vocabulary.encode(text[:200]) == opening
+
+
+def test_the_library_of_python_is_a_text_by_its_contents(tmp_path: Path) -> None:
+    config = compose_config("data=python_library").data
+    assert isinstance(config, DataConfig)
+    files = find_files(config.path)
+    assert Path(argparse.__file__) in files
+    assert files == sorted(files)
+    assert {file.parent for file in files} == {Path(argparse.__file__).parent}  # and nothing that was installed
+    for file in files:
+        shutil.copy(file, tmp_path)
+    assert fingerprint(f"{tmp_path}/*.py") == fingerprint(config.path)
+    assert (text_name(config.path), text_name(f"{tmp_path}/*.py")) == (
+        "python_library",
+        f"{len(files)} files of {tmp_path}/*.py",
+    )
+    (tmp_path / "argparse.py").write_text("another version")
+    assert fingerprint(f"{tmp_path}/*.py") != fingerprint(config.path)
 
 
 @pytest.mark.parametrize("piece", [7, 1 << 20])

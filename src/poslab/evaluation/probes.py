@@ -18,6 +18,7 @@ BINS = (64, 128, 256, 512, 1024)
 NEVER = "never before"
 _NAMES = [f"< {BINS[0]}", *(f"{low} to {high}" for low, high in pairwise(BINS)), f"≥ {BINS[-1]}"]
 _FEWEST = 10  # speech heads: with fewer, it is no play
+_MOST_NAMES = 0.5  # of the heads: in a play names come again, other words in such a place, as in source code, seldom do
 
 # A line of a name and a colon after an empty line, or at the very beginning.
 _SPEECH_HEAD = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))[^\s:][^\n\r:]{0,39}:(?=\r?\n)")
@@ -33,7 +34,8 @@ def speakers(pieces: Sequence[bytes]) -> dict[str, list[int]]:
     """
     ends = list(accumulate(map(len, pieces)))  # of the tokens, in bytes
     heads = list(_SPEECH_HEAD.finditer(b"".join(pieces)))
-    if len(heads) < _FEWEST:
+    names = {head[0] for head in heads}
+    if len(heads) < _FEWEST or len(names) > _MOST_NAMES * len(heads):
         return {}
     bins: dict[str, list[int]] = {name: [] for name in (*_NAMES, NEVER)}
     last: dict[bytes, int] = {}

@@ -4,6 +4,7 @@ import glob
 import hashlib
 import os
 import re
+import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,8 +49,16 @@ def find_files(path: str) -> list[Path]:
     return files
 
 
+def python_library() -> str:
+    """A glob of the modules that come with the Python that is running. Names with an underscore before them are not
+    among them: some hold what one machine's Python was built with. Packages may be missing where Python is divided."""
+    return os.path.join(glob.escape(sysconfig.get_path("stdlib")), "[a-z]*.py")
+
+
 def text_name(path: str) -> str:
     """What summaries call the text at `path`."""
+    if path == python_library():
+        return "python_library"
     files = find_files(path)
     if suffix(files[0]) == ".arrow" and files_of_dataset(files[0].parent) == files:
         return files[0].parent.name

@@ -17,7 +17,7 @@ from poslab.errors import SettingError, require_at_least, require_one_of
 from poslab.positions import ModelShape
 from poslab.positions.base import BACKENDS
 from poslab.settings.contrasts import Contrast
-from poslab.settings.files import BUNDLED_DATA, find_files
+from poslab.settings.files import BUNDLED_DATA, find_files, python_library
 from poslab.settings.formats import check_corpus
 from poslab.settings.roles import Limited, Role, setting
 from poslab.tasks.metric import LOSS
@@ -27,6 +27,7 @@ PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed", "bf16-true", "16-true",
 
 # ${bundled:the-verdict.txt} in a yaml: a file of data/, wherever the command is started from.
 OmegaConf.register_new_resolver("bundled", lambda name: str(BUNDLED_DATA / name), replace=True)
+OmegaConf.register_new_resolver("python_library", python_library, replace=True)
 
 
 @dataclass
