@@ -1,0 +1,169 @@
+"""Retrieved memory: a layer finds tokens of its document by what they hold, however far back they stand.
+
+Memorizing Transformers (Wu, Rabe, Hutchins, Szegedy 2022, section 3.1). The layer keeps keys and values of the last
+`size` tokens before the segment, without gradient. Each query takes the k with the largest inner products, attends over
+these alone, and a gate of each head mixes that with attention within the segment, which is as ever:
+
+    retrieved_i = sum_n w_in v_n     w_i = softmax over the k best n of   scale_h q'_i . k'_n
+    out_i       = g_h retrieved_i + (1 - g_h) local_i     g_h = sigmoid(gate_h)     q' = q / |q|, k' = k / |k|
+
+Queries and keys are those from before the position scheme has touched them: "we don't use a position bias for the
+retrieved memories". With `position_bias` their scores get the scheme's bias[h, distance] all the same; which k they are
+is decided without it. As in the authors' code, the gate begins at 1/2, retrieved weights have no dropout, and memory
+holds tokens that `memory_length` may show as well. What differs from the paper:
+
+    search      exact, in blocks of queries; there it is approximate
+    normalised  queries and keys of retrieval only: local attention stays that of the scheme; there both are
+    scale       begins at log2(k^2 - k), as that of Henry et al. 2020, whose normalisation the paper takes; in the
+                authors' code at 1, with some 1e5 steps to leave it
+    no memory   a row without any has local attention alone; there (1 - g) of it
+
+B batch, H heads, T queries, N remembered tokens, Dh head dimension, R rows of a relative table.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from poslab.attention.problem import without_autocast
+from poslab.positions import RelativeTerms
+
+_BLOCK = 2**22  # scores that are computed at a time
+
+
+class RetrievedAttention(nn.Module):
+    """Mixes into a layer's attention what its queries find in memory; all that is learned of it."""
+
+    def __init__(self, heads: int, k: int) -> None:
+        super().__init__()
+        self.k = k
+        self.gate = nn.Parameter(torch.zeros(heads))
+        self.log_scale = nn.Parameter(torch.full((heads,), math.log(math.log2(max(2, k * k - k)))))
+
+    @torch.compiler.disable
+    def forward(
+        self,
+        local: Tensor,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        known: Tensor,
+        terms: RelativeTerms | None = None,
+        first: int = 0,
+    ) -> Tensor:
+        """local, q (B, H, T, Dh), keys and values (B, H, N, Dh) as `remembered` keeps them -> (B, H, T, Dh).
+
+        known: (B,) whole numbers: each row's document has the last so many of the N, or more. terms: whose bias the
+        scores get. first: the place of the first query in its segment.
+        """
+        known = known.clamp(max=keys.shape[-2])
+        if not known.any():  # with gradients, all zero: processes that train together must have the same ones
+            return local + 0.0 * (self.gate.sum() + self.log_scale.sum()).to(local.dtype)
+        with without_autocast(q.device):
+            scores, found = nearest(unit(q), keys, known, self.k)
+            bias = None if terms is None else distance_bias(terms, found, keys.shape[-2], first)
+            retrieved = _sum(self.weights(scores, known, bias), values, found)
+            share = self.shares[:, None, None] * known.gt(0)[:, None, None, None]  # (B, H, 1, 1)
+            return torch.lerp(local.to(retrieved.dtype), retrieved, share.to(retrieved.dtype)).to(local.dtype)
+
+    @property
+    def shares(self) -> Tensor:
+        """(H,): how much of each head's output is what it retrieved."""
+        return self.gate.sigmoid()
+
+    def weights(self, scores: Tensor, known: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The scores of `nearest`, where rows know so many, and their bias, (B, H, T, k) each -> weights.
+
+        They sum to 1, or are zeros where there is nothing.
+        """
+        scores = scores * self.log_scale.exp()[:, None, None].to(scores.dtype)
+        if bias is not None:
+            scores = scores + bias.to(scores.dtype)
+        scores = scores.masked_fill(~_there(scores, known), -math.inf)
+        nothing = (scores == -math.inf).all(-1, keepdim=True)  # their softmax would be NaN
+        return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Queries or keys (..., Dh) of length 1, in float32 or better."""
+    return F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1)
+
+
+def remembered(before: Tensor | None, new: Tensor, size: int) -> Tensor:
+    """Keys or values before, (B, H, N, Dh), and those of a segment, (B, H, T, Dh) -> the last `size` of all."""
+    new = new.detach().to(torch.promote_types(new.dtype, torch.float32))[:, :, -size:]
+    if before is None:
+        return new.contiguous()
+    kept = min(before.shape[-2], size - new.shape[-2])
+    return torch.cat([before[:, :, before.shape[-2] - kept :], new], dim=-2)
+
+
+def distance_bias(terms: RelativeTerms, found: Tensor, count: int, first: int) -> Tensor:
+    """(B, H, T, k): the bias of each query, from place `first` of its segment on, for those found of `count`."""
+    assert terms.bias is not None
+    place = torch.arange(first, first + found.shape[-2], device=found.device)[:, None]  # (T, 1)
+    rows = terms.rows_of(place + count - found)  # (B, H, T, k)
+    by_head = rows.transpose(0, 1)  # (H, B, T, k)
+    return terms.bias.gather(-1, by_head.flatten(1)).unflatten(-1, by_head.shape[1:]).transpose(0, 1)
+
+
+def nearest(q: Tensor, keys: Tensor, known: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest inner products of each query (B, H, T, Dh), best first, and which keys (B, H, N, Dh) they are of.
+
+    known: (B,), only the last so many keys of each row are there. Both are (B, H, T, k), less if no row has so many;
+    those that a row lacks are 0. Of equal ones, it may be any. Scores have gradients of the queries, none of the keys.
+    """
+    scores, found = _Nearest.apply(q, keys, known, min(k, int(known.max())))  # type: ignore[no-untyped-call]
+    return scores, found
+
+
+class _Nearest(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, keys: Tensor, known: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        scores = q.new_zeros(*q.shape[:3], k)
+        found = torch.zeros_like(scores, dtype=torch.int64)
+        for row, count in enumerate(known.tolist()):
+            if count:
+                first, best = keys.shape[-2] - count, min(k, count)
+                scores[row, ..., :best], places = _search(q[row], keys[row, :, first:], best)
+                found[row, ..., :best] = places + first
+        ctx.save_for_backward(keys, found, known)
+        ctx.mark_non_differentiable(found)
+        return scores, found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_scores: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        keys, found, known = ctx.saved_tensors
+        return _sum(grad_scores * _there(found, known), keys, found), None, None, None
+
+
+def _there(found: Tensor, known: Tensor) -> Tensor:
+    """(B, 1, 1, k) bool: which of what was found, (B, H, T, k), a row that knows so many (B,) has at all."""
+    return torch.arange(found.shape[-1], device=found.device) < known[:, None, None, None]
+
+
+def _search(q: Tensor, keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest products of each query (H, T, Dh) with keys (H, N, Dh), and their places: (H, T, k) each."""
+    queries = max(1, _BLOCK // (len(keys) * keys.shape[-2]))
+    parts = [(block @ keys.mT).topk(k) for block in q.split(queries, dim=-2)]
+    scores, places = zip(*parts, strict=True)
+    return torch.cat(scores, -2), torch.cat(places, -2)
+
+
+def _sum(weights: Tensor, table: Tensor, found: Tensor) -> Tensor:
+    """weights (B, H, T, k) of rows found in a table (B, H, N, Dh) -> their sum (B, H, T, Dh).
+
+    Without the (B, H, T, k, Dh) tensor of these rows, in either direction.
+    """
+    count = table.shape[-2]
+    first = count * torch.arange(len(table) * table.shape[1], device=table.device).view(*table.shape[:2], 1, 1)
+    bags = (found + first).flatten(0, 2)  # (B H T, k)
+    out = F.embedding_bag(bags, table.flatten(0, 2), mode="sum", per_sample_weights=weights.flatten(0, 2))
+    return out.unflatten(0, found.shape[:-1])
