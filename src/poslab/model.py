@@ -18,8 +18,9 @@ from poslab.attention import Places, SchemeLayer, check_backend, choose_backend
 from poslab.cache import KeyValueCache, LayerCache
 from poslab.errors import SettingError, require_at_least
 from poslab.generate import Prompts, generate
+from poslab.memory import LayerMemory, Memory, Segment
 from poslab.positions import Explanation, ModelShape, Pairs, Picture, PositionScheme, RelativeTerms
-from poslab.positions.checks import check_hooks, check_sizes, initial_tables
+from poslab.positions.checks import check_hooks, check_memory, check_sizes, initial_tables
 
 if TYPE_CHECKING:
     from poslab.data.vocabulary import AnyVocabulary
@@ -30,7 +31,9 @@ class GPT(nn.Module):
 
     The defaults are `model=mini`. `pos` is any PositionScheme; without one the model has no positions at all. With
     `causal=False` every token sees every other. `compile` trains through torch.compile; parameters keep their names, so
-    that checkpoints know nothing of it. Raises SettingError for sizes that don't fit together.
+    that checkpoints know nothing of it. With a `memory_length` M, `hidden_with_memory` and `hidden_in_segments` read a
+    text on beyond the context: each layer sees the last M tokens before a segment, too. Raises SettingError for sizes
+    that don't fit together.
     """
 
     tokenizer: AnyVocabulary | None = None  # text to token ids and back; known of a model that `poslab.load` gives
@@ -49,6 +52,7 @@ class GPT(nn.Module):
         causal: bool = True,
         attention_backend: str = "auto",
         compile: bool = False,
+        memory_length: int = 0,
     ) -> None:
         super().__init__()
         require_at_least(1, vocab_size=vocab_size)
@@ -58,6 +62,9 @@ class GPT(nn.Module):
         self.shape = ModelShape(context_length, embed_dim, num_layers, num_heads, causal, token_std)
         self.pos = pos or PositionScheme()
         check_sizes(self.pos, self.shape)
+        require_at_least(0, memory_length=memory_length)
+        check_memory(self.pos, self.shape, memory_length)
+        self.memory_length = memory_length
         self.token_embedding = nn.Embedding(vocab_size, embed_dim)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(self.shape, dropout, attention_backend) for _ in range(num_layers))
@@ -107,18 +114,71 @@ class GPT(nn.Module):
             return self.hidden(tokens, positions=positions)[asked]
         return self._hidden(tokens, self._places(tokens, positions), Asked.where(asked))
 
+    @property
+    def remembers(self) -> bool:
+        """Whether a segment of a text is read with what is left of those before."""
+        return self.memory_length > 0
+
+    def empty_memory(self, batch: int, device: torch.device | str | None = None) -> Memory:
+        """The memory of so many texts of which nothing has been read, by default where the weights are."""
+        return Memory.empty(batch, self.token_embedding.weight.device if device is None else device)
+
+    def hidden_with_memory(self, tokens: Tensor, memory: Memory, asked: Tensor | None = None) -> tuple[Tensor, Memory]:
+        """One segment, tokens (B, T) -> its hidden states as from `hidden`, (B, T, D), and the memory after it.
+
+        Each layer sees the last memory_length tokens of the memory, as far as their row has read them of its document.
+        What comes out knows no gradient of earlier segments. asked: (B, T) bool: only the hidden states of those
+        tokens, in order, (n, D); where there are none, nothing but the memory comes of the segment.
+        """
+        segment = Segment(memory, len(tokens), self.memory_length, self.shape.num_layers)
+        chosen = None if asked is None else Asked.where(asked)
+        if not self.remembers:
+            hidden = self.hidden(tokens) if asked is None else self.hidden_where(asked, tokens)
+            return hidden, segment.after(tokens.shape[1])
+        keys = self._places(tokens, None, segment)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and (chosen is None or len(chosen.places) > 0)):
+            hidden = self._hidden(tokens, keys.last(tokens.shape[1]), chosen, keys, segment.layers)
+        return hidden, segment.after(tokens.shape[1])
+
+    def hidden_in_segments(
+        self, tokens: Tensor, memory: Memory | None = None, asked: Tensor | None = None
+    ) -> tuple[Tensor, Memory]:
+        """tokens (B, N) of any number, read in segments of context_length -> as `hidden_with_memory`, of all of them.
+
+        memory: of what came before; None: nothing did.
+        """
+        memory = self.empty_memory(len(tokens), tokens.device) if memory is None else memory
+        length, found = self.shape.context_length, []
+        parts = tokens.split(length, dim=1)
+        for part, of_part in zip(parts, [None] * len(parts) if asked is None else asked.split(length, 1), strict=True):
+            hidden, memory = self.hidden_with_memory(part, memory, of_part)
+            found.append(hidden)
+        if asked is None:
+            return torch.cat(found, dim=1), memory
+        segments = asked.nonzero()[:, 1] // length  # of each that is asked, text by text
+        return torch.cat(found)[segments.argsort(stable=True).argsort()], memory
+
     def _hidden_of_row(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """The hidden states at consecutive positions (T,)."""
         return self._hidden(tokens, Places(positions))
 
-    def _hidden(self, tokens: Tensor, places: Places, asked: Asked | None = None) -> Tensor:
+    def _hidden(
+        self,
+        tokens: Tensor,
+        places: Places,
+        asked: Asked | None = None,
+        key_places: Places | None = None,
+        memories: Sequence[LayerMemory | None] | None = None,
+    ) -> Tensor:
+        """key_places and memories: of what is remembered, too, where something may be."""
         x = self._embed(tokens, places)
-        terms = self._terms(places.distances(self.shape.causal))
-        *earlier, last = zip(self.blocks, self._layers(terms, places), strict=True)
-        for block, layer in earlier:
-            x = block(x, layer)
-        block, layer = last
-        return self.final_norm(block(x, layer, asked=asked))
+        terms = self._terms((key_places or places).distances(self.shape.causal))
+        layers = self._layers(terms, places, key_places)
+        *earlier, last = zip(self.blocks, layers, memories or [None] * len(layers), strict=True)
+        for block, layer, memory in earlier:
+            x = block(x, layer, memory=memory)
+        block, layer, memory = last
+        return self.final_norm(block(x, layer, asked=asked, memory=memory))
 
     @torch.no_grad()
     def _hidden_after(self, tokens: Tensor, cache: KeyValueCache, positions: Tensor | None) -> Tensor:
@@ -137,8 +197,9 @@ class GPT(nn.Module):
         cache.advance(length)
         return self.final_norm(x)
 
-    def _places(self, tokens: Tensor, given: Tensor | None) -> Places:
-        """Where the tokens stand: as given, or as the scheme draws it in training, or one after the other."""
+    def _places(self, tokens: Tensor, given: Tensor | None, segment: Segment | None = None) -> Places:
+        """Where the tokens stand: as given, or as the scheme draws it in training, or one after the other; those of a
+        segment after what is remembered."""
         length, device = tokens.shape[-1], tokens.device
         # A number is drawn for every scheme alike: what is random after it, as dropout, stays the same for all.
         seed = int(torch.randint(2**62, ())) if self.training else None
@@ -147,21 +208,28 @@ class GPT(nn.Module):
             places.check(*tokens.shape)
             self._check_length(int(places.positions.max()) + 1)
             return places
-        self._check_length(length)
+        remembered = 0 if segment is None else segment.remembered
+        self._check_length(remembered + length)
         if seed is not None and self.pos.overrides("sample"):
-            sampled = self.pos.sample(self.shape, length, torch.Generator().manual_seed(seed))
+            sampled = self.pos.sample(self.shape, remembered + length, torch.Generator().manual_seed(seed))
             if sampled is not None:
                 return Places(sampled.to(device), irregular=bool((sampled.diff() != 1).any()))
-        return Places(torch.arange(length, device=device))
+        if segment is None:
+            return Places(torch.arange(length, device=device))
+        return segment.places(length, counted=self.pos.overrides("embed") or not self.pos.shift_invariant)
 
     def _embed(self, tokens: Tensor, places: Places) -> Tensor:
         """The input of the first block, (B, T, D)."""
         x: Tensor = self.dropout(places.map(partial(self.pos.embed, self._tables()), self.token_embedding(tokens)))
         return x
 
-    def _layers(self, terms: list[RelativeTerms | None], places: Places) -> list[SchemeLayer]:
-        tables = self._tables()
-        return [SchemeLayer(self.pos, tables, self.shape, layer, of_it, places) for layer, of_it in enumerate(terms)]
+    def _layers(
+        self, terms: list[RelativeTerms | None], places: Places, key_places: Places | None = None
+    ) -> list[SchemeLayer]:
+        tables, keys = self._tables(), key_places or places
+        return [
+            SchemeLayer(self.pos, tables, self.shape, layer, of_it, places, keys) for layer, of_it in enumerate(terms)
+        ]
 
     def _check_length(self, length: int, option: str = "tokens", value: object = None) -> None:
         longest = self.pos.max_length(self.shape)
@@ -233,7 +301,7 @@ class GPT(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Some tokens of a batch (B, T), and the first place at which any text has one."""
+    """Some tokens of a batch (B, T), and the first place at which any text has one; the last where none is asked."""
 
     texts: Tensor  # (n,)
     places: Tensor  # (n,)
@@ -241,9 +309,9 @@ class Asked:
 
     @classmethod
     def where(cls, mask: Tensor) -> Asked:
-        """Those of a mask (B, T) bool that has some."""
+        """Those of a mask (B, T) bool."""
         texts, places = mask.nonzero().unbind(1)
-        return cls(texts, places, int(places.min()))
+        return cls(texts, places, int(places.min()) if len(places) else mask.shape[1] - 1)
 
     def of(self, x: Tensor, first: int = 0) -> Tensor:
         """x (B, T - first, D), which begins at place `first` -> (n, D)."""
@@ -261,10 +329,15 @@ class Block(nn.Module):
         self.mlp = MLP(shape.embed_dim, dropout)
 
     def forward(
-        self, x: Tensor, layer: SchemeLayer, cache: LayerCache | None = None, asked: Asked | None = None
+        self,
+        x: Tensor,
+        layer: SchemeLayer,
+        cache: LayerCache | None = None,
+        asked: Asked | None = None,
+        memory: LayerMemory | None = None,
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D), or (n, D) of those asked."""
-        attended = self.attention(self.attention_norm(x), layer, cache, asked)
+        attended = self.attention(self.attention_norm(x), layer, cache, asked, memory)
         x = (x if asked is None else asked.of(x)) + attended
         return x + self.mlp(self.mlp_norm(x))
 
@@ -282,25 +355,50 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: Tensor, layer: SchemeLayer, cache: LayerCache | None = None, asked: Asked | None = None
+        self,
+        x: Tensor,
+        layer: SchemeLayer,
+        cache: LayerCache | None = None,
+        asked: Asked | None = None,
+        memory: LayerMemory | None = None,
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D), or (n, D) of those asked."""
         q, k, v = self.queries_keys_values(x)
+        first_key = None
+        if memory is not None:
+            memory.entered, first_key = x, memory.first_key
+            if memory.inputs is not None:
+                # By themselves: nobody wants queries of them, nor a gradient.
+                before = self.keys_values(memory.inputs.to(x.dtype))
+                k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, H, m + T, Dh)
+                x = memory.before(x)
         q, k, marks = layer.enter(q, k, x)
         first = 0 if asked is None else asked.first
         if cache is not None:
             out = cache.attend(q, k, v, marks, layer)
         else:
             dropout_p = self.dropout_p if self.training else 0.0
-            out = layer.attend_from(first, q, k, v, marks, dropout_p=dropout_p, backend=self.backend)
+            settings = {"dropout_p": dropout_p, "first_key": first_key, "backend": self.backend}
+            out = layer.attend_from(first, q, k, v, marks, **settings)
         out = out.transpose(1, 2).flatten(-2)  # (B, H, T, Dh) -> (B, T, D)
         return self.dropout(self.project(out if asked is None else asked.of(out, first)))
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (B, T, D) -> three times (B, H, T, Dh), before the scheme's hooks."""
-        parts = self.query_key_value(x).unflatten(-1, (3, self.shape.num_heads, self.shape.head_dim))
-        q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))  # (B, T, H, Dh) -> (B, H, T, Dh)
+        q, k, v = self._by_head(self.query_key_value(x))
         return q, k, v
+
+    def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x (B, m, D) -> twice (B, H, m, Dh), of tokens that ask nothing any more."""
+        weight, bias = self.query_key_value.weight, self.query_key_value.bias
+        after = slice(self.shape.embed_dim, None)
+        k, v = self._by_head(F.linear(x, weight[after], bias[after]))
+        return k, v
+
+    def _by_head(self, x: Tensor) -> tuple[Tensor, ...]:
+        """x (B, T, n D) -> n times (B, H, T, Dh)."""
+        parts = x.unflatten(-1, (-1, self.shape.num_heads, self.shape.head_dim)).transpose(1, 3)  # (B, H, n, T, Dh)
+        return parts.unbind(2)
 
 
 class MLP(nn.Module):

@@ -40,6 +40,10 @@ class Places:
             raise SettingError("positions", form, "must be whole numbers from 0 on, (T,) or (B, T)")
         return cls(positions.long(), irregular=bool((positions.diff() != 1).any()))
 
+    def last(self, count: int) -> Places:
+        """Those of the last so many tokens."""
+        return replace(self, positions=self.positions[..., -count:])
+
     def check(self, batch: int, length: int) -> None:
         """Raises SettingError where these are not the positions of so many texts, each so long."""
         *rows, given = self.positions.shape
@@ -75,7 +79,10 @@ class Places:
 
 @dataclass(frozen=True, eq=False)
 class SchemeLayer:
-    """A scheme in one layer of a model, for the tokens of one pass."""
+    """A scheme in one layer of a model, for the tokens of one pass.
+
+    key_places: of the keys, where there are more of them than queries, which are the last; None: those of the queries.
+    """
 
     scheme: PositionScheme
     tables: Tables
@@ -83,11 +90,13 @@ class SchemeLayer:
     layer: int
     terms: RelativeTerms | None
     places: Places
+    key_places: Places | None = None
 
     def enter(self, q: Tensor, k: Tensor, x: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """q and k (B, H, T, Dh) as they enter attention, and the marks (B, H, T, E) that x (B, T, D) brings along."""
+        """q (B, H, Tq, Dh) and k (B, H, Tk, Dh) as they enter attention, and the marks (B, H, Tk, E) that x (B, Tk, D)
+        brings along."""
         q = self.places.map(partial(self.scheme.query, self.tables, self.layer), q)
-        k = self.places.map(partial(self.scheme.key, self.tables, self.layer), k)
+        k = (self.key_places or self.places).map(partial(self.scheme.key, self.tables, self.layer), k)
         if not self.scheme.overrides("marks"):
             return q, k, None
         if x is None:
@@ -108,11 +117,15 @@ class SchemeLayer:
         return attend(q, k, v, self.terms, causal=self.shape.causal, **settings)
 
     def attend_from(self, first: int, q: Tensor, k: Tensor, v: Tensor, marks: Tensor | None, **settings: Any) -> Tensor:
-        """Self-attention of the queries from place `first` on -> (B, H, T - first, Dh); the rest is as in `attend`."""
+        """Attention of the queries from place `first` on -> (B, H, Tq - first, Dh).
+
+        The last query stands at the last key; the rest is as in `attend`.
+        """
+        settings["offset"] = k.shape[-2] - q.shape[-2] + first
         if first == 0:
             return self.attend(q, k, v, marks, **settings)
-        queries = replace(self, places=Places(self.places.positions[..., first:], self.places.irregular))
-        return queries.attend(q[:, :, first:], k, v, marks, self.places, offset=first, **settings)
+        queries = replace(self, places=self.places.last(q.shape[-2] - first), key_places=self.key_places or self.places)
+        return queries.attend(q[:, :, first:], k, v, marks, **settings)
 
     def weights(self, q: Tensor, k: Tensor, marks: Tensor | None) -> Tensor:
         """The weights (B, H, T, T) of self-attention, rows are queries; the arguments are those of `attend`."""
@@ -137,7 +150,7 @@ class SchemeLayer:
 
     def _content(self, marks: Tensor | None, key_places: Places | None = None) -> dict[str, Any]:
         """What `attend` must be told beside the terms: `key_bias` and `pairwise`, where there are any."""
-        keys = key_places or self.places
+        keys = key_places or self.key_places or self.places
         irregular = self.terms is not None and (self.places.irregular or keys.irregular)
         key_bias = None
         if marks is not None:

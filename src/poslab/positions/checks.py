@@ -9,6 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,23 @@ def check_sizes(scheme: PositionScheme, shape: ModelShape) -> None:
         longest = scheme.max_length(shape)
     if longest is not None and (type(longest) is not int or longest < 1):
         raise _wrong(scheme, "max_length", f"must give a whole number from 1 on, or None, not {_described(longest)}")
+
+
+def check_memory(scheme: PositionScheme, shape: ModelShape, memory_length: int) -> None:
+    """Asks the same hooks whether keys may be so far away. Raises SettingError where the model can't remember."""
+    if memory_length == 0:
+        return
+    if not shape.causal:
+        raise SettingError("memory_length", memory_length, "needs a causal model: this one sees the future")
+    longest, needed = scheme.max_length(shape), shape.context_length + memory_length
+    if longest is not None and not (scheme.shift_invariant and longest >= needed):
+        problem = f"this position scheme ends at a length: it knows {longest} positions, no more"
+        raise SettingError("memory_length", memory_length, problem)
+    try:
+        check_sizes(scheme, replace(shape, context_length=needed))
+    except SettingError as error:
+        problem = f"with a context of {shape.context_length} makes {needed} positions, and pos.{error.option}="
+        raise SettingError("memory_length", memory_length, f"{problem}{error.value} {error.problem}") from None
 
 
 def initial_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tensor]:

@@ -83,7 +83,7 @@ class CoPE(PositionScheme):
         between = [token for token in range(min(i, j), max(i, j) + 1) if text.seen[i][token]]
         gates = [1 / (1 + (-(q * text.k[token]).sum() / math.sqrt(shape.head_dim)).exp()) for token in between]
         position = torch.stack(gates).sum().clamp(max=self.max_positions - 1)
-        below, above = math.floor(position), math.ceil(position)
+        below, above = math.floor(position.detach()), math.ceil(position.detach())
         low, high = tables["position"][layer, below], tables["position"][layer, above]
         return (q * text.k[j]).sum() / math.sqrt(shape.head_dim) + (q * (low + (position - below) * (high - low))).sum()
 

@@ -14,7 +14,6 @@ in the paper's figure 1 all layers share them; `share_layers=false` gives each l
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,12 +61,12 @@ class Kerple(PositionScheme):
 
     def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
         own = tables if self.share_layers else {name: table[layer] for name, table in tables.items()}
-        r1, r2 = (own[name][head].item() for name in ("r1", "r2"))
+        r1, r2 = (own[name][head] for name in ("r1", "r2"))
         distance = abs(text.positions[i] - text.positions[j])
         if self.kernel == "log":
-            bias = -abs(r1) * math.log(1 + abs(r2) * distance)
+            bias = -r1.abs() * (1 + r2.abs() * distance).log()
         else:
-            bias = -abs(r1) * distance ** (2 / (1 + math.exp(-r2)))
+            bias = -r1.abs() * distance ** (2 / (1 + (-r2).exp()))
         return super().score(tables, shape, layer, head, text, i, j) + bias
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:

@@ -219,6 +219,7 @@ def _vocabulary(about: dict[str, Any]) -> AnyVocabulary:
 def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], state: dict[str, Any]) -> GPT:
     """Raises ValueError where the weights are not those of the model described."""
     sizes: dict[str, Any] = {size.name: settings.get(size.name) for size in fields(ModelConfig)}
+    sizes["memory_length"] = settings.get("memory_length", 0)  # there were runs before it was a setting
     sizes |= {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
     sizes["init_std"] = 0.02  # the weights are loaded, and there were runs before it was a setting
     shape = typed(ModelConfig, sizes, "model").shape

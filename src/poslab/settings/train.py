@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.errors import SettingError, require_one_of
 from poslab.positions import PositionScheme
-from poslab.positions.checks import check_sizes
+from poslab.positions.checks import check_memory, check_sizes
 from poslab.settings.contrasts import Contrast, parse_contrast
 from poslab.settings.roles import Role, roles
 from poslab.settings.schema import (
@@ -163,6 +163,7 @@ def parse(
         parsed["optim"].position_learning_rate_factor = 1.0
     try:
         check_sizes(scheme, parsed["model"].shape)
+        check_memory(scheme, parsed["model"].shape, parsed["model"].memory_length)
     except SettingError as error:
         if error.option == "pos":
             raise

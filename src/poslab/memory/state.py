@@ -1,0 +1,70 @@
+"""What a model carries from segment to segment, as tensors that know no gradient.
+
+B rows (texts side by side), L layers, M tokens remembered, D embedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """The memory of B texts that are read side by side.
+
+    read: (B,) int64, how many tokens of its document each row has read so far: its memory reaches no farther back.
+    inputs: (L, B, m, D), what entered attention in each layer, normalised, the newest last; m is at most M.
+    """
+
+    read: Tensor
+    inputs: Tensor | None = None
+
+    @classmethod
+    def empty(cls, batch: int, device: torch.device | str | None = None) -> Memory:
+        """That of texts of which nothing has been read."""
+        return cls(torch.zeros(batch, dtype=torch.int64, device=device))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Memory]) -> Memory:
+        """One of all rows, in their order: the inverse of `rows`."""
+        found = {name: [tensors[name] for tensors in map(Memory.plain, parts) if name in tensors] for name in _AXES}
+        return cls(**{name: _joined(tensors, axis) for name, axis in _AXES.items() if (tensors := found[name])})
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Tensor]) -> Memory:
+        """The inverse of `plain`."""
+        return cls(**plain)
+
+    def plain(self) -> dict[str, Tensor]:
+        """Its tensors by name, for a checkpoint."""
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
+
+    def restarted(self, read: Tensor) -> Memory:
+        """The same with `read` (B,) as the data knows it, who knows where documents begin."""
+        return replace(self, read=read.to(self.read))
+
+    def rows(self, chosen: slice) -> Memory:
+        """That of some rows."""
+        return Memory.of(
+            {name: tensor[(slice(None),) * _AXES[name] + (chosen,)] for name, tensor in self.plain().items()}
+        )
+
+    def to(self, device: torch.device | str) -> Memory:
+        """The same on another device."""
+        return Memory.of({name: tensor.to(device) for name, tensor in self.plain().items()})
+
+
+_AXES = {"read": 0, "inputs": 1}  # where a tensor's rows are
+
+
+def _joined(tensors: Sequence[Tensor], axis: int) -> Tensor:
+    """Where some remember fewer tokens, zeros stand before them, which their rows, having read no more, don't see."""
+    if tensors[0].dim() > 1:
+        most = max(tensor.shape[-2] for tensor in tensors)
+        tensors = [F.pad(tensor, (0, 0, most - tensor.shape[-2], 0)) for tensor in tensors]
+    return torch.cat(list(tensors), axis)
