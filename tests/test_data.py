@@ -21,7 +21,7 @@ from poslab.data import SlidingWindowDataset, corpus
 from poslab.data.corpus import load_corpus
 from poslab.data.module import TextDataModule
 from poslab.data.orders import Shuffled
-from poslab.data.tokenizer import load_tokenizer
+from poslab.data.tokenizer import Characters, load_tokenizer
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError, UserError
 from poslab.settings.files import find_files
@@ -201,6 +201,26 @@ def test_folders_and_globs_are_joined_by_end_of_text(gpt2: tiktoken.Encoding, tm
             "first file\n<|endoftext|>second file\n<|endoftext|>third file, which is longer than the others are\n"
         )
     assert loaded.train.tolist().count(gpt2.eot_token) == 2
+
+
+@pytest.mark.parametrize("observed", [False, True])
+@pytest.mark.parametrize("piece", [2, 1 << 20])
+def test_each_file_of_a_text_is_a_document(
+    piece: int, observed: bool, gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "_PIECE", piece)
+    for name, text in {"a": "one two\n", "b": "three\n", "c": "four five six\n" * 9}.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    loaded = load_corpus(str(tmp_path), Characters(), tmp_path / "cache", observed)
+    assert loaded.documents == 3
+    assert {name: ends.tolist() for name, ends in loaded.ends.items()} == {"train": [8, 14], "validation": []}
+    loaded = load_corpus(str(tmp_path), gpt2, tmp_path / "cache", observed)
+    starts = [0, *loaded.ends["train"].tolist()]
+    assert loaded.vocabulary.decode(loaded.train[: starts[1]].tolist()) == "one two\n<|endoftext|>"
+    assert loaded.vocabulary.decode(loaded.train[starts[1] : starts[2]].tolist()) == "three\n<|endoftext|>"
+    assert len(starts) == 3
+    alone = load_corpus(str(tmp_path / "c.txt"), gpt2, tmp_path / "cache", observed)
+    assert (alone.documents, dict(alone.ends)) == (None, {})
 
 
 def test_second_load_reads_the_cache(gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,20 +86,24 @@ def load_corpus(
     SettingError for a text that is missing, empty, not UTF-8 or changing, UserError where the cache can't be written.
     """
     sha256 = fingerprint(path)
-    ends = (1 - split.test - split.validation, 1 - split.test)  # of training and validation
+    shares = (1 - split.test - split.validation, 1 - split.test)  # up to which there is training, and validation
     files = find_files(path)
     if (kind := kind_of(path, files, tokenizer.name)) is not Kind.TEXT:
-        return _of_documents(Source(path, files, kind, column, sha256), tokenizer, cache_dir, observed_only, ends)
-    cuts = "-".join(map(str, ends if split.test else ends[:1]))
+        return _of_documents(Source(path, files, kind, column, sha256), tokenizer, cache_dir, observed_only, shares)
+    cuts = "-".join(map(str, shares if split.test else shares[:1]))
     key = hashlib.sha256(f"{_LAYOUT} {cuts} {tokenizer.name} {sha256}".encode()).hexdigest()[:32]
 
-    def part(name: str, begin: float, end: float) -> Tensor:
+    def part(name: str, begin: float, end: float) -> list[Tensor]:
+        """Its tokens, and of several files also where they end in it."""
         make = partial(_make_part, path, sha256, tokenizer, begin, end)
-        (tokens,) = read_or_make({"tokens": (cache_dir / f"{key}.{name}.bin", torch.int32)}, make)
-        return tokens
+        made = {"tokens": (cache_dir / f"{key}.{name}.bin", torch.int32)}
+        if len(files) > 1:
+            made["ends"] = cache_dir / f"{key}.{name}.ends", torch.int64
+        return read_or_make(made, make)
 
-    places = {"train": (0, ends[0]), "validation": ends, "test": (ends[1], 1)}
-    parts = {name: part(name, *place) for name, place in places.items() if name != "test" or split.test}
+    places = {"train": (0, shares[0]), "validation": shares, "test": (shares[1], 1)}
+    found = {name: part(name, *place) for name, place in places.items() if name != "test" or split.test}
+    parts, ends = ({name: of[which] for name, of in found.items() if which < len(of)} for which in (0, 1))
     vocabulary = Vocabulary(tokenizer)
     if observed_only:
         vocabulary = Vocabulary(tokenizer, observed_ids(*parts.values()))
@@ -108,7 +112,9 @@ def load_corpus(
             for name, tokens in parts.items()
         }
     test = parts.get("test", torch.empty(0, dtype=torch.int32))
-    return Corpus(text_name(path), sha256, vocabulary, parts["train"], parts["validation"], test)
+    documents = len(files) if len(files) > 1 else None
+    name = text_name(path)
+    return Corpus(name, sha256, vocabulary, parts["train"], parts["validation"], test, documents, ends)
 
 
 def _of_documents(
@@ -237,10 +243,11 @@ def _cut(pieces: Iterator[str], tokenizer: Encoding) -> Iterator[_Piece]:
 
 
 def _encoded(tokenizer: Encoding, piece: _Piece) -> Encoded:
-    """With the end-of-text token where a file ends."""
+    """With the end-of-text token where a file ends, and that place."""
     ending = end_of_text(tokenizer) if piece.file_ends else None
     last = np.array([] if ending is None else [ending], np.uint32)
-    return Encoded(np.concatenate([encode(tokenizer, piece.text), last]), np.empty(0), piece.place)
+    tokens = np.concatenate([encode(tokenizer, piece.text), last])
+    return Encoded(tokens, np.array([len(tokens)] if piece.file_ends else []), piece.place)
 
 
 def _last_cut(tokenizer: Encoding, text: str, since: int) -> int:
