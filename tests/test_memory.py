@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import SCHEMES, VARIANTS, make_scheme
+from conftest import SCHEMES, VARIANTS, compose_config, make_scheme
 from poslab import GPT
 from poslab.errors import SettingError
-from poslab.positions import OneHead
+from poslab.memory import Memory
+from poslab.positions import ModelShape, OneHead
+from poslab.positions.randomized import Randomized
 
 SEGMENT, MEMORY, SEGMENTS = 3, 4, 3  # a memory that begins within a segment
 SIZES: dict[str, Any] = {
@@ -113,3 +115,191 @@ def test_segments_are_the_formula(name: str) -> None:
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
     for own, other in zip(gradients(model, found), gradients(model, expected), strict=True):
         torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-5)
+
+
+def test_a_first_segment_is_a_window_to_the_bit_and_later_ones_remember() -> None:
+    """In training, too: the same numbers are drawn."""
+    for name in REMEMBERING:
+        model = strong_model(name, dropout=0.1, embed_dim=24).train()
+        tokens = some_tokens(2, 2 * SEGMENT)
+        torch.manual_seed(1)
+        expected = model.hidden(tokens[:, :SEGMENT])
+        torch.manual_seed(1)
+        found, memory = model.hidden_with_memory(tokens[:, :SEGMENT], model.empty_memory(2))
+        assert torch.equal(found, expected), name
+        assert memory.inputs is not None
+        assert memory.inputs.shape == (2, 2, SEGMENT, 24)
+        assert not memory.inputs.requires_grad
+        model.eval()
+        remembering, _ = model.hidden_with_memory(tokens[:, SEGMENT:], memory)
+        assert (remembering - model.hidden(tokens[:, SEGMENT:])).abs().max() > 1e-3, name
+
+
+def test_without_memory_segments_are_windows_to_the_bit() -> None:
+    model = strong_model("t5", memory_length=0)
+    assert not model.remembers
+    tokens = some_tokens(2, 3 * SEGMENT + 1)
+    found, memory = model.hidden_in_segments(tokens)
+    assert torch.equal(found, torch.cat([model.hidden(part) for part in tokens.split(SEGMENT, 1)], 1))
+    assert memory.inputs is None
+    assert memory.read.tolist() == [10, 10]
+
+
+@pytest.mark.parametrize("memory_length", [0, MEMORY])
+def test_only_what_is_asked_is_computed_and_nothing_else_changes(memory_length: int) -> None:
+    model = strong_model("t5", memory_length=memory_length)
+    tokens = some_tokens(3, 4 * SEGMENT - 1)
+    everything, whole = model.hidden_in_segments(tokens)
+    for places in ([(0, 4), (2, 1), (2, 10), (1, 10)], [(1, 7)], []):
+        asked = torch.zeros(3, 4 * SEGMENT - 1, dtype=torch.bool)
+        for row, place in places:
+            asked[row, place] = True
+        found, memory = model.hidden_in_segments(tokens, asked=asked)
+        torch.testing.assert_close(found, everything[asked], atol=1e-9, rtol=1e-9)
+        for name, tensor in memory.plain().items():
+            torch.testing.assert_close(tensor, whole.plain()[name], atol=1e-9, rtol=1e-9)
+        if places:
+            again = model.hidden_in_segments(tokens)[0][asked]
+            for own, other in zip(gradients(model, found), gradients(model, again), strict=True):
+                torch.testing.assert_close(own, other, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_kernels_agree_where_memory_is_before_several_blocks(name: str) -> None:
+    """The fast ones with the dense reference, with dropout, and where rows began documents in their own places."""
+    found = {}
+    for backend in ("reference", "auto"):
+        sizes = {"context_length": 130, "num_layers": 1, "memory_length": 141, "dropout": 0.3}
+        model = strong_model(name, attention_backend=backend, **sizes).train()
+        tokens, reads = some_tokens(2, 390), [[0, 130, 260], [0, 130, 7]]
+        memory, parts = model.empty_memory(2), []
+        for segment, read in zip(tokens.split(130, dim=1), torch.tensor(reads).T, strict=True):
+            torch.manual_seed(2)
+            hidden, memory = model.hidden_with_memory(segment, memory.restarted(read))
+            parts.append(hidden)
+        hidden = torch.cat(parts, dim=1)
+        found[backend] = [hidden, *gradients(model, hidden)]
+    for own, other in zip(found["auto"], found["reference"], strict=True):
+        torch.testing.assert_close(own, other, atol=1e-6, rtol=1e-5)
+
+
+def test_memory_is_taken_apart_joined_and_kept() -> None:
+    model = strong_model("t5")
+    tokens = some_tokens(3, 3 * SEGMENT)
+    _, memory = model.hidden_in_segments(tokens)
+    parts = [memory.rows(slice(0, 1)), memory.rows(slice(1, 3))]
+    assert [len(part.read) for part in parts] == [1, 2]
+    for again in (Memory.joined(parts), Memory.of(memory.plain()), memory.to("cpu")):
+        assert again.plain().keys() == {"read", "inputs"}
+        assert all(torch.equal(tensor, memory.plain()[name]) for name, tensor in again.plain().items())
+    assert Memory.joined([model.empty_memory(2), model.empty_memory(1)]).plain().keys() == {"read"}
+
+
+def test_rows_that_remember_less_are_joined_and_see_no_more() -> None:
+    model = strong_model("t5")
+    tokens = some_tokens(2, 3 * SEGMENT)
+    _, longer = model.hidden_in_segments(tokens[:1, : 2 * SEGMENT])
+    _, shorter = model.hidden_in_segments(tokens[1:, SEGMENT : 2 * SEGMENT])
+    found, _ = model.hidden_with_memory(tokens[:, 2 * SEGMENT :], Memory.joined([longer, shorter]))
+    for row, own in enumerate([longer, shorter]):
+        expected, _ = model.hidden_with_memory(tokens[row : row + 1, 2 * SEGMENT :], own)
+        torch.testing.assert_close(found[row : row + 1], expected, atol=1e-9, rtol=1e-9)
+
+
+def test_a_memory_of_other_rows_is_refused() -> None:
+    model = strong_model("t5")
+    with pytest.raises(SettingError, match=r"^memory=3 rows: must be of the 2 texts that are read"):
+        model.hidden_with_memory(some_tokens(2, SEGMENT), model.empty_memory(3))
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMES if name not in REMEMBERING])
+def test_a_scheme_that_ends_is_refused_in_a_line(name: str) -> None:
+    with pytest.raises(SettingError, match=r"^memory_length=4: this position scheme ends at a length: it knows \d+ "):
+        strong_model(name)
+    with pytest.raises(SettingError, match=r"^model.memory_length=4: this position scheme ends at a length"):
+        compose_config(f"pos={name}", "model.memory_length=4")
+    assert not strong_model(name, memory_length=0).remembers
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"causal": False}, "memory_length=4: needs a causal model: this one sees the future"),
+        ({"memory_length": -1}, "memory_length=-1: must be at least 0"),
+        (
+            {"pos": Randomized(max_position=6)},
+            "memory_length=4: with a context of 3 makes 7 positions, and pos.max_position=6 must be at least",
+        ),
+    ],
+)
+def test_a_model_that_cant_remember_is_refused_in_a_line(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SettingError, match=f"^{problem}"):
+        GPT(**({"memory_length": MEMORY} | SIZES | settings))
+
+
+def test_a_scheme_that_ends_farther_away_remembers_up_to_there() -> None:
+    """Where distances alone count: positions may, so to say, begin with the memory."""
+    strong_model("xpos", memory_length=100)
+    with pytest.raises(SettingError, match=r"^memory_length=64: this position scheme ends at a length"):
+        GPT(make_scheme("xpos", scale_base=1), **SIZES, memory_length=64)
+
+
+def test_drawn_positions_are_of_memory_and_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = strong_model("randomized").train()
+    drawn: list[int] = []
+    sample = Randomized.sample
+
+    def noted(self: Randomized, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor:
+        drawn.append(length)
+        return sample(self, shape, length, generator)
+
+    monkeypatch.setattr(Randomized, "sample", noted)
+    model.hidden_in_segments(some_tokens(2, 3 * SEGMENT))[0].sum().backward()
+    assert drawn == [3, 6, 7]
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_dropout_and_bfloat16_train(name: str) -> None:
+    torch.manual_seed(0)
+    model = GPT(make_scheme(name), dropout=0.2, memory_length=MEMORY, **SIZES)
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden, memory = model.hidden_in_segments(some_tokens(2, 3 * SEGMENT))
+    hidden.float().square().mean().backward()
+    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert memory.inputs is not None
+
+
+# Generation
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+@pytest.mark.parametrize("sizes", [[1] * 12, [5, 1, 6], [12]], ids=["one by one", "uneven", "at once"])
+def test_cached_reading_is_that_of_segments(name: str, sizes: list[int]) -> None:
+    """Rows of unequal length are each their own text, with segments of their own."""
+    model = strong_model(name)
+    tokens, padding = some_tokens(3, 12), torch.tensor([0, 1, 8])
+    cache = model.new_cache(padding=padding)
+    found = torch.cat([model.hidden(part, cache) for part in tokens.split(sizes, dim=1)], dim=1)
+    for row, own, skipped in zip(tokens, found, padding.tolist(), strict=True):
+        expected, _ = model.hidden_in_segments(row[None, skipped:])
+        torch.testing.assert_close(own[None, skipped:], expected, atol=1e-6, rtol=1e-6)
+
+
+def test_generation_remembers_the_whole_prompt() -> None:
+    """And drops what no token sees any more; with a window it slides as any model does."""
+    model = strong_model("t5", num_layers=4)
+    prompt = some_tokens(1, 5 * SEGMENT + 1)
+    changed = prompt.clone()
+    changed[:, 2 * SEGMENT] = (changed[:, 2 * SEGMENT] + 1) % SIZES["vocab_size"]
+    text = model.generate(prompt, 8, temperature=0)
+    for n in range(8):
+        read = text[:, : prompt.shape[1] + n]
+        logits = model.hidden_in_segments(read)[0][:, -1] @ model.token_embedding.weight.T
+        assert logits.argmax(-1) == text[:, prompt.shape[1] + n]
+    cache = model.new_cache()
+    before, after = (model.hidden(tokens, model.new_cache())[:, -1] for tokens in (prompt, changed))
+    assert (before - after).abs().max() > 1e-6
+    model.hidden(some_tokens(1, 100), cache)
+    assert max(layer._keys.capacity for layer in cache._layers) <= 4 * (SEGMENT + MEMORY)
+    slid = [model.hidden(tokens[:, -MEMORY:], model.new_cache(SEGMENT)) for tokens in (prompt, changed)]
+    assert torch.equal(*slid)

@@ -6,6 +6,7 @@ B batch, H heads, T new tokens, N keys that they may see, Dh head dimension.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -24,21 +25,42 @@ class KeyValueCache:
     window: a query sees the last `window` keys, itself included; older ones are dropped. Positions count on.
     padding: (B,) whole numbers: so many tokens at the start of each row are none, where texts of unequal length end
         together. A row's positions count from its first real token.
+    segment: in place of a window: a row is read in segments of so many tokens, from its first real one on, and a query
+        sees its own segment and the last `memory_length` tokens before that.
 
     A cache belongs to one text, and to the parameters that the model had when it was first used.
     """
 
-    def __init__(self, window: int | None = None, padding: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        window: int | None = None,
+        padding: Tensor | None = None,
+        *,
+        segment: int | None = None,
+        memory_length: int = 0,
+    ) -> None:
         self.window = window
+        self._segment, self._memory_length = segment, memory_length
         self.length = 0  # tokens read, padding and what was dropped included
         self._padding = padding if padding is not None and padding.any() else None
-        self._least_padding, self._most_padding = (
-            (0, 0) if padding is None else (int(padding.min()), int(padding.max()))
-        )
+        self._paddings = [0] if padding is None else sorted(set(padding.tolist()))
         self._given: Tensor | None = None  # (length,) or (B, length): positions, where they were given
         self._layers: list[LayerCache] = []
         self._terms: list[RelativeTerms | None] = []
         self._distances = range(0)  # those that the terms were made for
+
+    def parts(self, count: int) -> list[int]:
+        """How many of the next `count` tokens to read at a time, so that no row begins a segment in between."""
+        end, edges = self.length + count, {self.length, self.length + count}
+        if self._segment is not None:
+            for begin in map(self._begin_of_segment, self._paddings):
+                edges.update(range(begin + self._segment, end, self._segment))
+        return [later - edge for edge, later in pairwise(sorted(edges))] or [count]
+
+    def _begin_of_segment(self, padding: int) -> int:
+        """The first token of the segment to which the next token belongs, in rows with so much padding."""
+        assert self._segment is not None
+        return padding + (self.length - padding) // self._segment * self._segment
 
     def places(self, count: int, device: torch.device, given: Tensor | None = None) -> Places:
         """Those of the next `count` tokens: (T,), or (B, T) where rows differ, padding being at 0.
@@ -67,7 +89,7 @@ class KeyValueCache:
 
     def positions_after(self, count: int) -> int:
         """How many positions the longest row has once `count` more tokens are read."""
-        return self.length + count - self._least_padding
+        return self.length + count - self._paddings[0]
 
     def terms(self, count: int, longest: int | None, make_terms: MakeTerms) -> list[RelativeTerms | None]:
         """Each layer's terms for `count` more tokens, whose places are known.
@@ -77,7 +99,8 @@ class KeyValueCache:
         if self._given is not None:
             needed = Places(self._given[..., self.first_seen :], irregular=True).distances(causal=True)
         else:
-            limits = [limit for limit in (self.window, longest) if limit is not None]
+            seen = self.window if self._segment is None else self._segment + self._memory_length
+            limits = [limit for limit in (seen, longest) if limit is not None]
             needed = range(min(self.length + count, *limits) if limits else self.length + count)
             if needed.stop > self._distances.stop:
                 needed = range(min(2 * needed.stop, *limits) if limits else 2 * needed.stop)
@@ -98,13 +121,22 @@ class KeyValueCache:
     @property
     def first_seen(self) -> int:
         """The position of the first key that the next query sees."""
+        if self._segment is not None:
+            return min(self.length, *map(self._first_of, self._paddings))
         return 0 if self.window is None else max(0, self.length + 1 - self.window)
 
+    def _first_of(self, padding: int) -> int:
+        """The first key that rows with so much padding see at all."""
+        if self._segment is None:
+            return padding
+        return max(padding, self._begin_of_segment(padding) - self._memory_length)
+
     def first_key(self, device: torch.device) -> Tensor | None:
-        """(B,): the first key from `first_seen` on that is no padding; None where there is no padding any more."""
-        if self._padding is None or self._most_padding <= self.first_seen:
+        """(B,): the first key from `first_seen` on that each row sees at all; None where all rows see all of them."""
+        if self._padding is None or max(map(self._first_of, self._paddings)) <= self.first_seen:
             return None
-        return (self._padding.to(device) - self.first_seen).clamp(min=0)
+        first = torch.tensor([self._first_of(padding) for padding in self._padding.tolist()], device=device)
+        return (first - self.first_seen).clamp(min=0)
 
 
 class LayerCache:

@@ -30,7 +30,10 @@ class Decoder(Protocol):
     token_embedding: nn.Embedding  # its weights are the head's
     training: bool
 
+    @property
+    def remembers(self) -> bool: ...
     def hidden(self, tokens: Tensor, cache: KeyValueCache) -> Tensor: ...
+    def new_cache(self, window: int | None, padding: Tensor | None) -> KeyValueCache: ...
     def train(self, mode: bool) -> Any: ...
 
 
@@ -128,8 +131,9 @@ def stream(
     """The next token of each row, (B,), again and again, until max_new_tokens or until every row has stopped.
 
     A row that has stopped goes on with nothing but its stop token. Each token sees at most `window` tokens, itself
-    included, by default the model's context_length; of a longer prompt only the last ones are read. A scheme that knows
-    any number of positions slides: keys and values of older tokens are dropped, those of newer ones remain as they are.
+    included, by default the model's context_length; of a longer prompt only the last ones are read. Without a
+    `window`, a model with memory reads all of the prompt, segment by segment, as it goes on. A scheme that knows any
+    number of positions slides: keys and values of older tokens are dropped, those of newer ones remain as they are.
     One that ends at `max_length` then computes anew for each token, from the last max_length tokens; with
     `strict` that is refused before it begins.
 
@@ -145,7 +149,6 @@ def stream(
     longest = model.pos.max_length(model.shape)
     if strict and longest is not None:
         _check_ends_within(longest, tokens.shape[1], max_new_tokens)
-    window = window or model.shape.context_length
     generators = _row_generators(generator, len(tokens))
     return _steps(model, tokens, padding, max_new_tokens, sampling, generators, stop_token, window)
 
@@ -159,17 +162,19 @@ def _steps(
     sampling: Sampling,
     generators: list[torch.Generator],
     stop_token: int | None,
-    window: int,
+    window: int | None,
 ) -> Iterator[Tensor]:
     longest = model.pos.max_length(model.shape)
-    tokens, padding = _last(tokens, padding, window if longest is None else min(window, longest))
-    cache, new = KeyValueCache(window, padding), tokens
+    readable = most_read(model, window)
+    if readable is not None:
+        tokens, padding = _last(tokens, padding, readable)
+    cache, new = model.new_cache(window, padding), tokens
     head = _head(model, len(tokens), max_new_tokens)
     stopped = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
     for _ in range(max_new_tokens):
         if longest is not None and cache.positions_after(new.shape[1]) > longest:
             tokens, padding = _last(tokens, padding, longest)
-            cache, new = KeyValueCache(window, padding), tokens
+            cache, new = model.new_cache(window, padding), tokens
         with _eval_mode(model):
             hidden = model.hidden(new, cache)[:, -1]  # (B, D)
         logits = head(hidden).float()  # (B, V)
@@ -184,6 +189,12 @@ def _steps(
             return
         new = ids[:, None]
         tokens = torch.cat([tokens, new], dim=1)
+
+
+def most_read(model: Decoder, window: int | None) -> int | None:
+    """How many tokens at the end of a prompt are read; None: all, however many."""
+    seen = None if window is None and model.remembers else window or model.shape.context_length
+    return min((most for most in (seen, model.pos.max_length(model.shape)) if most is not None), default=None)
 
 
 def _head(model: Decoder, rows: int, tokens: int) -> Callable[[Tensor], Tensor]:

@@ -96,7 +96,10 @@ class GPT(nn.Module):
     def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None, positions: Tensor | None = None) -> Tensor:
         """tokens (B, T) -> the normalised last hidden states (B, T, D), which the tied head turns into logits."""
         if cache is not None:
-            return self._hidden_after(tokens, cache, positions)
+            parts = cache.parts(tokens.shape[1])
+            places = [None] * len(parts) if positions is None else positions.split(parts, -1)
+            read = [self._hidden_after(*part, cache) for part in zip(tokens.split(parts, 1), places, strict=True)]
+            return read[0] if len(read) == 1 else torch.cat(read, dim=1)
         places = self._places(tokens, positions)
         # Compiled only where nothing but the weights changes: generation, with its growing lengths, would recompile.
         if self._compiled is not None and self.training and not places.irregular:
@@ -104,12 +107,14 @@ class GPT(nn.Module):
         return self._hidden(tokens, places)
 
     def hidden_where(self, asked: Tensor, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
-        """tokens (B, T), asked (B, T) bool -> the hidden states of the n > 0 tokens that are asked, in order, (n, D).
+        """tokens (B, T), asked (B, T) bool -> the hidden states of the n tokens that are asked, in order, (n, D).
 
         The last block computes only those, from the keys and values of all: next to nothing for a single answer.
         """
         if asked.all():
             return self.hidden(tokens, positions=positions).flatten(0, 1)
+        if not asked.any():
+            return self.token_embedding.weight.new_empty(0, self.shape.embed_dim)
         if self._compiled is not None:
             return self.hidden(tokens, positions=positions)[asked]
         return self._hidden(tokens, self._places(tokens, positions), Asked.where(asked))
@@ -122,6 +127,13 @@ class GPT(nn.Module):
     def empty_memory(self, batch: int, device: torch.device | str | None = None) -> Memory:
         """The memory of so many texts of which nothing has been read, by default where the weights are."""
         return Memory.empty(batch, self.token_embedding.weight.device if device is None else device)
+
+    def new_cache(self, window: int | None = None, padding: Tensor | None = None) -> KeyValueCache:
+        """For texts of which each token sees `window` tokens; None: the context, or with memory segment by segment."""
+        length = self.shape.context_length
+        if window is None and self.remembers:
+            return KeyValueCache(None, padding, segment=length, memory_length=self.memory_length)
+        return KeyValueCache(window or length, padding)
 
     def hidden_with_memory(self, tokens: Tensor, memory: Memory, asked: Tensor | None = None) -> tuple[Tensor, Memory]:
         """One segment, tokens (B, T) -> its hidden states as from `hidden`, (B, T, D), and the memory after it.
@@ -181,7 +193,7 @@ class GPT(nn.Module):
         return self.final_norm(block(x, layer, asked=asked, memory=memory))
 
     @torch.no_grad()
-    def _hidden_after(self, tokens: Tensor, cache: KeyValueCache, positions: Tensor | None) -> Tensor:
+    def _hidden_after(self, tokens: Tensor, positions: Tensor | None, cache: KeyValueCache) -> Tensor:
         """The hidden states, as from `_hidden`, of tokens at the end of a text whose beginning the cache has read."""
         if not self.shape.causal:
             raise SettingError("cache", "given", "this model isn't causal: a new token changes what all others see")

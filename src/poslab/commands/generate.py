@@ -11,7 +11,7 @@ import torch
 
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.errors import SettingError
-from poslab.generate import Sampling, stream
+from poslab.generate import Sampling, most_read, stream
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.settings.command_line import given_settings
 from poslab.settings.scripts import GenerateConfig
@@ -98,11 +98,10 @@ def _say_what_is_left_out(config: GenerateConfig, checkpoint: Checkpoint, prompt
     """On stderr, in a line each: a prompt that isn't read in full, and a scheme whose positions will end."""
     model = checkpoint.model
     longest = model.pos.max_length(model.shape)
-    window = config.window or model.shape.context_length
-    seen = window if longest is None else min(window, longest)
+    seen = min(prompt, most_read(model, config.window) or prompt)
     if prompt > seen:
         print(f"note: of the prompt's {prompt:,} tokens the model reads the last {seen:,}", file=sys.stderr)
-    if longest is not None and min(prompt, seen) + config.max_new_tokens - 1 > longest:
+    if longest is not None and seen + config.max_new_tokens - 1 > longest:
         print(
             f"note: this model knows {longest:,} positions; beyond them each token is computed anew from the last "
             f"{longest:,}, which is slower (strict=true refuses that)",

@@ -150,7 +150,9 @@ class GenerateConfig(Limited):
     samples: int = setting(1, least=1, most=1000, help="texts per prompt")
     stop: bool = setting(True, help="a text ends at <|endoftext|>; in a prompt, <|endoftext|> is text like any other")
     window: int | None = setting(
-        None, least=1, help="tokens that each token sees at most; null: the model's context_length"
+        None,
+        least=1,
+        help="tokens that each token sees at most; null: the model's context_length, with memory a segment and memory",
     )
     strict: bool = setting(
         False, help="where the positions of the model's scheme end: refuse, rather than compute every token anew"
