@@ -1,6 +1,7 @@
 """Ctrl-C and SIGTERM, or what a scheduler sends ahead of that: the first asks a run to stop at the next place where it
 can save itself, the second ends it."""
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -79,6 +80,19 @@ def deaf_to_interrupts() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler or signal.SIG_DFL)
+
+
+def end_with_parent() -> None:
+    """From now on, a process that multiprocessing has started ends when the one that started it has ended."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _may_handle() -> bool:

@@ -1,14 +1,18 @@
 """Token files made of pieces of text on all processors, once for whoever asks, and on where a kill left them.
 
-Threads of tiktoken don't wait for each other, and no more pieces are in memory than are being tokenised.
+No more pieces are in memory than are being tokenised.
 """
 
+import multiprocessing
 import os
+import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +27,7 @@ from poslab.data.growing_files import GrowingFiles
 from poslab.data.token_files import read_tokens
 from poslab.data.tokenizer import Encoding
 from poslab.errors import UserError
+from poslab.interruption import deaf_to_interrupts, end_with_parent
 
 _SAVE_EVERY = 16  # pieces, of a megabyte or so
 _PROCESSORS = 32  # as fast as one thread reads; more would only take memory
@@ -130,18 +135,56 @@ def write_all(growing: GrowingFiles, encoded: Iterable[Encoded], dtype: torch.dt
 
 
 def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """The function of each item in their order, computed on up to _PROCESSORS processors, a few items ahead."""
+    """The function of each item in their order, computed on up to _PROCESSORS processors, a few items ahead.
+
+    Raises UserError where a process that computes is killed.
+    """
+    items = iter(items)
+    first = list(islice(items, 2))
+    if len(first) < 2:
+        yield from map(function, first)
+        return
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     processors = min(available, _PROCESSORS)
     ahead: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(processors) as pool:
+    pool, work = _workers(processors, function)
+    with pool:
         try:
-            for item in items:
-                ahead.append(pool.submit(function, item))
+            with deaf_to_interrupts():  # of which the processes that start here will hear nothing
+                ahead.append(pool.submit(work, first[0]))
+            for item in chain(first[1:], items):
+                ahead.append(pool.submit(work, item))
                 if len(ahead) > 2 * processors:
                     yield ahead.popleft().result()
             while ahead:
                 yield ahead.popleft().result()
+        except BrokenProcessPool:
+            raise UserError("a process that tokenised was killed (out of memory?); start again to go on") from None
         finally:
-            for unneeded in ahead:
-                unneeded.cancel()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _workers(number: int, function: Callable[[Any], Any]) -> tuple[Executor, Callable[[Any], Any]]:
+    """Processes, or threads where there is no cheap way to make some, and what they are to be asked for an item.
+
+    Two threads of tiktoken are 1.4 times as fast as one, two processes twice.
+    """
+    if sys.platform == "linux" and not multiprocessing.current_process().daemon:
+        context = multiprocessing.get_context("fork")  # nothing is imported anew, and nothing pickled but the items
+        return ProcessPoolExecutor(number, context, _start_work, [function]), _work
+    return ThreadPoolExecutor(number), function
+
+
+_function: Callable[[Any], Any] | None = None  # of a process that does nothing else
+
+
+def _start_work(function: Callable[[Any], Any]) -> None:
+    global _function
+    _function = function
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    end_with_parent()
+
+
+def _work(item: Any) -> Any:
+    assert _function is not None
+    return _function(item)

@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from poslab.errors import SettingError, UserError
-from poslab.interruption import Interrupted, deaf_to_interrupts, raise_on_signals
+from poslab.interruption import Interrupted, deaf_to_interrupts, end_with_parent, raise_on_signals
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
@@ -116,7 +116,7 @@ def _run(config: TrainConfig, command: list[str], log: Path, planned_code: dict[
         os.setpgrp()  # Ctrl-C goes to the sweep alone, which tells this process to end
     raise_on_signals()
     sys.argv = command
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     with log.open("w", encoding="utf-8") as opened:
         os.dup2(opened.fileno(), 1)
         os.dup2(opened.fileno(), 2)
@@ -175,10 +175,3 @@ def _evaluate(config: TrainConfig) -> None:
     file = _folder(config).summary
     summary = Summary.read(file)
     replace(summary, metrics=summary.metrics | evaluation.metrics).write(file)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
