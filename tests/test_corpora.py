@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -522,3 +524,23 @@ print("grown by", after.ru_maxrss - before.ru_maxrss)
     summary = json.loads((tmp_path / "second" / "summary.json").read_text())
     assert summary["documents"] > size / 10_000
     assert sorted(file.suffix for file in (tmp_path / "cache").iterdir()) == [".ends", ".tokens"]
+
+
+def _square(number: int) -> tuple[int, int]:
+    if number == 13:
+        raise SettingError("path", "13", "is no text")
+    if number == 17:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number, os.getpid()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads compute")
+def test_pieces_are_computed_in_processes_and_come_in_order() -> None:
+    squares = list(tokenising.in_order(_square, range(12)))
+    assert [square for square, _ in squares] == [number * number for number in range(12)]
+    assert os.getpid() not in {process for _, process in squares}
+    assert list(tokenising.in_order(_square, [5])) == [(25, os.getpid())]  # alone it needs none
+    with pytest.raises(SettingError, match="is no text"):
+        list(tokenising.in_order(_square, range(14)))
+    with pytest.raises(UserError, match="was killed"):
+        list(tokenising.in_order(_square, range(17, 30)))

@@ -43,6 +43,9 @@ class SettingError(UserError):
         given = f"{value:g}" if isinstance(value, float) else as_typed(value)
         super().__init__(" ".join(f"{option}={given}: {problem}".splitlines()))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SettingError, (self.option, self.value, self.problem)  # as one process hands it to another
+
     def prefixed(self, group: str) -> "SettingError":
         return SettingError(f"{group}.{self.option}", self.value, self.problem)
 

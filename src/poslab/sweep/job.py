@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
