@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import REPOSITORY
+from conftest import ENDLESS, REPOSITORY
 from poslab.data.parts import Parts, dealt
 from poslab.data.task import _TrainingBatches
 from poslab.errors import SettingError
@@ -214,6 +214,27 @@ def test_a_signal_to_one_saves_all_and_the_run_goes_on_to_the_bit(port: int, tmp
     assert_same_run(tmp_path / "run", tmp_path / "whole")
     random = content_of(tmp_path / "run")["state"]["random"]
     assert not torch.equal(random[0]["torch"], random[1]["torch"])  # each drops out other activations
+
+
+def test_memory_is_of_each_process_its_rows(port: int, tmp_path: Path) -> None:
+    """Saved within an epoch, as the memory of one process is that would read all rows; two go on with it."""
+    memory = ["data.order=stream", "model.memory_length=24", f"pos={ENDLESS}"]
+    settings = [*WITHOUT_DROPOUT, *memory, "trainer.max_steps=3", "data.batch_size=4", "trainer.max_epochs=null"]
+    alone = Script("train", *settings, "run_dir=alone", cwd=tmp_path)
+    codes, _, errors = ended(together(port, tmp_path, *settings, "run_dir=run"))
+    assert alone.finish().returncode == 0
+    assert codes == [0, 0], errors
+    ours, theirs = (content_of(tmp_path / run)["memory"] for run in ("run", "alone"))
+    assert ours["read"].tolist() == theirs["read"].tolist() == [3 * 16] * 4
+    torch.testing.assert_close(ours["inputs"], theirs["inputs"], atol=1e-4, rtol=1e-4)
+    alone = Script("train", "resume=alone", "trainer.max_steps=5", cwd=tmp_path)
+    assert ended(together(port, tmp_path, "resume=run", "trainer.max_steps=5"))[0] == [0, 0]
+    assert alone.finish().returncode == 0
+    for name in ("train/loss", "val/loss"):
+        ours, theirs = ([value for _, value in logged(tmp_path / run)[name]] for run in ("run", "alone"))
+        assert ours == pytest.approx(theirs, abs=1e-5)
+    ours, theirs = (summary_of(tmp_path / run)["val_loss_tokens"] for run in ("run", "alone"))
+    assert ours == theirs == 533
 
 
 def test_another_number_of_processes_goes_on(port: int, tmp_path: Path) -> None:

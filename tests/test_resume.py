@@ -14,7 +14,7 @@ import torch
 from pytorch_lightning import Callback
 from tensorboard.summary.writer.event_file_writer import AtomicCounter
 
-from conftest import FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
+from conftest import ENDLESS, FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
 from poslab.errors import RunStopped, UserError
 from poslab.runs.finished import read_runs
 from poslab.runs.state import random_states, restore_random_states
@@ -111,16 +111,31 @@ def test_cut_off_at_any_hook(case: str, hooks: Callable[..., Counter], tmp_path:
 
 
 STREAM = [*TINY, "data.order=stream"]
+MEMORY = [*STREAM, "model.memory_length=24"]
+MEMORY_OF_TASK = [*TINY_TASK, "model.context_length=4", "model.memory_length=6"]
 
 
 @pytest.mark.parametrize(
-    ("data", "second"), [(TINY, 15), (STREAM, 15), (TINY_TASK, 20)], ids=["text", "stream", "task"]
+    ("data", "scheme", "second"),
+    [
+        (TINY, RICHEST, 15),
+        (STREAM, RICHEST, 15),
+        (MEMORY, ENDLESS, 15),
+        (TINY_TASK, RICHEST, 20),
+        (MEMORY_OF_TASK, ENDLESS, 20),
+    ],
+    ids=["text", "stream", "memory", "task", "memory of a task"],
 )
 def test_cut_off_between_checkpoints(
-    data: list[str], second: int, hooks: Callable[..., Counter], trained: Callable[..., Path], tmp_path: Path
+    data: list[str],
+    scheme: str,
+    second: int,
+    hooks: Callable[..., Counter],
+    trained: Callable[..., Path],
+    tmp_path: Path,
 ) -> None:
     """Twice in one run: within its first epoch and within its second."""
-    settings = [*data, f"pos={RICHEST}"]
+    settings = [*data, f"pos={scheme}"]
     whole, cut = trained(*settings), tmp_path / "cut"
     hooks(at=7)
     with pytest.raises(CutOff):

@@ -7,13 +7,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import REPOSITORY, compose_config
+from conftest import ENDING, ENDLESS, REPOSITORY, compose_config, make_scheme
 from poslab.data.module import TextDataModule
 from poslab.data.orders import InRows
 from poslab.data.parts import Part
-from poslab.data.stream import Segments, document_start
+from poslab.data.stream import Scans, Segments, document_start, segments_before
+from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError, UserError
+from poslab.evaluation.losses import consecutive_token_losses, evaluate, scanned_losses, sliding_token_losses
+from poslab.model import GPT
+from poslab.runs.checkpoint import load
 from poslab.settings.schema import DataConfig
+from poslab.training import train
+from runs_to_resume import TINY, content_of, go_on
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"
 CONTEXT = 16
@@ -125,3 +131,122 @@ def test_windows_that_overlap_are_no_stream() -> None:
     with pytest.raises(UserError, match=r"^data.stride=64: of windows that data.order=stream reads .* must be null$"):
         compose_config("data.order=stream")
     assert compose_config("data.order=stream", "data.stride=null").data.order == "stream"
+
+
+def small_model(memory_length: int, scheme: str = ENDLESS) -> GPT:
+    torch.manual_seed(3)
+    sizes = {"vocab_size": 256, "context_length": CONTEXT, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
+    return GPT(make_scheme(scheme), **sizes, init_std=0.5, memory_length=memory_length).eval()
+
+
+ENDS = torch.tensor([40, 41, 200, 333])
+
+
+@pytest.mark.parametrize("before", [1, 2, 5])
+@pytest.mark.parametrize("count", [None, 1, 9, 20])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_scan_judges_every_window_once(before: int, count: int | None, rows: int) -> None:
+    windows = CoveringWindows(torch.arange(400), CONTEXT, CONTEXT)  # 25, the last one not full
+    scans = Scans(windows, rows, before, ENDS, count)
+    judged = []
+    for scan in map(scans.__getitem__, range(len(scans))):
+        for row in range(scan.numbers.shape[1]):
+            steps = [step for step in zip(*(part[:, row] for part in scan), strict=True) if 0 <= step[0] < len(windows)]
+            own = [number for number, _, targets, _ in steps if (targets != -100).any()]
+            judged += [int(number) for number in own]
+            lead = [int(number) for number, *_ in steps if number < own[0]]
+            assert len(lead) == min(before, int(own[0]))  # windows that only fill memory
+            begin = min([*lead, int(own[0])]) * CONTEXT
+            for number, tokens, targets, read in steps:
+                if number <= own[-1]:
+                    assert torch.equal(tokens, windows[int(number)][1])
+                    assert int(read) == naive_read(ENDS.tolist(), int(number) * CONTEXT, begin)
+                if number in own:
+                    assert torch.equal(targets, windows[int(number)][2])
+    assert judged == list(range(25 if count is None else count))
+    with pytest.raises(IndexError):
+        scans[len(scans)]
+
+
+def test_rows_change_no_figure() -> None:
+    """Beside rounding: pieces are cut by the text and by what is remembered."""
+    windows = CoveringWindows(torch.arange(700) % 251, CONTEXT, CONTEXT)
+    model = small_model(CONTEXT)
+    one, several = (
+        {number: row for i in range(len(scans)) for number, row in scanned_losses(model, scans[i]).items()}
+        for scans in (Scans(windows, rows, 1) for rows in (1, 4))
+    )
+    assert one.keys() == several.keys() == set(range(len(windows)))
+    assert sum(count for _, count in one.values()) == 699
+    assert [one[n] for n in sorted(one)] == [pytest.approx(several[n], abs=1e-4) for n in sorted(one)]
+
+
+@pytest.mark.parametrize("memory_length", [7, CONTEXT, 50])
+def test_losses_with_memory_are_those_of_reading_on(memory_length: int) -> None:
+    """A text that is one piece: no memory is begun anew but where a document ends before a window."""
+    torch.manual_seed(1)
+    text, model = torch.randint(256, (125,)), small_model(memory_length)
+    ends, memory = ENDS[:2], model.empty_memory(1)
+    expected = []
+    for start in range(0, 124, CONTEXT):
+        read = naive_read(ends.tolist(), start, 0)
+        segment = text[start : start + CONTEXT + 1]
+        with torch.no_grad():
+            hidden, memory = model.hidden_with_memory(segment[None, :-1], memory.restarted(torch.tensor([read])))
+            logits = hidden @ model.token_embedding.weight.T
+        expected.append(torch.nn.functional.cross_entropy(logits[0], segment[1:], reduction="none"))
+    found = consecutive_token_losses(model, text, CONTEXT, ends)
+    torch.testing.assert_close(found, torch.cat(expected), atol=1e-4, rtol=1e-4)
+    without = sliding_token_losses(model, text, CONTEXT, CONTEXT)
+    torch.testing.assert_close(found[:CONTEXT], without[:CONTEXT], atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(found[CONTEXT:], without[CONTEXT:], atol=1e-2)
+    of_one_document = consecutive_token_losses(model, text, CONTEXT)
+    assert not torch.allclose(found, of_one_document, atol=1e-2)
+
+
+def test_the_same_targets_with_any_memory() -> None:
+    torch.manual_seed(1)
+    text, model = torch.randint(256, (300,)), small_model(CONTEXT)
+    found = evaluate(model, text, [CONTEXT], memory_lengths=[4 * CONTEXT, 0, CONTEXT], ends=ENDS)
+    losses = found.memory_losses
+    assert [*losses] == ["0", str(CONTEXT), str(4 * CONTEXT)]
+    assert losses["0"] == found.lengths[0].loss
+    assert losses[str(CONTEXT)] == pytest.approx(sum(found.consecutive_losses) / 299, abs=1e-5)
+    assert len({*losses.values()}) == 3
+    assert found.metrics["memory_loss"] == losses
+    assert model.memory_length == CONTEXT  # as it was
+    with pytest.raises(SettingError, match=r"^memory_length=16: .* ends at a length"):
+        evaluate(small_model(0, ENDING), text, [CONTEXT], memory_lengths=[16])
+
+
+def test_windows_that_fill_a_memory() -> None:
+    assert [segments_before(16, reach) for reach in (1, 16, 17, 64)] == [1, 1, 2, 4]
+
+
+MEMORY = [*TINY, f"pos={ENDLESS}", "data.order=stream", "model.memory_length=24"]
+
+
+def test_a_run_with_memory(tmp_path: Path) -> None:
+    run, short = tmp_path / "run", tmp_path / "short"
+    summary = train(compose_config(*MEMORY, "trainer.limit_val_batches=null", "data.test_share=0.1", f"run_dir={run}"))
+    assert summary.val_loss_tokens == summary.validation_tokens - 1
+    text = {"encoding": "gpt2", "vocabulary": "observed", "test_share": 0.1}
+    model, corpus = load(run), streamed(VERDICT, tmp_path, **text).corpus
+    by_hand = consecutive_token_losses(model, corpus.validation, 16).mean(dtype=torch.float64)
+    assert summary.best_val_loss == pytest.approx(float(by_hand), abs=1e-5)
+    of_test = consecutive_token_losses(model, corpus.test, 16).mean(dtype=torch.float64)
+    assert summary.test_loss == pytest.approx(float(of_test), abs=1e-5)
+    memory = content_of(run)["memory"]
+    assert memory["inputs"].shape == (2, 2, 24, 16)
+    assert memory["read"].tolist() == [5 * 16] * 2
+    # As many targets of a part of the validation as without memory.
+    assert train(compose_config(*MEMORY, f"run_dir={short}")).val_loss_tokens == 2 * 2 * 16
+
+
+def test_what_can_not_remember(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^data.order=shuffled: memory is of .* model.memory_length=24 needs stream$"):
+        compose_config(*MEMORY, "data.order=shuffled")
+    train(compose_config(*MEMORY, "trainer.max_epochs=1", f"run_dir={tmp_path / 'run'}"))
+    with pytest.raises(UserError, match=r"other settings, data.batch_size=4 \(its own: 2\)") as refusal:
+        go_on(tmp_path / "run", "data.batch_size=4", "trainer.max_epochs=2")
+    assert "\n" not in str(refusal.value)

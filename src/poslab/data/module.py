@@ -14,7 +14,7 @@ from poslab.data.corpus import Corpus, Split, load_corpus
 from poslab.data.orders import InRows, Order, Shuffled
 from poslab.data.parts import Part, Parts, dealt
 from poslab.data.references import reference_losses
-from poslab.data.stream import Segments, StreamedWindows
+from poslab.data.stream import Scan, Scans, Segments, StreamedWindows, segments_before
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.data.windows import CoveringWindows, SlidingWindowDataset
@@ -38,6 +38,7 @@ class DataModule(LightningDataModule):
     test_tokens: int | None = None
     documents: int | None = None  # of a text that is made of some
     validation_batches: int | None = None  # where not all are wanted
+    limits_validation = False  # whether the data take no more than those, so that nobody else need
 
     @property
     def place(self) -> tuple[int, int]:
@@ -62,6 +63,10 @@ class DataModule(LightningDataModule):
         """Makes this epoch come next without its first batches."""
         raise NotImplementedError
 
+    def count_validation_batches(self) -> int:
+        """Of a whole validation, as `trainer.limit_val_batches` counts them."""
+        return len(self.val_dataloader())
+
 
 class TextDataModule(DataModule):
     """Windows of context_length tokens: overlapping by `stride` and shuffled in training, side by side in validation.
@@ -72,9 +77,11 @@ class TextDataModule(DataModule):
     parts, or in one of the rows.
     """
 
-    def __init__(self, config: DataConfig, context_length: int, seed: int) -> None:
+    def __init__(self, config: DataConfig, context_length: int, seed: int, reach: int = 0) -> None:
+        """reach: how many tokens before a window the model may see; where it may, a validation comes as `Scan`s."""
         super().__init__()
         self.config = config
+        self.reach, self.limits_validation = reach, reach > 0
         self.context_length = self.training_length = context_length
         cache_dir = Path(config.cache_dir) if config.cache_dir else default_cache_dir()
         try:
@@ -137,8 +144,17 @@ class TextDataModule(DataModule):
         parts = Parts(windows, rank, world_size)
         return DataLoader(parts, batch_size=None, sampler=batches, **settings)
 
-    def val_dataloader(self) -> DataLoader[tuple[int, Tensor, Tensor]]:
+    def count_validation_batches(self) -> int:
+        return -(-len(self.validation_windows) // self.config.batch_size)
+
+    def val_dataloader(self) -> DataLoader[tuple[int, Tensor, Tensor]] | DataLoader[Scan]:
         count, size = len(self.validation_windows), self.config.batch_size
+        if self.reach:
+            wanted = self.validation_batches * size if self.validation_batches else None
+            before, ends = segments_before(self.context_length, self.reach), self.corpus.ends.get("validation")
+            scans = Scans(self.validation_windows, size, before, ends, wanted)
+            own = dealt(len(scans), *self.place)
+            return DataLoader(scans, batch_size=None, sampler=own, generator=torch.Generator())
         if self.place[1] == 1:
             return DataLoader(self.validation_windows, size)
         batches: Any = [range(n * size, min(count, (n + 1) * size)) for n in self.dealt(-(-count // size))]

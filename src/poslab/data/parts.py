@@ -39,14 +39,14 @@ class Parts(Dataset[Part]):
     def __getitem__(self, index: Any) -> Part:
         if self.of_batches:
             return self._of_batch(*self.source[index])
-        rows = _piece(len(index), self.rank, self.world_size)
+        rows = piece(len(index), self.rank, self.world_size)
         own = index[rows]  # the others' need not be read
         windows = [self.source[i] for i in own or index[:1]]  # with none there would be no gradient
         tokens, targets, *read = (torch.stack(column) for column in zip(*windows, strict=True))
         return Part(tokens, targets, None, len(own) / len(index), len(index) * tokens.shape[1], *read)
 
     def _of_batch(self, tokens: Tensor, targets: Tensor, positions: Tensor | None) -> Part:
-        rows = _piece(len(tokens), self.rank, self.world_size)
+        rows = piece(len(tokens), self.rank, self.world_size)
         share = float((targets[rows] != IGNORED).sum() / (targets != IGNORED).sum())
         # Where nothing is asked of these rows, there would be no mean loss: any will do.
         rows = rows if share else slice(None)
@@ -54,7 +54,8 @@ class Parts(Dataset[Part]):
         return Part(tokens[rows], targets[rows], part, share, tokens.numel())
 
 
-def _piece(rows: int, rank: int, world_size: int) -> slice:
+def piece(rows: int, rank: int, world_size: int) -> slice:
+    """The rows of a batch that are one process's."""
     return slice(rows * rank // world_size, rows * (rank + 1) // world_size)
 
 

@@ -1,4 +1,4 @@
-"""A text read as a stream: each row of a batch has a stretch of it, and goes on from step to step."""
+"""A text read as a stream: each row of a batch has a stretch of it, and goes on from segment to segment."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from poslab.data.windows import SlidingWindowDataset
+from poslab.data.windows import CoveringWindows, SlidingWindowDataset
 
 
 class Segments(NamedTuple):
@@ -38,7 +38,64 @@ class StreamedWindows(Dataset[Segments]):
         return Segments(*self.windows[index], torch.tensor(start - max(first, document_start(self.ends, start))))
 
 
+class Scan(NamedTuple):
+    """K segments of each of R rows, to be read one after the other. numbers: of the windows that they are; read: as in
+    `Segments`. Targets are IGNORED in segments that only fill memory, and where a row has no segment at all."""
+
+    numbers: Tensor  # (K, R)
+    tokens: Tensor  # (K, R, T)
+    targets: Tensor  # (K, R, T)
+    read: Tensor  # (K, R)
+
+
+class Scans(Dataset[Scan]):
+    """The first `count` of windows side by side, for a model with memory: each is judged once.
+
+    So that rows can be read side by side, the text is cut into pieces; each begins some windows, `before`, earlier than
+    it is judged, that memory is as full there as it is farther on. A piece has about 8 times as many. Where they are
+    cut depends on `count` and `before` alone; `rows` of them are a scan.
+    """
+
+    def __init__(
+        self, windows: CoveringWindows, rows: int, before: int, ends: Tensor | None = None, count: int | None = None
+    ) -> None:
+        self.windows = windows
+        self.rows = rows
+        self.before = before
+        self.ends = ends
+        self.count = len(windows) if count is None else min(count, len(windows))
+        self.piece = -(-self.count // -(-self.count // (8 * before)))
+
+    def __len__(self) -> int:
+        return -(-self.count // (self.piece * self.rows))
+
+    def __getitem__(self, index: int) -> Scan:
+        if not 0 <= index < len(self):
+            raise IndexError(f"scan {index} of {len(self)}")
+        first = index * self.piece * self.rows
+        firsts = range(first, min(self.count, first + self.piece * self.rows), self.piece)
+        steps = range(-min(self.before, firsts[-1]), min(self.piece, self.count - first))
+        segments = [self._segment(first, first + step) for step in steps for first in firsts]
+        columns = zip(*segments, strict=True)
+        return Scan(*(torch.stack(column).unflatten(0, (len(steps), len(firsts))) for column in columns))
+
+    def _segment(self, first: int, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Window `number`, of a row that is judged from window `first` on."""
+        length, there = self.windows.length, 0 <= number < min(first + self.piece, self.count)
+        _, tokens, targets = self.windows[number if there else 0]
+        if number < first or not there:
+            targets = torch.full_like(targets, CoveringWindows.IGNORED)
+        start, begin = number * length, max(0, first - self.before) * length
+        read = start - max(begin, document_start(self.ends, start)) if there else 0
+        return torch.tensor(number), tokens, targets, torch.tensor(read)
+
+
 def document_start(ends: Tensor | None, place: int) -> int:
     """Where the document begins that the token at `place` is of."""
     before = 0 if ends is None else int(torch.searchsorted(ends, place, right=True))
     return int(ends[before - 1]) if ends is not None and before else 0
+
+
+def segments_before(length: int, reach: int) -> int:
+    """How many segments fill a memory that reaches so many tokens back, at least one."""
+    return max(1, -(-reach // length))

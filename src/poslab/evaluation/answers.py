@@ -32,9 +32,9 @@ class Answers(NamedTuple):
 
 
 @torch.no_grad()
-def answers(model: GPT, numbers: Tensor, examples: Examples) -> dict[int, Answers]:
-    """What came of a batch whose examples have these numbers (B,)."""
-    logits = _logits(model, examples)
+def answers(model: GPT, numbers: Tensor, examples: Examples, in_segments: bool = False) -> dict[int, Answers]:
+    """What came of a batch whose examples have these numbers (B,), each read whole or in segments of the context."""
+    logits = _logits(model, examples, in_segments)
     losses = F.cross_entropy(logits.flatten(0, 1), examples.targets.to(logits.device).flatten(), reduction="none")
     asked, right = _asked_and_right(logits.argmax(-1).cpu(), examples.targets.cpu())
     sums = losses.view(examples.targets.shape).sum(1, dtype=torch.float64)
@@ -58,7 +58,8 @@ def measure(model: GPT, task: Task) -> MetricsByLength:
     for length in sorted(task.test_lengths):
         for ending, variant in _variants(task).items():
             examples = variant.test(length)
-            for name, share in _by_part(variant, examples, said(model, examples)).items():
+            answered = said(model, examples, variant.in_segments)
+            for name, share in _by_part(variant, examples, answered).items():
                 metrics.setdefault(f"{name}{ending}", {})[str(length)] = round(share, 5)
         for name, share in chance(task, length).items():
             metrics.setdefault(f"{name}_chance", {})[str(length)] = round(share, 5)
@@ -84,7 +85,8 @@ def wrong_answers(model: GPT, task: Task) -> WrongAnswers:
     wrong: dict[str, list[WrongAnswer]] = {}
     for length in sorted(task.test_lengths):
         examples = task.test(length).first(LOOKED_AT)
-        rows = enumerate(zip(examples.tokens, examples.targets, said(model, examples), strict=True))
+        answered = said(model, examples, task.in_segments)
+        rows = enumerate(zip(examples.tokens, examples.targets, answered, strict=True))
         answers = (_answer(task, number, *row) for number, row in rows)
         wrong[str(length)] = [answer for answer in answers if answer.errors]
     return WrongAnswers(LOOKED_AT, wrong)
@@ -119,12 +121,13 @@ def legible_example(task: Task) -> Examples:
     return legible[-1].first(1)
 
 
-def said(model: GPT, examples: Examples) -> Tensor:
-    """(B, T) int64: the symbols that the model finds likeliest, whether something is asked there or not."""
+def said(model: GPT, examples: Examples, in_segments: bool = False) -> Tensor:
+    """(B, T) int64: the symbols that the model finds likeliest, whether something is asked there or not. in_segments:
+    of the context, as a model that remembers always reads."""
     was_training = model.training
     model.eval()
     try:
-        return torch.cat([_logits(model, some).argmax(-1).cpu() for some in _split(examples)])
+        return torch.cat([_logits(model, some, in_segments).argmax(-1).cpu() for some in _split(examples)])
     finally:
         model.train(was_training)
 
@@ -148,10 +151,14 @@ def _asked_and_right(said: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return asked, asked & (said == targets)
 
 
-def _logits(model: GPT, examples: Examples) -> Tensor:
+def _logits(model: GPT, examples: Examples, in_segments: bool) -> Tensor:
     """(B, T, V), on the model's device, in float32."""
-    device = model.token_embedding.weight.device
-    return model(examples.tokens.to(device), positions=examples.positions).float()
+    weight = model.token_embedding.weight
+    tokens = examples.tokens.to(weight.device)
+    if in_segments or model.remembers:
+        hidden, _ = model.hidden_in_segments(tokens)
+        return F.linear(hidden, weight).float()
+    return model(tokens, positions=examples.positions).float()
 
 
 def _split(examples: Examples, rows: int = 64) -> list[Examples]:

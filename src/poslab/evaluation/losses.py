@@ -21,9 +21,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
+from poslab.data.stream import Scan, Scans, segments_before
 from poslab.data.windows import CoveringWindows
 from poslab.evaluation.probes import Places
 from poslab.model import GPT
+from poslab.positions.checks import check_memory
 from poslab.runs.evaluation import Evaluation, LengthLoss, last_tokens, sliding_stride
 
 _BATCH_TOKENS = 4096  # per forward pass, or one window
@@ -41,11 +43,15 @@ def evaluate(
     stride: int | None = None,
     last: int | None = None,
     probes: Mapping[str, Places] | None = None,
+    memory_lengths: Sequence[int] = (),
+    ends: Tensor | None = None,
 ) -> Evaluation:
     """Losses of `model`, in eval mode, on a text of (N,) tokens, N at least 2, in memory linear in the length.
 
     stride: of the sliding windows; None: half of each length. last: tokens of a window that count in `last_loss`; None:
-    half of the training length. probes: as in `poslab.evaluation.probes`, by name.
+    half of the training length. probes: as in `poslab.evaluation.probes`, by name. memory_lengths: at which the loss of
+    windows of the training length is measured, too; no other loss by length is one with memory. ends: of documents in
+    the tokens. Raises SettingError for memory that the model can't have.
     """
     was_training = model.training
     model.eval()
@@ -57,7 +63,9 @@ def evaluate(
             for length in ascending
         ]
         own = min(context, len(tokens) - 1)
-        sliding, consecutive = (sliding_token_losses(model, tokens, own, n) for n in (sliding_stride(own), own))
+        sliding = sliding_token_losses(model, tokens, own, sliding_stride(own))
+        consecutive = consecutive_token_losses(model, tokens, own, ends)
+        with_memory = _by_memory(model, tokens, ends, memory_lengths)
     finally:
         model.train(was_training)
     rounded = [[round(loss, 5) for loss in losses.tolist()] for losses in (sliding, consecutive)]
@@ -70,6 +78,7 @@ def evaluate(
         weights_sha256=_fingerprint(model),
         probe_tokens=counts,
         consecutive_losses=rounded[1],
+        memory_losses=with_memory,
     )
 
 
@@ -107,9 +116,33 @@ def _at_length(
 
 def window_losses(model: GPT, numbers: Tensor, inputs: Tensor, targets: Tensor) -> WindowLosses:
     """The losses of a batch of `CoveringWindows` side by side: numbers (B,), inputs and targets (B, T)."""
-    sums = _losses(model, inputs, targets).sum(1, dtype=torch.float64)
+    return _by_window(numbers, _losses(model, inputs, targets), targets)
+
+
+def _by_window(numbers: Tensor, losses: Tensor, targets: Tensor) -> WindowLosses:
+    sums = losses.sum(1, dtype=torch.float64)
     counts = (targets != CoveringWindows.IGNORED).sum(1)
     return dict(zip(numbers.tolist(), zip(sums.tolist(), counts.tolist(), strict=True), strict=True))
+
+
+@torch.no_grad()
+def scan_losses(model: GPT, scan: Scan) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Of each segment of a scan that judges some: the windows' numbers (R,), their losses (R, T) and targets (R, T)."""
+    memory = model.empty_memory(scan.numbers.shape[1])
+    for numbers, tokens, targets, read in zip(*scan, strict=True):
+        hidden, memory = model.hidden_with_memory(tokens.to(memory.read.device), memory.restarted(read))
+        if (targets != CoveringWindows.IGNORED).any():
+            yield numbers, _head_losses(model, hidden, targets), targets
+
+
+def scanned_losses(model: GPT, scan: Scan) -> WindowLosses:
+    """What `window_losses` gives, of a model that remembers."""
+    return {
+        number: row
+        for numbers, losses, targets in scan_losses(model, scan)
+        for number, row in _by_window(numbers, losses, targets).items()
+        if row[1]
+    }
 
 
 def mean_loss(losses: Mapping[int, Sequence[Any]]) -> float:
@@ -121,6 +154,37 @@ def mean_loss(losses: Mapping[int, Sequence[Any]]) -> float:
 def sliding_token_losses(model: GPT, tokens: Tensor, length: int, stride: int) -> Tensor:
     """(N - 1,): the loss of each token after the first; with stride = length, the windows don't overlap."""
     return torch.cat([losses[new] for losses, _, new in _sliding(model, tokens, length, stride)])
+
+
+def consecutive_token_losses(model: GPT, tokens: Tensor, length: int, ends: Tensor | None = None) -> Tensor:
+    """(N - 1,): the loss of each token after the first in windows that follow each other, with what the model remembers
+    of those before. ends: of documents in the tokens (N,)."""
+    if not model.remembers:
+        return sliding_token_losses(model, tokens, length, length)
+    windows = CoveringWindows(tokens, length, length)
+    scans = Scans(windows, max(1, _BATCH_TOKENS // length), segments_before(length, model.memory_length), ends)
+    found = torch.zeros(len(windows), length)
+    for scan in map(scans.__getitem__, range(len(scans))):
+        for numbers, losses, targets in scan_losses(model, scan):
+            judged = (targets != CoveringWindows.IGNORED).any(1)
+            found[numbers[judged]] = losses[judged]
+    return found.flatten()[: len(tokens) - 1]
+
+
+def _by_memory(model: GPT, tokens: Tensor, ends: Tensor | None, memory_lengths: Sequence[int]) -> dict[str, float]:
+    """By the number of tokens remembered: the mean loss of windows of the training length that follow each other, of
+    the same targets whatever is remembered."""
+    own, length = model.memory_length, min(model.shape.context_length, len(tokens) - 1)
+    losses = {}
+    try:
+        for memory_length in sorted(set(memory_lengths)):
+            check_memory(model.pos, model.shape, memory_length)
+            model.memory_length = memory_length
+            mean = consecutive_token_losses(model, tokens, length, ends).mean(dtype=torch.float64)
+            losses[str(memory_length)] = float(mean)
+    finally:
+        model.memory_length = own
+    return losses
 
 
 @torch.no_grad()
@@ -158,12 +222,17 @@ def _batches(tokens: Tensor, length: int, stride: int) -> DataLoader[Any]:
 def _losses(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
     """inputs (B, T), targets of their last places (B, K) -> (B, K) on the CPU, 0 for targets that are ignored; the
     logits (B K, V) never exist all at once."""
+    hidden = model.hidden(inputs.to(model.token_embedding.weight.device))
+    return _head_losses(model, hidden[:, -targets.shape[1] :], targets)
+
+
+def _head_losses(model: GPT, hidden: Tensor, targets: Tensor) -> Tensor:
+    """hidden (B, K, D), targets (B, K) -> (B, K) on the CPU."""
     weight = model.token_embedding.weight
-    hidden = model.hidden(inputs.to(weight.device))[:, -targets.shape[1] :].flatten(0, 1)  # (B K, D)
-    wanted = targets.to(weight.device).flatten()
+    rows, wanted = hidden.flatten(0, 1), targets.to(weight.device).flatten()  # (B K, D), (B K,)
     losses = [
-        F.cross_entropy(F.linear(rows, weight).float(), some, reduction="none")
-        for rows, some in zip(hidden.split(_LOGIT_ROWS), wanted.split(_LOGIT_ROWS), strict=True)
+        F.cross_entropy(F.linear(some, weight).float(), of_some, reduction="none")
+        for some, of_some in zip(rows.split(_LOGIT_ROWS), wanted.split(_LOGIT_ROWS), strict=True)
     ]
     return torch.cat(losses).view(targets.shape).cpu()
 

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from poslab.data.module import DataModule, TextDataModule
+from poslab.data.stream import Scan
 from poslab.data.task import TaskDataModule
+from poslab.errors import SettingError
 from poslab.evaluation.answers import (
     MetricsByLength,
     answers,
@@ -22,7 +24,7 @@ from poslab.evaluation.answers import (
     wrong_answers,
 )
 from poslab.evaluation.files import evaluate_run, held_out, write_scalars
-from poslab.evaluation.losses import mean_loss, sliding_token_losses, window_losses
+from poslab.evaluation.losses import consecutive_token_losses, mean_loss, scanned_losses, window_losses
 from poslab.model import GPT
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.evaluation import perplexity
@@ -46,6 +48,7 @@ class Scoring(ABC, Generic[Data]):
     measures: list[Metric]
     prompt: list[int]
     positions: Tensor | None = None
+    in_segments = False  # whether an example of a task is read as a text of several segments
 
     def __init__(self, config: TrainConfig, data: Data) -> None:
         self.config = config
@@ -89,7 +92,7 @@ class TextScoring(Scoring[TextDataModule]):
         self.prompt = data.vocabulary.encode(prompt, "sample.prompt") if prompt else self._opening()
 
     def rows(self, model: GPT, batch: Any) -> Rows:
-        return window_losses(model, *batch)
+        return scanned_losses(model, batch) if isinstance(batch, Scan) else window_losses(model, *batch)
 
     def validation(self, rows: Rows) -> dict[str, float]:
         figures = super().validation(rows)
@@ -118,7 +121,8 @@ class TextScoring(Scoring[TextDataModule]):
         if not self.data.test_tokens:
             return None
         model, length = load_checkpoint(find_checkpoint(str(folder)), allow_code=True).model, self.data.context_length
-        return float(sliding_token_losses(model, self.data.corpus.test, length, length).mean(dtype=torch.float64))
+        tokens, ends = self.data.corpus.test, self.data.corpus.ends.get("test")
+        return float(consecutive_token_losses(model, tokens, length, ends).mean(dtype=torch.float64))
 
     def _opening(self) -> list[int]:
         """The first words of the validation text."""
@@ -136,13 +140,18 @@ class TaskScoring(Scoring[TaskDataModule]):
 
     def __init__(self, config: TrainConfig, data: TaskDataModule) -> None:
         super().__init__(config, data)
+        self.in_segments = data.task.in_segments or config.model.reach > 0
         self.measures = measures(data.task)
         self.example = legible_example(data.task)
+        if self.in_segments and self.example.positions is not None:
+            problem = "needs positions that are counted on; this task says where its tokens stand"
+            raise SettingError("model.memory_length", config.model.memory_length, problem)
         self.prompt = self.example.tokens[0].tolist()
         self.positions = None if self.example.positions is None else self.example.positions[0]
 
     def rows(self, model: GPT, batch: Any) -> Rows:
-        return answers(model, *batch)
+        numbers, examples = batch
+        return answers(model, numbers, examples, self.in_segments)
 
     def validation(self, rows: Rows) -> dict[str, float]:
         return super().validation(rows) | shares(rows)
@@ -150,7 +159,7 @@ class TaskScoring(Scoring[TaskDataModule]):
     def sample(self, model: GPT) -> tuple[str, str]:
         tokens, targets, _ = self.example
         asked = targets != IGNORED
-        answers = said(model, self.example).where(asked, IGNORED)
+        answers = said(model, self.example, self.in_segments).where(asked, IGNORED)
         words = self.data.task.words
         rows = {"reads": words(tokens[0]), "right": words(targets[0]), "says": words(answers[0])}
         right, given = (" ".join(words(answered[asked])) for answered in (targets, answers))

@@ -10,7 +10,7 @@ from poslab.runs.folder import EVALUATION
 from poslab.runs.readers import checked, read_mapping
 from poslab.settings.schema import EvaluationConfig
 
-LAST_LOSS = "last_loss"
+LAST_LOSS, MEMORY_LOSS = "last_loss", "memory_loss"
 
 
 def perplexity(loss: float) -> float:
@@ -44,7 +44,8 @@ class LengthLoss:
 class Evaluation:
     """Of one model on one text. token_losses: of each token after the first, with sliding windows of context_length
     (or of the whole text where that is shorter). consecutive_losses: likewise, with windows that follow each other, as
-    validations have them; none in older files. weights_sha256: of the model's parameters. settings: those of its
+    validations have them, with what the model remembers; none in older files. memory_losses: their mean, by how many
+    tokens are remembered. weights_sha256: of the model's parameters. settings: those of its
     scheme that are others than in training; trained_with: the same ones, as they were then."""
 
     context_length: int
@@ -56,6 +57,7 @@ class Evaluation:
     trained_with: dict[str, Any] = field(default_factory=dict)
     probe_tokens: dict[str, dict[str, int]] = field(default_factory=dict)  # how many tokens, by probe and bin
     consecutive_losses: list[float] = field(default_factory=list)
+    memory_losses: dict[str, float] = field(default_factory=dict)
 
     @property
     def last_losses(self) -> dict[int, float]:
@@ -72,7 +74,8 @@ class Evaluation:
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
         """What summary.json has of it, by metric and length."""
-        return {LAST_LOSS: {str(n): loss for n, loss in losses.items()}} if (losses := self.last_losses) else {}
+        of_last = {str(length): loss for length, loss in self.last_losses.items()}
+        return {name: by for name, by in ((LAST_LOSS, of_last), (MEMORY_LOSS, self.memory_losses)) if by}
 
     def plain(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value != {}}

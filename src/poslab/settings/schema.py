@@ -49,6 +49,11 @@ class ModelConfig(Limited):
         assert self.shape  # which checks the sizes
 
     @property
+    def reach(self) -> int:
+        """How many tokens before a segment it may see; 0: it has no memory."""
+        return self.memory_length
+
+    @property
     def shape(self) -> ModelShape:
         return ModelShape(self.context_length, self.embed_dim, self.num_layers, self.num_heads)
 

@@ -168,6 +168,9 @@ def parse(
         if error.option == "pos":
             raise
         raise error.prefixed("model" if error.option in vars(parsed["model"]) else "pos") from None
+    if task is None and parsed["model"].reach and parsed["data"].order != "stream":
+        problem = f"memory is of what a row has read before: model.memory_length={parsed['model'].reach} needs stream"
+        raise SettingError("data.order", parsed["data"].order, problem)
     if task is not None:
         _check_task(task, scheme.max_length(parsed["model"].shape), **parsed)
         parsed["data"] = task
@@ -189,7 +192,7 @@ def _check_task(
 ) -> None:
     """Raises SettingError where the model can't read the task, or a setting is of texts. positions: of the scheme."""
     try:
-        task.check(model.context_length, positions)
+        task.check(model.context_length, positions, remembers=model.reach > 0)
     except SettingError as error:
         raise error.prefixed("data") from None
     if evaluation.lengths:

@@ -81,6 +81,8 @@ class Task:
     shortest: ClassVar[int] = 1
     multiple: ClassVar[int] = 1
     remainder: ClassVar[int] = 0
+    # Whether a model without memory, too, reads an example as a text of several segments of its context.
+    in_segments: ClassVar[bool] = False
     # What its figures mean, those of `derived` that have other units included; runs are compared by the first.
     metrics: ClassVar[tuple[Metric, ...]] = SHARES
 
@@ -138,8 +140,11 @@ class Task:
         """The longest length that occurs."""
         return max(self.max_length, *self.test_lengths)
 
-    def check(self, context_length: int, positions: int | None) -> None:
-        """Raises SettingError for lengths that the model can't read. positions: that its scheme knows; None: any."""
+    def check(self, context_length: int, positions: int | None, remembers: bool = False) -> None:
+        """Raises SettingError for lengths that the model can't read. positions: that its scheme knows; None: any.
+        remembers: whether it carries memory from segment to segment, of which an example may have many."""
+        if remembers or self.in_segments:
+            return
         if (reach := self.reach(self.max_length)) > context_length:
             problem = f"needs {reach} positions, more than model.context_length={context_length}"
             raise SettingError("max_length", self.max_length, problem)

@@ -9,7 +9,9 @@ from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from poslab.data.module import DataModule
+from poslab.data.parts import piece
 from poslab.interruption import Interrupted, StopRequest
+from poslab.memory import Memory
 from poslab.runs.folder import RunFolder
 from poslab.runs.place import Place
 from poslab.runs.processes import processes
@@ -104,7 +106,8 @@ class Checkpoints(Checkpoint):
             raise Interrupted(number, f"interrupted after step {trainer.global_step}, which is saved")
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        state = state_of(pl_module)  # which the module saves after this
+        assert isinstance(pl_module, LanguageModel)
+        state = pl_module.state  # which the module saves after this
         epoch_is_over = self._place == "end of epoch"
         state.step = trainer.global_step
         state.epoch = trainer.current_epoch + epoch_is_over
@@ -113,6 +116,8 @@ class Checkpoints(Checkpoint):
         state.random = of_all_devices(self._random or random_states())
         state.shared_batches = trainer.world_size > 1
         state.events = event_sizes(self.folder)
+        if pl_module.memory is not None:
+            checkpoint["memory"] = Memory.joined(of_all_devices(pl_module.memory.to("cpu"))).plain()
         if self._place == "between batches":
             lightning_loops.set_back_to_last_batch(checkpoint)
         if self._place == "before validation":
@@ -121,5 +126,10 @@ class Checkpoints(Checkpoint):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         state, data = state_of(pl_module), trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, DataModule)
+        assert isinstance(pl_module, LanguageModel)
+        if "memory" in checkpoint:
+            memory = Memory.of(checkpoint["memory"])
+            own = piece(len(memory.read), trainer.global_rank, trainer.world_size)
+            pl_module.memory = memory.rows(own).to(trainer.strategy.root_device)
         self._resumed, self.saved_step = True, state.step
         data.go_on(state.epoch, state.batches)

@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from poslab.attention.problem import without_autocast
+from poslab.memory import Memory
 from poslab.model import GPT
 from poslab.tasks.base import IGNORED
 
@@ -30,11 +31,27 @@ _IN_CACHE = 2**20
 
 def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor, positions: Tensor | None = None) -> Tensor:
     """Mean cross-entropy in nats; tokens, targets and positions (B, T). Targets of -100 don't count."""
-    weight = model.token_embedding.weight
     if targets.device.type == "cpu" and (asked := targets != IGNORED).any():  # a GPU would be waited for
-        hidden, targets = model.hidden_where(asked, tokens, positions), targets[asked]  # (N, D), (N,)
-    else:
-        hidden, targets = model.hidden(tokens, positions=positions).flatten(0, 1), targets.flatten()
+        return _mean_loss(model, model.hidden_where(asked, tokens, positions), targets[asked])
+    return _mean_loss(model, model.hidden(tokens, positions=positions).flatten(0, 1), targets.flatten())
+
+
+def loss_in_segments(
+    model: GPT, tokens: Tensor, targets: Tensor, memory: Memory | None = None
+) -> tuple[Tensor, Memory]:
+    """The same of texts that are read in segments, tokens and targets (B, N), after what the memory has of those
+    before; and the memory after them."""
+    asked = targets != IGNORED
+    if targets.device.type == "cpu" and asked.any() and not asked.all():
+        hidden, memory = model.hidden_in_segments(tokens, memory, asked)  # (n, D)
+        return _mean_loss(model, hidden, targets[asked]), memory
+    hidden, memory = model.hidden_in_segments(tokens, memory)
+    return _mean_loss(model, hidden.flatten(0, 1), targets.flatten()), memory
+
+
+def _mean_loss(model: GPT, hidden: Tensor, targets: Tensor) -> Tensor:
+    """hidden (N, D), targets (N,)."""
+    weight = model.token_embedding.weight
     if len(hidden) * len(weight) <= _FEW_LOGITS:
         return F.cross_entropy(F.linear(hidden, weight), targets)
     return head_loss(hidden, weight, targets)

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from poslab.data.parts import Part
 from poslab.data.stream import Segments
 from poslab.evaluation.scoring import Scoring
+from poslab.memory import Memory
 from poslab.model import GPT
 from poslab.runs.checkpoint import Source, describe
 from poslab.runs.code import continued, fingerprints
@@ -22,7 +23,7 @@ from poslab.tasks import Examples
 from poslab.tasks.metric import EXACT, LOSS, SOLVED
 from poslab.training.device import of_all_devices, summed
 from poslab.training.lightning_loops import writes_figures
-from poslab.training.loss import language_model_loss
+from poslab.training.loss import language_model_loss, loss_in_segments
 from poslab.training.optim import learning_rate_factor, make_optimizer
 
 IMPROVEMENTS = "improvements"  # what early stopping watches
@@ -40,6 +41,7 @@ class LanguageModel(LightningModule):
         self.scoring = scoring
         self.fingerprints = fingerprints(config.pos)
         self.state = RunState()
+        self.memory: Memory | None = None  # of this process's rows of a stream, after the last step
         self.figures: dict[str, float] = {}  # of the last validation, beside its loss
         self._rows: dict[int, Any] = {}  # of the validation that is going on: windows of a text, examples of a task
         # Of the last batch and step; tensors, as reading them waits for the device.
@@ -58,6 +60,13 @@ class LanguageModel(LightningModule):
 
     def _loss(self, batch: Batch) -> Tensor:
         tokens, targets, *_ = batch
+        read = batch.read if isinstance(batch, Segments | Part) else None
+        if read is not None and self.model.remembers:
+            memory = self.model.empty_memory(len(tokens)) if self.memory is None else self.memory
+            loss, self.memory = loss_in_segments(self.model, tokens, targets, memory.restarted(read))
+            return loss
+        if self.scoring.in_segments:
+            return loss_in_segments(self.model, tokens, targets)[0]
         positions = batch.positions if isinstance(batch, Examples | Part) else None
         return language_model_loss(self.model, tokens, targets, positions)
 

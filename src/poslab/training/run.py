@@ -93,7 +93,8 @@ def _make_scoring(config: TrainConfig) -> Scoring[Any]:
     """The run's data, and how it judges a model by them."""
     if isinstance(config.data, Task):
         return TaskScoring(config, TaskDataModule(config.data, task_sha256(config.data), config.settings.seed))
-    return TextScoring(config, TextDataModule(config.data, config.model.context_length, config.settings.seed))
+    model = config.model
+    return TextScoring(config, TextDataModule(config.data, model.context_length, config.settings.seed, model.reach))
 
 
 def _prepare(config: TrainConfig, world_size: int, earlier: ResumedRun | None = None) -> tuple[LanguageModel, int]:
@@ -119,8 +120,9 @@ def _prepare(config: TrainConfig, world_size: int, earlier: ResumedRun | None = 
     if shares_weights := config.trainer.strategy in sharded.NAMES:
         sharded.check(config.trainer.strategy, model, world_size)
     module = (sharded.ShardedLanguageModel if shares_weights else LanguageModel)(model, config, data, scoring)
-    batches = check_batches(config.trainer, len(data.train_dataloader()), len(data.val_dataloader()))
-    data.validation_batches = limited(len(data.val_dataloader()), config.trainer.limit_val_batches)
+    of_validation = data.count_validation_batches()
+    batches = check_batches(config.trainer, len(data.train_dataloader()), of_validation)
+    data.validation_batches = limited(of_validation, config.trainer.limit_val_batches)
     return module, batches
 
 

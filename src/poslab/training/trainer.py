@@ -77,7 +77,7 @@ def make_trainer(
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
-    if trainer.world_size > 1 and trainer.limit_val_batches:
+    if (trainer.world_size > 1 or scoring.data.limits_validation) and trainer.limit_val_batches:
         trainer.limit_val_batches = 1.0  # of what the data deal out, within the limit of all
     leave_signals_alone(trainer)
     return trainer
