@@ -23,6 +23,7 @@ from poslab.errors import SettingError
 from poslab.positions import PositionScheme
 from poslab.settings.command_line import parse_line
 from poslab.settings.contrasts import Contrast
+from poslab.settings.retrieval import Retrieval
 from poslab.settings.schema import Settings
 from poslab.settings.schemes import node_of, parse_scheme
 from poslab.settings.scripts import CompareConfig, EvaluateConfig, ExplainConfig, GenerateConfig
@@ -50,6 +51,7 @@ WRONG = {
     list[Contrast]: ("many", "[5]"),
     Any: (),
     PositionScheme: ("t6", "5", "null"),
+    Retrieval: ("many", "5"),
 }
 # What else is impossible, without a look at anything but the settings: what a field's limits don't tell.
 LIMITS = {
@@ -139,6 +141,10 @@ COMBINATIONS = [
     ("pos.max_distance", ("pos=t5", "pos.num_buckets=64", "pos.max_distance=32")),
     ("model.attention_backend", ("pos=shaw", "model.attention_backend=sdpa")),
     ("model.num_heads", ("model.embed_dim=100", "model.num_heads=8")),
+    ("model.retrieval.layer", ("model.retrieval.layer=4",)),
+    ("model.retrieval.layer", ("model.retrieval.size=64",)),
+    ("model.retrieval.k", ("model.retrieval.layer=1", "model.retrieval.size=16")),
+    ("model.retrieval.position_bias", ("pos=shaw", "model.retrieval.layer=1", "model.retrieval.position_bias=true")),
     ("model.context_length", ("data.path=short.txt",)),
     ("run_dir", ("resume=run", "run_dir=elsewhere", "trainer.max_epochs=9")),
     ("resume", ("resume=run",)),
@@ -265,10 +271,11 @@ def test_the_limits_that_numbers_have() -> None:
     )
     assert least[None] == sizes | {"trainer.max_steps"} | above.keys()  # the first checked otherwise
     assert least[0] == {
-        "model.dropout", "data.num_workers", "optim.learning_rate", "optim.weight_decay", "optim.beta1", "optim.beta2",
-        "optim.warmup_share", "optim.final_share", "trainer.gradient_clip_val", "sample.new_tokens",
-        "sample.temperature", "seed", "target_loss", "generate.max_new_tokens", "generate.temperature",
-        "generate.seed", "trainer.limit_val_batches", "data.test_share", "optim.position_learning_rate_factor",
+        "model.dropout", "model.memory_length", "data.num_workers", "optim.learning_rate", "optim.weight_decay",
+        "optim.beta1", "optim.beta2", "optim.warmup_share", "optim.final_share", "trainer.gradient_clip_val",
+        "sample.new_tokens", "sample.temperature", "seed", "target_loss", "generate.max_new_tokens",
+        "generate.temperature", "generate.seed", "trainer.limit_val_batches", "data.test_share",
+        "optim.position_learning_rate_factor",
     }  # fmt: skip
     shares = dict.fromkeys(
         (

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from conftest import SCHEMES
+from poslab import GPT
+from poslab.attention import Places
 from poslab.errors import SettingError
+from poslab.memory import Memory
 from poslab.memory.retrieval import RetrievedAttention, distance_bias, nearest, remembered, unit
-from poslab.positions import RelativeTerms
+from poslab.model import Attention
+from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.settings.retrieval import Retrieval
+from poslab.settings.schemes import parse_scheme
 
 B, H, T, N, DH = 3, 2, 5, 37, 8
 
@@ -23,7 +31,7 @@ def tensors(*shapes: tuple[int, ...], grad: bool = False) -> list[Tensor]:
 
 def layer(k: int) -> RetrievedAttention:
     """One whose gate and scale differ by head."""
-    made = RetrievedAttention(H, k).double()
+    made = RetrievedAttention(H, Retrieval(0, max(k, N), k)).double()
     torch.nn.init.normal_(made.gate)
     torch.nn.init.normal_(made.log_scale)
     return made
@@ -42,14 +50,14 @@ def dense(made: RetrievedAttention, local: Tensor, q: Tensor, keys: Tensor, valu
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize("known", [[N, N, N], [N, 4, 0], [1, N + 100, 12]])
+@pytest.mark.parametrize("known", [[N, N, N], [N, 4, 0], [1, N, 12]])
 def test_all_retrieved_is_dense_attention(known: list[int]) -> None:
     local, q = tensors((B, H, T, DH), (B, H, T, DH), grad=True)
     keys, values = unit(tensors((B, H, N, DH))[0]), tensors((B, H, N, DH))[0]
     made = layer(k=N)
     inputs = [local, q, made.gate, made.log_scale]
-    found = made(local, q, keys, values, torch.tensor(known))
-    wanted = dense(made, local, q, keys, values, [min(n, N) for n in known])
+    found = made.mixed(local, q, keys, values, torch.tensor(known))
+    wanted = dense(made, local, q, keys, values, known)
     assert torch.allclose(found, wanted, atol=1e-12)
     weight = torch.randn_like(found)
     for mine, theirs in zip(
@@ -94,7 +102,7 @@ def test_rows_without_memories_have_local_attention() -> None:
     keys, values = tensors((2, H, N, DH), (2, H, N, DH))
     made = layer(k=4)
     for known in ([0, 0], [7, 0]):
-        out = made(local, q, keys, values, torch.tensor(known))
+        out = made.mixed(local, q, keys, values, torch.tensor(known))
         assert torch.equal(out[1], local[1])
         gradients = torch.autograd.grad(out[1].sum(), [local, q, made.gate, made.log_scale], allow_unused=True)
         assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
@@ -105,12 +113,12 @@ def test_only_the_nearest_count() -> None:
     local, q = tensors((B, H, T, DH), (B, H, T, DH))
     keys, values = unit(tensors((B, H, N, DH))[0]), tensors((B, H, N, DH))[0]
     made = layer(k=3)
-    before = made(local, q, keys, values, torch.tensor([N] * B))
+    before = made.mixed(local, q, keys, values, torch.tensor([N] * B))
     _, found = nearest(unit(q), keys, torch.tensor([N] * B), 3)
     asked = torch.zeros(B, H, N, dtype=torch.bool).scatter(-1, found.flatten(2), True)
     assert not asked.all()
     values = values.masked_fill(~asked[..., None], 1e6)
-    assert torch.equal(made(local, q, keys, values, torch.tensor([N] * B)), before)
+    assert torch.equal(made.mixed(local, q, keys, values, torch.tensor([N] * B)), before)
 
 
 def test_bias_by_true_distance() -> None:
@@ -119,7 +127,7 @@ def test_bias_by_true_distance() -> None:
     local, q = tensors((1, H, T, DH), (1, H, T, DH))
     keys, values = unit(tensors((1, H, N, DH))[0]), tensors((1, H, N, DH))[0]
     made = layer(k=N)
-    found = made(local, q, keys, values, torch.tensor([N]), terms, first=2)
+    found = made.mixed(local, q, keys, values, torch.tensor([N]), terms, first=2)
     bias = terms.dense_bias(T, N, offset=N + 2)
     scores = made.log_scale.exp()[:, None, None] * unit(q) @ keys.mT + bias
     share = made.gate.sigmoid()[:, None, None]
@@ -135,7 +143,7 @@ def test_a_bias_may_hide_everything() -> None:
     local, q = tensors((1, H, T, DH), (1, H, T, DH), grad=True)
     keys, values = tensors((1, H, N, DH), (1, H, N, DH))
     made = layer(k=4)
-    out = made(local, q, keys, values, torch.tensor([N]), terms, first=3)
+    out = made.mixed(local, q, keys, values, torch.tensor([N]), terms, first=3)
     assert torch.allclose(out, local * (1 - made.gate.sigmoid()[:, None, None]), atol=1e-12)
     out.sum().backward()
     assert made.log_scale.grad is not None
@@ -165,9 +173,9 @@ def test_16_bits() -> None:
     """Under autocast the search is in float32; what comes out is what went in."""
     local, q, v = (torch.randn(1, H, T, DH, dtype=torch.bfloat16) for _ in range(3))
     keys, values = remembered(None, unit(q), 9), remembered(None, v, 9)
-    made = RetrievedAttention(H, 1)
+    made = RetrievedAttention(H, Retrieval(0, 9, 1))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = made(local, q, keys, values, torch.tensor([T]))
+        out = made.mixed(local, q, keys, values, torch.tensor([T]))
     assert out.dtype == torch.bfloat16
     assert torch.allclose(out, ((local.float() + v.float()) / 2).bfloat16(), atol=0.02)  # each finds itself
 
@@ -175,7 +183,167 @@ def test_16_bits() -> None:
 def test_refusals() -> None:
     with pytest.raises(SettingError, match="k=64: must be at most size=32"):
         Retrieval(layer=0, size=32, k=64)
-    with pytest.raises(SettingError, match="layer=4: must be from 0 to 3, by num_layers=4"):
-        Retrieval(layer=4).check(num_layers=4)
+    with pytest.raises(SettingError, match=r"retrieval\.layer=4: must be from 0 to 3, by num_layers=4"):
+        Retrieval(layer=4).check(ModelShape(8, 8, num_layers=4, num_heads=2))
+    with pytest.raises(SettingError, match=r"retrieval\.layer=0: needs a causal model"):
+        GPT(causal=False, retrieval=Retrieval(layer=0))
     with pytest.raises(SettingError, match="layer=-1: must be at least 0"):
         Retrieval(layer=-1)
+
+
+TINY = {"vocab_size": 11, "context_length": 6, "embed_dim": 16, "num_layers": 3, "num_heads": 2, "dropout": 0.0}
+
+
+def tiny(pos: PositionScheme | None = None, memory_length: int = 0, **settings: Any) -> GPT:
+    """In double precision, with a gate and scale that differ by head."""
+    model = GPT(pos, memory_length=memory_length, retrieval=Retrieval(**settings), **TINY).double().eval()
+    retrieval = attention_of(model).retrieval
+    assert retrieval is not None
+    torch.nn.init.normal_(retrieval.gate)
+    torch.nn.init.normal_(retrieval.log_scale)
+    return model
+
+
+def attention_of(model: GPT) -> Attention:
+    assert model.retrieval is not None
+    attention = model.blocks[model.retrieval.layer].attention
+    assert isinstance(attention, Attention)
+    return attention
+
+
+def by_hand(model: GPT, tokens: Tensor) -> Tensor:
+    """The hidden states of a text in segments, the layer that retrieves written out: dense, over all before."""
+    retrieval, length = model.retrieval, model.shape.context_length
+    assert retrieval is not None
+    made, keys, values, found = attention_of(model).retrieval, [], [], []
+    assert made is not None
+    for segment in tokens.split(length, dim=1):
+        places = Places(torch.arange(segment.shape[1]))
+        x = model._embed(segment, places)
+        terms = model.relative_terms(segment.shape[1])
+        for number, (block, layer) in enumerate(zip(model.blocks, model._layers(terms, places), strict=True)):
+            normed = block.attention_norm(x)
+            q, k, v = block.attention.queries_keys_values(normed)
+            out = layer.attend(*layer.enter(q, k, normed)[:2], v, layer.enter(q, k, normed)[2])
+            if number == retrieval.layer:
+                if keys:
+                    scores = made.log_scale.exp()[:, None, None] * unit(q) @ torch.cat(keys, -2).mT
+                    if retrieval.position_bias:
+                        there = sum(part.shape[-2] for part in keys)
+                        whole = model.relative_terms(there + segment.shape[1])[number]
+                        assert whole is not None
+                        scores = scores + whole.dense_bias(segment.shape[1], there, offset=there)
+                    out = torch.lerp(out, scores.softmax(-1) @ torch.cat(values, -2), made.shares[:, None, None])
+                keys.append(unit(k).detach())
+                values.append(v.detach())
+            x = x + block.attention.project(out.transpose(1, 2).flatten(-2))
+            x = x + block.mlp(block.mlp_norm(x))
+        found.append(model.final_norm(x))
+    return torch.cat(found, 1)
+
+
+@pytest.mark.parametrize("pos", SCHEMES)
+@pytest.mark.parametrize("layer", [0, 2])
+def test_a_model_that_retrieves_everything(pos: str, layer: int) -> None:
+    """Is dense attention over all earlier segments beside local attention, for every scheme, gradients included."""
+    model = tiny(parse_scheme(pos), layer=layer, size=100, k=100)
+    tokens = torch.randint(11, (2, 21))
+    hidden, memory = model.hidden_in_segments(tokens)
+    wanted = by_hand(model, tokens)
+    assert torch.allclose(hidden, wanted, atol=1e-10)
+    parameters = dict(model.named_parameters())
+    weight = torch.randn_like(hidden)
+    mine, theirs = (
+        torch.autograd.grad((out * weight).sum(), list(parameters.values()), allow_unused=True)
+        for out in (hidden, wanted)
+    )
+    for name, one, other in zip(parameters, mine, theirs, strict=True):
+        assert (one is None and other is None) or torch.allclose(one, other, atol=1e-9), name
+    assert memory.keys is not None
+    assert memory.keys.shape[-2] == 21
+
+
+@pytest.mark.parametrize("pos", ["t5", "alibi", "kerple", "rope_t5"])
+def test_a_model_with_a_bias_on_what_it_retrieves(pos: str) -> None:
+    model = tiny(parse_scheme(pos), layer=1, size=100, k=100, position_bias=True)
+    with torch.no_grad():
+        for table in model.position_tables.parameters():
+            table.uniform_(0.5, 1)
+    tokens = torch.randint(11, (2, 15))
+    assert torch.allclose(model.hidden_in_segments(tokens)[0], by_hand(model, tokens), atol=1e-10)
+
+
+def test_a_bias_that_a_scheme_lacks() -> None:
+    for pos in ("shaw", "rope", "nope"):
+        with pytest.raises(SettingError, match=r"retrieval\.position_bias=true: this position scheme has no bias"):
+            tiny(parse_scheme(pos), layer=1, position_bias=True)
+
+
+def test_only_what_is_asked() -> None:
+    for layer in (0, 2):
+        model = tiny(layer=layer, size=9, k=4)
+        tokens, asked = torch.randint(11, (3, 20)), torch.rand(3, 20) < 0.2
+        hidden, memory = model.hidden_in_segments(tokens)
+        of_asked, same = model.hidden_in_segments(tokens, asked=asked)
+        assert torch.allclose(of_asked, hidden[asked], atol=1e-12)
+        assert memory.keys is not None
+        assert same.keys is not None
+        assert torch.allclose(same.keys, memory.keys, atol=1e-12)
+
+
+@pytest.mark.parametrize("memory_length", [0, 4])
+def test_nothing_of_the_future_or_of_another_document(memory_length: int) -> None:
+    model = tiny(memory_length=memory_length, layer=1, size=30, k=3)
+    tokens = torch.randint(11, (2, 24))
+    other = torch.cat([tokens[:, :14], torch.randint(11, (2, 10))], 1)
+    hidden, changed = (model.hidden_in_segments(text)[0] for text in (tokens, other))
+    assert torch.equal(hidden[:, :14], changed[:, :14])
+    # Row 1 begins a document with the third segment: it sees nothing of before.
+    earlier = torch.cat([torch.randint(11, (2, 10)), tokens[:, 10:12]], 1)
+    third = []
+    for before in (tokens[:, :12], earlier):
+        _, memory = model.hidden_in_segments(before)
+        assert memory.keys is not None
+        assert memory.values is not None
+        memory = replace(memory, keys=memory.keys.clone(), values=memory.values.clone())
+        third.append((model.hidden_with_memory(tokens[:, 12:18], memory.restarted(torch.tensor([12, 0])))[0], memory))
+    (first, _), (second, _) = third
+    assert not torch.allclose(first[0], second[0])
+    assert torch.equal(first[1], second[1])
+
+
+def test_rows_have_their_own_memory() -> None:
+    model = tiny(layer=2, size=7, k=2)
+    tokens = torch.randint(11, (3, 20))
+    together, memory = model.hidden_in_segments(tokens)
+    for row in range(3):
+        alone, of_row = model.hidden_in_segments(tokens[row : row + 1])
+        assert torch.allclose(alone, together[row : row + 1], atol=1e-12)
+        assert of_row.keys is not None
+        assert torch.allclose(of_row.keys, memory.rows(slice(row, row + 1)).plain()["keys"], atol=1e-12)
+
+
+def test_memory_is_what_was_saved() -> None:
+    """It goes through a checkpoint, and apart and together again, to the bit."""
+    model = tiny(layer=2, memory_length=4, size=8, k=2)
+    tokens = torch.randint(11, (4, 18))
+    _, memory = model.hidden_in_segments(tokens[:, :12])
+    joined = Memory.joined([Memory.of(memory.rows(slice(0, 1)).plain()), memory.rows(slice(1, 4))])
+    wanted, found = (model.hidden_with_memory(tokens[:, 12:], one)[0] for one in (memory, joined))
+    assert torch.equal(wanted, found)
+
+
+def test_without_it_the_model_is_the_same() -> None:
+    """To the bit, its weights and its first windows."""
+    torch.manual_seed(0)
+    plain = GPT(**TINY)
+    torch.manual_seed(0)
+    model = GPT(retrieval=Retrieval(layer=1), **TINY)
+    state = model.state_dict()
+    assert {name for name in state if "retrieval" in name} == state.keys() - plain.state_dict().keys()
+    assert all(torch.equal(weight, state[name]) for name, weight in plain.state_dict().items())
+    tokens = torch.randint(11, (2, 6))
+    assert torch.equal(model(tokens), plain(tokens))
+    assert torch.equal(model.hidden_in_segments(tokens)[0], plain.hidden(tokens))
+    assert not plain.remembers
+    assert model.remembers

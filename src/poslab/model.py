@@ -19,8 +19,10 @@ from poslab.cache import KeyValueCache, LayerCache
 from poslab.errors import SettingError, require_at_least
 from poslab.generate import Prompts, generate
 from poslab.memory import LayerMemory, Memory, Segment
+from poslab.memory.retrieval import RetrievedAttention, check_bias
 from poslab.positions import Explanation, ModelShape, Pairs, Picture, PositionScheme, RelativeTerms
 from poslab.positions.checks import check_hooks, check_memory, check_sizes, initial_tables
+from poslab.settings.retrieval import Retrieval
 
 if TYPE_CHECKING:
     from poslab.data.vocabulary import AnyVocabulary
@@ -53,6 +55,7 @@ class GPT(nn.Module):
         attention_backend: str = "auto",
         compile: bool = False,
         memory_length: int = 0,
+        retrieval: Retrieval | None = None,
     ) -> None:
         super().__init__()
         require_at_least(1, vocab_size=vocab_size)
@@ -64,10 +67,14 @@ class GPT(nn.Module):
         check_sizes(self.pos, self.shape)
         require_at_least(0, memory_length=memory_length)
         check_memory(self.pos, self.shape, memory_length)
-        self.memory_length = memory_length
+        if retrieval is not None:
+            retrieval.check(self.shape)
+        self.memory_length, self.retrieval = memory_length, retrieval
         self.token_embedding = nn.Embedding(vocab_size, embed_dim)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(self.shape, dropout, attention_backend) for _ in range(num_layers))
+        if retrieval is not None:
+            self.blocks[retrieval.layer].attention.retrieval = RetrievedAttention(num_heads, retrieval)  # type: ignore[union-attr]
         self.final_norm = nn.LayerNorm(embed_dim)
         self._initialise(init_std)
         # Last, and without moving the generator on: at one seed the rest of the model, and every dropout mask after
@@ -76,6 +83,8 @@ class GPT(nn.Module):
         with torch.random.fork_rng(devices=[]):
             tables = initial_tables(self.pos, self.shape)
             check_hooks(self.pos, tables, self.shape)
+            if retrieval is not None:
+                check_bias(retrieval, self.pos, tables, self.shape)
         # A bare module rather than a ParameterDict, which can't hold a parameter called "keys" or "values".
         self.position_tables = nn.Module()
         for name, table in tables.items():
@@ -122,7 +131,7 @@ class GPT(nn.Module):
     @property
     def remembers(self) -> bool:
         """Whether a segment of a text is read with what is left of those before."""
-        return self.memory_length > 0
+        return self.memory_length > 0 or self.retrieval is not None
 
     def empty_memory(self, batch: int, device: torch.device | str | None = None) -> Memory:
         """The memory of so many texts of which nothing has been read, by default where the weights are."""
@@ -142,7 +151,7 @@ class GPT(nn.Module):
         What comes out knows no gradient of earlier segments. asked: (B, T) bool: only the hidden states of those
         tokens, in order, (n, D); where there are none, nothing but the memory comes of the segment.
         """
-        segment = Segment(memory, len(tokens), self.memory_length, self.shape.num_layers)
+        segment = Segment(memory, len(tokens), self.memory_length, self.shape.num_layers, self.retrieval)
         chosen = None if asked is None else Asked.where(asked)
         if not self.remembers:
             hidden = self.hidden(tokens) if asked is None else self.hidden_where(asked, tokens)
@@ -228,7 +237,9 @@ class GPT(nn.Module):
                 return Places(sampled.to(device), irregular=bool((sampled.diff() != 1).any()))
         if segment is None:
             return Places(torch.arange(length, device=device))
-        return segment.places(length, counted=self.pos.overrides("embed") or not self.pos.shift_invariant)
+        by_distance = self.pos.shift_invariant and not self.pos.overrides("embed")
+        # Without memory_length, no token sees another of an earlier segment: positions begin anew, as in windows.
+        return segment.places(length, counted=self.memory_length > 0 and not by_distance)
 
     def _embed(self, tokens: Tensor, places: Places) -> Tensor:
         """The input of the first block, (B, T, D)."""
@@ -365,6 +376,7 @@ class Attention(nn.Module):
         self.query_key_value = nn.Linear(shape.embed_dim, 3 * shape.embed_dim)
         self.project = nn.Linear(shape.embed_dim, shape.embed_dim)
         self.dropout = nn.Dropout(dropout)
+        self.retrieval: RetrievedAttention | None = None
 
     def forward(
         self,
@@ -376,7 +388,7 @@ class Attention(nn.Module):
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D), or (n, D) of those asked."""
         q, k, v = self.queries_keys_values(x)
-        first_key = None
+        first_key, own = None, (q, k, v)
         if memory is not None:
             memory.entered, first_key = x, memory.first_key
             if memory.inputs is not None:
@@ -392,6 +404,8 @@ class Attention(nn.Module):
             dropout_p = self.dropout_p if self.training else 0.0
             settings = {"dropout_p": dropout_p, "first_key": first_key, "backend": self.backend}
             out = layer.attend_from(first, q, k, v, marks, **settings)
+        if self.retrieval is not None and memory is not None and memory.lookup is not None:
+            out = self.retrieval(out, *own, memory.lookup, layer, first)
         out = out.transpose(1, 2).flatten(-2)  # (B, H, T, Dh) -> (B, T, D)
         return self.dropout(self.project(out if asked is None else asked.of(out, first)))
 

@@ -127,6 +127,11 @@ class SchemeLayer:
         queries = replace(self, places=self.places.last(q.shape[-2] - first), key_places=self.key_places or self.places)
         return queries.attend(q[:, :, first:], k, v, marks, **settings)
 
+    def terms_within(self, length: int) -> RelativeTerms | None:
+        """The layer's terms for all distances within so many tokens, also beyond those of the pass."""
+        terms = self.scheme.relative(self.tables, self.shape, self.layer, range(length))
+        return terms and terms.to(self.places.positions.device)
+
     def weights(self, q: Tensor, k: Tensor, marks: Tensor | None) -> Tensor:
         """The weights (B, H, T, T) of self-attention, rows are queries; the arguments are those of `attend`."""
         window = None if self.terms is None else self.terms.window

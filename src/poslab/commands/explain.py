@@ -2,7 +2,6 @@
 
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import hydra
@@ -147,7 +146,7 @@ def _untrained(config: ExplainConfig) -> Subject:
     assert isinstance(parsed.data, DataConfig)  # that of train.yaml
     corpus = TextDataModule(parsed.data, parsed.model.context_length, parsed.settings.seed).corpus
     torch.manual_seed(parsed.settings.seed)
-    model = GPT(parsed.pos, vocab_size=corpus.vocabulary.size, **asdict(parsed.model)).eval()
+    model = GPT(parsed.pos, vocab_size=corpus.vocabulary.size, **vars(parsed.model)).eval()
     text = of_text(f"{corpus.name}, validation part", corpus.validation, model)
     text = text.with_sentence(corpus.vocabulary, config.sentence, model.shape.context_length)
     facts = _facts(model) | {"training": "none: as it is made, before its first step"}

@@ -24,30 +24,70 @@ B batch, H heads, T queries, N remembered tokens, Dh head dimension, R rows of a
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from poslab.attention import SchemeLayer
 from poslab.attention.problem import without_autocast
-from poslab.positions import RelativeTerms
+from poslab.errors import SettingError
+from poslab.positions import ModelShape, PositionScheme, RelativeTerms
+from poslab.settings.retrieval import Retrieval
+
+if TYPE_CHECKING:
+    from poslab.positions.base import Tables
 
 _BLOCK = 2**22  # scores that are computed at a time
+
+
+@dataclass(eq=False)
+class Lookup:
+    """What the layer that retrieves finds in memory; after the pass, what later segments find there."""
+
+    size: int
+    known: Tensor  # (B,): tokens that each row has read of its document
+    keys: Tensor | None  # (B, H, N, Dh), of length 1
+    values: Tensor | None  # (B, H, N, Dh)
+
+    def add(self, k: Tensor, v: Tensor) -> None:
+        """Those of a segment, (B, H, T, Dh) as the projections leave them."""
+        self.keys, self.values = (
+            remembered(before, new, self.size) for before, new in ((self.keys, unit(k)), (self.values, v))
+        )
 
 
 class RetrievedAttention(nn.Module):
     """Mixes into a layer's attention what its queries find in memory; all that is learned of it."""
 
-    def __init__(self, heads: int, k: int) -> None:
+    def __init__(self, heads: int, settings: Retrieval) -> None:
         super().__init__()
-        self.k = k
+        self.settings = settings
         self.gate = nn.Parameter(torch.zeros(heads))
-        self.log_scale = nn.Parameter(torch.full((heads,), math.log(math.log2(max(2, k * k - k)))))
+        scale = math.log2(max(2, settings.k**2 - settings.k))
+        self.log_scale = nn.Parameter(torch.full((heads,), math.log(scale)))
 
     @torch.compiler.disable
     def forward(
+        self, local: Tensor, q: Tensor, k: Tensor, v: Tensor, lookup: Lookup, layer: SchemeLayer, first: int = 0
+    ) -> Tensor:
+        """q, k, v (B, H, T, Dh) as the projections leave them -> the layer's output from place `first` on.
+
+        local (B, H, T - first, Dh): what the queries from there on get of the segment. The lookup then has its tokens.
+        """
+        keys, values = lookup.keys, lookup.values
+        lookup.add(k, v)
+        if keys is None or values is None:
+            return self._alone(local)
+        terms = layer.terms_within(keys.shape[-2] + q.shape[-2]) if self.settings.position_bias else None
+        known = lookup.known.clamp(max=keys.shape[-2])
+        with without_autocast(q.device):
+            return self.mixed(local, q[:, :, first:], keys, values, known, terms, first)
+
+    def mixed(
         self,
         local: Tensor,
         q: Tensor,
@@ -59,18 +99,20 @@ class RetrievedAttention(nn.Module):
     ) -> Tensor:
         """local, q (B, H, T, Dh), keys and values (B, H, N, Dh) as `remembered` keeps them -> (B, H, T, Dh).
 
-        known: (B,) whole numbers: each row's document has the last so many of the N, or more. terms: whose bias the
-        scores get. first: the place of the first query in its segment.
+        known: (B,) whole numbers up to N: only the last so many are of the row's document. terms: whose bias the scores
+        get. first: the place of the first query in its segment.
         """
-        known = known.clamp(max=keys.shape[-2])
-        if not known.any():  # with gradients, all zero: processes that train together must have the same ones
-            return local + 0.0 * (self.gate.sum() + self.log_scale.sum()).to(local.dtype)
-        with without_autocast(q.device):
-            scores, found = nearest(unit(q), keys, known, self.k)
-            bias = None if terms is None else distance_bias(terms, found, keys.shape[-2], first)
-            retrieved = _sum(self.weights(scores, known, bias), values, found)
-            share = self.shares[:, None, None] * known.gt(0)[:, None, None, None]  # (B, H, 1, 1)
-            return torch.lerp(local.to(retrieved.dtype), retrieved, share.to(retrieved.dtype)).to(local.dtype)
+        if not known.any():
+            return self._alone(local)
+        scores, found = nearest(unit(q), keys, known, self.settings.k)
+        bias = None if terms is None else distance_bias(terms, found, keys.shape[-2], first)
+        retrieved = _sum(self.weights(scores, known, bias), values, found)
+        share = self.shares[:, None, None] * known.gt(0)[:, None, None, None]  # (B, H, 1, 1)
+        return torch.lerp(local.to(retrieved.dtype), retrieved, share.to(retrieved.dtype)).to(local.dtype)
+
+    def _alone(self, local: Tensor) -> Tensor:
+        """Local attention, with gradients that are zero: processes that train together must have the same ones."""
+        return local + 0.0 * (self.gate.sum() + self.log_scale.sum()).to(local.dtype)
 
     @property
     def shares(self) -> Tensor:
@@ -88,6 +130,21 @@ class RetrievedAttention(nn.Module):
         scores = scores.masked_fill(~_there(scores, known), -math.inf)
         nothing = (scores == -math.inf).all(-1, keepdim=True)  # their softmax would be NaN
         return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0)
+
+
+def check_bias(settings: Retrieval, scheme: PositionScheme, tables: Tables, shape: ModelShape) -> None:
+    """Raises SettingError where the scores want a bias, and the scheme has none for every distance in memory."""
+    if not settings.position_bias:
+        return
+    terms = scheme.relative(tables, shape, settings.layer, range(1))
+    longest, needed = scheme.max_length(shape), settings.size + shape.context_length
+    problem = None
+    if terms is None or terms.bias is None:
+        problem = f"this position scheme has no bias by distance in layer {settings.layer}"
+    elif longest is not None and longest < needed:
+        problem = f"this position scheme knows {longest} positions, and size={settings.size} needs {needed}"
+    if problem:
+        raise SettingError("retrieval.position_bias", True, problem)
 
 
 def unit(x: Tensor) -> Tensor:

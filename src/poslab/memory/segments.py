@@ -12,14 +12,16 @@ B batch, T tokens of the segment, m tokens of memory that any row may see, D emb
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from poslab.attention import Places
 from poslab.errors import SettingError
+from poslab.memory.retrieval import Lookup
 from poslab.memory.state import Memory
+from poslab.settings.retrieval import Retrieval
 
 
 @dataclass(eq=False)
@@ -28,6 +30,7 @@ class LayerMemory:
 
     inputs: Tensor | None  # (B, m, D)
     first_key: Tensor | None  # (B,): the first of these that a row sees; None: all rows see all
+    lookup: Lookup | None = None  # of the layer that retrieves
     entered: Tensor | None = None  # (B, T, D): set in the pass
 
     def before(self, x: Tensor) -> Tensor:
@@ -42,7 +45,9 @@ class Segment:
     SettingError for a memory of other texts than `batch`.
     """
 
-    def __init__(self, memory: Memory, batch: int, memory_length: int, num_layers: int) -> None:
+    def __init__(
+        self, memory: Memory, batch: int, memory_length: int, num_layers: int, retrieval: Retrieval | None = None
+    ) -> None:
         if len(memory.read) != batch:
             raise SettingError("memory", f"{len(memory.read)} rows", f"must be of the {batch} texts that are read")
         self._memory, self._length = memory, memory_length
@@ -53,6 +58,9 @@ class Segment:
         shown = None if inputs is None or not self.remembered else inputs[:, :, -self.remembered :]
         first_key = None if least >= self.remembered else self.remembered - memory.read.clamp(max=self.remembered)
         self.layers = [LayerMemory(None if shown is None else shown[layer], first_key) for layer in range(num_layers)]
+        self._lookup = None if retrieval is None else Lookup(retrieval.size, memory.read, memory.keys, memory.values)
+        if retrieval is not None:
+            self.layers[retrieval.layer].lookup = self._lookup
 
     def places(self, length: int, *, counted: bool) -> Places:
         """Those of memory and of `length` tokens after it, (m + T,), or (B, m + T) where rows differ.
@@ -73,7 +81,8 @@ class Segment:
         if self._length:
             entered = [layer.before(_entered(layer))[:, -self._length :].detach() for layer in self.layers]
             inputs = torch.stack(entered)
-        return replace(self._memory, read=self._memory.read + length, inputs=inputs)
+        keys, values = (None, None) if self._lookup is None else (self._lookup.keys, self._lookup.values)
+        return Memory(self._memory.read + length, inputs, keys, values)
 
 
 def _entered(layer: LayerMemory) -> Tensor:

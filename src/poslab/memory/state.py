@@ -1,6 +1,7 @@
 """What a model carries from segment to segment, as tensors that know no gradient.
 
-B rows (texts side by side), L layers, M tokens remembered, D embedding.
+B rows (texts side by side), L layers, M tokens remembered, D embedding, H heads, N tokens to retrieve from, Dh head
+dimension.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ class Memory:
 
     read: (B,) int64, how many tokens of its document each row has read so far: its memory reaches no farther back.
     inputs: (L, B, m, D), what entered attention in each layer, normalised, the newest last; m is at most M.
+    keys, values: (B, H, N, Dh) of the layer that retrieves, as `poslab.memory.retrieval` keeps them, the newest last.
     """
 
     read: Tensor
     inputs: Tensor | None = None
+    keys: Tensor | None = None
+    values: Tensor | None = None
 
     @classmethod
     def empty(cls, batch: int, device: torch.device | str | None = None) -> Memory:
@@ -59,7 +63,7 @@ class Memory:
         return Memory.of({name: tensor.to(device) for name, tensor in self.plain().items()})
 
 
-_AXES = {"read": 0, "inputs": 1}  # where a tensor's rows are
+_AXES = {"read": 0, "inputs": 1, "keys": 0, "values": 0}  # where a tensor's rows are
 
 
 def _joined(tensors: Sequence[Tensor], axis: int) -> Tensor:

@@ -16,6 +16,7 @@ from poslab.data.corpus import Split
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import AnyVocabulary, Symbols, Vocabulary
 from poslab.errors import SettingError, as_typed
+from poslab.memory.retrieval import check_bias
 from poslab.model import GPT
 from poslab.positions import PositionScheme
 from poslab.positions.checks import check_hooks, check_sizes
@@ -182,6 +183,8 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
         problem = f"needs the tables {needs}; what was trained is {has}"
         raise SettingError(_option(differing[0]), now[differing[0]], problem)
     check_hooks(scheme, trained, model.shape)
+    if model.retrieval is not None:
+        check_bias(model.retrieval, scheme, trained, model.shape)
     for warning in scheme.warnings(model.shape):
         if warning not in model.pos.warnings(model.shape):
             print(f"warning: {warning}", file=sys.stderr)
@@ -222,7 +225,8 @@ def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], st
     sizes["memory_length"] = settings.get("memory_length", 0)  # there were runs before it was a setting
     sizes |= {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
     sizes["init_std"] = 0.02  # the weights are loaded, and there were runs before it was a setting
-    shape = typed(ModelConfig, sizes, "model").shape
+    checked = typed(ModelConfig, sizes, "model")
+    shape, sizes = checked.shape, vars(checked)
     scheme.check(shape)
     weights = {str(name).removeprefix("model."): weight for name, weight in state.items()}
     known = None if outside(node_of(scheme)) else scheme
@@ -246,7 +250,8 @@ def _fits(weights: dict[str, Any], scheme: PositionScheme | None, vocab_size: in
     if len(layers) != sizes["num_layers"]:
         return False
     with torch.device("meta"):
-        plain = GPT(None, vocab_size=vocab_size, **sizes)
+        retrieval = sizes["retrieval"] and replace(sizes["retrieval"], position_bias=False)  # which learns no more
+        plain = GPT(None, vocab_size=vocab_size, **sizes | {"retrieval": retrieval})
         tables = {} if scheme is None else scheme.tables(plain.shape)
     expected = plain.state_dict() | {f"position_tables.{name}": table for name, table in tables.items()}
     # A tensor that isn't contiguous may claim any shape with hardly any numbers behind it.

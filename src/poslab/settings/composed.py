@@ -13,7 +13,7 @@ from poslab.errors import suggestion
 from poslab.settings.command_line import given_settings
 from poslab.settings.files import CONFIGS
 from poslab.settings.roles import Role
-from poslab.settings.train import names
+from poslab.settings.train import GROUPS_WITHIN, names
 
 
 def scheme_name(running: Any = None) -> str | None:
@@ -28,16 +28,18 @@ def scheme_name(running: Any = None) -> str | None:
 
 
 def with_any_scheme(overrides: Iterable[str]) -> list[str]:
-    """The overrides so that Hydra takes every setting of the scheme and of the task: it knows those of a yaml, and of a
-    sweep's default one, not those of a class, which are checked later. The name of a scheme comes before its settings,
-    which else would be replaced by it."""
+    """The overrides so that Hydra takes every setting of the scheme, of the task and of a group that may be null: it
+    knows those of a yaml, and of a sweep's default one, not those of a class, which are checked later. The name of a
+    scheme comes before its settings, which else would be replaced by it."""
     settings = [f"++{o.lstrip('+')}" if _is_of_class(o.lstrip("+").partition("=")[0]) else o for o in overrides]
     outer_first = iter(sorted(filter(is_of_scheme, settings), key=lambda setting: setting.partition("=")[0].count(".")))
     return [next(outer_first) if is_of_scheme(setting) else setting for setting in settings]
 
 
 def _is_of_class(name: str) -> bool:
-    return name.startswith("pos.") or (name.startswith("data.") and name not in names(list(Role)))
+    if name.startswith("pos.") or name.rpartition(".")[0] in GROUPS_WITHIN:
+        return True
+    return name.startswith("data.") and name not in names(list(Role))
 
 
 def is_of_scheme(setting: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from poslab.errors import SettingError
+from poslab.positions import ModelShape
 from poslab.settings.roles import Limited, setting
 
 
@@ -26,7 +27,11 @@ class Retrieval(Limited):
         if self.k > self.size:
             raise SettingError("k", self.k, f"must be at most size={self.size}, the tokens to choose from")
 
-    def check(self, num_layers: int) -> None:
-        """Raises SettingError where there is no such layer."""
-        if self.layer >= num_layers:
-            raise SettingError("layer", self.layer, f"must be from 0 to {num_layers - 1}, by num_layers={num_layers}")
+    def check(self, shape: ModelShape) -> None:
+        """Raises SettingError, under the name of the model's setting, where a model of that shape can't retrieve."""
+        last = shape.num_layers - 1
+        if self.layer > last:
+            problem = f"must be from 0 to {last}, by num_layers={shape.num_layers}"
+            raise SettingError("retrieval.layer", self.layer, problem)
+        if not shape.causal:
+            raise SettingError("retrieval.layer", self.layer, "needs a causal model: this one sees the future")

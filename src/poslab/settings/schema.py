@@ -19,6 +19,7 @@ from poslab.positions.base import BACKENDS
 from poslab.settings.contrasts import Contrast
 from poslab.settings.files import BUNDLED_DATA, find_files, python_library
 from poslab.settings.formats import check_corpus
+from poslab.settings.retrieval import Retrieval
 from poslab.settings.roles import Limited, Role, setting
 from poslab.tasks.metric import LOSS
 
@@ -43,10 +44,13 @@ class ModelConfig(Limited):
     attention_backend: str = setting("auto", role=Role.ROUNDING, choices=BACKENDS)
     compile: bool = setting(False, role=Role.ROUNDING)
     memory_length: int = setting(0, least=0, later=True)
+    retrieval: Retrieval | None = setting(None, later=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         assert self.shape  # which checks the sizes
+        if self.retrieval is not None:
+            self.retrieval.check(self.shape)
 
     @property
     def reach(self) -> int:

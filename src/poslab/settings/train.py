@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -29,7 +29,7 @@ from poslab.settings.schema import (
 )
 from poslab.settings.schemes import TARGET, chosen, flat_node, given_of, node_of, parse_scheme, schemes, shown
 from poslab.settings.tasks import is_task, node_of_task, parse_task
-from poslab.settings.typed import typed
+from poslab.settings.typed import is_group, kinds, typed
 from poslab.tasks import Task
 from poslab.tasks.metric import LOSS, PERPLEXITY, SHARES
 
@@ -89,6 +89,15 @@ _GROUPS: dict[str, type] = {
 _ROLES: dict[str, Role] = {
     f"{group}.{name}": role for group, schema in _GROUPS.items() for name, role in roles(schema).items()
 } | roles(Settings)
+
+
+# Settings that are null or a group of settings themselves.
+GROUPS_WITHIN = {
+    f"{group}.{name}"
+    for group, schema in _GROUPS.items()
+    for name, hint in get_type_hints(schema).items()
+    if any(map(is_group, kinds(hint)))
+}
 
 
 # What runs have that were made before there was such a setting, by its name.

@@ -7,6 +7,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from poslab.errors import SettingError, suggestion
+from poslab.settings.roles import Limited
 
 Schema = TypeVar("Schema")
 Parser = Callable[[Any, str], Any]
@@ -43,7 +44,7 @@ def typed(schema: type[Schema], values: Any, group: str, parsers: Mapping[type, 
 
 
 def _is_possible(kind: Any) -> bool:
-    return kind in (Any, NoneType, bool, *_CONVERTED_FROM) or get_origin(kind) is list
+    return kind in (Any, NoneType, bool, *_CONVERTED_FROM) or get_origin(kind) is list or is_group(kind)
 
 
 def _converted(value: Any, hint: Any, option: str, parsers: Mapping[type, Parser]) -> Any:
@@ -55,6 +56,8 @@ def _converted(value: Any, hint: Any, option: str, parsers: Mapping[type, Parser
             return parsers[kind](value, option)
         if (parser := parsers.get(_item(kind))) and isinstance(value, list):
             return [parser(item, f"{option}[{place}]") for place, item in enumerate(value)]
+        if is_group(kind) and isinstance(value, dict):
+            return typed(kind, value, option, parsers)
         try:
             made = _as(kind, value)
         except (KeyError, TypeError, ValueError):
@@ -83,6 +86,11 @@ def _as(kind: Any, value: Any) -> Any:
     return kind(value)
 
 
+def is_group(kind: Any) -> bool:
+    """Whether values of that type are groups of settings themselves."""
+    return isinstance(kind, type) and issubclass(kind, Limited)
+
+
 def _mandatory(schema: type) -> set[str]:
     return {f.name for f in dataclasses.fields(schema) if f.default is f.default_factory is dataclasses.MISSING}
 
@@ -104,4 +112,6 @@ def in_words(hint: Any) -> str:
     words |= {list[int]: "a list of whole numbers such as [64,128]", list[str]: "a list such as [one,two]"}
     words |= {dict[str, Any]: "a group of values"}
     words |= {kind: "a list" for kind in kinds(hint) if _item(kind) and kind not in words}
+    for kind in filter(is_group, kinds(hint)):
+        words[kind] = f"a group of settings ({', '.join(field.name for field in dataclasses.fields(kind))})"
     return " or ".join(words.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds(hint))

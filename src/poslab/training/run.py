@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +222,7 @@ def _check_target(target: float | None, state: RunState) -> None:
 
 def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
     try:
-        return GPT(config.pos, vocab_size=vocab_size, **asdict(config.model))
+        return GPT(config.pos, vocab_size=vocab_size, **vars(config.model))
     except SettingError as error:
         if error.option == "pos":
             raise
