@@ -171,7 +171,7 @@ def _workers(number: int, function: Callable[[Any], Any]) -> tuple[Executor, Cal
     """
     if sys.platform == "linux" and not multiprocessing.current_process().daemon:
         context = multiprocessing.get_context("fork")  # nothing is imported anew, and nothing pickled but the items
-        return ProcessPoolExecutor(number, context, _start_work, [function]), _work
+        return ProcessPoolExecutor(number, context, _start_work, (function,)), _work
     return ThreadPoolExecutor(number), function
 
 
