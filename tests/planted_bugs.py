@@ -298,6 +298,21 @@ BUGS = [
         "test_kernels.py::test_flash_with_numbers_by_distance_equals_reference",
     ),
     Bug(
+        "parts-of-a-block-joined-the-wrong-way", "attention/flash_by_key.py",
+        "(of_own - of_before).sigmoid()", "(of_before - of_own).sigmoid()",
+        "test_kernels.py::test_flash_with_numbers_by_key_equals_reference",
+    ),
+    Bug(
+        "gradient-of-a-key-s-bias-scaled", "attention/flash_by_key.py",
+        "grad_k[0, ..., -1] / ctx.scale", "grad_k[0, ..., -1]",
+        "test_kernels.py::test_flash_with_numbers_by_key_equals_reference",
+    ),
+    Bug(
+        "keys-with-weight-left-out", "attention/relative.py",
+        "bound = rising[:, own] + (nothing - 2 * largest_score)", "bound = rising[:, own] - 1",
+        "test_kernels.py::test_flash_with_numbers_by_key_equals_reference",
+    ),
+    Bug(
         "gradient-of-bias-dropped-in-the-band", "attention/banded.py",
         "grad_bias += by_distance.sum((1, 2))", "grad_bias += 0",
         "test_kernels.py::test_banded_equals_reference",

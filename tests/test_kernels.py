@@ -16,11 +16,13 @@ from torch.utils.checkpoint import checkpoint
 from oracles import attention_by_loops
 from poslab.attention import attend, banded, dispatch
 from poslab.attention.banded import banded_attention
+from poslab.attention.blocks import query_blocks
 from poslab.attention.blockwise import blockwise_attention
 from poslab.attention.flash import by_distance
+from poslab.attention.flash_by_key import blocks_by_key
 from poslab.attention.problem import Problem
 from poslab.attention.products import products_for
-from poslab.attention.relative import near_tables
+from poslab.attention.relative import near_tables, needed_keys
 from poslab.positions import RelativeTerms
 
 BAND = ["bias", "keys", "values", "bias, keys, values", "keys, values per head"]
@@ -336,6 +338,38 @@ def test_what_sums_up_along_a_text_takes_no_digits(name: str, sign: int) -> None
 
     for x, want in zip(found(torch.float32, kernel), found(torch.float64, reference), strict=True):
         assert (x - want).abs().max() <= 1e-5 * want.abs().max()
+
+
+FORGETTING = {"none": (0.0, 0.0), "little": (0.0, 0.01), "some": (0.02, 0.03), "much": (0.3, 4.0), "unlike": (0.0, 4.0)}
+
+
+@pytest.mark.parametrize("offset", [0, 90])
+@pytest.mark.parametrize("steps", FORGETTING)
+def test_flash_with_numbers_by_key_equals_reference(steps: str, offset: int) -> None:
+    """Gates that forget, at the same rate or not in the two heads: by flash in one block or more, or by blocks."""
+    q, k, v = make_inputs(2, 2, 600, 600 + offset, 8, torch.float64)
+    per_key = torch.tensor(FORGETTING[steps], dtype=torch.float64)[:, None] * 2 * torch.rand(2, 2, 600 + offset)
+    bias = per_key.cumsum(-1).requires_grad_()
+    blocks = blocks_by_key(Problem(None, True, offset, 0.4), bias.flatten(0, 1), q, k)
+    assert {"none": 1, "little": 1, "some": 2}.get(steps) == (blocks and len(blocks))
+    fast, slow = (
+        lambda b=b: attend(q, k, v, offset=offset, key_bias=bias, backend=b) for b in ("blockwise", "reference")
+    )
+    assert_equal(fast, slow, [q, k, v, bias])
+
+
+@pytest.mark.parametrize("steps", [0.3, 4.0])
+def test_keys_without_weight_are_left_out(steps: float) -> None:
+    """As far as the last digit doesn't notice, whatever a query and a key can add."""
+    bias = torch.full((2, 3000), steps, dtype=torch.float64).cumsum(-1)
+    *_, last = needed_keys(list(query_blocks(3000, 3000, 0, causal=True)), bias, 5.0, torch.float32)
+    assert last.first_key % 16 == 0
+    lowest = bias[0, last.first_query] - 10 + 2 * math.log(torch.finfo(torch.float32).eps)
+    assert bias[0, last.first_key] < lowest <= bias[0, last.first_key + 16]
+    assert last.columns.stop == 3000
+    assert last.first_key + last.position == last.first_query
+    unknown = needed_keys([last], bias * math.nan, 5.0, torch.float32)
+    assert unknown == [last]
 
 
 def test_what_is_not_a_number_stays_so() -> None:

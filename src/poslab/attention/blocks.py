@@ -1,7 +1,7 @@
 """Queries in blocks: what a memory-linear kernel computes at a time, and what dropout draws at a time."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # Measured on two cores: 64 and 256 queries are slower at nearly every length, in the matrix products or for the part of
 # the diagonal blocks that is computed in vain.
@@ -30,6 +30,12 @@ class Block:
     @property
     def columns(self) -> slice:
         return slice(self.first_key, self.first_key + self.keys)
+
+    def without_keys_before(self, key: int) -> "Block":
+        """Without those, but for a few that keep rows of the tile aligned, and for those that queries stand at."""
+        less = min(max(0, key - self.first_key), max(0, self.position))
+        less -= less % ALIGNED
+        return replace(self, first_key=self.first_key + less, keys=self.keys - less, position=self.position - less)
 
 
 def query_blocks(

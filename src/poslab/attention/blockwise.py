@@ -24,9 +24,19 @@ from torch.autograd.function import once_differentiable
 from poslab.attention.blocks import BLOCK, LARGE_BLOCK, Block, query_blocks
 from poslab.attention.dropout import WeightDropout
 from poslab.attention.flash import ByDistance, Flash, by_distance
+from poslab.attention.flash_by_key import FlashByKey, blocks_by_key
 from poslab.attention.problem import Problem
 from poslab.attention.products import factor, products_for, rounded
-from poslab.attention.relative import LOG2_E, NearTables, key_bias, near_tables, no_infinity, with_far_values
+from poslab.attention.relative import (
+    LOG2_E,
+    NearTables,
+    key_bias,
+    largest_score,
+    near_tables,
+    needed_keys,
+    no_infinity,
+    with_far_values,
+)
 from poslab.attention.tile import Tile, limits_of_scores, storage_size
 
 
@@ -50,14 +60,19 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dr
             return out.unflatten(0, shape).to(v.dtype)
         wide = (q.to(dtype) * problem.scale, k.to(dtype), with_far_values(v.to(dtype), problem.terms))
         flat = (x.flatten(0, 1) for x in wide)
-        of_keys = key_bias(problem, q, k)
+        bias_of_keys, largest_of_keys = key_bias(problem, q, k)
+        falls_off = bias_of_keys is not None and problem.terms is None and dropout is None
+        if bias_of_keys is not None and falls_off and (blocks := blocks_by_key(problem, bias_of_keys, q, k)):
+            flat = (x.to(dtype).flatten(0, 1) for x in (q, k, v))
+            out = FlashByKey.apply(*flat, bias_of_keys, problem.scale, blocks)  # type: ignore[no-untyped-call]
+            return out.unflatten(0, shape).to(v.dtype)
         reach = (problem.causal, problem.offset, problem.window, near.lowest, near.highest)
-        level = near.is_level() and of_keys[0] is None
+        level = near.is_level() and bias_of_keys is None
         # The gradient of a bias of keys is small beside the numbers that it sums up: it needs all of their digits.
-        products = v.dtype if of_keys[0] is None and _rounding_pays(near, k.shape[-2]) else dtype
+        products = v.dtype if bias_of_keys is None and _rounding_pays(near, k.shape[-2]) else dtype
         steps = near.steps_of_largest_bias()
-        call = Call(*reach, steps, near.leaves_far_scores(), level, dropout, products, flash)
-        out = _Blockwise.apply(*flat, *of_keys, call, *near.tables)  # type: ignore[no-untyped-call]
+        call = Call(*reach, steps, near.leaves_far_scores(), level, falls_off, dropout, products, flash)
+        out = _Blockwise.apply(*flat, bias_of_keys, largest_of_keys, call, *near.tables)  # type: ignore[no-untyped-call]
     return out.unflatten(0, shape).to(v.dtype)
 
 
@@ -82,6 +97,7 @@ class Call:
     steps: tuple[int, ...]  # queries whose largest bias isn't that of the query before
     far_scores_stay: bool  # nothing is added to the scores of far keys
     level: bool  # no bias falls so far that weights are denormal numbers
+    falls_off: bool  # a bias of keys, and nothing else, may leave some without weight
     dropout: WeightDropout | None
     dtype: torch.dtype  # of what is multiplied
     flash: ByDistance | None  # what computes the forward pass faster
@@ -220,10 +236,12 @@ class _Scores:
         """log_sum: (N, Tq, 1) in powers of two, taken off the scores of each query."""
         self.k, self.near, self.call = k, near, call
         self.key_bias, self.largest_key_bias = key_bias, largest_key_bias
-        # Dropout draws its masks for blocks of one size.
+        # Dropout draws its masks for blocks of one size, and all of their keys.
         large = rounded() and call.dropout is None and call.window is None and q.shape[1] >= 4 * LARGE_BLOCK
         size = LARGE_BLOCK if large else BLOCK
         self.blocks = list(query_blocks(q.shape[1], k.shape[1], call.offset, call.causal, call.window, size))
+        if call.falls_off and key_bias is not None and call.causal and call.window is None:
+            self.blocks = needed_keys(self.blocks, key_bias, largest_score(q, k), q.dtype)
         self.queries = q if near.far_query is None else q + near.far_query  # what the keys are multiplied with
         self._q = q * LOG2_E
         products = self._q if near.far_query is None else self.queries * LOG2_E, k

@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from poslab.attention.blocks import BLOCK, Block, query_blocks
 from poslab.attention.problem import Problem
-from poslab.attention.relative import LOG2_E, NearTables
+from poslab.attention.relative import LOG2_E, NearTables, largest_score
 
 # What scaled_dot_product_attention runs on a CPU. Only here is the log-sum-exp to be had.
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -118,7 +118,7 @@ def by_distance(problem: Problem, q: Tensor, k: Tensor, near: NearTables) -> ByD
     if terms is not None and terms.bias is not None and near.largest_bias is not None:
         largest = near.largest_bias[: q.shape[1], 0]  # (H, 1)
         numbers = (terms.bias.detach()[:, terms.rows_of(distance)] - largest).to(dtype)
-        numbers = _raised(numbers, numbers[:, distance == 0] - 2 * _largest_norm(q) * problem.scale * _largest_norm(k))
+        numbers = _raised(numbers, numbers[:, distance == 0] - 2 * largest_score(q, k, problem.scale))
         if _denormal(numbers):
             return None
     hidden = distance < 0 if problem.causal else torch.zeros_like(distance, dtype=torch.bool)
@@ -141,7 +141,3 @@ def _denormal(numbers: Tensor) -> bool:
     """Whether some of exp(numbers) are no normal numbers, but not 0, which take a CPU many times as long."""
     least = math.log(torch.finfo(numbers.dtype).tiny) + 7  # some room for the products
     return bool(((numbers < least) & (numbers > -math.inf)).any())
-
-
-def _largest_norm(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x.detach(), dim=-1, dtype=torch.promote_types(x.dtype, torch.float32)).max()

@@ -18,12 +18,14 @@ N = B H batch and heads, Tq / Tk queries / keys, m queries, K near rows.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from poslab.attention.blocks import Block
 from poslab.attention.problem import Problem
 from poslab.positions import RelativeTerms
 
@@ -152,6 +154,28 @@ def key_bias(problem: Problem, q: Tensor, k: Tensor) -> tuple[Tensor | None, Ten
     nothing = (places < 0) | (places >= key_length)
     at_places = bias.detach()[:, places.clamp(0, key_length - 1)].masked_fill(nothing, -math.inf)
     return bias, no_infinity(_sliding_maximum(at_places, before + 1 + after))[..., None]
+
+
+def needed_keys(blocks: Sequence[Block], bias: Tensor, largest_score: float, dtype: torch.dtype) -> list[Block]:
+    """The blocks of causal queries without the keys at their beginning whose bias (N, Tk) leaves them no weight.
+
+    Where attention forgets fast, most of its work is with such keys. Leaving them out is known as adaptive computation
+    pruning (Lin et al. 2025, arXiv 2504.06949), here so far down that the last digit of `dtype` doesn't notice.
+    largest_score: what the product of a query and a key can add.
+    """
+    rising = bias.detach().cummax(-1).values.nan_to_num(nan=math.inf)
+    own = [min(block.first_key + block.position, rising.shape[-1] - 1) for block in blocks]
+    nothing = 2 * math.log(torch.finfo(torch.promote_types(dtype, torch.float32)).eps)
+    bound = rising[:, own] + (nothing - 2 * largest_score)  # (N, blocks)
+    first = torch.searchsorted(rising, bound.nan_to_num(nan=-math.inf)).amin(0)
+    return [block.without_keys_before(key) for block, key in zip(blocks, first.tolist(), strict=True)]
+
+
+def largest_score(q: Tensor, k: Tensor, scale: float = 1.0) -> float:
+    """A bound of the products of any query and key: that of their norms."""
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    largest = (torch.linalg.vector_norm(x.detach(), dim=-1, dtype=dtype).max() for x in (q, k))
+    return scale * math.prod(map(float, largest))
 
 
 def _sliding_maximum(x: Tensor, width: int) -> Tensor:
