@@ -373,7 +373,7 @@ BUGS = [
     ),
     Bug(
         "padding-seen-in-a-window", "cache.py",
-        "return (self._padding.to(device) - self.first_seen).clamp(min=0)", "return None",
+        "return (first - self.first_seen).clamp(min=0)", "return None",
         "test_cache.py::test_rows_of_unequal_length_are_each_their_own_text",
     ),
     Bug(
@@ -390,6 +390,67 @@ BUGS = [
         "all-rows-draw-alike", "generate.py",
         "manual_seed(seed) for seed in seeds]", "manual_seed(seeds[0]) for seed in seeds]",
         "test_generate.py::test_samples_of_one_prompt_differ",
+    ),
+    # Memory
+    Bug(
+        "memory-keeps-its-graph", "memory/segments.py",
+        "[:, -self._length :].detach()", "[:, -self._length :]",
+        "test_memory.py::test_segments_are_the_formula[t5]",
+    ),
+    Bug(
+        "oldest-tokens-remembered", "memory/segments.py",
+        "[:, -self._length :].detach()", "[:, : self._length].detach()",
+        "test_memory.py::test_segments_are_the_formula[t5]",
+    ),
+    Bug(
+        "memory-of-another-document", "memory/segments.py",
+        "first_key = None if least >= self.remembered", "first_key = None if least >= 0",
+        "test_memory.py::test_segments_are_the_formula[nope]",
+    ),
+    Bug(
+        "segments-all-begin-at-0", "memory/segments.py",
+        "positions + (self._read - self.remembered)", "positions",
+        "test_memory.py::test_cached_reading_is_that_of_segments[whole-sinusoidal]",
+    ),
+    Bug(
+        "rows-begin-at-one-place", "memory/segments.py",
+        "(self._memory.read - self.remembered)[:, None]", "(self._memory.read.max() - self.remembered)",
+        "test_memory.py::test_segments_are_the_formula[sinusoidal]",
+    ),
+    Bug(
+        "queries-at-the-first-key-of-memory", "attention/scheme.py",
+        "= k.shape[-2] - q.shape[-2] + first", "= first",
+        "test_memory.py::test_segments_are_the_formula[nope]",
+    ),
+    Bug(
+        "queries-placed-as-memory", "model.py",
+        "keys.last(tokens.shape[1])", "Places(keys.positions[..., : tokens.shape[1]])",
+        "test_memory.py::test_segments_are_the_formula[rope]",
+    ),
+    Bug(
+        "marks-of-the-segment-only", "model.py",
+        "x = memory.before(x)", "x = torch.cat([torch.zeros_like(memory.inputs), x], dim=1)",
+        "test_memory.py::test_segments_are_the_formula[forgetting]",
+    ),
+    Bug(
+        "asked-in-the-order-of-segments", "model.py",
+        "[segments.argsort(stable=True).argsort()]", "[segments.argsort(stable=True)]",
+        "test_memory.py::test_only_what_is_asked_is_computed_and_nothing_else_changes",
+    ),
+    Bug(
+        "joined-behind-zeros", "memory/state.py",
+        "(0, 0, most - tensor.shape[-2], 0)", "(0, 0, 0, most - tensor.shape[-2])",
+        "test_memory.py::test_rows_that_remember_less_are_joined_and_see_no_more",
+    ),
+    Bug(
+        "one-segmentation-for-all-rows-of-a-cache", "cache.py",
+        "padding + (self.length - padding) // self._segment", "self.length // self._segment",
+        "test_memory.py::test_cached_reading_is_that_of_segments[uneven-t5]",
+    ),
+    Bug(
+        "chunk-read-beyond-its-segment", "cache.py",
+        "begin + self._segment, end, self._segment", "begin + self._segment, end, 2 * self._segment",
+        "test_memory.py::test_cached_reading_is_that_of_segments[whole-t5]",
     ),
     # Model
     Bug(

@@ -273,7 +273,7 @@ def test_dropout_and_bfloat16_train(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REMEMBERING)
-@pytest.mark.parametrize("sizes", [[1] * 12, [5, 1, 6], [12]], ids=["one by one", "uneven", "at once"])
+@pytest.mark.parametrize("sizes", [[1] * 12, [5, 1, 6], [12]], ids=["singly", "uneven", "whole"])
 def test_cached_reading_is_that_of_segments(name: str, sizes: list[int]) -> None:
     """Rows of unequal length are each their own text, with segments of their own."""
     model = strong_model(name)
