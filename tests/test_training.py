@@ -26,6 +26,7 @@ from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.finished import read_run
 from poslab.runs.folder import new_run_folder
 from poslab.training import train
+from poslab.training.device import compiler_problem
 from poslab.training.loss import language_model_loss
 from poslab.training.module import LanguageModel
 from poslab.training.optim import learning_rate_factor, make_optimizer, parameter_groups
@@ -110,6 +111,25 @@ def test_compiled_training_loads_without(tmp_path: Path) -> None:
     state = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     model = GPT(make_scheme(RICHEST), vocab_size=1417, **(dataclasses.asdict(config.model) | {"compile": False}))
     model.load_state_dict({key.removeprefix("model."): value for key, value in state.items()})
+
+
+def test_where_there_is_no_compiler_a_run_says_so_and_trains(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch._inductor.config as inductor
+
+    monkeypatch.setattr(inductor.cpp, "cxx", (None, "no-such-compiler"))
+    torch._dynamo.reset()  # of what tests before have compiled
+    compiler_problem.cache_clear()
+    try:
+        run(tmp_path / "run", f"pos={RICHEST}", "model.compile=true")
+    finally:
+        compiler_problem.cache_clear()
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: model.compile=true")]
+    assert len(warnings) == 1
+    assert "no-such-compiler" in warnings[0]
+    compiled, plain = weights(tmp_path / "run"), weights(finished)
+    assert all(torch.equal(compiled[name], plain[name]) for name in plain)
 
 
 def test_the_kernel_trains_like_the_reference(tmp_path: Path) -> None:

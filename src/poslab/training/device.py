@@ -1,5 +1,6 @@
 """Where to compute, and in what."""
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -27,6 +28,17 @@ def bfloat16_units() -> str | None:
     """What of this processor computes in bfloat16; None: nothing does, and in software it is slower than float32."""
     capabilities = torch.cpu.get_capabilities()
     return next((unit for name, unit in _BFLOAT16_UNITS.items() if capabilities.get(name)), None)
+
+
+@cache
+def compiler_problem(device: str) -> str | None:
+    """Why torch.compile makes no code for cpu or cuda on this machine; None: it does, as a trial has shown."""
+    try:
+        torch.compile(torch.neg)(torch.ones(1, device=device))
+    except (RuntimeError, OSError) as error:
+        # Above the reason torch may say which backend raised it, and below how to learn more.
+        return next(line for line in str(error).splitlines() if not line.startswith("backend="))
+    return None
 
 
 def of_all_devices(value: Any) -> list[Any]:

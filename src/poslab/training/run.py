@@ -49,8 +49,10 @@ from poslab.training.trainer import (
     check_batches,
     check_shares,
     check_trainer,
+    compiles,
     limited,
     make_trainer,
+    missing_compiler,
     slow_precision,
 )
 
@@ -141,6 +143,7 @@ def _train(
     trainer = make_trainer(config, folder, every, scoring, stop, world_size)
     if trainer.is_global_zero:
         notes = config.pos.warnings(config.model.shape) + slow_precision(config.trainer, trainer.strategy.root_device)
+        notes += missing_compiler(config.model, config.trainer)
         notes += earlier.notes if earlier else []
         introduce(module, data, folder, notes, earlier.state.step if earlier else None)
     # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
@@ -222,7 +225,8 @@ def _check_target(target: float | None, state: RunState) -> None:
 
 def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
     try:
-        return GPT(config.pos, vocab_size=vocab_size, **vars(config.model))
+        settings = vars(config.model) | {"compile": compiles(config.model, config.trainer)}
+        return GPT(config.pos, vocab_size=vocab_size, **settings)
     except SettingError as error:
         if error.option == "pos":
             raise

@@ -22,13 +22,13 @@ from poslab.interruption import StopRequest
 from poslab.runs.checkpoint_files import CheckpointFiles
 from poslab.runs.folder import RunFolder
 from poslab.runs.place import place
-from poslab.settings.schema import TrainerConfig
+from poslab.settings.schema import ModelConfig, TrainerConfig
 from poslab.settings.train import TrainConfig
 from poslab.tasks.metric import LOSS
 from poslab.training import sharded
 from poslab.training.checkpoints import Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
-from poslab.training.device import bfloat16_units
+from poslab.training.device import bfloat16_units, choose_device, compiler_problem
 from poslab.training.lightning_loops import leave_signals_alone
 from poslab.training.limits import FiniteLoss, Limits
 from poslab.training.loggers import make_loggers
@@ -152,6 +152,19 @@ def slow_precision(settings: TrainerConfig, device: torch.device) -> list[str]:
     if device.type == "cpu" and settings.precision in ("bf16-mixed", "bf16-true") and not bfloat16_units():
         return [f"trainer.precision={settings.precision}: this CPU has no bfloat16 arithmetic; 32-true is faster"]
     return []
+
+
+def compiles(model: ModelConfig, trainer: TrainerConfig) -> bool:
+    """Whether the model is compiled: where that is asked for, and this machine can."""
+    return model.compile and not missing_compiler(model, trainer)
+
+
+def missing_compiler(model: ModelConfig, trainer: TrainerConfig) -> list[str]:
+    """A warning, or none: where the model is to be compiled, but torch can't do that here."""
+    problem = (
+        compiler_problem(choose_device("cpu" if trainer.accelerator == "cpu" else "auto")) if model.compile else None
+    )
+    return [f"model.compile=true: trains uncompiled, to the same result; torch says: {problem}"] if problem else []
 
 
 def _try(typed: str, settings: dict[str, Any]) -> Trainer:
