@@ -15,7 +15,6 @@ from torch.nn import functional as F
 import poslab
 from conftest import BOUNDED, ENDLESS, REPOSITORY, RunScript, compose_config, make_scheme
 from poslab import GPT
-from poslab.cache import KeyValueCache
 from poslab.data.task import TaskDataModule
 from poslab.errors import SettingError
 from poslab.evaluation.answers import answers, chance, measure
@@ -27,11 +26,12 @@ from poslab.runs.summary import Summary
 from poslab.tasks import Examples, Task
 from poslab.tasks.addition import Addition
 from poslab.tasks.base import IGNORED
+from poslab.tasks.distant_recall import DistantRecall
 from poslab.tasks.majority import Majority
 from poslab.tasks.recall import Recall
 from poslab.tasks.reverse import Reverse
 from poslab.training import train
-from poslab.training.loss import language_model_loss
+from poslab.training.loss import language_model_loss, loss_in_segments
 from poslab.training.module import LanguageModel
 from processes import run_process
 from runs_to_resume import TINY_TASK, go_on
@@ -41,7 +41,17 @@ SUM = Addition(min_length=1, max_length=1, test_lengths=[1], coupled=True, posit
 RECALL = Recall(min_length=6, max_length=8, test_lengths=[8], pairs=2, keys=3, values=2, noise=1, batch_size=32)
 
 
-TASKS = {"reverse": REVERSE, "addition": SUM, "recall": RECALL}
+# In segments of four tokens, of each example about five.
+DISTANT = DistantRecall(
+    min_length=4, max_length=12, test_lengths=[9, 12], pairs=2, keys=3, values=3, noise=1, lead=3, batch_size=32
+)
+TASKS = {"reverse": REVERSE, "addition": SUM, "recall": RECALL, "distant_recall": DISTANT}
+
+
+def _loss(model: GPT, task: Task, examples: Examples) -> Tensor:
+    if task.in_segments:
+        return loss_in_segments(model, examples.tokens, examples.targets)[0]
+    return language_model_loss(model, *examples)
 
 
 @functools.cache
@@ -50,12 +60,13 @@ def _half_trained(name: str) -> GPT:
     task = TASKS[name]
     torch.manual_seed(0)
     size = {"embed_dim": 32, "num_layers": 2, "num_heads": 2, "dropout": 0.0}
-    model = GPT(make_scheme("t5"), vocab_size=len(task.symbols), context_length=32, **size)
+    reads = {"context_length": 4, "memory_length": 8} if task.in_segments else {"context_length": 32}
+    model = GPT(make_scheme("t5"), vocab_size=len(task.symbols), **reads, **size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for step in range(600):
         if step % 20 == 0 and 0.2 < _exact(model, task).float().mean() < 0.8:
             return model.eval()
-        language_model_loss(model, *task.training(1, step)).backward()
+        _loss(model, task, task.training(1, step)).backward()
         optimizer.step()
         optimizer.zero_grad()
     raise AssertionError("not half trained")
@@ -68,7 +79,7 @@ def _few(task: Task) -> Examples:
 
 def _exact(model: GPT, task: Task) -> Tensor:
     """(128,): which examples are right, all answers asked."""
-    scores = answers(model.eval(), torch.arange(128), _few(task))
+    scores = answers(model.eval(), torch.arange(128), _few(task), task.in_segments)
     model.train()
     return torch.tensor([scores[row].right == scores[row].asked for row in range(128)])
 
@@ -77,7 +88,7 @@ def _said_alone(model: GPT, examples: Examples) -> Tensor:
     """(B, T): what the model says at each place when it reads, symbol by symbol through the cache, what it said itself
     wherever the right answer would be read."""
     tokens, targets, positions = examples
-    cache, said = KeyValueCache(), torch.full_like(tokens, IGNORED)
+    cache, said = model.new_cache(), torch.full_like(tokens, IGNORED)
     read = tokens[:, :1]
     for place in range(tokens.shape[1]):
         here = None if positions is None else positions[:, place : place + 1]
@@ -133,6 +144,44 @@ def test_chance_is_the_most_frequent_answer() -> None:
     task = Majority(min_length=1, max_length=5, test_lengths=[5])
     ones = float((task.test(5).targets[:, -1] == 1).float().mean())
     assert chance(task, 5) == {"exact": max(ones, 1 - ones), "accuracy": max(ones, 1 - ones)}
+
+
+@pytest.mark.parametrize("memory_length", [0, 4])
+def test_a_document_is_read_a_context_at_a_time(memory_length: int) -> None:
+    torch.manual_seed(0)
+    sizes = {"context_length": 4, "embed_dim": 16, "num_layers": 2, "num_heads": 2, "dropout": 0.0}
+    model = GPT(make_scheme("t5"), vocab_size=len(DISTANT.symbols), memory_length=memory_length, **sizes).double()
+    examples = DISTANT.training(1, 0)
+    memory, found = model.empty_memory(32), []
+    for part in examples.tokens.split(4, 1):
+        hidden, memory = model.hidden_with_memory(part, memory)
+        found.append(F.linear(hidden, model.token_embedding.weight))
+    expected = F.cross_entropy(torch.cat(found, 1).flatten(0, 1), examples.targets.flatten())
+    torch.testing.assert_close(_loss(model, DISTANT, examples), expected)
+    assert not torch.isclose(language_model_loss(model, *examples), expected)  # of the whole example at once
+    scores = answers(model.eval(), torch.arange(32), examples, in_segments=True).values()
+    assert sum(score.loss for score in scores) / sum(score.asked for score in scores) == pytest.approx(expected.item())
+
+
+def test_a_run_on_documents_beyond_the_context(tmp_path: Path) -> None:
+    config = compose_config(
+        "data=distant_recall", "pos=t5", "trainer=cpu", "trainer.max_steps=2", "data.validate_every=1",
+        "data.batch_size=2", "data.test_lengths=[8,40]", "model.context_length=8", "model.memory_length=8",
+        f"run_dir={tmp_path / 'run'}",
+    )  # fmt: skip
+    train(config)
+    run = read_run(tmp_path / "run")
+    assert run.lengths("accuracy") == [8, 40]
+    assert run.summary.measures[0].name == "accuracy"
+
+
+def test_positions_of_a_task_are_those_of_a_whole_example(tmp_path: Path) -> None:
+    config = compose_config(
+        "data=addition", "data.coupled=true", "pos=t5", "model.memory_length=8", f"run_dir={tmp_path / 'run'}"
+    )
+    with pytest.raises(SettingError, match="memory_length=8: needs positions that are counted"):
+        train(config)
+    assert not (tmp_path / "run").exists()
 
 
 def test_only_what_is_asked_is_learned() -> None:

@@ -16,6 +16,7 @@ from poslab.tasks.back import Back
 from poslab.tasks.base import IGNORED, Examples, Task
 from poslab.tasks.copy import Copy
 from poslab.tasks.counter import Counter
+from poslab.tasks.distant_recall import DistantRecall
 from poslab.tasks.flip_flop import FlipFlop
 from poslab.tasks.majority import Majority
 from poslab.tasks.recall import Recall
@@ -70,6 +71,14 @@ def _recall(reads: list[str], task: Recall) -> dict[int, str]:
     return asked
 
 
+def _distant_recall(reads: list[str], task: DistantRecall) -> dict[int, str]:
+    pairs = {word: i for i, word in reversed(list(enumerate(reads))) if word[0] == "k"}  # where each key stands first
+    asked = {i: reads[pairs[word] + 1] for i, word in enumerate(reads) if word[0] == "k" and i > pairs[word]}
+    assert len(pairs) == len(asked) == task.pairs
+    assert all(i - pairs[reads[i]] == len(reads) - task.lead - 2 * task.pairs + 1 for i in asked)  # the gap
+    return asked
+
+
 def _flip_flop(reads: list[str], task: FlipFlop) -> dict[int, str]:
     assert reads[0] == "w"
     assert reads[-2] == "r"
@@ -113,6 +122,7 @@ def _addition(reads: list[str], task: Addition) -> dict[int, str]:
 ORACLES = {
     "addition": _addition,
     "back": _back,
+    "distant_recall": _distant_recall,
     "copy": lambda reads, task: _written(reads, _line(reads)),
     "copy_repeats": lambda reads, task: _written(reads, _line(reads)),
     "counter": _counter,
@@ -199,7 +209,14 @@ def test_training_draws_all_lengths_of_the_range_and_no_others(name: str) -> Non
 
 
 # Of the answers in the range, by the best that doesn't look: known where symbols are equally likely.
-CHANCE = {"back": 1 / 16, "majority": 1 / 2, "parity": 1 / 2, "recall": 1 / 30, "flip_flop": 1 / 2}
+CHANCE = {
+    "back": 1 / 16,
+    "majority": 1 / 2,
+    "parity": 1 / 2,
+    "recall": 1 / 30,
+    "distant_recall": 1 / 30,
+    "flip_flop": 1 / 2,
+}
 CHANCE |= {"missing_duplicate": 1 / 2, "copy": 1 / 31, "sort": 1 / 31}  # of a line of 30, EOS
 
 
@@ -226,6 +243,20 @@ def test_all_symbols_have_names_of_their_own_and_ids_within_them(name: str) -> N
 def test_different_symbols_fill_a_line_of_all_of_them() -> None:
     tokens = Copy(vocabulary=12, **LENGTHS).batch(torch.Generator(), 4, 12).tokens
     assert all(len(set(row)) == 12 for row in tokens[:, 1:13].tolist())
+
+
+def test_a_segment_may_end_anywhere_between_a_pair_and_its_question() -> None:
+    task = DistantRecall(min_length=8, max_length=8, test_lengths=[8, 40])
+    asked = task.test(8).targets != IGNORED
+    assert {int(row.nonzero()[0]) - 8 for row in asked} == set(range(task.lead + 1))
+
+
+def test_what_reads_in_segments_needs_no_context_for_its_examples() -> None:
+    task = DistantRecall(min_length=8, max_length=96, test_lengths=[1000])
+    task.check(context_length=4, positions=4)
+    whole = Back(min_length=8, max_length=96, test_lengths=[96])
+    with pytest.raises(SettingError, match="max_length=96: needs 96 positions, more than"):
+        whole.check(context_length=4, positions=None)
 
 
 def test_depths_of_recall_are_quarters_of_what_follows_the_pairs() -> None:
@@ -283,6 +314,8 @@ def test_coupled_digits_share_a_position() -> None:
         (lambda: Recall(keys=70_000_000_000, **LENGTHS), "keys=70000000000: must be at most 1048576"),
         (lambda: Recall(**(LENGTHS | {"test_lengths": [48, 10**9]})), "test_lengths=[48,1000000000]: must be at most"),
         (lambda: Recall(pairs=1, keys=0, **LENGTHS), "keys=0: pairs=1 need as many different keys"),
+        (lambda: DistantRecall(**LENGTHS), "pairs=4: they take 8 tokens, more than a gap of 4"),
+        (lambda: DistantRecall(pairs=1, lead=-1, **LENGTHS), "lead=-1: must be at least 0"),
         (lambda: Counter(increments=0.0, **LENGTHS), "increments=0: must be above 0"),
         (lambda: Addition(coupled=True, positions=14, **LENGTHS), "positions=14: sums of 12 digits need at least 15"),
     ],

@@ -43,8 +43,8 @@ class ModelConfig(Limited):
     init_std: float = setting(0.02, above=0)
     attention_backend: str = setting("auto", role=Role.ROUNDING, choices=BACKENDS)
     compile: bool = setting(False, role=Role.ROUNDING)
-    memory_length: int = setting(0, least=0, later=True)
-    retrieval: Retrieval | None = setting(None, later=True)
+    memory_length: int = setting(0, role=Role.SCHEME, least=0, later=True)
+    retrieval: Retrieval | None = setting(None, role=Role.SCHEME, later=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
