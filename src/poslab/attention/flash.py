@@ -73,8 +73,11 @@ class ByDistance:
 
     def _matrix(self) -> Tensor:
         """(1, H or 1, m, C): the number of query i and key c is that of distance position + i - c."""
-        falling = self.numbers.unfold(-1, self.columns, 1)  # (H or 1, m, C), its last row first
-        return falling.index_select(1, torch.arange(falling.shape[1] - 1, -1, -1))[None]  # flip() would turn the memory
+        heads, count = self.numbers.shape
+        queries = count - self.columns + 1
+        copies = self.numbers[:, None].repeat(1, queries, 1)  # each row begins one number further back than the last
+        skewed = (heads * queries * count, queries * count, count - 1, 1)
+        return copies.as_strided((1, heads, queries, self.columns), skewed, queries - 1)
 
     def _part(self, matrix: Tensor, block: Block) -> Tensor:
         """(1, H or 1, m, n)."""
