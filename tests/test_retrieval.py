@@ -127,7 +127,7 @@ def test_bias_by_true_distance() -> None:
     local, q = tensors((1, H, T, DH), (1, H, T, DH))
     keys, values = unit(tensors((1, H, N, DH))[0]), tensors((1, H, N, DH))[0]
     made = layer(k=N)
-    found = made.mixed(local, q, keys, values, torch.tensor([N]), terms, first=2)
+    found = made.mixed(local, q, keys, values, torch.tensor([N]), terms, torch.tensor(2))
     bias = terms.dense_bias(T, N, offset=N + 2)
     scores = made.log_scale.exp()[:, None, None] * unit(q) @ keys.mT + bias
     share = made.gate.sigmoid()[:, None, None]
@@ -143,7 +143,7 @@ def test_a_bias_may_hide_everything() -> None:
     local, q = tensors((1, H, T, DH), (1, H, T, DH), grad=True)
     keys, values = tensors((1, H, N, DH), (1, H, N, DH))
     made = layer(k=4)
-    out = made.mixed(local, q, keys, values, torch.tensor([N]), terms, first=3)
+    out = made.mixed(local, q, keys, values, torch.tensor([N]), terms, torch.tensor(3))
     assert torch.allclose(out, local * (1 - made.gate.sigmoid()[:, None, None]), atol=1e-12)
     out.sum().backward()
     assert made.log_scale.grad is not None
@@ -154,7 +154,7 @@ def test_distance_bias_does_not_read_beyond_its_rows() -> None:
     terms = RelativeTerms(0, 50, bias=torch.arange(51.0)[None])
     found = torch.tensor([[[[0, 9]], [[3, 3]]]])  # (B, H, T, k)
     terms = RelativeTerms(0, 50, bias=torch.arange(51.0).expand(2, 51))
-    assert distance_bias(terms, found, count=10, first=4).tolist() == [[[[14.0, 5.0]], [[11.0, 11.0]]]]
+    assert distance_bias(terms, found, count=10, place=torch.tensor([4])).tolist() == [[[[14.0, 5.0]], [[11.0, 11.0]]]]
 
 
 def test_what_is_remembered() -> None:
@@ -347,3 +347,32 @@ def test_without_it_the_model_is_the_same() -> None:
     assert torch.equal(model.hidden_in_segments(tokens)[0], plain.hidden(tokens))
     assert not plain.remembers
     assert model.remembers
+
+
+@pytest.mark.parametrize("pos", ["nope", "t5", "rope", "shaw", "absolute", "sinusoidal"])
+@pytest.mark.parametrize("memory_length", [0, 4])
+def test_cached_reading_is_that_of_segments(pos: str, memory_length: int) -> None:
+    """However many tokens come at a time, and where rows begin at different times."""
+    if pos == "absolute" and memory_length:
+        return  # which ends
+    bias = pos == "t5"  # then with all: of equal keys it may be any that is found, and their distances differ
+    model = tiny(parse_scheme(pos), memory_length, layer=1, size=14, k=14 if bias else 5, position_bias=bias)
+    tokens, padding = torch.randint(11, (4, 31)), torch.tensor([0, 2, 6, 0])
+    for sizes in ([1] * 31, [31], [5, 1, 7, 12, 6]):
+        cache, found = model.new_cache(padding=padding), []
+        for part in tokens.split(sizes, dim=1):
+            found.append(model.hidden(part, cache))
+        cached = torch.cat(found, 1)
+        for row, skipped in enumerate(padding.tolist()):
+            wanted, _ = model.hidden_in_segments(tokens[row : row + 1, skipped:])
+            assert torch.allclose(cached[row, skipped:], wanted[0], atol=1e-10)
+
+
+def test_generation_goes_on_beyond_a_scheme_that_ends() -> None:
+    """What a model without memory_length reads of a prompt is all of it, by any scheme."""
+    model = tiny(parse_scheme("absolute"), layer=1, size=14, k=5)
+    prompts = torch.randint(11, (2, 20))
+    out = model.generate(prompts, 9, temperature=0)
+    for length in range(20, 29):
+        hidden, _ = model.hidden_in_segments(out[:, :length])
+        assert torch.equal((hidden[:, -1] @ model.token_embedding.weight.T).argmax(-1), out[:, length])

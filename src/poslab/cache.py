@@ -13,6 +13,7 @@ from torch import Tensor
 
 from poslab.attention import Places, SchemeLayer
 from poslab.errors import SettingError
+from poslab.memory.retrieval import CachedLookup, Lookup
 from poslab.positions import RelativeTerms
 
 # From distances to each layer's terms for them.
@@ -40,7 +41,7 @@ class KeyValueCache:
         memory_length: int = 0,
     ) -> None:
         self.window = window
-        self._segment, self._memory_length = segment, memory_length
+        self.segment, self._memory_length = segment, memory_length
         self.length = 0  # tokens read, padding and what was dropped included
         self._padding = padding if padding is not None and padding.any() else None
         self._paddings = [0] if padding is None else sorted(set(padding.tolist()))
@@ -52,15 +53,15 @@ class KeyValueCache:
     def parts(self, count: int) -> list[int]:
         """How many of the next `count` tokens to read at a time, so that no row begins a segment in between."""
         end, edges = self.length + count, {self.length, self.length + count}
-        if self._segment is not None:
+        if self.segment is not None:
             for begin in map(self._begin_of_segment, self._paddings):
-                edges.update(range(begin + self._segment, end, self._segment))
+                edges.update(range(begin + self.segment, end, self.segment))
         return [later - edge for edge, later in pairwise(sorted(edges))] or [count]
 
     def _begin_of_segment(self, padding: int) -> int:
         """The first token of the segment to which the next token belongs, in rows with so much padding."""
-        assert self._segment is not None
-        return padding + (self.length - padding) // self._segment * self._segment
+        assert self.segment is not None
+        return padding + (self.length - padding) // self.segment * self.segment
 
     def places(self, count: int, device: torch.device, given: Tensor | None = None) -> Places:
         """Those of the next `count` tokens: (T,), or (B, T) where rows differ, padding being at 0.
@@ -83,13 +84,19 @@ class KeyValueCache:
 
     def _counted(self, begin: int, end: int, device: torch.device) -> Places:
         positions = torch.arange(begin, end, device=device)
-        if self._padding is None:
-            return Places(positions)
-        return Places((positions - self._padding.to(device)[:, None]).clamp(min=0))
+        if self._padding is not None:
+            positions = (positions - self._padding.to(device)[:, None]).clamp(min=0)
+        return Places(positions if self._apart is None else positions % self._apart)
+
+    @property
+    def _apart(self) -> int | None:
+        """The length of segments of which none sees keys of another, so that positions begin anew in each."""
+        return None if self._memory_length else self.segment
 
     def positions_after(self, count: int) -> int:
         """How many positions the longest row has once `count` more tokens are read."""
-        return self.length + count - self._paddings[0]
+        positions = self.length + count - self._paddings[0]
+        return positions if self._apart is None else min(positions, self._apart)
 
     def terms(self, count: int, longest: int | None, make_terms: MakeTerms) -> list[RelativeTerms | None]:
         """Each layer's terms for `count` more tokens, whose places are known.
@@ -99,7 +106,7 @@ class KeyValueCache:
         if self._given is not None:
             needed = Places(self._given[..., self.first_seen :], irregular=True).distances(causal=True)
         else:
-            seen = self.window if self._segment is None else self._segment + self._memory_length
+            seen = self.window if self.segment is None else self.segment + self._memory_length
             limits = [limit for limit in (seen, longest) if limit is not None]
             needed = range(min(self.length + count, *limits) if limits else self.length + count)
             if needed.stop > self._distances.stop:
@@ -121,15 +128,22 @@ class KeyValueCache:
     @property
     def first_seen(self) -> int:
         """The position of the first key that the next query sees."""
-        if self._segment is not None:
+        if self.segment is not None:
             return min(self.length, *map(self._first_of, self._paddings))
         return 0 if self.window is None else max(0, self.length + 1 - self.window)
 
     def _first_of(self, padding: int) -> int:
         """The first key that rows with so much padding see at all."""
-        if self._segment is None:
+        if self.segment is None:
             return padding
         return max(padding, self._begin_of_segment(padding) - self._memory_length)
+
+    def ended(self, rows: int, device: torch.device) -> Tensor:
+        """(B,) bool: the rows whose next token begins a segment, and not their first."""
+        padding = torch.zeros(rows, dtype=torch.int64) if self._padding is None else self._padding
+        read = self.length - padding.to(device)
+        assert self.segment is not None
+        return (read > 0) & (read % self.segment == 0)
 
     def first_key(self, device: torch.device) -> Tensor | None:
         """(B,): the first key from `first_seen` on that each row sees at all; None where all rows see all of them."""
@@ -145,6 +159,7 @@ class LayerCache:
     def __init__(self, whole: KeyValueCache) -> None:
         self._whole = whole
         self._keys, self._values, self._marks = Rows(), Rows(), Rows()
+        self._lookup: CachedLookup | None = None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, marks: Tensor | None, layer: SchemeLayer) -> Tensor:
         """Queries, keys and values of new tokens, (B, H, T, Dh) each -> (B, H, T, Dh): over all that they may see."""
@@ -162,6 +177,15 @@ class LayerCache:
             window=whole.window,
             first_key=whole.first_key(q.device),
         )
+
+    def lookup(self, rows: int, size: int, device: torch.device) -> Lookup | None:
+        """What a layer that retrieves finds in memory; None where there are no segments before the tokens' own."""
+        if self._whole.segment is None:
+            return None
+        if self._lookup is None:
+            self._lookup = CachedLookup(size, self._whole.segment, torch.zeros(rows, dtype=torch.int64, device=device))
+        self._lookup.turn(self._whole.ended(rows, device))
+        return self._lookup
 
 
 class Rows:

@@ -32,6 +32,8 @@ class Decoder(Protocol):
 
     @property
     def remembers(self) -> bool: ...
+    @property
+    def memory_length(self) -> int: ...
     def hidden(self, tokens: Tensor, cache: KeyValueCache) -> Tensor: ...
     def new_cache(self, window: int | None, padding: Tensor | None) -> KeyValueCache: ...
     def train(self, mode: bool) -> Any: ...
@@ -193,6 +195,8 @@ def _steps(
 
 def most_read(model: Decoder, window: int | None) -> int | None:
     """How many tokens at the end of a prompt are read; None: all, however many."""
+    if window is None and model.remembers and model.memory_length == 0:
+        return None  # positions begin anew in each segment, so that even a scheme that ends reads on
     seen = None if window is None and model.remembers else window or model.shape.context_length
     return min((most for most in (seen, model.pos.max_length(model.shape)) if most is not None), default=None)
 

@@ -404,8 +404,11 @@ class Attention(nn.Module):
             dropout_p = self.dropout_p if self.training else 0.0
             settings = {"dropout_p": dropout_p, "first_key": first_key, "backend": self.backend}
             out = layer.attend_from(first, q, k, v, marks, **settings)
-        if self.retrieval is not None and memory is not None and memory.lookup is not None:
-            out = self.retrieval(out, *own, memory.lookup, layer, first)
+        if self.retrieval is not None:
+            of_cache = cache and cache.lookup(len(x), self.retrieval.settings.size, x.device)
+            lookup = memory.lookup if memory is not None else of_cache
+            if lookup is not None:
+                out = self.retrieval(out, *own, lookup, layer, first)
         out = out.transpose(1, 2).flatten(-2)  # (B, H, T, Dh) -> (B, T, D)
         return self.dropout(self.project(out if asked is None else asked.of(out, first)))
 

@@ -52,12 +52,36 @@ class Lookup:
     known: Tensor  # (B,): tokens that each row has read of its document
     keys: Tensor | None  # (B, H, N, Dh), of length 1
     values: Tensor | None  # (B, H, N, Dh)
+    place: Tensor | int = 0  # (B,): of the next query in its segment
 
     def add(self, k: Tensor, v: Tensor) -> None:
         """Those of a segment, (B, H, T, Dh) as the projections leave them."""
         self.keys, self.values = (
             remembered(before, new, self.size) for before, new in ((self.keys, unit(k)), (self.values, v))
         )
+
+
+class CachedLookup(Lookup):
+    """The same where tokens come a few at a time, and rows come to the ends of their segments at different times."""
+
+    def __init__(self, size: int, segment: int, known: Tensor) -> None:
+        super().__init__(size, known, None, None)
+        self._recent = Lookup(segment, known, None, None)
+        self.place = torch.zeros_like(known)
+
+    def add(self, k: Tensor, v: Tensor) -> None:
+        """Those of new tokens, which are found once their segment has ended."""
+        self._recent.add(k, v)
+        self.place = self.place + k.shape[-2]
+
+    def turn(self, ended: Tensor) -> None:
+        """Before new tokens: ended (B,) bool, which rows' segments are complete."""
+        recent = self._recent
+        if ended.any() and recent.keys is not None and recent.values is not None:
+            self.keys = _where(ended, remembered(self.keys, recent.keys, self.size), self.keys)
+            self.values = _where(ended, remembered(self.values, recent.values, self.size), self.values)
+            self.known = torch.where(ended, self.known + recent.size, self.known)
+            self.place = torch.where(ended, 0, self.place)
 
 
 class RetrievedAttention(nn.Module):
@@ -78,14 +102,15 @@ class RetrievedAttention(nn.Module):
 
         local (B, H, T - first, Dh): what the queries from there on get of the segment. The lookup then has its tokens.
         """
-        keys, values = lookup.keys, lookup.values
+        keys, values, place = lookup.keys, lookup.values, torch.as_tensor(lookup.place + first, device=q.device)
         lookup.add(k, v)
         if keys is None or values is None:
             return self._alone(local)
-        terms = layer.terms_within(keys.shape[-2] + q.shape[-2]) if self.settings.position_bias else None
+        biased = self.settings.position_bias
+        terms = layer.terms_within(keys.shape[-2] + int(place.max()) + q.shape[-2]) if biased else None
         known = lookup.known.clamp(max=keys.shape[-2])
         with without_autocast(q.device):
-            return self.mixed(local, q[:, :, first:], keys, values, known, terms, first)
+            return self.mixed(local, q[:, :, first:], keys, values, known, terms, place)
 
     def mixed(
         self,
@@ -95,17 +120,17 @@ class RetrievedAttention(nn.Module):
         values: Tensor,
         known: Tensor,
         terms: RelativeTerms | None = None,
-        first: int = 0,
+        place: Tensor | None = None,
     ) -> Tensor:
         """local, q (B, H, T, Dh), keys and values (B, H, N, Dh) as `remembered` keeps them -> (B, H, T, Dh).
 
         known: (B,) whole numbers up to N: only the last so many are of the row's document. terms: whose bias the scores
-        get. first: the place of the first query in its segment.
+        get. place: () or (B,), of the first query in its segment; None: 0.
         """
         if not known.any():
             return self._alone(local)
         scores, found = nearest(unit(q), keys, known, self.settings.k)
-        bias = None if terms is None else distance_bias(terms, found, keys.shape[-2], first)
+        bias = None if terms is None else distance_bias(terms, found, keys.shape[-2], place)
         retrieved = _sum(self.weights(scores, known, bias), values, found)
         share = self.shares[:, None, None] * known.gt(0)[:, None, None, None]  # (B, H, 1, 1)
         return torch.lerp(local.to(retrieved.dtype), retrieved, share.to(retrieved.dtype)).to(local.dtype)
@@ -161,11 +186,21 @@ def remembered(before: Tensor | None, new: Tensor, size: int) -> Tensor:
     return torch.cat([before[:, :, before.shape[-2] - kept :], new], dim=-2)
 
 
-def distance_bias(terms: RelativeTerms, found: Tensor, count: int, first: int) -> Tensor:
-    """(B, H, T, k): the bias of each query, from place `first` of its segment on, for those found of `count`."""
+def _where(ended: Tensor, grown: Tensor, before: Tensor | None) -> Tensor:
+    """grown (B, H, N, Dh) in the rows (B,) that have ended, and what was before in the others, also at the end."""
+    if before is None:
+        before = grown[:, :, :0]
+    before = F.pad(before, (0, 0, grown.shape[-2] - before.shape[-2], 0))
+    return torch.where(ended[:, None, None, None], grown, before)
+
+
+def distance_bias(terms: RelativeTerms, found: Tensor, count: int, place: Tensor | None) -> Tensor:
+    """(B, H, T, k): the bias of each query, the first at `place` as in `mixed`, for those found of `count`."""
     assert terms.bias is not None
-    place = torch.arange(first, first + found.shape[-2], device=found.device)[:, None]  # (T, 1)
-    rows = terms.rows_of(place + count - found)  # (B, H, T, k)
+    queries = torch.arange(found.shape[-2], device=found.device)[:, None]  # (T, 1)
+    if place is not None:
+        queries = queries + place.view(-1, 1, 1, 1)  # (B or 1, 1, T, 1)
+    rows = terms.rows_of(queries + count - found)  # (B, H, T, k)
     by_head = rows.transpose(0, 1)  # (H, B, T, k)
     return terms.bias.gather(-1, by_head.flatten(1)).unflatten(-1, by_head.shape[1:]).transpose(0, 1)
 
