@@ -133,6 +133,7 @@ LATER = {
     "generate": {"ckpt": (*FOREIGN, "a_spoiled_run", "cut.ckpt"), "prompt": ("漢字",), "nothing": ("1",)},
 }
 # Values that can't be together: the option that is named, and the command line.
+STREAM = ("data.order=stream", "data.stride=null")
 COMBINATIONS = [
     ("trainer.max_epochs", ("trainer.max_epochs=null", "trainer.max_steps=-1")),
     ("trainer.check_val_every_n_epoch", ("trainer.max_epochs=2", "trainer.check_val_every_n_epoch=3")),
@@ -144,7 +145,14 @@ COMBINATIONS = [
     ("model.retrieval.layer", ("model.retrieval.layer=4",)),
     ("model.retrieval.layer", ("model.retrieval.size=64",)),
     ("model.retrieval.k", ("model.retrieval.layer=1", "model.retrieval.size=16")),
-    ("model.retrieval.position_bias", ("pos=shaw", "model.retrieval.layer=1", "model.retrieval.position_bias=true")),
+    (
+        "model.retrieval.position_bias",
+        ("pos=shaw", "model.retrieval.layer=1", "model.retrieval.position_bias=true", *STREAM),
+    ),
+    ("data.order", ("pos=t5", "model.memory_length=8")),
+    ("data.order", ("pos=t5", "model.retrieval.layer=1")),
+    ("data.stride", ("data.order=stream",)),
+    ("data.batch_size", (*STREAM, "data.batch_size=1000")),
     ("model.context_length", ("data.path=short.txt",)),
     ("run_dir", ("resume=run", "run_dir=elsewhere", "trainer.max_epochs=9")),
     ("resume", ("resume=run",)),

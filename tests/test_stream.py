@@ -1,13 +1,16 @@
 """Texts that the rows of a batch read on and on: what each row reads, what it has read, and what is refused."""
 
 import json
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from conftest import ENDING, ENDLESS, REPOSITORY, compose_config, make_scheme
+from conftest import ENDING, ENDLESS, REPOSITORY, RunScript, compose_config, make_scheme
 from poslab.data.module import TextDataModule
 from poslab.data.orders import InRows
 from poslab.data.parts import Part
@@ -243,8 +246,30 @@ def test_a_run_with_memory(tmp_path: Path) -> None:
     assert train(compose_config(*MEMORY, f"run_dir={short}")).val_loss_tokens == 2 * 2 * 16
 
 
+def test_evaluation_with_other_memories(run_script: RunScript, trained: Callable[..., Path], tmp_path: Path) -> None:
+    run = Path(shutil.copytree(trained(*MEMORY), tmp_path / "run"))
+    code, output, errors = run_script("evaluate", f"ckpt={run}", "lengths=16,64", "model.memory_length=0,40")
+    assert (code, errors) == (0, "")
+    rows = {row.split()[0]: row for row in output.partition("gain: what they")[0].splitlines() if row.strip()}
+    written = json.loads((run / "evaluation.json").read_text())
+    assert [*written["memory_losses"]] == ["0", "40"]
+    assert rows["0"].split()[1] == f"{written['memory_losses']['0']:.4f}"
+    assert written["memory_losses"]["0"] == written["lengths"][0]["loss"]
+    code, output, _ = run_script("evaluate", f"ckpt={run}", "lengths=16")  # the usual ones; those measured stay
+    assert code == 0
+    assert re.search(r"^ +24 .* as trained$", output, flags=re.MULTILINE)
+    assert [*json.loads((run / "evaluation.json").read_text())["memory_losses"]] == ["0", "16", "24", "40", "64"]
+    for given, problem in {
+        "model.memory_length=-1": "must be whole numbers from 0 on",
+        "model.memory_length=": "must be whole numbers from 0 on",
+        "model.embed_dim=8": "is as it was trained; model.memory_length may be another",
+    }.items():
+        code, _, errors = run_script("evaluate", f"ckpt={run}", given)
+        assert (code, errors) == (2, f"error: {given}: {problem}{', such as 0,64,256' if 'length=' in given else ''}\n")
+
+
 def test_what_can_not_remember(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^data.order=shuffled: memory is of .* model.memory_length=24 needs stream$"):
+    with pytest.raises(UserError, match=r"^data.order=shuffled: must be stream: by model.memory_length or "):
         compose_config(*MEMORY, "data.order=shuffled")
     train(compose_config(*MEMORY, "trainer.max_epochs=1", f"run_dir={tmp_path / 'run'}"))
     with pytest.raises(UserError, match=r"other settings, data.batch_size=4 \(its own: 2\)") as refusal:

@@ -22,7 +22,7 @@ from poslab.memory import LayerMemory, Memory, Segment
 from poslab.memory.retrieval import RetrievedAttention, check_bias
 from poslab.positions import Explanation, ModelShape, Pairs, Picture, PositionScheme, RelativeTerms
 from poslab.positions.checks import check_hooks, check_memory, check_sizes, initial_tables
-from poslab.settings.retrieval import Retrieval
+from poslab.settings.retrieval import Retrieval, reach
 
 if TYPE_CHECKING:
     from poslab.data.vocabulary import AnyVocabulary
@@ -131,7 +131,12 @@ class GPT(nn.Module):
     @property
     def remembers(self) -> bool:
         """Whether a segment of a text is read with what is left of those before."""
-        return self.memory_length > 0 or self.retrieval is not None
+        return self.reach > 0
+
+    @property
+    def reach(self) -> int:
+        """How many tokens before a segment it may see."""
+        return reach(self.memory_length, self.retrieval)
 
     def empty_memory(self, batch: int, device: torch.device | str | None = None) -> Memory:
         """The memory of so many texts of which nothing has been read, by default where the weights are."""

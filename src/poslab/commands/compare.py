@@ -10,6 +10,7 @@ from typing import Any
 
 from poslab.comparison import moves
 from poslab.comparison.compare import Comparison, compare, token_sentences
+from poslab.comparison.context import context_tables
 from poslab.comparison.contrasts import verdicts
 from poslab.comparison.curves import Curve, with_curves
 from poslab.comparison.curves import by_group as curves_by_group
@@ -137,6 +138,7 @@ def _section(
         moves.rows(comparison.groups),
         over_text,
         effect_table(comparison, curves),
+        context_tables(comparison, by_group),
     )
 
 

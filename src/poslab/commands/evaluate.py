@@ -42,10 +42,13 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
     if checkpoint.settings:
         print(f"settings    {checkpoint.settings_in_words}")
     print(f"text        {text.name}; at every length, all {len(text.tokens) - 1:,} tokens but the first count\n")
-    evaluation = evaluate_checkpoint(checkpoint, text, config.lengths, config.stride, config.last)
-    if any(result.loss is not None and not math.isfinite(result.loss) for result in evaluation.lengths):
+    asked = config.lengths, config.stride, config.last, config.memory_lengths
+    evaluation = evaluate_checkpoint(checkpoint, text, *asked)
+    measured = [result.loss for result in evaluation.lengths if result.loss is not None]
+    if not all(map(math.isfinite, [*measured, *evaluation.memory_losses.values()])):
         raise SettingError("ckpt", checkpoint.path, "its losses are not finite: its training diverged")
     _print(evaluation)
+    _print_by_memory(evaluation, checkpoint.model.memory_length)
     _write(checkpoint, text, evaluation, own=config.data_path is None)
     return evaluation
 
@@ -67,6 +70,27 @@ def _print(evaluation: Evaluation) -> None:
             for name, count in counts.items()
         ]
         print(table(["seen", "tokens", *(str(result.length) for result in measured)], rows))
+
+
+def _print_by_memory(evaluation: Evaluation, trained: int) -> None:
+    losses = evaluation.memory_losses
+    if not losses:
+        return
+    none = losses.get("0")
+    rows = [
+        [
+            length,
+            f"{loss:.4f}",
+            f"{perplexity(loss):,.1f}",
+            "" if none is None or length == "0" else f"{none - loss:+.4f}",
+            "as trained" if int(length) == trained else "",
+        ]
+        for length, loss in losses.items()
+    ]
+    print()
+    print(table(["memory", "loss", "perplexity", "gain", ""], rows, align=">>>><"))
+    print("memory: tokens remembered before each window of the training length; windows follow each other.")
+    print("gain: what they take off the loss without.")
 
 
 def _row(result: LengthLoss, gain: float | None) -> list[str]:

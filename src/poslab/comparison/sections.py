@@ -10,6 +10,7 @@ from typing import Any
 
 from poslab.comparison import factors, pairs
 from poslab.comparison.compare import Comparison
+from poslab.comparison.context import Table
 from poslab.comparison.effects import EffectTable
 from poslab.comparison.grids import Choices, choices
 from poslab.comparison.groups import Group
@@ -55,7 +56,8 @@ def _data_settings(run: Run) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Section:
     """evaluations: by label, of groups that are evaluated whole. notes: what is missing, and why. moved: how far
-    training moved the schemes' tables, under `moves.COLUMNS`. over_text: differences over seeds and text, by label."""
+    training moved the schemes' tables, under `moves.COLUMNS`. over_text: differences over seeds and text, by label.
+    tables: of what more context is worth."""
 
     title: str
     comparison: Comparison
@@ -67,6 +69,7 @@ class Section:
     moved: Sequence[Sequence[str]] = ()
     over_text: Mapping[str, Difference] = field(default_factory=dict)
     effects: EffectTable | None = None
+    tables: Sequence[Table] = ()
 
     @property
     def choices(self) -> Choices | None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,8 +17,9 @@ from poslab.data.corpus import WHOLE, Corpus, load_corpus
 from poslab.data.tokenizer import Encoding
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError, UserError
-from poslab.evaluation.losses import evaluate
+from poslab.evaluation.losses import can_remember, evaluate
 from poslab.evaluation.probes import places_in
+from poslab.model import GPT
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.evaluation import Evaluation, read_evaluation
 from poslab.runs.folder import EVALUATION, RunFolder
@@ -39,6 +41,15 @@ class Text:
 def usual_lengths(context_length: int) -> list[int]:
     """Window lengths from a quarter of the context to four times it."""
     return sorted({max(1, context_length // 4), max(1, context_length // 2), *(context_length * n for n in (1, 2, 4))})
+
+
+def usual_memories(model: GPT) -> list[int]:
+    """Of a model that remembers: none, its own, that of its context and four times that; else nothing is measured."""
+    context = model.shape.context_length
+    if not model.remembers:
+        return []
+    lengths = {0, model.memory_length, context, 4 * context}
+    return sorted(length for length in lengths if can_remember(model, length))
 
 
 def held_out(corpus: Corpus) -> Text:
@@ -75,8 +86,11 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
         # Cut only where training cut it, too: half words are tokens that the vocabulary has then, and only then.
         split = checkpoint.split if fingerprint(path) == checkpoint.data_sha256 else WHOLE
         corpus = _tokenised(path, vocabulary.encoding, split=split, column=checkpoint.column)
-        tokens = torch.cat([corpus.train, corpus.validation, corpus.test])
-        return Text(corpus.name, corpus.sha256, vocabulary.narrow(tokens))
+        parts = {name: getattr(corpus, name) for name in ("train", "validation", "test")}
+        starts = dict(zip(parts, accumulate(map(len, parts.values()), initial=0), strict=False))
+        ends = [starts[name] + of_part for name, of_part in corpus.ends.items()]
+        tokens = vocabulary.narrow(torch.cat([*parts.values()]))
+        return Text(corpus.name, corpus.sha256, tokens, torch.cat(ends) if ends else None)
     except SettingError as error:
         raise SettingError("data_path", path, error.problem) from error
 
@@ -106,11 +120,13 @@ def evaluate_checkpoint(
     lengths: Sequence[int] | None = None,
     stride: int | None = None,
     last: int | None = None,
+    memory_lengths: Sequence[int] | None = None,
 ) -> Evaluation:
-    """Evaluates at `lengths`, or at the usual ones.
+    """Evaluates at `lengths`, and with memories of `memory_lengths`, or at the usual ones.
 
-    Raises SettingError for a text of fewer than two tokens, for more last tokens than the training length has, and for
-    a scheme whose code is not the one trained: the losses would be kept as those of the trained model.
+    Raises SettingError for a text of fewer than two tokens, for more last tokens than the training length has, for
+    memory that the model can't have, and for a scheme whose code is not the one trained: the losses would be kept as
+    those of the trained model.
     """
     if checkpoint.scheme_edited:
         problem = "the code of its scheme has changed since it was trained, so its losses would be another model's"
@@ -121,7 +137,13 @@ def evaluate_checkpoint(
     if last is not None and last > context:
         raise SettingError("last", last, f"must be at most {context}, the training length")
     probes = places_in(text.tokens, checkpoint.vocabulary)
-    evaluation = evaluate(model, text.tokens, lengths or usual_lengths(context), stride, last, probes)
+    lengths, memories = lengths or usual_lengths(context), memory_lengths or usual_memories(model)
+    try:
+        evaluation = evaluate(model, text.tokens, lengths, stride, last, probes, memories, text.ends)
+    except SettingError as error:
+        if error.option != "memory_length":
+            raise
+        raise error.prefixed("model") from None
     return replace(evaluation, settings=checkpoint.settings, trained_with=checkpoint.trained_with)
 
 
@@ -160,12 +182,14 @@ def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str
         measured = {result.length for result in evaluation.lengths}
         last = {result.last for result in evaluation.lengths}
         kept = [
-            result if result.last in last else replace(result, last=None, last_loss=None)
+            result if result.last in last else replace(result, last=None, last_loss=None, last_losses=None)
             for result in earlier.lengths
             if result.length not in measured
         ]
         lengths = sorted([*kept, *evaluation.lengths], key=lambda result: result.length)
-        evaluation = replace(evaluation, lengths=lengths)
+        memories = earlier.memory_losses | evaluation.memory_losses
+        by_length = {length: memories[length] for length in sorted(memories, key=int)}
+        evaluation = replace(evaluation, lengths=lengths, memory_losses=by_length)
     plain: dict[str, Any] = {"text": text.name, "text_sha256": text.sha256, **evaluation.plain()}
     write_whole(folder / file, json.dumps(plain) + "\n")
     if file == EVALUATION:
@@ -186,6 +210,7 @@ def _write_events(folder: Path, evaluation: Evaluation) -> None:
         for probe, losses in result.probes.items():
             for name, loss in losses.items():
                 scalars.setdefault(f"{probe}_by_length/{name}", {})[result.length] = loss
+    scalars["loss_by_memory"] = {int(length): loss for length, loss in evaluation.memory_losses.items()}
     scalars |= {"loss_by_length/last": evaluation.last_losses, "context_gain_by_length": evaluation.context_gains}
     write_scalars(folder, scalars)
 

@@ -23,15 +23,14 @@ from torch.utils.data import DataLoader
 
 from poslab.data.stream import Scan, Scans, segments_before
 from poslab.data.windows import CoveringWindows
+from poslab.errors import SettingError
 from poslab.evaluation.probes import Places
 from poslab.model import GPT
 from poslab.positions.checks import check_memory
-from poslab.runs.evaluation import Evaluation, LengthLoss, last_tokens, sliding_stride
+from poslab.runs.evaluation import Evaluation, LengthLoss, last_reach, last_tokens, sliding_stride
 
 _BATCH_TOKENS = 4096  # per forward pass, or one window
 _LOGIT_ROWS = 512  # logits that exist at a time
-LAST_TIMES = (1, 2, 4, 8)  # the training length, for `last_losses`
-
 # By the number of a window: the sum of its tokens' losses, and how many they are. One that came twice counts once.
 WindowLosses = dict[int, tuple[float, int]]
 
@@ -50,8 +49,9 @@ def evaluate(
 
     stride: of the sliding windows; None: half of each length. last: tokens of a window that count in `last_loss`; None:
     half of the training length. probes: as in `poslab.evaluation.probes`, by name. memory_lengths: at which the loss of
-    windows of the training length is measured, too; no other loss by length is one with memory. ends: of documents in
-    the tokens. Raises SettingError for memory that the model can't have.
+    windows of the training length that follow each other is measured, too. ends: of documents in the tokens. A model
+    that remembers reads windows beyond the training length in segments, and begins each without memory. Raises
+    SettingError for memory that the model can't have.
     """
     was_training = model.training
     model.eval()
@@ -107,6 +107,7 @@ def _at_length(
         windows=windows,
         last=last,
         last_loss=None if of_last is None else float(of_last.mean(dtype=torch.float64)),
+        last_losses=None if of_last is None else [round(loss, 4) for loss in of_last.flatten().tolist()],
         probes={
             probe: {name: float(by_token[numbers].mean(dtype=torch.float64)) for name, numbers in places.items()}
             for probe, places in probes.items()
@@ -162,7 +163,7 @@ def consecutive_token_losses(model: GPT, tokens: Tensor, length: int, ends: Tens
     if not model.remembers:
         return sliding_token_losses(model, tokens, length, length)
     windows = CoveringWindows(tokens, length, length)
-    scans = Scans(windows, max(1, _BATCH_TOKENS // length), segments_before(length, model.memory_length), ends)
+    scans = Scans(windows, max(1, _BATCH_TOKENS // length), segments_before(length, model.reach), ends)
     found = torch.zeros(len(windows), length)
     for scan in map(scans.__getitem__, range(len(scans))):
         for numbers, losses, targets in scan_losses(model, scan):
@@ -187,13 +188,21 @@ def _by_memory(model: GPT, tokens: Tensor, ends: Tensor | None, memory_lengths: 
     return losses
 
 
+def can_remember(model: GPT, memory_length: int) -> bool:
+    """Whether its scheme knows so many positions more."""
+    try:
+        check_memory(model.pos, model.shape, memory_length)
+    except SettingError:
+        return False
+    return True
+
+
 @torch.no_grad()
 def last_losses(model: GPT, tokens: Tensor, length: int, last: int) -> Tensor | None:
     """(windows, last): the losses of the last tokens of windows of a length; None where it is below `last` or beyond
     the reach. The targets are the same for all lengths: windows of the whole reach would overlap by half.
     """
-    context = model.shape.context_length
-    reach = max((context * n for n in LAST_TIMES if context * n < len(tokens)), default=0)
+    reach = last_reach(model.shape.context_length, len(tokens) - 1)
     if not last <= length <= reach:
         return None
     ends = torch.arange(reach, len(tokens), max(last, reach // 2))  # of the last target
@@ -222,7 +231,8 @@ def _batches(tokens: Tensor, length: int, stride: int) -> DataLoader[Any]:
 def _losses(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
     """inputs (B, T), targets of their last places (B, K) -> (B, K) on the CPU, 0 for targets that are ignored; the
     logits (B K, V) never exist all at once."""
-    hidden = model.hidden(inputs.to(model.token_embedding.weight.device))
+    inputs = inputs.to(model.token_embedding.weight.device)
+    hidden = model.hidden_in_segments(inputs)[0] if model.remembers else model.hidden(inputs)
     return _head_losses(model, hidden[:, -targets.shape[1] :], targets)
 
 

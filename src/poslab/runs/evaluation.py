@@ -36,6 +36,7 @@ class LengthLoss:
     windows: int = 0  # that by_position is a mean over
     last: int | None = None
     last_loss: float | None = None  # of the same tokens at every length
+    last_losses: list[float] | None = None  # of each of them; not in older files
     probes: dict[str, dict[str, float]] = field(default_factory=dict)  # sliding loss of each probe's tokens, by bin
     note: str = ""
 
@@ -98,6 +99,21 @@ def read_evaluation(folder: Path, sha256: str | None = None, file: str = EVALUAT
         return Evaluation.of_plain(plain) if sha256 in (None, plain.get("text_sha256")) else None
     except (TypeError, ValueError):
         return None
+
+
+LAST_TIMES = (1, 2, 4, 8)  # the training length, for losses of last tokens
+
+
+def last_reach(context: int, targets: int) -> int:
+    """The longest window whose last tokens are measured, in a text of so many targets; 0 where there is none."""
+    return max((context * n for n in LAST_TIMES if context * n <= targets), default=0)
+
+
+def last_targets(evaluation: Evaluation, last: int) -> list[int]:
+    """The places in the text of what `last_losses` are of, in their order."""
+    reach = last_reach(evaluation.context_length, evaluation.tokens)
+    ends = range(reach, evaluation.tokens + 1, max(last, reach // 2)) if reach else ()
+    return [place for end in ends for place in range(end - last + 1, end + 1)]
 
 
 def sliding_stride(length: int, asked: int | None = None) -> int:

@@ -35,3 +35,8 @@ class Retrieval(Limited):
             raise SettingError("retrieval.layer", self.layer, problem)
         if not shape.causal:
             raise SettingError("retrieval.layer", self.layer, "needs a causal model: this one sees the future")
+
+
+def reach(memory_length: int, retrieval: Retrieval | None) -> int:
+    """How many tokens before a segment a model with such a memory may see."""
+    return max(memory_length, 0 if retrieval is None else retrieval.size)

@@ -19,7 +19,7 @@ from poslab.positions.base import BACKENDS
 from poslab.settings.contrasts import Contrast
 from poslab.settings.files import BUNDLED_DATA, find_files, python_library
 from poslab.settings.formats import check_corpus
-from poslab.settings.retrieval import Retrieval
+from poslab.settings.retrieval import Retrieval, reach
 from poslab.settings.roles import Limited, Role, setting
 from poslab.tasks.metric import LOSS
 
@@ -55,7 +55,7 @@ class ModelConfig(Limited):
     @property
     def reach(self) -> int:
         """How many tokens before a segment it may see; 0: it has no memory."""
-        return self.memory_length
+        return reach(self.memory_length, self.retrieval)
 
     @property
     def shape(self) -> ModelShape:

@@ -20,6 +20,7 @@ class EvaluateConfig(Limited):
       poslab evaluate ckpt=RUN_FOLDER lengths=[64,128,256,512,1024]
       poslab evaluate ckpt=FILE.ckpt data_path=other.txt stride=16
       poslab evaluate ckpt=RUN_FOLDER pos.scaling=yarn pos.factor=4
+      poslab evaluate ckpt=RUN_FOLDER model.memory_length=0,64,256
     """
 
     ckpt: str = setting(help=_CKPT)
@@ -35,6 +36,13 @@ class EvaluateConfig(Limited):
         help="another text: all of it is used; null: the test part of the text trained on, or else its validation part",
     )
     pos: list[str] = setting([], text=True, inner=True, help=_POS)
+    model: list[str] = setting(
+        [],
+        text=True,
+        inner=True,
+        help="model.memory_length=0,64: tokens remembered before each window, one or several; by default, of a model "
+        "that remembers, none, its own, and once and four times the training length",
+    )
     device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
     allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
 
@@ -43,6 +51,20 @@ class EvaluateConfig(Limited):
         if self.lengths is not None and not self.lengths:
             raise SettingError("lengths", self.lengths, "name at least one, or null for the usual ones")
         self.pos = _as_settings(self.pos)
+        assert self.memory_lengths is not None or not self.model  # which checks them
+
+    @property
+    def memory_lengths(self) -> list[int] | None:
+        """None: the usual ones."""
+        lengths: list[int] | None = None
+        for name, _, text in (given.partition("=") for given in self.model):
+            if name != "memory_length":
+                raise SettingError(f"model.{name}", text, "is as it was trained; model.memory_length may be another")
+            numbers = text.strip("[]").split(",")
+            if not all(number.strip().isdecimal() for number in numbers):
+                raise SettingError("model.memory_length", text, "must be whole numbers from 0 on, such as 0,64,256")
+            lengths = [int(number) for number in numbers]
+        return lengths
 
 
 @dataclass

@@ -178,7 +178,7 @@ def parse(
             raise
         raise error.prefixed("model" if error.option in vars(parsed["model"]) else "pos") from None
     if task is None and parsed["model"].reach and parsed["data"].order != "stream":
-        problem = f"memory is of what a row has read before: model.memory_length={parsed['model'].reach} needs stream"
+        problem = "must be stream: by model.memory_length or model.retrieval, a row remembers what it has read before"
         raise SettingError("data.order", parsed["data"].order, problem)
     if task is not None:
         _check_task(task, scheme.max_length(parsed["model"].shape), **parsed)

@@ -1,0 +1,136 @@
+"""What is gained by seeing more: the loss by memory, and the relative effective context length.
+
+Dai et al. 2019, "Transformer-XL", section 4.4 and appendix C. The loss of model i on token t with a context of c tokens
+is l_i(c, t), and the best of the models compared is b(c, t) = min_i l_i(c, t). By going from c to a longer c', a model
+gains what it is better there than any model was before:
+
+    f_i(c, c') = mean over t of min(b(c, t), l_i(c', t))     g_i(c, c') = 1 - exp(f_i(c, c')) / exp(f_i(c, c))
+
+t: the share r of all tokens for which b(c, t) is highest. The relative effective context length is the first c from
+which the next one gains less than 1 %. There c' = c + a fixed step; here lengths are those of windows whose last tokens
+are the same at every length (`last` of an evaluation), which double as a rule: it is known up to such a step. A token
+there sees between the window's length less `last` and all of it. Models that are compared are the runs of one seed.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from poslab.comparison.compare import Comparison
+from poslab.comparison.statistics import estimate
+from poslab.runs.evaluation import Evaluation, last_targets
+from poslab.runs.finished import Run
+
+LEAST_GAIN = 0.01
+SHARES = (0.1, 0.5, 1.0)  # r, as in the paper
+
+Losses = Mapping[int, "np.ndarray[Any, np.dtype[np.float64]]"]  # of the same tokens, by the length of the context
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    remark: str
+
+
+def context_tables(comparison: Comparison, evaluations: Mapping[str, list[Evaluation]]) -> list[Table]:
+    """What there is to say where runs have memory, or differ in their context. evaluations: by label, of each run."""
+    runs = comparison.runs
+    if not any(map(_remembers, runs)) and len({run.summary.context_length for run in runs}) < 2:
+        return []
+    of_seeds = {
+        group.label: dict(zip((run.seed for run in group.runs), evaluations[group.label], strict=True))
+        for group in comparison.groups
+        if group.label in evaluations
+    }
+    return [table for table in (_by_memory(evaluations), _effective_lengths(of_seeds)) if table]
+
+
+def _remembers(run: Run) -> bool:
+    model = run.config.get("model", {})
+    return bool(model.get("memory_length") or model.get("retrieval"))
+
+
+def _by_memory(evaluations: Mapping[str, list[Evaluation]]) -> Table | None:
+    """Where all runs of a group are measured with a memory."""
+    lengths = sorted({int(n) for of_seeds in evaluations.values() for e in of_seeds for n in e.memory_losses})
+    rows = []
+    for label, of_seeds in evaluations.items():
+        measured = [[e.memory_losses.get(str(length)) for e in of_seeds] for length in lengths]
+        if any(None not in losses for losses in measured):
+            rows.append([label, str(len(of_seeds)), *map(_mean, measured)])
+    if not rows:
+        return None
+    remark = (
+        "Mean loss of windows of the training length that follow each other, in nats, of the same tokens whatever is "
+        "remembered; means over seeds, with 95 % intervals."
+    )
+    return Table("Loss by memory", ["scheme", "n", *(f"{length:,} tokens" for length in lengths)], rows, remark)
+
+
+def _mean(losses: Sequence[float | None]) -> str:
+    known = [loss for loss in losses if loss is not None]
+    if len(known) < len(losses):
+        return "n/a"
+    found = estimate(known)
+    return f"{found.mean:.4f}" if found.high is None else f"{found.mean:.4f} \u00b1 {found.high - found.mean:.4f}"
+
+
+def _effective_lengths(of_seeds: Mapping[str, Mapping[int, Evaluation]]) -> Table | None:
+    """Over the seeds that all groups have."""
+    seeds = set.intersection(*(set(of_seed) for of_seed in of_seeds.values())) if of_seeds else set()
+    found: dict[str, list[list[int]]] = {label: [] for label in of_seeds}
+    lengths: list[int] = []
+    for seed in sorted(seeds):
+        losses = common_losses({label: of_seed[seed] for label, of_seed in of_seeds.items()})
+        lengths = sorted(next(iter(losses.values()), {}))
+        if len(lengths) < 2:
+            return None
+        for label in found:
+            found[label].append([effective_length(losses[label], [*losses.values()], share) for share in SHARES])
+    if not seeds:
+        return None
+    rows = [
+        [label, str(len(of_seed)), *(f"{fmean(column):,.0f}" for column in zip(*of_seed, strict=True))]
+        for label, of_seed in found.items()
+    ]
+    tried = ", ".join(f"{length:,}" for length in lengths)
+    remark = (
+        "Up to which length more context makes a model better than all of them were with less, by at least 1 % of the "
+        "perplexity from one length to the next (Dai et al. 2019, appendix C), of the share r of the tokens that are "
+        f"hardest with less; means over seeds. Lengths measured: {tried}. It depends on which models are compared."
+    )
+    columns = ["scheme", "n", *(f"r = {share:g}" for share in SHARES)]
+    return Table("Relative effective context length", columns, rows, remark)
+
+
+def common_losses(evaluations: Mapping[str, Evaluation]) -> dict[str, Losses]:
+    """By label, the losses of the tokens and at the lengths that all evaluations have."""
+    places, losses = {}, {}
+    for label, evaluation in evaluations.items():
+        measured = {r.length: r.last_losses for r in evaluation.lengths if r.last_losses is not None}
+        last = next((r.last for r in evaluation.lengths if r.last_losses is not None), None)
+        places[label] = last_targets(evaluation, last) if last else []
+        losses[label] = measured
+    shared = sorted(set.intersection(*map(set, places.values()))) if places else []
+    lengths = sorted(set.intersection(*map(set, losses.values()))) if shared else []
+    chosen = {label: np.searchsorted(np.array(of_text), shared) for label, of_text in places.items()}
+    return {label: {n: np.array(losses[label][n])[chosen[label]] for n in lengths} for label in losses}
+
+
+def effective_length(own: Losses, of_all: Sequence[Losses], share: float) -> int:
+    """The relative effective context length of one of several models, whose losses have the same lengths."""
+    for short, long in pairwise(sorted(own)):
+        best = np.min([losses[short] for losses in of_all], axis=0)
+        hardest = np.argsort(-best, kind="stable")[: max(1, round(share * len(best)))]
+        before, after = (np.minimum(best, own[length])[hardest].mean() for length in (short, long))
+        if 1 - math.exp(after - before) < LEAST_GAIN:
+            return short
+    return max(own)
