@@ -25,7 +25,8 @@ def sentence_of(root: Path, absolute: float, t5: float, **facts: Any) -> str:
     [
         (5.3, 5.1, "n = 5"),
         (5.5, 5.1, "n = 5; absolute's loss is above that of counting pairs of tokens (5.4000): hardly trained"),
-        (7.1, 7.0, "n = 5; both losses are above that of counting pairs of tokens (5.4000): hardly trained"),
+        (7.1, 5.5, "n = 5; both losses are above that of counting pairs of tokens (5.4000): hardly trained"),
+        (7.1, 7.0, "n = 5; both losses are above that of counting single tokens (6.1000): hardly trained"),
     ],
 )
 def test_above_counting_pairs(absolute: float, t5: float, ending: str, tmp_path: Path) -> None:

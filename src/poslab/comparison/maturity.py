@@ -4,13 +4,14 @@ Early in training a scheme is ahead because it moves first, and may end behind. 
 that of counting pairs of tokens (`poslab.data.references`), and one that still falls faster than schemes differ.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from poslab.comparison.scores import Score
 from poslab.comparison.statistics import Difference
 from poslab.runs.finished import Run
 
-PAIRS = "bigram"
+COUNTED = {"bigram": "pairs of tokens", "unigram": "single tokens"}  # what models that need no training count
 
 
 def shared_references(runs: Sequence[Run], score: Score) -> dict[str, float]:
@@ -26,12 +27,14 @@ def caution(pair: Mapping[str, Sequence[Run]], means: Mapping[str, float], diffe
     pair, means: the runs and the mean loss of either, by label.
     """
     runs = [run for of_group in pair.values() for run in of_group]
-    counted = shared_references(runs, score).get(PAIRS)
+    references = shared_references(runs, score)
     parts = []
-    early = [label for label, mean in means.items() if counted is not None and mean > counted]
+    early = [label for label, mean in means.items() if mean > references.get("bigram", math.inf)]
     if early:
         whose = f"{early[0]}'s loss is" if len(early) == 1 else "both losses are"
-        parts.append(f"{whose} above that of counting pairs of tokens ({counted:.4f}): hardly trained")
+        least = min(means[label] for label in early)
+        name = max((name for name in COUNTED if references.get(name, math.inf) < least), key=references.__getitem__)
+        parts.append(f"{whose} above that of counting {COUNTED[name]} ({references[name]:.4f}): hardly trained")
     if score.is_loss and difference.significant:
         falls = {label: _late_fall(of_group) or 0.0 for label, of_group in pair.items()}
         falling = [f"{label}'s (by {fall:.2g})" for label, fall in falls.items() if fall > abs(difference.mean or 0.0)]

@@ -54,7 +54,7 @@ def run_sweep(
     if contrasts:
         require_writable("run_dir", folder)
         print(register(folder, contrasts), flush=True)
-    progress = Progress(len(jobs), left)
+    progress = Progress(sum(not job.problem for job in jobs), left)
     interruption: BaseException | None = None
     if left:
         progress.start()
@@ -75,8 +75,8 @@ def run_sweep(
 
 
 class Progress:
-    """One line: how many jobs are done, running and left, and about how long they will take. Where there is no
-    terminal to rewrite it in, a new line whenever a job is done."""
+    """One line: how many of the jobs that can run are done, running and left, and about how long they will take. Where
+    there is no terminal to rewrite it in, a new line whenever a job is done."""
 
     def __init__(self, total: int, left: list[Job]) -> None:
         self.total = total
