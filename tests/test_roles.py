@@ -6,7 +6,7 @@ import pytest
 
 from conftest import compose_config
 from poslab.settings.roles import MAY_CHANGE, NOT_COMPARED, NOT_IDENTITY, NOT_REPEATED, NOT_SHOWN, Role, roles, setting
-from poslab.settings.train import flat, names, role_of
+from poslab.settings.train import flat, names, role_of, training_of_scheme
 
 
 def test_a_role_stands_at_the_field() -> None:
@@ -44,6 +44,8 @@ def test_configurations_of_other_versions() -> None:
     [
         ("optim.learning_rate", True, False, True, True, True),
         ("optim.position_learning_rate_factor", True, False, False, True, True),
+        ("model.memory_length", True, False, False, True, True),
+        ("model.retrieval.size", True, False, False, True, True),
         ("pos.any_setting", True, False, False, True, True),
         ("seed", True, False, False, True, True),
         ("trainer.max_epochs", True, True, True, True, True),
@@ -61,6 +63,16 @@ def test_what_a_role_means(
     role = role_of(option)
     found = (role not in NOT_IDENTITY, role in MAY_CHANGE, role not in NOT_COMPARED, role not in NOT_SHOWN)
     assert (*found, role not in NOT_REPEATED) == (identity, changes, compared, shown, repeated)
+
+
+def test_memory_is_a_setting_of_the_scheme() -> None:
+    """So runs that differ in it are compared, and their groups are told apart by it."""
+    without = training_of_scheme(compose_config("data=distant_recall", "pos=t5"))
+    assert without == {"position_learning_rate_factor": 1.0, "memory_length": 0, "retrieval": None}
+    assert training_of_scheme({}) == without  # of runs before there was memory
+    config = compose_config("data=distant_recall", "pos=t5", "model.retrieval.layer=1", "model.retrieval.size=64")
+    told = {"retrieval": True, "retrieval.layer": 1, "retrieval.size": 64, "retrieval.k": 32}
+    assert training_of_scheme(config.plain) == without | told | {"retrieval.position_bias": False}
 
 
 def test_what_may_change_on_resume_is_named() -> None:

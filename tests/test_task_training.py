@@ -43,7 +43,7 @@ RECALL = Recall(min_length=6, max_length=8, test_lengths=[8], pairs=2, keys=3, v
 
 # In segments of four tokens, of each example about five.
 DISTANT = DistantRecall(
-    min_length=4, max_length=12, test_lengths=[9, 12], pairs=2, keys=3, values=3, noise=1, lead=3, batch_size=32
+    min_length=4, max_length=12, test_lengths=[9, 12], facts=2, keys=3, values=2, noise=1, lead=3, batch_size=32
 )
 TASKS = {"reverse": REVERSE, "addition": SUM, "recall": RECALL, "distant_recall": DISTANT}
 

@@ -72,10 +72,10 @@ def _recall(reads: list[str], task: Recall) -> dict[int, str]:
 
 
 def _distant_recall(reads: list[str], task: DistantRecall) -> dict[int, str]:
-    pairs = {word: i for i, word in reversed(list(enumerate(reads))) if word[0] == "k"}  # where each key stands first
-    asked = {i: reads[pairs[word] + 1] for i, word in enumerate(reads) if word[0] == "k" and i > pairs[word]}
-    assert len(pairs) == len(asked) == task.pairs
-    assert all(i - pairs[reads[i]] == len(reads) - task.lead - 2 * task.pairs + 1 for i in asked)  # the gap
+    facts = {word.partition("=")[0]: i for i, word in enumerate(reads) if "=" in word}
+    asked = {i: reads[facts[word[:-1]]] for i, word in enumerate(reads) if word[-1] == "?"}
+    assert len(facts) == len(asked) == task.facts
+    assert all(i - facts[reads[i][:-1]] == len(reads) - task.lead - task.facts for i in asked)  # the gap
     return asked
 
 
@@ -214,7 +214,7 @@ CHANCE = {
     "majority": 1 / 2,
     "parity": 1 / 2,
     "recall": 1 / 30,
-    "distant_recall": 1 / 30,
+    "distant_recall": 1 / 120,
     "flip_flop": 1 / 2,
 }
 CHANCE |= {"missing_duplicate": 1 / 2, "copy": 1 / 31, "sort": 1 / 31}  # of a line of 30, EOS
@@ -248,7 +248,7 @@ def test_different_symbols_fill_a_line_of_all_of_them() -> None:
 def test_a_segment_may_end_anywhere_between_a_pair_and_its_question() -> None:
     task = DistantRecall(min_length=8, max_length=8, test_lengths=[8, 40])
     asked = task.test(8).targets != IGNORED
-    assert {int(row.nonzero()[0]) - 8 for row in asked} == set(range(task.lead + 1))
+    assert {int(row.nonzero()[0]) - 8 for row in asked} == set(range(task.lead + 1))  # facts of the 512 examples
 
 
 def test_what_reads_in_segments_needs_no_context_for_its_examples() -> None:
@@ -314,8 +314,9 @@ def test_coupled_digits_share_a_position() -> None:
         (lambda: Recall(keys=70_000_000_000, **LENGTHS), "keys=70000000000: must be at most 1048576"),
         (lambda: Recall(**(LENGTHS | {"test_lengths": [48, 10**9]})), "test_lengths=[48,1000000000]: must be at most"),
         (lambda: Recall(pairs=1, keys=0, **LENGTHS), "keys=0: pairs=1 need as many different keys"),
-        (lambda: DistantRecall(**LENGTHS), "pairs=4: they take 8 tokens, more than a gap of 4"),
-        (lambda: DistantRecall(pairs=1, lead=-1, **LENGTHS), "lead=-1: must be at least 0"),
+        (lambda: DistantRecall(facts=5, **LENGTHS), "facts=5: are asked 4 tokens later: must be at most as many"),
+        (lambda: DistantRecall(keys=3, **LENGTHS), "keys=3: facts=4 need as many different keys"),
+        (lambda: DistantRecall(facts=1, lead=-1, **LENGTHS), "lead=-1: must be at least 0"),
         (lambda: Counter(increments=0.0, **LENGTHS), "increments=0: must be above 0"),
         (lambda: Addition(coupled=True, positions=14, **LENGTHS), "positions=14: sums of 12 digits need at least 15"),
     ],

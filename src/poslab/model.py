@@ -281,10 +281,12 @@ class GPT(nn.Module):
         return generate(self, prompts, max_new_tokens, **settings)
 
     def parameter_counts(self) -> dict[str, int]:
-        """Parameters in total, of the position scheme, and of the trunk, which is all the rest."""
+        """Parameters in total, of the position scheme, and of the trunk, which is what models with any scheme have and
+        with any memory."""
         total = sum(p.numel() for p in self.parameters())
         scheme = sum(p.numel() for p in self.position_tables.parameters())
-        return {"total": total, "trunk": total - scheme, "scheme": scheme}
+        retrieving = (p for part in self.modules() if isinstance(part, RetrievedAttention) for p in part.parameters())
+        return {"total": total, "trunk": total - scheme - sum(p.numel() for p in retrieving), "scheme": scheme}
 
     def pictures(self) -> dict[str, Picture]:
         """Pictures of what the scheme has learned so far, by name."""

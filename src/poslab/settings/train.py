@@ -113,7 +113,9 @@ def role_of(setting: str) -> Role:
     """The role of a setting by its name on the command line."""
     if setting == "pos_name" or setting.startswith("pos."):
         return Role.SCHEME
-    return Role.COMMAND if setting == "overrides" else _ROLES.get(setting, Role.RESULT)
+    if setting == "overrides":
+        return Role.COMMAND
+    return _ROLES.get(setting) or _ROLES.get(setting.rpartition(".")[0], Role.RESULT)  # a group's, of those within
 
 
 def names(of: Collection[Role]) -> list[str]:
@@ -132,9 +134,17 @@ def flat(config: TrainConfig | Mapping[Any, Any], without: Collection[Role] = ()
 
 def training_of_scheme(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any]:
     """Settings outside `pos` that belong to the scheme all the same, {"position_learning_rate_factor": 1.0}; as in
-    `flat`."""
+    `flat`. Of a group that may be left out: {"retrieval": True, "retrieval.size": 512}."""
     values = LATER | flat(config)
-    return {name.rpartition(".")[2]: values[name] for name in names({Role.SCHEME}) if name in values}
+    found: dict[str, Any] = {}
+    for setting in names({Role.SCHEME}):
+        group, _, name = setting.rpartition(".")
+        within = {key: value for key, value in values.items() if key.startswith(f"{setting}.")}
+        if within:
+            found |= {name: True} | {key.removeprefix(f"{group}."): value for key, value in within.items()}
+        elif setting in values:
+            found[name] = values[setting]
+    return found
 
 
 @cache
