@@ -399,7 +399,7 @@ BUGS = [
     ),
     Bug(
         "oldest-tokens-remembered", "memory/segments.py",
-        "[:, -self._length :].detach()", "[:, : self._length].detach()",
+        "self._shown[:, :, dropped:]", "self._shown[:, :, : self.remembered - dropped]",
         "test_memory.py::test_segments_are_the_formula[t5]",
     ),
     Bug(
@@ -429,7 +429,7 @@ BUGS = [
     ),
     Bug(
         "marks-of-the-segment-only", "model.py",
-        "x = memory.before(x)", "x = torch.cat([torch.zeros_like(memory.inputs), x], dim=1)",
+        "torch.cat([inputs, x], dim=1) if", "torch.cat([0 * inputs, x], dim=1) if",
         "test_memory.py::test_segments_are_the_formula[forgetting]",
     ),
     Bug(

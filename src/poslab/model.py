@@ -400,9 +400,10 @@ class Attention(nn.Module):
             memory.entered, first_key = x, memory.first_key
             if memory.inputs is not None:
                 # By themselves: nobody wants queries of them, nor a gradient.
-                before = self.keys_values(memory.inputs.to(x.dtype))
+                inputs = memory.inputs.to(x.dtype)
+                before = self.keys_values(inputs)
                 k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, H, m + T, Dh)
-                x = memory.before(x)
+                x = torch.cat([inputs, x], dim=1) if layer.scheme.overrides("marks") else x  # (B, m + T, D)
         q, k, marks = layer.enter(q, k, x)
         first = 0 if asked is None else asked.first
         if cache is not None:

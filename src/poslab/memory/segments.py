@@ -33,10 +33,6 @@ class LayerMemory:
     lookup: Lookup | None = None  # of the layer that retrieves
     entered: Tensor | None = None  # (B, T, D): set in the pass
 
-    def before(self, x: Tensor) -> Tensor:
-        """x (B, T, D) after what is remembered, (B, m + T, D)."""
-        return x if self.inputs is None else torch.cat([self.inputs.to(x), x], dim=1)
-
 
 class Segment:
     """What a pass over one segment finds in memory, and what memory is after it.
@@ -55,7 +51,8 @@ class Segment:
         self._read = least if least == most else None  # where all have read as much
         inputs = memory.inputs
         self.remembered = 0 if inputs is None else min(inputs.shape[2], memory_length, most)  # m
-        shown = None if inputs is None or not self.remembered else inputs[:, :, -self.remembered :]
+        shown = None if inputs is None or not self.remembered else inputs[:, :, -self.remembered :]  # (L, B, m, D)
+        self._shown = shown
         first_key = None if least >= self.remembered else self.remembered - memory.read.clamp(max=self.remembered)
         self.layers = [LayerMemory(None if shown is None else shown[layer], first_key) for layer in range(num_layers)]
         self._lookup = None if retrieval is None else Lookup(retrieval.size, memory.read, memory.keys, memory.values)
@@ -79,8 +76,11 @@ class Segment:
         """The memory once all layers have computed the segment, of `length` tokens."""
         inputs = None
         if self._length:
-            entered = [layer.before(_entered(layer))[:, -self._length :].detach() for layer in self.layers]
-            inputs = torch.stack(entered)
+            entered = [_entered(layer)[:, -self._length :].detach() for layer in self.layers]
+            inputs = torch.stack(entered)  # (L, B, at most M, D)
+            dropped = max(0, self.remembered + inputs.shape[2] - self._length)
+            if self._shown is not None and dropped < self.remembered:
+                inputs = torch.cat([self._shown[:, :, dropped:].to(inputs.dtype), inputs], dim=2)
         keys, values = (None, None) if self._lookup is None else (self._lookup.keys, self._lookup.values)
         return Memory(self._memory.read + length, inputs, keys, values)
 
