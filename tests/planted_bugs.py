@@ -560,7 +560,7 @@ BUGS = [
     # Data
     Bug(
         "validation-overlaps-training", "data/corpus.py",
-        '"validation": ends', '"validation": (ends[0] - 0.01, ends[1])',
+        '"validation": shares', '"validation": (shares[0] - 0.01, shares[1])',
         "test_data.py::test_verdict_and_shakespeare_counts",
     ),
     Bug(
@@ -631,7 +631,7 @@ BUGS = [
     ),
     Bug(
         "split-not-in-the-cache-key", "data/corpus.py",
-        "ends if split.test else ends[:1]", "ends[1:]",
+        "shares if split.test else shares[:1]", "shares[1:]",
         "test_characters.py::test_the_parts_of_a_text",
     ),
     # Training
@@ -736,6 +736,56 @@ BUGS = [
         "local-rank-taken-for-the-first-process", "runs/place.py",
         'whole_number("RANK", default=0)', 'whole_number("LOCAL_RANK", default=0)',
         "test_ranks.py::test_one_function_knows_the_rank",
+    ),
+    Bug(
+        "document-goes-on-in-memory", "data/stream.py",
+        "torch.tensor(start - max(first, document_start(self.ends, start)))", "torch.tensor(start - first)",
+        "test_stream.py::test_what_a_row_has_read_is_of_one_document",
+    ),
+    Bug(
+        "rows-of-a-stream-one-after-the-other", "data/orders.py",
+        "at % self.rows * (self.count // self.rows) + at // self.rows", "at",
+        "test_stream.py::test_each_row_reads_a_stretch_of_its_own_to_the_end",
+    ),
+    Bug(
+        "windows-that-fill-memory-judged", "data/stream.py",
+        "if number < first or not there:", "if not there:",
+        "test_stream.py::test_a_scan_judges_every_window_once",
+    ),
+    Bug(
+        "memory-begun-anew-in-each-window", "evaluation/losses.py",
+        "memory.restarted(read))", "memory.restarted(0 * read))",
+        "test_stream.py::test_losses_with_memory_are_those_of_reading_on",
+    ),
+    Bug(
+        "memory-not-carried-from-step-to-step", "training/module.py",
+        "loss, self.memory = loss_in_segments", "loss, _ = loss_in_segments",
+        "test_stream.py::test_a_run_with_memory",
+    ),
+    Bug(
+        "memory-not-resumed", "training/checkpoints.py",
+        'if "memory" in checkpoint:', "if False:",
+        "test_resume.py::test_cut_off_between_checkpoints",
+    ),
+    Bug(
+        "memory-of-the-first-process-for-all", "training/checkpoints.py",
+        "piece(len(memory.read), trainer.global_rank,", "piece(len(memory.read), 0,",
+        "test_ranks.py::test_memory_is_of_each_process_its_rows",
+    ),
+    Bug(
+        "memory-of-evaluation-stays", "evaluation/losses.py",
+        "        model.memory_length = own\n", "        pass\n",
+        "test_stream.py::test_the_same_targets_with_any_memory",
+    ),
+    Bug(
+        "gain-over-oneself", "comparison/context.py",
+        "np.minimum(best, own[length])", "own[length]",
+        "test_context.py::test_only_what_is_better_than_all_were_before_counts",
+    ),
+    Bug(
+        "easiest-tokens", "comparison/context.py",
+        "np.argsort(-best", "np.argsort(best",
+        "test_context.py::test_the_length_by_its_definition",
     ),
     Bug(
         "parts-of-a-batch-weigh-alike", "data/parts.py",

@@ -87,6 +87,7 @@ CASES = {
     "bfloat16 throughout": ["trainer.precision=bf16-true"],
     "workers": ["data.num_workers=1"],
     "faster tables": ["optim.position_learning_rate_factor=8"],
+    "memory": ["data.order=stream", "model.memory_length=24"],
     "whole epochs": ["trainer.limit_train_batches=null", "data.stride=600", "trainer.max_epochs=3"],
 }
 

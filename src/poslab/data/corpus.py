@@ -87,9 +87,10 @@ def load_corpus(
     """
     sha256 = fingerprint(path)
     shares = (1 - split.test - split.validation, 1 - split.test)  # up to which there is training, and validation
+    places = {"train": (0, shares[0]), "validation": shares, "test": (shares[1], 1)}
     files = find_files(path)
     if (kind := kind_of(path, files, tokenizer.name)) is not Kind.TEXT:
-        return _of_documents(Source(path, files, kind, column, sha256), tokenizer, cache_dir, observed_only, shares)
+        return _of_documents(Source(path, files, kind, column, sha256), tokenizer, cache_dir, observed_only, places)
     cuts = "-".join(map(str, shares if split.test else shares[:1]))
     key = hashlib.sha256(f"{_LAYOUT} {cuts} {tokenizer.name} {sha256}".encode()).hexdigest()[:32]
 
@@ -101,7 +102,6 @@ def load_corpus(
             made["ends"] = cache_dir / f"{key}.{name}.ends", torch.int64
         return read_or_make(made, make)
 
-    places = {"train": (0, shares[0]), "validation": shares, "test": (shares[1], 1)}
     found = {name: part(name, *place) for name, place in places.items() if name != "test" or split.test}
     parts, ends = ({name: of[which] for name, of in found.items() if which < len(of)} for which in (0, 1))
     vocabulary = Vocabulary(tokenizer)
@@ -118,9 +118,13 @@ def load_corpus(
 
 
 def _of_documents(
-    source: Source, tokenizer: Encoding, cache_dir: Path, observed_only: bool, shares: tuple[float, float]
+    source: Source,
+    tokenizer: Encoding,
+    cache_dir: Path,
+    observed_only: bool,
+    places: Mapping[str, tuple[float, float]],
 ) -> Corpus:
-    """The documents up to one share of their number, up to the other, and the rest. One alone is cut as a text is."""
+    """Of each part the documents from one share of their number to another. One alone is cut as a text is."""
     tokens, ends = tokenised(source, tokenizer, cache_dir)
     vocabulary = Vocabulary(tokenizer)
     if observed_only:
@@ -139,7 +143,6 @@ def _of_documents(
         start = int(ends[first - 1]) if first else 0
         return tokens[start : max(start, int(ends[stop - 1]) - ending if stop else 0)], ends[first:stop] - start
 
-    places = {"train": (0, shares[0]), "validation": shares, "test": (shares[1], 1)}
     parts = {name: part(*place) for name, place in places.items()}
     all_tokens, all_ends = ({name: part[which] for name, part in parts.items()} for which in (0, 1))
     name = text_name(source.path)

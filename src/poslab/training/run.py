@@ -142,7 +142,8 @@ def _train(
     data: DataModule = scoring.data
     trainer = make_trainer(config, folder, every, scoring, stop, world_size)
     if trainer.is_global_zero:
-        notes = config.pos.warnings(config.model.shape) + slow_precision(config.trainer, trainer.strategy.root_device)
+        seen = replace(config.model.shape, context_length=config.model.context_length + config.model.memory_length)
+        notes = config.pos.warnings(seen) + slow_precision(config.trainer, trainer.strategy.root_device)
         notes += missing_compiler(config.model, config.trainer)
         notes += earlier.notes if earlier else []
         introduce(module, data, folder, notes, earlier.state.step if earlier else None)
