@@ -372,7 +372,7 @@ def test_generation_goes_on_beyond_a_scheme_that_ends() -> None:
     """What a model without memory_length reads of a prompt is all of it, by any scheme."""
     model = tiny(parse_scheme("absolute"), layer=1, size=14, k=5)
     prompts = torch.randint(11, (2, 20))
-    out = model.generate(prompts, 9, temperature=0)
+    out = model.generate(prompts, 9, temperature=0, strict=True)
     for length in range(20, 29):
         hidden, _ = model.hidden_in_segments(out[:, :length])
         assert torch.equal((hidden[:, -1] @ model.token_embedding.weight.T).argmax(-1), out[:, length])

@@ -148,7 +148,7 @@ def stream(
     require_at_least(0, max_new_tokens=max_new_tokens)
     require_at_least(1, window=window)
     tokens, padding = _aligned(prompts, model)
-    longest = model.pos.max_length(model.shape)
+    longest = most_positions(model, window)
     if strict and longest is not None:
         _check_ends_within(longest, tokens.shape[1], max_new_tokens)
     generators = _row_generators(generator, len(tokens))
@@ -166,7 +166,7 @@ def _steps(
     stop_token: int | None,
     window: int | None,
 ) -> Iterator[Tensor]:
-    longest = model.pos.max_length(model.shape)
+    longest = most_positions(model, window)
     readable = most_read(model, window)
     if readable is not None:
         tokens, padding = _last(tokens, padding, readable)
@@ -193,12 +193,16 @@ def _steps(
         tokens = torch.cat([tokens, new], dim=1)
 
 
+def most_positions(model: Decoder, window: int | None) -> int | None:
+    """How many positions there are for a text; None: any number, as where they begin anew in each segment."""
+    anew = window is None and model.remembers and model.memory_length == 0
+    return None if anew else model.pos.max_length(model.shape)
+
+
 def most_read(model: Decoder, window: int | None) -> int | None:
     """How many tokens at the end of a prompt are read; None: all, however many."""
-    if window is None and model.remembers and model.memory_length == 0:
-        return None  # positions begin anew in each segment, so that even a scheme that ends reads on
     seen = None if window is None and model.remembers else window or model.shape.context_length
-    return min((most for most in (seen, model.pos.max_length(model.shape)) if most is not None), default=None)
+    return min((most for most in (seen, most_positions(model, window)) if most is not None), default=None)
 
 
 def _head(model: Decoder, rows: int, tokens: int) -> Callable[[Tensor], Tensor]:

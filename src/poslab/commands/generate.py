@@ -11,7 +11,7 @@ import torch
 
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.errors import SettingError
-from poslab.generate import Sampling, most_read, stream
+from poslab.generate import Sampling, most_positions, most_read, stream
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.settings.command_line import given_settings
 from poslab.settings.scripts import GenerateConfig
@@ -97,7 +97,7 @@ def _headings(config: GenerateConfig) -> list[str]:
 def _say_what_is_left_out(config: GenerateConfig, checkpoint: Checkpoint, prompt: int) -> None:
     """On stderr, in a line each: a prompt that isn't read in full, and a scheme whose positions will end."""
     model = checkpoint.model
-    longest = model.pos.max_length(model.shape)
+    longest = most_positions(model, config.window)
     seen = min(prompt, most_read(model, config.window) or prompt)
     if prompt > seen:
         print(f"note: of the prompt's {prompt:,} tokens the model reads the last {seen:,}", file=sys.stderr)
