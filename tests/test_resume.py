@@ -112,7 +112,8 @@ def test_cut_off_at_any_hook(case: str, hooks: Callable[..., Counter], tmp_path:
 
 
 STREAM = [*TINY, "data.order=stream"]
-MEMORY = [*STREAM, "model.memory_length=24"]
+RETRIEVAL = ("model.retrieval.layer=1", "model.retrieval.size=40", "model.retrieval.k=4")
+MEMORY = [*STREAM, "model.memory_length=24", *RETRIEVAL]
 MEMORY_OF_TASK = [*TINY_TASK, "model.context_length=4", "model.memory_length=6"]
 
 
