@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import attention, entrants, generate, small, step
+from benchmarks import attention, bfloat16, entrants, generate, small, step
 from benchmarks.bare import BareGPT
 from benchmarks.measure import Timing, peak_memory, processes, take_turns
 from benchmarks.report import Table, write
@@ -90,17 +90,59 @@ def test_generation_writes_the_same_with_a_cache_and_without() -> None:
     prompt, texts = torch.arange(5)[None], []
     for name in (generate.RECOMPUTING, generate.RECOMPUTING.removesuffix(", no cache")):
         torch.manual_seed(0)
-        texts.append(generate.GENERATORS[name]()(prompt, 12))
+        texts.append(generate.GENERATORS[name](torch.float32)(prompt, 12))
     assert texts[0].shape == (1, 17)
     assert torch.equal(*texts)
 
 
 @pytest.mark.usefixtures("small_models")
-def test_transformers_generates_as_many_tokens_as_are_asked_for() -> None:
-    pytest.importorskip("transformers")
-    text = generate.GENERATORS["transformers GPT-2"]()(torch.arange(5)[None], 12)
+@pytest.mark.parametrize("dtype", generate.PRECISIONS.values(), ids=str)
+@pytest.mark.parametrize("name", ["torch matrices alone", "transformers GPT-2", "x-transformers"])
+def test_others_generate_as_many_tokens_as_are_asked_for(name: str, dtype: torch.dtype) -> None:
+    pytest.importorskip(name.split()[0].replace("-", "_"))
+    text = generate.GENERATORS[name](dtype)(torch.arange(5)[None], 12)
     assert text.shape == (1, 17)
     assert text[0, :5].tolist() == list(range(5))
+
+
+@pytest.mark.usefixtures("small_models")
+def test_generation_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "processes", without_processes)
+    full, halved = generate.measure_generation(BenchmarkConfig(schemes=[ENDLESS], new_tokens=4), 1)
+    assert [*full.rows] == ["torch matrices alone", f"poslab {ENDLESS}", generate.RECOMPUTING]
+    assert [*halved.rows] == ["torch matrices alone", f"poslab {ENDLESS}"]
+    assert all(table.rows["torch matrices alone"]["x its matrices' time"] == "1.00" for table in (full, halved))
+    generate.generator.cache_clear()
+
+
+def test_bfloat16_is_measured_beside_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bfloat16, "processes", without_processes)
+    monkeypatch.setattr(bfloat16, "keep_freed_memory", lambda: None)
+    (table,) = bfloat16.measure_bfloat16(BenchmarkConfig(schemes=["t5", "shaw"]), 1, shape=(1, 2, 160, 8))
+    assert [*table.rows] == [attention.FLASH, "poslab t5", "poslab shaw"]
+    for cells in table.rows.values():
+        assert 1e-4 < float(cells["error"]) < 1e-2
+        assert 1e-4 < float(cells["of gradients"]) < 2e-2
+    bfloat16.forward_and_backward.cache_clear()
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+def test_step_tables(tuned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step, "processes", without_processes)
+    monkeypatch.setattr(step, "MINI", SMALL)
+    monkeypatch.setattr(step, "keep_freed_memory", lambda: None)
+    monkeypatch.setattr("torch.compile", lambda function: function)
+    monkeypatch.setattr(step, "products_per_second", lambda dtype: 1e9)
+    config = BenchmarkConfig(schemes=[ENDLESS], rivals=["torch"], tuned=tuned)
+    for table in step.measure_step(config, 1):
+        rivals = [step.BARE, step.BARE + step.TUNED, step.BARE + step.COMPILED]
+        assert [*table.rows] == [f"poslab {ENDLESS}", *rivals[tuned:]]
+        ours = table.rows[f"poslab {ENDLESS}"]
+        seconds = table.seconds[f"poslab {ENDLESS}"].median
+        share = 6 * 2 * 64 * (12 * 64**2 + 100 * 64 + 64 * 64) / seconds / 1e9
+        assert ours["of the matrix peak"] == f"{share:.0%}"
+        assert "MB above its weights" in ours
+    step._built.cache_clear()
 
 
 @pytest.mark.parametrize("size", [entrants.MINI, entrants.GPT2], ids=lambda size: size.name)
@@ -109,13 +151,15 @@ def test_all_models_of_a_training_step_have_one_size(size: entrants.Size) -> Non
     pytest.importorskip("transformers")
     pytest.importorskip("x_transformers")
     with torch.device("meta"):
-        bare, *others = (step._rival(name, size)[0] for name in step.rivals() if "," not in name)
+        bare, *others = (step._rival(name, size)[0] for name in step.rivals(BenchmarkConfig()) if "," not in name)
         models = entrants.poslab_gpt("absolute", size), bare, *others
     ours, loop, transformers, x_transformers = (sum(p.numel() for p in model.parameters()) for model in models)
     assert ours == loop == transformers == pytest.approx(x_transformers, rel=0.002)
 
 
-@pytest.mark.parametrize("name", [next(iter(entrants.ours())), *(n for n in step.rivals() if "compiled" not in n)])
+@pytest.mark.parametrize(
+    "name", [next(iter(entrants.ours())), *(n for n in step.rivals(BenchmarkConfig()) if "compiled" not in n)]
+)
 def test_a_step_trains(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(name.partition(",")[0].split()[0].replace("-", "_"))
     kept: list[bool] = []
@@ -234,13 +278,17 @@ def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("groups=[speed]",), "groups=speed: unknown; valid: attention, step, gpt2, small, generate, startup"),
-        (("groups=[]",), "groups=[]: name at least one of attention, step, gpt2, small, generate, startup"),
+        (
+            ("groups=[speed]",),
+            "groups=speed: unknown; valid: attention, bfloat16, step, gpt2, small, generate, startup",
+        ),
+        (("groups=[]",), "groups=[]: name at least one of attention, bfloat16, step, gpt2, small, generate, startup"),
         (("rounds=0",), "rounds=0: must be at least 1"),
         (("schemes=[t6]",), "schemes=t6: unknown; did you mean t5"),
         (
             ("round=3",),
-            "round=3: unknown setting; did you mean rounds or groups? valid: groups, schemes, dense, rounds, out",
+            "round=3: unknown setting; did you mean rounds or tuned? valid: groups, schemes, dense, rivals, tuned, "
+            "new_tokens, rounds, out",
         ),
     ],
 )

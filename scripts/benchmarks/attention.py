@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.entrants import Attention, ours, poslab_attention, transformers_t5, x_transformers_t5
+from benchmarks.entrants import (
+    Attention,
+    of_libraries,
+    ours,
+    poslab_attention,
+    transformers_t5,
+    x_transformers_t5,
+)
 from benchmarks.measure import Timing, peak_memory, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
@@ -48,7 +55,7 @@ def measure_attention(
     tables = []
     linear = [FLASH, *ours(config.schemes)]
     dense = [*map(_dense, ours(config.schemes))] if config.dense else []
-    with processes([*linear, *dense, *RIVALS]) as asks:
+    with processes([*linear, *dense, *of_libraries(RIVALS, config.rivals)]) as asks:
         memory = {
             name: {
                 shape: ask(peak_bytes, name, shape)

@@ -4,7 +4,7 @@ A name begins with that of its library.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -46,6 +46,11 @@ Attention = tuple[list[Tensor], Callable[[], Tensor]]
 def ours(schemes: Sequence[str] = ()) -> dict[str, str]:
     """These schemes, or all, by the names of our entrants."""
     return {f"poslab {scheme}": scheme for scheme in schemes or SCHEMES}
+
+
+def of_libraries(names: Iterable[str], libraries: Sequence[str]) -> list[str]:
+    """Those of the names that begin with one of the libraries'."""
+    return [name for name in names if name.partition(",")[0].split()[0] in libraries]
 
 
 def poslab_gpt(scheme: str, size: Size) -> GPT:

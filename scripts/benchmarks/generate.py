@@ -1,4 +1,4 @@
-"""Text token by token: ours with a cache and without, and transformers' with its own."""
+"""Text token by token: ours with a cache and without, other libraries' with theirs, and the reading of the weights."""
 
 import time
 from collections.abc import Callable
@@ -6,47 +6,68 @@ from dataclasses import replace
 from functools import cache, partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.entrants import MINI, TRANSFORMERS_GPT2, ours, poslab_gpt, transformers_gpt2
-from benchmarks.measure import processes, take_turns
+from benchmarks.bare import BareGPT
+from benchmarks.entrants import (
+    MINI,
+    TRANSFORMERS_GPT2,
+    X_TRANSFORMERS_GPT,
+    of_libraries,
+    ours,
+    poslab_gpt,
+    transformers_gpt2,
+    x_transformers_gpt,
+)
+from benchmarks.measure import Timing, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from poslab.settings.schemes import default_scheme
 
 SIZE = replace(MINI, length=1024)
-PROMPT, NEW, WARM_UP = 16, 1000, 100
+PROMPT, WARM_UP = 16, 100
 RECOMPUTING = f"poslab {default_scheme()}, no cache"
+READING = "torch matrices alone"  # as often as there are tokens: nothing that computes them can be faster
+PRECISIONS = {"float32": torch.float32, "bfloat16 weights": torch.bfloat16}
 
 # prompt (1, T), number of new tokens -> (1, T + n), the likeliest token each time
 Generate = Callable[[Tensor, int], Tensor]
 
 
 def measure_generation(config: BenchmarkConfig, rounds: int) -> list[Table]:
-    """One table."""
-    with processes([*ours(config.schemes), RECOMPUTING, TRANSFORMERS_GPT2]) as asks:
-        for name, ask in asks.items():
-            ask(generation_seconds, name, WARM_UP)
-        cases = {name: partial(ask, generation_seconds, name, NEW) for name, ask in asks.items()}
-        timings = take_turns(cases, rounds, warmups=0)
-    fastest = min(timing.median for timing in timings.values())
-    table = Table.of(
-        f"Generation, {NEW:,} new tokens after {PROMPT}, greedy, one text, model=mini at a context of {SIZE.length:,}",
-        timings,
-        {
-            "tokens/s": lambda t: f"{NEW / t.median:,.0f}",
-            "ms per token": lambda t: f"{t.median / NEW * 1e3:.1f}",
-            "quartiles": lambda t: t.quartiles(1e3 / NEW),
-            "x the fastest": lambda t: f"{t.median / fastest:.2f}",
-        },
+    """One table per precision; only the first has the model without a cache."""
+    new, tables = config.new_tokens, []
+    rivals = of_libraries([TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT], config.rivals)
+    with processes([READING, *ours(config.schemes), RECOMPUTING, *rivals]) as asks:
+        for precision, dtype in PRECISIONS.items():
+            names = [name for name in asks if name != RECOMPUTING or dtype == torch.float32]
+            for name in names:
+                asks[name](generation_seconds, name, dtype, min(WARM_UP, new))
+            cases = {name: partial(asks[name], generation_seconds, name, dtype, new) for name in names}
+            tables.append(_table(precision, new, take_turns(cases, rounds, warmups=0)))
+    return tables
+
+
+def _table(precision: str, new: int, timings: dict[str, Timing]) -> Table:
+    rivals = [t.median for name, t in timings.items() if name in (TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT)]
+    columns: dict[str, Callable[[Timing], str]] = {
+        "tokens/s": lambda t: f"{new / t.median:,.0f}",
+        "ms per token": lambda t: f"{t.median / new * 1e3:.2f}",
+        "quartiles": lambda t: t.quartiles(1e3 / new, digits=2),
+        "x its matrices' time": lambda t: f"{t.median / timings[READING].median:.2f}",
+    }
+    if rivals:
+        columns["x the fastest rival's time"] = lambda t: f"{t.median / min(rivals):.2f}"
+    size = f"model=mini at a context of {SIZE.length:,}"
+    return Table.of(
+        f"Generation, {precision}, {new:,} new tokens after {PROMPT}, greedy, one text, {size}", timings, columns
     )
-    return [table]
 
 
-def generation_seconds(name: str, count: int) -> float:
+def generation_seconds(name: str, dtype: torch.dtype, count: int) -> float:
     """Time that `count` new tokens took. Raises RuntimeError where the text ended early."""
-    generate = generator(name)
+    generate = generator(name, dtype)
     prompt = torch.randint(SIZE.vocabulary, (1, PROMPT), generator=torch.Generator().manual_seed(0))
     started = time.perf_counter()
     text = generate(prompt, count)
@@ -56,18 +77,18 @@ def generation_seconds(name: str, count: int) -> float:
 
 
 @cache
-def generator(name: str) -> Generate:
-    return GENERATORS[name]()
+def generator(name: str, dtype: torch.dtype) -> Generate:
+    return GENERATORS[name](dtype)
 
 
-def _cached(scheme: str) -> Generate:
-    model = poslab_gpt(scheme, SIZE).eval()
+def _cached(scheme: str, dtype: torch.dtype) -> Generate:
+    model = poslab_gpt(scheme, SIZE).eval().to(dtype)
     return lambda prompt, count: model.generate(prompt, count, temperature=0)
 
 
-def _recomputing(scheme: str) -> Generate:
+def _recomputing(scheme: str, dtype: torch.dtype) -> Generate:
     """All tokens so far through the model each time, the head for the last of them only."""
-    model = poslab_gpt(scheme, SIZE).eval()
+    model = poslab_gpt(scheme, SIZE).eval().to(dtype)
 
     @torch.inference_mode()
     def generate(prompt: Tensor, count: int) -> Tensor:
@@ -80,14 +101,39 @@ def _recomputing(scheme: str) -> Generate:
     return generate
 
 
-def _transformers() -> Generate:
-    model = transformers_gpt2(SIZE).eval()
+def _reading(dtype: torch.dtype) -> Generate:
+    """One vector through every matrix that a token needs; the text is the prompt's last token, over and over."""
+    model = BareGPT(SIZE).to(dtype)
+    matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)] + [model.tokens.weight]
+    vectors = [torch.ones(1, matrix.shape[1], dtype=dtype) for matrix in matrices]
+
+    @torch.inference_mode()
+    def generate(prompt: Tensor, count: int) -> Tensor:
+        for _ in range(count):
+            for vector, matrix in zip(vectors, matrices, strict=True):
+                F.linear(vector, matrix)
+        return torch.cat([prompt, prompt[:, -1:].expand(-1, count)], 1)
+
+    return generate
+
+
+def _transformers(dtype: torch.dtype) -> Generate:
+    model = transformers_gpt2(SIZE).eval().to(dtype)
     greedy = partial(model.generate, do_sample=False, use_cache=True, pad_token_id=0)
     return lambda prompt, count: greedy(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=count)
 
 
-GENERATORS: dict[str, Callable[[], Generate]] = {
+def _x_transformers(dtype: torch.dtype) -> Generate:
+    from x_transformers import AutoregressiveWrapper
+
+    model = AutoregressiveWrapper(x_transformers_gpt(SIZE)).eval().to(dtype)
+    return lambda prompt, count: torch.cat([prompt, model.generate(prompt, count, temperature=0.0, cache_kv=True)], 1)
+
+
+GENERATORS: dict[str, Callable[[torch.dtype], Generate]] = {
     **{name: partial(_cached, scheme) for name, scheme in ours().items()},
     RECOMPUTING: partial(_recomputing, default_scheme()),
+    READING: _reading,
     TRANSFORMERS_GPT2: _transformers,
+    X_TRANSFORMERS_GPT: _x_transformers,
 }

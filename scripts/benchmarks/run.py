@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.attention import measure_attention
+from benchmarks.bfloat16 import measure_bfloat16
 from benchmarks.generate import measure_generation
 from benchmarks.report import Table, write
 from benchmarks.settings import BenchmarkConfig
@@ -17,6 +18,7 @@ from poslab.errors import SettingError
 # How many rounds give a stable median in a reasonable time.
 MEASURES: dict[str, tuple[Callable[[BenchmarkConfig, int], list[Table]], int]] = {
     "attention": (measure_attention, 9),
+    "bfloat16": (measure_bfloat16, 9),
     "step": (measure_step, 9),
     "gpt2": (measure_gpt2_step, 5),
     "small": (measure_small, 5),

@@ -6,7 +6,8 @@ from poslab.errors import SettingError
 from poslab.settings.roles import Limited, setting
 from poslab.settings.schemes import schemes
 
-GROUPS = ("attention", "step", "gpt2", "small", "generate", "startup")
+GROUPS = ("attention", "bfloat16", "step", "gpt2", "small", "generate", "startup")
+LIBRARIES = ("torch", "transformers", "x-transformers")
 SCHEMES = tuple(schemes())
 
 
@@ -24,6 +25,11 @@ class BenchmarkConfig(Limited):
     groups: list[str] = setting(list(GROUPS), choices=GROUPS, help="what is measured")
     schemes: list[str] = setting([], choices=SCHEMES, help="which schemes of configs/pos are measured; []: all")
     dense: bool = setting(False, help="attention also as most code computes it: minutes for each scheme")
+    rivals: list[str] = setting(
+        list(LIBRARIES), choices=LIBRARIES, help="whose attention, training steps and generation stand beside ours"
+    )
+    tuned: bool = setting(False, help="of training steps, leaves out the rivals that don't train as poslab does")
+    new_tokens: int = setting(1000, least=1, most=1000, help="that a text gets in the group generate")
     rounds: int | None = setting(
         None, least=1, help="how often each entrant of a group is measured; null: as often as its group needs"
     )

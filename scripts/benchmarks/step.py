@@ -1,5 +1,6 @@
 """Full training steps at equal size: tokens per second, ours and other libraries'."""
 
+import math
 import time
 from collections.abc import Callable
 from functools import cache, partial
@@ -15,12 +16,13 @@ from benchmarks.entrants import (
     TRANSFORMERS_GPT2,
     X_TRANSFORMERS_GPT,
     Size,
+    of_libraries,
     ours,
     poslab_gpt,
     transformers_gpt2,
     x_transformers_gpt,
 )
-from benchmarks.measure import Timing, processes, take_turns
+from benchmarks.measure import Timing, peak_memory, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from poslab.settings.schema import OptimConfig
@@ -35,43 +37,74 @@ TUNED, COMPILED = ", tuned", ", tuned and compiled"
 PRECISIONS = {"float32": torch.float32, "bfloat16 autocast": torch.bfloat16}
 
 
-def rivals() -> list[str]:
+def rivals(config: BenchmarkConfig) -> list[str]:
     """Other libraries' models as torch comes and tuned; the bare loop compiled, too."""
-    plain = [BARE, TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT]
-    return [*plain, *(name + TUNED for name in plain), BARE + COMPILED]
+    plain = of_libraries([BARE, TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT], config.rivals)
+    compiled = [BARE + COMPILED] if BARE in plain else []
+    return [*([] if config.tuned else plain), *(name + TUNED for name in plain), *compiled]
 
 
 def measure_step(config: BenchmarkConfig, rounds: int) -> list[Table]:
     """One table per precision, model=mini."""
-    return _measure(MINI, [*ours(config.schemes)], rounds)
+    return _measure(MINI, [*ours(config.schemes), *rivals(config)], rounds)
 
 
 def measure_gpt2_step(config: BenchmarkConfig, rounds: int) -> list[Table]:
     """The same for model=gpt2: of the schemes that are named, or the default one, as each takes 2 GB."""
-    return _measure(GPT2, [*ours(config.schemes or [default_scheme()])], rounds)
+    return _measure(GPT2, [*ours(config.schemes or [default_scheme()]), *rivals(config)], rounds)
 
 
-def _measure(size: Size, own: list[str], rounds: int) -> list[Table]:
+def _measure(size: Size, names: list[str], rounds: int) -> list[Table]:
     tables = []
-    with processes([*own, *rivals()]) as asks:
+    with processes(names) as asks:
+        ask_any = next(iter(asks.values()))
         for precision, dtype in PRECISIONS.items():
             cases = {name: partial(ask, step_seconds, name, size, dtype) for name, ask in asks.items()}
-            tables.append(_table(precision, size, take_turns(cases, rounds, warmups=2)))
+            timings = take_turns(cases, rounds, warmups=2)
+            memory = {name: ask(step_peak_bytes, name, size, dtype) for name, ask in asks.items()}
+            tables.append(_table(precision, size, timings, memory, ask_any(products_per_second, dtype)))
     return tables
 
 
-def _table(precision: str, size: Size, timings: dict[str, Timing]) -> Table:
+def _table(
+    precision: str, size: Size, timings: dict[str, Timing], memory: dict[str, int | None], highest: float
+) -> Table:
+    """highest: operations per second that matrix products reach by themselves."""
     tokens = size.batch * size.length
-    fastest = min(timing.median for name, timing in timings.items() if name not in ours())
-    return Table.of(
-        f"Training step, {precision}, {size.name}, no dropout",
-        timings,
-        {
-            "tokens/s": lambda t: f"{tokens / t.median:,.0f}",
-            "quartiles": lambda t: f"{tokens / t.upper:,.0f} to {tokens / t.lower:,.0f}",
-            "x the fastest rival's speed": lambda t: f"{fastest / t.median:.2f}",
-        },
-    )
+    fastest = min((timing.median for name, timing in timings.items() if name not in ours()), default=math.nan)
+    columns: dict[str, Callable[[Timing], str]] = {
+        "tokens/s": lambda t: f"{tokens / t.median:,.0f}",
+        "quartiles": lambda t: f"{tokens / t.upper:,.0f} to {tokens / t.lower:,.0f}",
+        "x the fastest rival's speed": lambda t: f"{fastest / t.median:.2f}",
+        "of the matrix peak": lambda t: f"{operations(size) / t.median / highest:.0%}",
+    }
+    title = f"Training step, {precision}, {size.name}, no dropout; matrix products reach {highest / 1e9:,.0f} GFLOP/s"
+    table = Table.of(title, timings, columns)
+    for name, peak in memory.items():
+        table.rows[name]["MB above its weights"] = "" if peak is None else f"{peak / 1e6:,.0f}"
+    return table
+
+
+def operations(size: Size) -> int:
+    """Floating-point operations of the matrix products of a step; of attention those of the pairs that are seen."""
+    of_token = 12 * size.layers * size.embed**2 + size.vocabulary * size.embed + size.layers * size.length * size.embed
+    return 6 * size.batch * size.length * of_token
+
+
+def products_per_second(dtype: torch.dtype) -> float:
+    """Floating-point operations per second of a product of large matrices, the fastest of several."""
+    left, right = torch.randn(2, 2048, 2048).to(dtype).unbind()
+    seconds = []
+    for _ in range(8):
+        started = time.perf_counter()
+        left @ right
+        seconds.append(time.perf_counter() - started)
+    return 2 * 2048**3 / min(seconds)
+
+
+def step_peak_bytes(name: str, size: Size, dtype: torch.dtype) -> int | None:
+    """Memory of a training step above that of weights and optimiser; None where the system doesn't tell."""
+    return peak_memory(lambda: step_seconds(name, size, dtype))
 
 
 def step_seconds(name: str, size: Size, dtype: torch.dtype) -> float:

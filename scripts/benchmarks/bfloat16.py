@@ -1,0 +1,75 @@
+"""Attention under bfloat16 autocast: its time beside torch's flash kernel, and how far both are from float64."""
+
+import time
+from collections.abc import Callable
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+
+from benchmarks.attention import ENTRANTS, FLASH, Shape
+from benchmarks.entrants import ours
+from benchmarks.measure import Timing, processes, take_turns
+from benchmarks.report import Table
+from benchmarks.settings import BenchmarkConfig
+from poslab.training.memory import keep_freed_memory
+
+SHAPE: Shape = (1, 4, 2048, 64)
+
+
+def measure_bfloat16(config: BenchmarkConfig, rounds: int, shape: Shape = SHAPE) -> list[Table]:
+    """One table."""
+    with processes([FLASH, *ours(config.schemes)]) as asks:
+        for ask in asks.values():
+            ask(keep_freed_memory)  # as training does
+        errors = {name: ask(relative_errors, name, shape) for name, ask in asks.items()}
+        timings = take_turns({name: partial(ask, seconds, name, shape) for name, ask in asks.items()}, rounds)
+    columns: dict[str, Callable[[Timing], str]] = {
+        "median ms": lambda t: f"{t.median * 1e3:.1f}",
+        "quartiles": lambda t: t.quartiles(1e3),
+        "x flash": lambda t: f"{t.median / timings[FLASH].median:.2f}",
+    }
+    table = Table.of(
+        f"Attention, forward and backward, bfloat16, (B, H, T, Dh) = {shape}; errors are root mean squares",
+        timings,
+        columns,
+    )
+    for name, (of_output, of_gradients) in errors.items():
+        table.rows[name] |= {"error": f"{of_output:.1e}", "of gradients": f"{of_gradients:.1e}"}
+    return [table]
+
+
+def seconds(name: str, shape: Shape) -> float:
+    """Time of a forward and backward pass, the second of two: the caches held what the entrant before has left."""
+    run = forward_and_backward(name, shape, torch.bfloat16)
+    run()
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def relative_errors(name: str, shape: Shape) -> tuple[float, float]:
+    """Of the output, and of the gradients of q, k and v: beside float64, as shares of what is right."""
+    rounded, exact = (forward_and_backward(name, shape, dtype)() for dtype in (torch.bfloat16, torch.float64))
+    errors = [float((a.double() - b).norm() / b.norm()) for a, b in zip(rounded, exact, strict=True)]
+    return errors[0], max(errors[1:])
+
+
+@cache
+def forward_and_backward(name: str, shape: Shape, dtype: torch.dtype) -> Callable[[], list[Tensor]]:
+    """The pass of the entrant of that name, whose result is the output and the gradients of q, k and v; over the same
+    numbers in every precision."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v, grad = (torch.randn(shape, generator=generator).bfloat16().to(dtype) for _ in range(4))
+    inputs = [q.requires_grad_(), k.requires_grad_(), v.requires_grad_()]
+    torch.manual_seed(0)  # of the scheme's tables
+    learned, forward = ENTRANTS[name](*inputs)
+
+    def run() -> list[Tensor]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            out = forward()
+        # Unused are a scheme's tables for the embedding.
+        gradients = torch.autograd.grad(out, [*inputs, *learned], grad.to(out.dtype), allow_unused=True)
+        return [out.detach(), *gradients[:3]]
+
+    return run
