@@ -12,7 +12,7 @@ retrieved memories". With `position_bias` their scores get the scheme's bias[h, 
 is decided without it. As in the authors' code, the gate begins at 1/2, retrieved weights have no dropout, and memory
 holds tokens that `memory_length` may show as well. What differs from the paper:
 
-    search      exact, in blocks of queries; there it is approximate
+    search      exact, in blocks of queries, by torch, in half the time of faiss's exact index; there it is approximate
     normalised  queries and keys of retrieval only: local attention stays that of the scheme; there both are
     scale       begins at log2(k^2 - k), as that of Henry et al. 2020, whose normalisation the paper takes; in the
                 authors' code at 1, with some 1e5 steps to leave it
