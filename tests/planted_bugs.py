@@ -367,8 +367,7 @@ BUGS = [
     ),
     Bug(
         "padding-counted-as-positions", "cache.py",
-        "return Places((positions - self._padding.to(device)[:, None]).clamp(min=0))",
-        "return Places(positions.expand(len(self._padding), -1))",
+        "(positions - self._padding.to(device)[:, None]).clamp(min=0)", "positions.expand(len(self._padding), -1)",
         "test_cache.py::test_rows_of_unequal_length_are_each_their_own_text",
     ),
     Bug(
@@ -428,7 +427,7 @@ BUGS = [
         "test_memory.py::test_segments_are_the_formula[rope]",
     ),
     Bug(
-        "marks-of-the-segment-only", "model.py",
+        "marks-of-the-segment-only", "layers/block.py",
         "torch.cat([inputs, x], dim=1) if", "torch.cat([0 * inputs, x], dim=1) if",
         "test_memory.py::test_segments_are_the_formula[forgetting]",
     ),
@@ -444,12 +443,12 @@ BUGS = [
     ),
     Bug(
         "one-segmentation-for-all-rows-of-a-cache", "cache.py",
-        "padding + (self.length - padding) // self._segment", "self.length // self._segment",
+        "padding + (self.length - padding) // self.segment", "self.length // self.segment",
         "test_memory.py::test_cached_reading_is_that_of_segments[uneven-t5]",
     ),
     Bug(
         "chunk-read-beyond-its-segment", "cache.py",
-        "begin + self._segment, end, self._segment", "begin + self._segment, end, 2 * self._segment",
+        "begin + self.segment, end, self.segment", "begin + self.segment, end, 2 * self.segment",
         "test_memory.py::test_cached_reading_is_that_of_segments[whole-t5]",
     ),
     # Model
@@ -553,7 +552,7 @@ BUGS = [
         "test_schemes.py::test_trunk_and_what_is_drawn_next_are_those_of_no_scheme",
     ),
     Bug(
-        "dropout-of-attention-in-evaluation", "model.py",
+        "dropout-of-attention-in-evaluation", "layers/block.py",
         "self.dropout_p if self.training else 0.0", "self.dropout_p",
         "test_evaluation.py::test_the_model_is_left_as_it_was",
     ),

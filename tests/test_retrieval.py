@@ -15,9 +15,9 @@ from conftest import SCHEMES
 from poslab import GPT
 from poslab.attention import Places
 from poslab.errors import SettingError
+from poslab.layers import Attention
 from poslab.memory import Memory
 from poslab.memory.retrieval import RetrievedAttention, distance_bias, nearest, remembered, unit
-from poslab.model import Attention
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.settings.retrieval import Retrieval
 from poslab.settings.schemes import parse_scheme

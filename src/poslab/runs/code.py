@@ -19,7 +19,8 @@ from poslab.settings.tasks import node_of_task
 from poslab.tasks import Task
 
 _PACKAGE = Path(__file__).parents[1]
-_ROOMS = ("attention", "data", "tasks", "training", "model.py", "evaluation/losses.py")  # and what all schemes build on
+# What decides a result, and what all schemes build on.
+_ROOMS = ("attention", "data", "layers", "memory", "tasks", "training", "model.py", "evaluation/losses.py")
 _SCHEMES = "poslab.positions."
 
 

@@ -1,0 +1,141 @@
+"""One block of the decoder: attention over the segment, over what is remembered or cached of before it, and the MLP.
+
+B batch, T sequence, D embedding, H heads, Dh head dimension, m tokens of memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from poslab.attention import SchemeLayer
+from poslab.cache import LayerCache
+from poslab.memory import LayerMemory
+from poslab.memory.retrieval import RetrievedAttention
+from poslab.positions import ModelShape
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Some tokens of a batch (B, T), and the first place at which any text has one; the last where none is asked."""
+
+    texts: Tensor  # (n,)
+    places: Tensor  # (n,)
+    first: int
+
+    @classmethod
+    def where(cls, mask: Tensor) -> Asked:
+        """Those of a mask (B, T) bool."""
+        texts, places = mask.nonzero().unbind(1)
+        return cls(texts, places, int(places.min()) if len(places) else mask.shape[1] - 1)
+
+    def of(self, x: Tensor, first: int = 0) -> Tensor:
+        """x (B, T - first, D), which begins at place `first` -> (n, D)."""
+        return x.flatten(0, 1).index_select(0, self.texts * x.shape[1] + self.places - first)
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    def __init__(self, shape: ModelShape, dropout: float, attention_backend: str) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(shape.embed_dim)
+        self.attention = Attention(shape, dropout, attention_backend)
+        self.mlp_norm = nn.LayerNorm(shape.embed_dim)
+        self.mlp = MLP(shape.embed_dim, dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        layer: SchemeLayer,
+        cache: LayerCache | None = None,
+        asked: Asked | None = None,
+        memory: LayerMemory | None = None,
+    ) -> Tensor:
+        """x (B, T, D) -> (B, T, D), or (n, D) of those asked."""
+        attended = self.attention(self.attention_norm(x), layer, cache, asked, memory)
+        x = (x if asked is None else asked.of(x)) + attended
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention."""
+
+    def __init__(self, shape: ModelShape, dropout: float, backend: str) -> None:
+        super().__init__()
+        self.shape = shape
+        self.backend = backend
+        self.dropout_p = dropout
+        self.query_key_value = nn.Linear(shape.embed_dim, 3 * shape.embed_dim)
+        self.project = nn.Linear(shape.embed_dim, shape.embed_dim)
+        self.dropout = nn.Dropout(dropout)
+        self.retrieval: RetrievedAttention | None = None
+
+    def forward(
+        self,
+        x: Tensor,
+        layer: SchemeLayer,
+        cache: LayerCache | None = None,
+        asked: Asked | None = None,
+        memory: LayerMemory | None = None,
+    ) -> Tensor:
+        """x (B, T, D) -> (B, T, D), or (n, D) of those asked."""
+        q, k, v = self.queries_keys_values(x)
+        first_key, own = None, (q, k, v)
+        if memory is not None:
+            memory.entered, first_key = x, memory.first_key
+            if memory.inputs is not None:
+                # By themselves: nobody wants queries of them, nor a gradient.
+                inputs = memory.inputs.to(x.dtype)
+                before = self.keys_values(inputs)
+                k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, H, m + T, Dh)
+                x = torch.cat([inputs, x], dim=1) if layer.scheme.overrides("marks") else x  # (B, m + T, D)
+        q, k, marks = layer.enter(q, k, x)
+        first = 0 if asked is None else asked.first
+        if cache is not None:
+            out = cache.attend(q, k, v, marks, layer)
+        else:
+            dropout_p = self.dropout_p if self.training else 0.0
+            settings = {"dropout_p": dropout_p, "first_key": first_key, "backend": self.backend}
+            out = layer.attend_from(first, q, k, v, marks, **settings)
+        if self.retrieval is not None:
+            of_cache = cache and cache.lookup(len(x), self.retrieval.settings.size, x.device)
+            lookup = memory.lookup if memory is not None else of_cache
+            if lookup is not None:
+                out = self.retrieval(out, *own, lookup, layer, first)
+        out = out.transpose(1, 2).flatten(-2)  # (B, H, T, Dh) -> (B, T, D)
+        return self.dropout(self.project(out if asked is None else asked.of(out, first)))
+
+    def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x (B, T, D) -> three times (B, H, T, Dh), before the scheme's hooks."""
+        q, k, v = self._by_head(self.query_key_value(x))
+        return q, k, v
+
+    def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x (B, m, D) -> twice (B, H, m, Dh), of tokens that ask nothing any more."""
+        weight, bias = self.query_key_value.weight, self.query_key_value.bias
+        after = slice(self.shape.embed_dim, None)
+        k, v = self._by_head(F.linear(x, weight[after], bias[after]))
+        return k, v
+
+    def _by_head(self, x: Tensor) -> tuple[Tensor, ...]:
+        """x (B, T, n D) -> n times (B, H, T, Dh)."""
+        parts = x.unflatten(-1, (-1, self.shape.num_heads, self.shape.head_dim)).transpose(1, 3)  # (B, H, n, T, Dh)
+        return parts.unbind(2)
+
+
+class MLP(nn.Module):
+    """Two linear maps with a GELU between them, 4 D wide."""
+
+    def __init__(self, embed_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.expand = nn.Linear(embed_dim, 4 * embed_dim)
+        self.project = nn.Linear(4 * embed_dim, embed_dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, D) -> (B, T, D)."""
+        return self.dropout(self.project(F.gelu(self.expand(x), approximate="tanh")))
