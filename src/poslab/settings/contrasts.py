@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from poslab.errors import SettingError
+from poslab.errors import SettingError, as_typed
 from poslab.settings.roles import Limited, setting
 from poslab.settings.typed import typed
 
@@ -95,8 +95,8 @@ def named(name: str, pos: str, settings: Mapping[str, Any]) -> bool:
 
 
 def _same(text: str, value: Any) -> bool:
-    """32 is 32.0, and true True."""
+    """32 is 32.0, true is True, and null None."""
     try:
         return float(text) == float(value)
     except (TypeError, ValueError):
-        return text.lower() == str(value).lower()
+        return text.lower() == as_typed(value).lower()
