@@ -20,6 +20,7 @@ from poslab.exchange.architectures import elsewhere
 from poslab.exchange.export import export
 from poslab.exchange.initial import begin_with
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.settings.retrieval import Retrieval
 from poslab.settings.schemes import schemes
 
 transformers = pytest.importorskip("transformers")
@@ -139,6 +140,16 @@ def test_a_folder_with_something_in_it_stays(trained: Callable[..., Path], tmp_p
     with pytest.raises(SettingError, match="is there already; name a folder that is empty, or is to be made"):
         export(checkpoint_of(GPT(None, **SIZES)), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_memory_stays_behind(tmp_path: Path) -> None:
+    remembering = GPT(make_scheme(KNOWN[0]), **SIZES)
+    assert not any("memory" in line for line in export(checkpoint_of(remembering), tmp_path / "none"))
+    remembering.memory_length = 8
+    assert "transformers knows nothing of its memory" in export(checkpoint_of(remembering), tmp_path / "some")[-1]
+    with pytest.raises(SettingError, match=r"^ckpt=file: looks up memory \(model.retrieval\)"):
+        export(checkpoint_of(GPT(None, **SIZES, retrieval=Retrieval(layer=1))), tmp_path / "retrieved")
+    assert not (tmp_path / "retrieved").exists()
 
 
 def test_export_script_and_a_run_that_begins_there(

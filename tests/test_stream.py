@@ -5,18 +5,23 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
 
 from conftest import ENDING, ENDLESS, REPOSITORY, RunScript, compose_config, make_scheme
+from poslab.data.corpus import Split, load_corpus
 from poslab.data.module import TextDataModule
 from poslab.data.orders import InRows
 from poslab.data.parts import Part
 from poslab.data.stream import Scans, Segments, document_start, segments_before
+from poslab.data.tokenizer import load_tokenizer
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError, UserError
+from poslab.evaluation.files import other_text
 from poslab.evaluation.losses import consecutive_token_losses, evaluate, scanned_losses, sliding_token_losses
 from poslab.model import GPT
 from poslab.runs.checkpoint import load
@@ -83,6 +88,20 @@ def test_ends_of_documents_in_every_part(encoding: str, documents: Path, tmp_pat
         ends = torch.tensor(lengths[first:stop]).cumsum(0)
         assert torch.equal(corpus.ends[part], ends)
         assert len(getattr(corpus, part)) == int(ends[-1]) - (encoding == "gpt2")  # but that of the last is left out
+
+
+@pytest.mark.parametrize("shares", [(0.2, 0.1), (1.0, 0.0)])
+def test_ends_of_documents_in_a_whole_text(shares: tuple[float, float], documents: Path, tmp_path: Path) -> None:
+    """Between two parts no end-of-text token stands."""
+    corpus = load_corpus(str(documents), load_tokenizer("gpt2"), tmp_path, split=Split(*shares))
+    known = {"vocabulary": corpus.vocabulary, "split": Split(*shares), "data_sha256": corpus.sha256, "column": "text"}
+    text = other_text(cast(Any, SimpleNamespace(**known)), str(documents))
+    assert text.ends is not None
+    starts = [0, *text.ends.tolist()[:-1]]
+    lines = [json.loads(line)["text"] for line in documents.read_text().splitlines()]
+    assert len(starts) == len(lines)
+    for start, end, line in zip(starts, text.ends.tolist(), lines, strict=True):
+        assert corpus.vocabulary.decode(text.tokens[start:end].tolist()).removesuffix("<|endoftext|>") == line
 
 
 def test_where_a_document_begins() -> None:

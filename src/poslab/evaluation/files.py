@@ -88,7 +88,7 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
         corpus = _tokenised(path, vocabulary.encoding, split=split, column=checkpoint.column)
         parts = {name: getattr(corpus, name) for name in ("train", "validation", "test")}
         starts = dict(zip(parts, accumulate(map(len, parts.values()), initial=0), strict=False))
-        ends = [starts[name] + of_part for name, of_part in corpus.ends.items()]
+        ends = [starts[name] + of_part.clamp(max=len(parts[name])) for name, of_part in corpus.ends.items()]
         tokens = vocabulary.narrow(torch.cat([*parts.values()]))
         return Text(corpus.name, corpus.sha256, tokens, torch.cat(ends) if ends else None)
     except SettingError as error:

@@ -25,10 +25,13 @@ def export(checkpoint: Checkpoint, folder: Path) -> list[str]:
     """Writes config.json, the weights and the tokenizer; returns sentences on what can be done with them.
 
     A model that an architecture of transformers computes becomes one of that, any other a folder with code that calls
-    poslab. Raises SettingError for a folder that holds something already, or can't be written.
+    poslab. Raises SettingError for a model that retrieves, and for a folder that holds something already, or can't be
+    written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingError("to", folder, "is there already; name a folder that is empty, or is to be made")
+    if checkpoint.model.retrieval is not None:
+        raise SettingError("ckpt", checkpoint.path, "looks up memory (model.retrieval), for which there is no form")
     require_writable("to", folder)
     folder.mkdir(parents=True, exist_ok=True)
     model = checkpoint.model
@@ -42,7 +45,9 @@ def export(checkpoint: Checkpoint, folder: Path) -> list[str]:
         _save(folder / EXPORTED, weights)
         _write_config(checkpoint, folder, architecture.model_type, architecture.class_name, settings)
         said = f"a {architecture.model_type} model: AutoModelForCausalLM.from_pretrained({str(folder)!r})"
-    return [said, _write_tokenizer(checkpoint, folder)]
+    tokenizer = _write_tokenizer(checkpoint, folder)
+    without = "transformers knows nothing of its memory: there, a text is read in one pass"
+    return [said, tokenizer, *([without] if model.remembers else [])]
 
 
 def _write_with_code(checkpoint: Checkpoint, folder: Path) -> str:
