@@ -79,6 +79,26 @@ def test_how_a_scheme_is_trained_makes_groups(tmp_path: Path) -> None:
     assert {group.label: len(group.runs) for group in groups} == names
 
 
+def test_memory_makes_groups(tmp_path: Path) -> None:
+    """A run from before there was memory has none."""
+    for number, retrieval in enumerate((None, {"layer": 1, "size": 64, "k": 4, "position_bias": False})):
+        for seed, length in enumerate((0, 8), start=1):
+            folder = write_run(tmp_path / f"{number}{seed}", "t5", seed)
+            change_config(folder, "model.memory_length", length)
+            change_config(folder, "model.retrieval", retrieval)
+    older = write_run(tmp_path / "older", "t5", 3)
+    config = yaml.safe_load((older / "config.yaml").read_text())
+    del config["model"]["memory_length"], config["model"]["retrieval"]
+    (older / "config.yaml").write_text(yaml.safe_dump(config))
+    groups = {group.label: len(group.runs) for group in compare_folders(tmp_path).groups}
+    assert groups == {
+        "t5 memory_length=0 retrieval=null": 2,
+        "t5 memory_length=8 retrieval=null": 1,
+        "t5 memory_length=0 retrieval=true": 1,
+        "t5 memory_length=8 retrieval=true": 1,
+    }
+
+
 def test_what_does_not_matter_makes_no_groups(tmp_path: Path) -> None:
     settings = {
         "run_dir": "elsewhere", "threads": 7, "data.path": "a copy", "data.cache_dir": "cache", "data.num_workers": 1,

@@ -63,10 +63,10 @@ def test_what_is_no_contrast(contrast: str, problem: str) -> None:
 
 def test_names_of_schemes() -> None:
     def is_meant(name: str) -> bool:
-        return named(name, "t5", {"scale": 32.0, "share_layers": True})
+        return named(name, "t5", {"scale": 32.0, "share_layers": True, "retrieval": None})
 
-    assert all(map(is_meant, ("t5", "t5 scale=32", "t5 scale=32.0 share_layers=true")))
-    assert not any(map(is_meant, ("shaw", "t5 scale=31", "t5 share_layers=false", "t5 width=32")))
+    assert all(map(is_meant, ("t5", "t5 scale=32", "t5 scale=32.0 share_layers=true", "t5 retrieval=null")))
+    assert not any(map(is_meant, ("shaw", "t5 scale=31", "t5 share_layers=false", "t5 width=32", "t5 retrieval=1")))
 
 
 JOBS = [("data=back", "pos=t5"), ("data=back", "pos=nope"), ("data=majority", "pos=t5"), ("data=majority", "pos=nope")]

@@ -166,6 +166,17 @@ def test_curves_are_means_with_chance_and_the_training_range(copy_runs: Path) ->
     assert "solved by 1 of 6 runs" in axes.get_title()
 
 
+def test_lengths_far_apart_stand_on_a_logarithmic_axis(tmp_path: Path) -> None:
+    write_task_run(tmp_path, "shaw", 1, dict.fromkeys((2, 10, 31), 0.5))
+    write_task_run(tmp_path / "wide", "shaw", 1, dict.fromkeys((2, 10, 32), 0.5))
+    for folder, scale in ((tmp_path, "linear"), (tmp_path / "wide", "log")):
+        task = task_in(folder)
+        (axes,) = by_length_figure([task], "exact", styles_of(task.runs)).axes
+        assert axes.get_xscale() == scale
+        assert axes.get_xticks().tolist() == task.lengths("exact")  # and no others
+        assert not len(axes.get_xticks(minor=True))
+
+
 def test_each_seed_stands_at_its_step_or_at_never(copy_runs: Path) -> None:
     task = task_in(copy_runs)
     (axes,) = steps_figure([task], styles_of(task.runs)).axes

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from poslab.comparison.figures import Styles, add_legend
 from poslab.comparison.tasks import TaskRuns
@@ -16,6 +16,7 @@ from poslab.tasks import Metric
 
 MOST_RANGES = 10  # schemes whose ranges can still be told apart
 _BESIDE = 6  # lengths of which the schemes' points stand side by side; of more, one above the other
+_WIDE = 16  # times the shortest length, from which on the axis is logarithmic
 _SHADE = "#EDEDED"
 
 
@@ -79,8 +80,13 @@ def _named(task: TaskRuns, metric: str) -> Metric:
 def _by_length(axes: Axes, task: TaskRuns, metric: Metric, styles: Styles) -> None:
     lengths, (shortest, longest) = task.lengths(metric.name), task.trained
     gap = float(min(np.diff(lengths), default=0.5 * lengths[0]))
-    room = 0.38 * gap if len(lengths) <= _BESIDE else 0.0  # to either side of a length
+    wide = lengths[-1] >= _WIDE * lengths[0]
+    room = 0.38 * gap if len(lengths) <= _BESIDE and not wide else 0.0  # to either side of a length
     left, right = max(0.0, lengths[0] - 0.62 * gap), lengths[-1] + max(1.15 * room, 0.04 * lengths[-1])
+    if wide:
+        left, right = 0.87 * lengths[0], 1.15 * lengths[-1]
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
     axes.axvspan(max(left, shortest - room), longest + room, color=_SHADE, zorder=0, label="lengths of training")
     if chance := task.chance(metric.name):
         places = [left, *chance, right]
@@ -96,7 +102,7 @@ def _by_length(axes: Axes, task: TaskRuns, metric: Metric, styles: Styles) -> No
         if len(labels) <= MOST_RANGES:
             worst, best = ([of(values) for values in of_lengths.values()] for of in (min, max))
             axes.vlines(places, worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
-    axes.set_xticks(lengths, [f"{n}\n{task.multiple(n)}" for n in lengths])
+    axes.set_xticks(lengths, [f"{n}\n{task.multiple(n)}" for n in lengths], fontsize="small" if wide else None)
     axes.set_xlim(left, right)
     if metric.is_share:
         axes.set_ylim(-0.04, 1.04)
