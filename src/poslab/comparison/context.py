@@ -115,10 +115,10 @@ def common_losses(evaluations: Mapping[str, Evaluation]) -> dict[str, Losses]:
     """By label, the losses of the tokens and at the lengths that all evaluations have."""
     places, losses = {}, {}
     for label, evaluation in evaluations.items():
-        measured = {r.length: r.last_losses for r in evaluation.lengths if r.last_losses is not None}
-        last = next((r.last for r in evaluation.lengths if r.last_losses is not None), None)
+        last = next((result.last for result in evaluation.lengths if result.last_losses), None)
         places[label] = last_targets(evaluation, last) if last else []
-        losses[label] = measured
+        known = {result.length: result.last_losses or [] for result in evaluation.lengths}
+        losses[label] = {length: of_it for length, of_it in known.items() if len(of_it) == len(places[label])}
     shared = sorted(set.intersection(*map(set, places.values()))) if places else []
     lengths = sorted(set.intersection(*map(set, losses.values()))) if shared else []
     chosen = {label: np.searchsorted(np.array(of_text), shared) for label, of_text in places.items()}
