@@ -1,6 +1,8 @@
 """attend: every backend against loops in float64, for every kind of terms, mask and offset."""
 
 import itertools
+import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -106,6 +108,29 @@ def test_last_queries_are_the_end_of_the_full_pass(kind: str) -> None:
     for count in (1, 5):
         tail = attend(q[:, :, -count:], k, v, terms, offset=12 - count)
         assert torch.allclose(tail, full[:, :, -count:], atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(keys=st.integers(1, 9), lowest=st.integers(-3, 0), clip=st.integers(0, 10), extreme=st.sampled_from([0.0, 1e9]))
+@settings(max_examples=25, deadline=None)
+def test_the_newest_token_of_a_cache(kind: str, keys: int, lowest: int, clip: int, extreme: float) -> None:
+    torch.manual_seed(0)
+    q, k, v = (x.detach() for x in inputs(2, 1, keys, 4))
+    terms = make_terms(kind, 2, 4, lowest, clip)
+    if terms is not None and terms.bias is not None:
+        terms = replace(terms, bias=terms.bias.detach() + extreme)
+    out = attend(q, k, v, terms, offset=keys - 1, cached=True)
+    expected = attend(q, k, v, terms, offset=keys - 1, backend="reference")
+    assert torch.allclose(out, expected, atol=1e-12 if extreme == 0 else 1e-6)
+
+
+def test_the_newest_token_of_a_head_that_sees_nothing() -> None:
+    q, k, v = (x.detach() for x in inputs(2, 1, 5, 4))
+    bias = torch.randn(2, 3, dtype=torch.float64)
+    bias[1] = -math.inf
+    out = attend(q, k, v, RelativeTerms(0, 2, bias=bias), offset=4, cached=True)
+    assert torch.equal(out[:, 1], torch.zeros(2, 1, 4, dtype=torch.float64))
+    assert torch.allclose(out, attend(q, k, v, RelativeTerms(0, 2, bias=bias), offset=4, backend="reference"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

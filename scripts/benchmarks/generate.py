@@ -105,13 +105,13 @@ def _reading(dtype: torch.dtype) -> Generate:
     """One vector through every matrix that a token needs; the text is the prompt's last token, over and over."""
     model = BareGPT(SIZE).to(dtype)
     matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)] + [model.tokens.weight]
-    vectors = [torch.ones(1, matrix.shape[1], dtype=dtype) for matrix in matrices]
+    vectors = [torch.ones(matrix.shape[1], dtype=dtype) for matrix in matrices]
 
     @torch.inference_mode()
     def generate(prompt: Tensor, count: int) -> Tensor:
         for _ in range(count):
             for vector, matrix in zip(vectors, matrices, strict=True):
-                F.linear(vector, matrix)
+                torch.mv(matrix, vector)
         return torch.cat([prompt, prompt[:, -1:].expand(-1, count)], 1)
 
     return generate

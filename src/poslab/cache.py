@@ -176,6 +176,7 @@ class LayerCache:
             offset=keys.shape[-2] - count,
             window=whole.window,
             first_key=whole.first_key(q.device),
+            cached=True,
         )
 
     def lookup(self, rows: int, size: int, device: torch.device) -> Lookup | None:

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from poslab.attention.banded import banded_attention
 from poslab.attention.blocks import BLOCK
 from poslab.attention.blockwise import blockwise_attention
+from poslab.attention.newest import is_newest, newest_attention
 from poslab.attention.problem import Pairwise, Problem, without_autocast
 from poslab.attention.reference import reference_attention
 from poslab.attention.tiles import tiled_attention
@@ -30,6 +31,7 @@ def attend(
     first_key: Tensor | None = None,
     key_bias: Tensor | None = None,
     pairwise: Pairwise | None = None,
+    cached: bool = False,
     backend: str = "auto",
 ) -> Tensor:
     """Attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), with what `terms` knows of position.
@@ -44,6 +46,7 @@ def attend(
     first_key: (B,), the first key of each row that is seen at all, where texts of unequal length end together.
     key_bias: (B, H, Tk), added to every score of a key.
     pairwise: positions, marks and the function of a scheme that changes scores tile by tile.
+    cached: k and v are those of a text so far, and q of its end; no gradient is wanted.
     backend: one of BACKENDS. "reference" is dense and meant to be read, "blockwise" takes memory linear in the length,
         "sdpa" is torch's scaled_dot_product_attention, for attention that knows nothing of position.
 
@@ -55,6 +58,8 @@ def attend(
     window = _hiding_window((window, None if terms is None else terms.window), q.shape[-2], k.shape[-2], offset, causal)
     terms = terms if terms is not None and terms.tables else None
     problem = Problem(terms, causal, offset, scale, window, first_key, key_bias, pairwise)
+    if cached and backend == "auto" and is_newest(problem, q.shape[-2], k.shape[-2]):
+        return newest_attention(q, k, v, problem)
     if backend == "auto":
         backend = choose_backend(problem.plain, q.shape[-2], dropout_p=dropout_p, device=q.device)
     check_backend(backend, problem.plain)
