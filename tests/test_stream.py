@@ -25,6 +25,7 @@ from poslab.evaluation.files import other_text
 from poslab.evaluation.losses import consecutive_token_losses, evaluate, scanned_losses, sliding_token_losses
 from poslab.model import GPT
 from poslab.runs.checkpoint import load
+from poslab.settings.retrieval import Retrieval
 from poslab.settings.schema import DataConfig
 from poslab.training import train
 from runs_to_resume import TINY, content_of, go_on
@@ -239,6 +240,19 @@ def test_the_same_targets_with_any_memory() -> None:
     assert model.memory_length == CONTEXT  # as it was
     with pytest.raises(SettingError, match=r"^memory_length=16: .* ends at a length"):
         evaluate(small_model(0, ENDING), text, [CONTEXT], memory_lengths=[16])
+
+
+def test_what_retrieves_reads_on_by_a_scheme_that_ends() -> None:
+    """Beyond its context in segments, each of which has the positions from 0 on."""
+    text = torch.arange(200) % 97
+    model = small_model(0, ENDING)
+    (ended,) = evaluate(model, text, [2 * CONTEXT]).lengths
+    assert ended.loss is None
+    sizes = {"vocab_size": 256, "context_length": CONTEXT, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
+    retrieving = GPT(make_scheme(ENDING), **sizes, retrieval=Retrieval(layer=1, size=64, k=4)).eval()
+    (found,) = evaluate(retrieving, text, [2 * CONTEXT]).lengths
+    assert found.loss is not None
+    assert found.note == ""
 
 
 def test_windows_that_fill_a_memory() -> None:

@@ -70,7 +70,7 @@ def _by_memory(evaluations: Mapping[str, list[Evaluation]]) -> Table | None:
         return None
     remark = (
         "Mean loss of windows of the training length that follow each other, in nats, of the same tokens whatever is "
-        "remembered; means over seeds, with 95 % intervals."
+        "remembered; means over seeds, with 95 % intervals. What a model retrieves comes on top of that."
     )
     return Table("Loss by memory", ["scheme", "n", *(f"{length:,} tokens" for length in lengths)], rows, remark)
 

@@ -86,7 +86,7 @@ def _at_length(
     model: GPT, tokens: Tensor, length: int, stride: int, last: int, probes: Mapping[str, Places]
 ) -> LengthLoss:
     longest = model.pos.max_length(model.shape)
-    if longest is not None and length > longest:
+    if longest is not None and length > longest and not model.remembers:  # which begins anew in each segment
         return LengthLoss(length, stride, last=last, note=f"knows {longest} positions")
     if length > len(tokens) - 1:
         return LengthLoss(length, stride, last=last, note=f"the text has {len(tokens):,} tokens")
