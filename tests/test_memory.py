@@ -12,8 +12,9 @@ from conftest import SCHEMES, VARIANTS, compose_config, make_scheme
 from poslab import GPT
 from poslab.errors import SettingError
 from poslab.memory import Memory
-from poslab.positions import ModelShape, OneHead
+from poslab.positions import ModelShape, OneHead, PositionScheme
 from poslab.positions.randomized import Randomized
+from poslab.positions.rope_nope import RoPENoPE
 
 SEGMENT, MEMORY, SEGMENTS = 3, 4, 3  # a memory that begins within a segment
 SIZES: dict[str, Any] = {
@@ -36,10 +37,11 @@ REMEMBERING = [name for name in SCHEMES if remembers(name)]
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if remembers(name)]
 
 
-def strong_model(name: str, **sizes: Any) -> GPT:
+def strong_model(scheme: str | PositionScheme, **sizes: Any) -> GPT:
     """Weights large enough for position to matter, in double precision."""
     torch.manual_seed(0)
-    model = GPT(make_scheme(name), **({"dropout": 0.0, "memory_length": MEMORY} | SIZES | sizes))
+    chosen = make_scheme(scheme) if isinstance(scheme, str) else scheme
+    model = GPT(chosen, **({"dropout": 0.0, "memory_length": MEMORY} | SIZES | sizes))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
@@ -106,8 +108,16 @@ def gradients(model: GPT, hidden: Tensor) -> list[Tensor]:
 
 @pytest.mark.parametrize("name", [*REMEMBERING, *OTHERS])
 def test_segments_are_the_formula(name: str) -> None:
+    assert_segments_are_the_formula(strong_model(name))
+
+
+def test_a_window_may_begin_in_memory() -> None:
+    """In layers that have one; the others see all of memory."""
+    assert_segments_are_the_formula(strong_model(RoPENoPE(every=2, window=4)))
+
+
+def assert_segments_are_the_formula(model: GPT) -> None:
     """Rows begin documents in their own places: the second one within its second segment."""
-    model = strong_model(name)
     tokens = some_tokens(2, SEGMENT * SEGMENTS)
     reads = [[0, 3, 6], [0, 3, 2]]
     found = in_segments(model, tokens, reads)
