@@ -179,9 +179,9 @@ def test_kernels_agree_where_memory_is_before_several_blocks(name: str) -> None:
     """The fast ones with the dense reference, with dropout, and where rows began documents in their own places."""
     found = {}
     for backend in ("reference", "auto"):
-        sizes = {"context_length": 130, "num_layers": 1, "memory_length": 141, "dropout": 0.3}
+        sizes = {"context_length": 130, "num_layers": 1, "memory_length": 121, "dropout": 0.3}
         model = strong_model(name, attention_backend=backend, **sizes).train()
-        tokens, reads = some_tokens(2, 390), [[0, 130, 260], [0, 130, 7]]
+        tokens, reads = some_tokens(2, 260), [[0, 130], [0, 7]]
         memory, parts = model.empty_memory(2), []
         for segment, read in zip(tokens.split(130, dim=1), torch.tensor(reads).T, strict=True):
             torch.manual_seed(2)
