@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -72,7 +71,7 @@ def make_run(folder: Path, *overrides: str) -> Path:
     """A run folder as training leaves it, but of random weights."""
     config = compose_config("experiment=smoke", "data.vocabulary=observed", *overrides)
     data = TextDataModule(config.data, config.model.context_length, config.settings.seed)
-    model = GPT(config.pos, vocab_size=data.vocabulary.size, **asdict(config.model))
+    model = GPT(config.pos, vocab_size=data.vocabulary.size, **vars(config.model))
     enlarge(model)
     (folder / "checkpoints").mkdir(parents=True)
     OmegaConf.save(OmegaConf.create(config.plain), folder / "config.yaml")

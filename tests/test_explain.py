@@ -8,11 +8,15 @@ import torch
 from conftest import BOUNDED, SCHEMES, UNBOUNDED, compose_config, make_scheme
 from foreign_schemes import FastDecay
 from poslab import GPT
+from poslab.data.vocabulary import Symbols
 from poslab.evaluation.attention_maps import sample_pairs
 from poslab.explanation import charts
 from poslab.explanation.material import Questions, of_task, of_text
 from poslab.explanation.measures import attention, cuts, shifts, shuffles, trial
+from poslab.explanation.retrieved import ASKING, retrieved
+from poslab.memory.retrieval import unit
 from poslab.positions import OnText, Strip
+from poslab.settings.retrieval import Retrieval
 from runs_to_evaluate import CONTEXT, VOCAB, lively_model, random_text
 
 SHIFTED = [name for name in UNBOUNDED if make_scheme(name).shift_invariant]
@@ -116,7 +120,7 @@ def test_questions_of_a_text_have_a_full_context() -> None:
 def test_questions_of_a_task_are_its_own(name: str) -> None:
     task = compose_config(f"data={name}").data
     tokens, targets, positions = task.test(task.lengths[-1])
-    for some in of_task(task).questions:
+    for some in of_task(task, GPT(vocab_size=2, embed_dim=4)).questions:
         place = some.tokens.shape[1] - 1
         for row, wanted in zip(some.tokens, some.wanted, strict=True):
             rows = (tokens[:, : place + 1] == row).all(1)
@@ -144,3 +148,51 @@ def test_strips_and_tables() -> None:
     many = charts.cells(OnText("", values.expand(20, 2, 2)), ["a", "b"])
     assert many.heads == ["mean"] * 20
     assert many.rows[0][1][0] == ("1", "0.40")
+
+
+def test_what_is_retrieved() -> None:
+    """Of the longest document's beginning, by the last tokens of a segment that memory ends with."""
+    model = GPT(
+        vocab_size=VOCAB,
+        context_length=CONTEXT,
+        embed_dim=16,
+        num_layers=2,
+        num_heads=2,
+        retrieval=Retrieval(layer=0, size=2 * CONTEXT + 1, k=3),
+    ).eval()
+    text, ends = random_text(9 * CONTEXT).long(), torch.tensor([CONTEXT, 3 * CONTEXT])
+    tokens = of_text("text", text, model, ends).passage
+    assert tokens is not None
+    assert torch.equal(tokens, text[3 * CONTEXT : 7 * CONTEXT])
+    found = retrieved(model, tokens)
+    assert found.gates.tolist() == [0.5, 0.5]
+    assert found.asking == list(range(3 * CONTEXT, 4 * CONTEXT))[-ASKING:]
+    block = model.blocks[0]
+    with torch.no_grad():
+        q, k, _ = block.attention.queries_keys_values(block.attention_norm(model.token_embedding(tokens[None])))
+    first = CONTEXT - 1  # of those that are remembered
+    scores = (unit(q) @ unit(k).mT)[0, :, found.asking, first : 3 * CONTEXT]  # (H, T, N)
+    assert torch.allclose(scores.topk(3).values, scores.gather(-1, found.found - first), atol=1e-6)
+    assert torch.allclose(found.weights.sum(-1), torch.ones(()), atol=1e-6)
+    assert found.weights.diff().max() <= 0
+    assert min(found.asking) - 3 * CONTEXT < found.median_distance <= 3 * CONTEXT
+    assert of_text("text", text[:CONTEXT], model).passage is None
+
+
+def test_a_sentence_of_ones_own_retrieves_from_the_text() -> None:
+    model = lively_model("nope")
+    model.retrieval = Retrieval(layer=0)
+    text = random_text(5 * CONTEXT + 3).long()
+    vocabulary = Symbols(tuple(f"s{n}" for n in range(VOCAB)))
+    material = of_text("text", text, model).with_sentence(vocabulary, "s1 s2 s3", CONTEXT)
+    assert material.passage is not None
+    assert torch.equal(material.passage, torch.cat([text[: 5 * CONTEXT], torch.tensor([1, 2, 3])]))
+
+
+def test_answers_beyond_the_context_are_read_in_segments() -> None:
+    sizes = {"vocab_size": VOCAB, "context_length": CONTEXT, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
+    model = GPT(memory_length=4, **sizes).eval()
+    (some,) = questions(3, 2 * CONTEXT + 1)
+    found = trial(model, [some], False, cuts(2 * CONTEXT + 1))
+    logits = model.hidden_in_segments(some.tokens)[0][:, -1] @ model.token_embedding.weight.T
+    assert torch.allclose(found.values[-1], torch.nn.functional.cross_entropy(logits, some.wanted), atol=1e-5)

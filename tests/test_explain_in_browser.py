@@ -20,7 +20,8 @@ OVERFLOW = "document.documentElement.scrollWidth"
 @pytest.fixture(scope="module")
 def explanation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("explanation")
-    runs = [str(make_run(root / name, f"pos={name}")) for name in (ENDLESS, ENDING)]
+    retrieval = ("data.order=stream", "data.stride=null", "model.retrieval.layer=1", "model.retrieval.size=64")
+    runs = [str(make_run(root / ENDLESS, f"pos={ENDLESS}", *retrieval)), str(make_run(root / ENDING, f"pos={ENDING}"))]
     return run_explanation(ExplainConfig(runs, out=str(root / "page.html")))
 
 
@@ -53,6 +54,24 @@ def test_a_word_shows_where_it_looks(explanation: Path, visit: Callable[..., Any
     assert explorer.inner_text() != before
 
 
+def test_a_word_shows_what_it_retrieves(explanation: Path, visit: Callable[..., Any]) -> None:
+    page = visit(explanation, PHONE)
+    (lookup,) = page.query_selector_all(".lookup")
+    words, first = lookup.query_selector_all("button"), lookup.inner_text()
+    words[5].click()
+    assert lookup.query_selector_all("[aria-pressed=true]")[0].inner_text() == words[5].inner_text()
+    memories = lookup.query_selector_all("li")
+    assert len(memories) == 32
+    assert all("back: …" in memory.inner_text() and memory.query_selector("mark") for memory in memories)
+    shares = [float(memory.inner_text().split()[0]) for memory in memories]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(100, abs=2)
+    second = lookup.inner_text()
+    assert second != first
+    lookup.query_selector("select").select_option("1")
+    assert lookup.inner_text() != second
+
+
 def test_the_slider_points_at_a_distance(explanation: Path, visit: Callable[..., Any]) -> None:
     page = visit(explanation, DESKTOP)
     places = []
@@ -70,6 +89,7 @@ def test_it_can_be_read_without_scripts(explanation: Path, browser: Any) -> None
     text = page.inner_text("body")
     assert "Where the last token looks" in text
     assert "Tap a word" not in text
+    assert "The strongest memory of the sample's last token" in text
     assert not page.is_visible("#distance")
     assert page.query_selector_all("button") == []
     page.close()

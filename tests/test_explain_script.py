@@ -94,6 +94,21 @@ def test_a_run(name: str, script: RunScript, tmp_path: Path) -> None:
     assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "config.yaml", "explanation.html"]
 
 
+def test_a_run_that_retrieves(script: RunScript, tmp_path: Path) -> None:
+    retrieval = ("data.order=stream", "data.stride=null", "model.retrieval.layer=1", "model.retrieval.k=4")
+    make_run(tmp_path / "run", f"pos={ENDLESS}", *retrieval, "model.retrieval.size=70")
+    assert script("ckpt=run")[::2] == (0, "")
+    page = Page(tmp_path / "run" / "explanation.html")
+    assert "Layer 1 retrieves: of its heads' output, 50% to 50% come from before the segment" in page.text
+    (lookup,) = json.loads(page.html.split('id="lookups">')[1].split("</script>")[0])
+    assert len(lookup["script"]["pieces"]) == 128  # as many segments of 32 as are needed for 70, and the last
+    assert len(lookup["best"]) == 2
+    found, asking = lookup["script"]["found"], lookup["script"]["asking"]
+    assert {len(of_query) for of_head in found for of_query in of_head} == {4}
+    assert all(26 <= place < 96 for of_head in found for of_query in of_head for place in of_query)
+    assert asking == list(range(96, 128))
+
+
 def test_two_runs_side_by_side(script: RunScript, tmp_path: Path) -> None:
     for name in (ENDLESS, ENDING):
         make_run(tmp_path / name, f"pos={name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -13,11 +13,11 @@ from torch.nn import functional as F
 
 from conftest import SCHEMES
 from poslab import GPT
-from poslab.attention import Places
+from poslab.attention import Places, SchemeLayer
 from poslab.errors import SettingError
 from poslab.layers import Attention
 from poslab.memory import Memory
-from poslab.memory.retrieval import RetrievedAttention, distance_bias, nearest, remembered, unit
+from poslab.memory.retrieval import Lookup, RetrievedAttention, distance_bias, nearest, remembered, unit
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.settings.retrieval import Retrieval
 from poslab.settings.schemes import parse_scheme
@@ -35,6 +35,33 @@ def layer(k: int) -> RetrievedAttention:
     torch.nn.init.normal_(made.gate)
     torch.nn.init.normal_(made.log_scale)
     return made
+
+
+def mixed(
+    made: RetrievedAttention,
+    local: Tensor,
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    known: list[int],
+    terms: RelativeTerms | None = None,
+    place: int = 0,
+) -> Tensor:
+    """What a layer with these terms makes of local attention, for queries from `place` on."""
+    layer = SchemeLayer(Fixed(terms), {}, ModelShape(T, H * DH, 1, H), 0, None, Places(torch.arange(T)))
+    lookup = Lookup(N, torch.tensor(known), keys, values, place)
+    made.settings = replace(made.settings, position_bias=terms is not None)
+    return made(local, q, q, q, lookup, layer)
+
+
+@dataclass(frozen=True)
+class Fixed(PositionScheme):
+    """A scheme with the same terms for any distances."""
+
+    terms: Any
+
+    def relative(self, tables: Any, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
+        return self.terms
 
 
 def dense(made: RetrievedAttention, local: Tensor, q: Tensor, keys: Tensor, values: Tensor, known: list[int]) -> Tensor:
@@ -56,7 +83,7 @@ def test_all_retrieved_is_dense_attention(known: list[int]) -> None:
     keys, values = unit(tensors((B, H, N, DH))[0]), tensors((B, H, N, DH))[0]
     made = layer(k=N)
     inputs = [local, q, made.gate, made.log_scale]
-    found = made.mixed(local, q, keys, values, torch.tensor(known))
+    found = mixed(made, local, q, keys, values, known)
     wanted = dense(made, local, q, keys, values, known)
     assert torch.allclose(found, wanted, atol=1e-12)
     weight = torch.randn_like(found)
@@ -102,7 +129,7 @@ def test_rows_without_memories_have_local_attention() -> None:
     keys, values = tensors((2, H, N, DH), (2, H, N, DH))
     made = layer(k=4)
     for known in ([0, 0], [7, 0]):
-        out = made.mixed(local, q, keys, values, torch.tensor(known))
+        out = mixed(made, local, q, keys, values, known)
         assert torch.equal(out[1], local[1])
         gradients = torch.autograd.grad(out[1].sum(), [local, q, made.gate, made.log_scale], allow_unused=True)
         assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
@@ -113,12 +140,12 @@ def test_only_the_nearest_count() -> None:
     local, q = tensors((B, H, T, DH), (B, H, T, DH))
     keys, values = unit(tensors((B, H, N, DH))[0]), tensors((B, H, N, DH))[0]
     made = layer(k=3)
-    before = made.mixed(local, q, keys, values, torch.tensor([N] * B))
+    before = mixed(made, local, q, keys, values, [N] * B)
     _, found = nearest(unit(q), keys, torch.tensor([N] * B), 3)
     asked = torch.zeros(B, H, N, dtype=torch.bool).scatter(-1, found.flatten(2), True)
     assert not asked.all()
     values = values.masked_fill(~asked[..., None], 1e6)
-    assert torch.equal(made.mixed(local, q, keys, values, torch.tensor([N] * B)), before)
+    assert torch.equal(mixed(made, local, q, keys, values, [N] * B), before)
 
 
 def test_bias_by_true_distance() -> None:
@@ -127,7 +154,7 @@ def test_bias_by_true_distance() -> None:
     local, q = tensors((1, H, T, DH), (1, H, T, DH))
     keys, values = unit(tensors((1, H, N, DH))[0]), tensors((1, H, N, DH))[0]
     made = layer(k=N)
-    found = made.mixed(local, q, keys, values, torch.tensor([N]), terms, torch.tensor(2))
+    found = mixed(made, local, q, keys, values, [N], terms, place=2)
     bias = terms.dense_bias(T, N, offset=N + 2)
     scores = made.log_scale.exp()[:, None, None] * unit(q) @ keys.mT + bias
     share = made.gate.sigmoid()[:, None, None]
@@ -143,7 +170,7 @@ def test_a_bias_may_hide_everything() -> None:
     local, q = tensors((1, H, T, DH), (1, H, T, DH), grad=True)
     keys, values = tensors((1, H, N, DH), (1, H, N, DH))
     made = layer(k=4)
-    out = made.mixed(local, q, keys, values, torch.tensor([N]), terms, torch.tensor(3))
+    out = mixed(made, local, q, keys, values, [N], terms, place=3)
     assert torch.allclose(out, local * (1 - made.gate.sigmoid()[:, None, None]), atol=1e-12)
     out.sum().backward()
     assert made.log_scale.grad is not None
@@ -175,7 +202,7 @@ def test_16_bits() -> None:
     keys, values = remembered(None, unit(q), 9), remembered(None, v, 9)
     made = RetrievedAttention(H, Retrieval(0, 9, 1))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = made.mixed(local, q, keys, values, torch.tensor([T]))
+        out = mixed(made, local, q, keys, values, [T])
     assert out.dtype == torch.bfloat16
     assert torch.allclose(out, ((local.float() + v.float()) / 2).bfloat16(), atol=0.02)  # each finds itself
 

@@ -117,11 +117,11 @@ def _material(checkpoint: Checkpoint, allow_code: bool) -> Material:
         if foreign and not allow_code:
             problem = f"its task is {foreign}, which is no part of poslab; allow_code=true imports it, if you trust it"
             raise SettingError("ckpt", checkpoint.path, problem)
-        return of_task(parse_task(node))
+        return of_task(parse_task(node), checkpoint.model)
     text = own_text(checkpoint)
     if len(text.tokens) < 2:
         raise SettingError("ckpt", checkpoint.path, "its validation text has fewer than two tokens")
-    return of_text(text.name, text.tokens, checkpoint.model)
+    return of_text(text.name, text.tokens, checkpoint.model, text.ends)
 
 
 def _scheme(config: ExplainConfig) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.errors import SettingError
+from poslab.explanation.retrieved import passage
 from poslab.model import GPT
 from poslab.tasks import Task
 from poslab.tasks.base import IGNORED
@@ -33,7 +34,7 @@ class Questions(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Material:
     """name: of the text or task. longest: tokens that training read at a time. exact: whether answers are right or
-    wrong, as a task's are, rather than likely."""
+    wrong, as a task's are, rather than likely. passage: what of it is retrieved is shown, of a model that retrieves."""
 
     name: str
     sample: Tensor  # (T,)
@@ -41,6 +42,7 @@ class Material:
     questions: list[Questions]
     longest: int
     exact: bool = False
+    passage: Tensor | None = None  # (N,)
 
     def with_sentence(self, vocabulary: AnyVocabulary, sentence: str | None, longest: int) -> Material:
         """The same with a sample of one's own. Raises SettingError for one that the vocabulary doesn't have."""
@@ -49,12 +51,16 @@ class Material:
         ids = vocabulary.encode(sentence, "sentence")
         if not ids:
             raise SettingError("sentence", sentence, "has no tokens")
-        return replace(self, sample=torch.tensor(ids[: min(SAMPLE, longest)]))
+        sample = torch.tensor(ids[: min(SAMPLE, longest)])
+        if self.passage is None:
+            return replace(self, sample=sample)
+        whole = self.passage[: len(self.passage) // longest * longest]
+        return replace(self, sample=sample, passage=torch.cat([whole, sample]))
 
 
-def of_text(name: str, tokens: Tensor, model: GPT) -> Material:
+def of_text(name: str, tokens: Tensor, model: GPT, ends: Tensor | None = None) -> Material:
     """Material of a text (N,). Its questions are tokens that have at least a context before them, spread evenly; a text
-    too short for them has none."""
+    too short for them has none. ends: of its documents."""
     tokens = tokens.long()
     length = min(LONGEST, model.shape.context_length, len(tokens) - 1)
     starts = range(0, len(tokens) - length + 1, length)[:WINDOWS]
@@ -63,10 +69,11 @@ def of_text(name: str, tokens: Tensor, model: GPT) -> Material:
     places = torch.linspace(length, len(tokens) - 1, count).long()
     texts = torch.stack([tokens[place - length : place] for place in places.tolist()])
     questions = [Questions(texts, tokens[places])]
-    return Material(name, tokens[: min(SAMPLE, length)], windows, questions, model.shape.context_length)
+    sample, longest = tokens[: min(SAMPLE, length)], model.shape.context_length
+    return Material(name, sample, windows, questions, longest, passage=passage(tokens, model, ends))
 
 
-def of_task(task: Task) -> Material:
+def of_task(task: Task, model: GPT) -> Material:
     """Material of a task, at its longest length of training: of each example one of its answers."""
     tokens, targets, positions = task.test(task.lengths[-1])
     generator = torch.Generator().manual_seed(0)
@@ -85,4 +92,5 @@ def of_task(task: Task) -> Material:
     ]
     windows = tokens[: 4 * WINDOWS, :LONGEST]
     longest = tokens.shape[-1]
-    return Material(f"the task {task.name}", tokens[0, :SAMPLE], windows, questions, longest, exact=True)
+    example, name = tokens[0], f"the task {task.name}"
+    return Material(name, example[:SAMPLE], windows, questions, longest, exact=True, passage=passage(example, model))

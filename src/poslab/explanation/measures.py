@@ -104,11 +104,20 @@ def _results(model: GPT, questions: Sequence[Questions], exact: bool) -> Tensor:
         starts = range(0, len(tokens), rows)
         places = [None if positions is None else positions[start : start + rows] for start in starts]
         parts = zip(tokens.split(rows), places, strict=True)
-        hidden = torch.cat([model.hidden(part, positions=place)[:, -1] for part, place in parts])
+        hidden = torch.cat([_last_hidden(model, part, place) for part, place in parts])
         logits = F.linear(hidden, model.token_embedding.weight).float()
         losses = F.cross_entropy(logits, wanted, reduction="none")
         results.append((logits.argmax(-1) == wanted).float() if exact else losses)
     return torch.cat(results)
+
+
+def _last_hidden(model: GPT, tokens: Tensor, positions: Tensor | None) -> Tensor:
+    """(B, D), of the last of tokens (B, T); those beyond a context are read in segments by a model that remembers."""
+    if not model.remembers or positions is not None or tokens.shape[-1] <= model.shape.context_length:
+        return model.hidden(tokens, positions=positions)[:, -1]
+    asked = torch.zeros(tokens.shape, dtype=torch.bool)
+    asked[:, -1] = True
+    return model.hidden_in_segments(tokens, asked=asked)[0]
 
 
 def cuts(longest: int) -> dict[int, Change]:

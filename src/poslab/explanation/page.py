@@ -10,14 +10,17 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from poslab.data.vocabulary import AnyVocabulary
 from poslab.evaluation.attention_maps import attention_maps
 from poslab.explanation import charts
 from poslab.explanation.charts import Cells, Chart, Chips
 from poslab.explanation.measures import MASS, Trial
+from poslab.explanation.retrieved import Retrieved
 from poslab.explanation.subject import Findings
 from poslab.positions import Curves, Matrix, OnText, Strip
 
 MARK = '<meta name="generator" content="poslab explain">'  # by which a page is known as one
+_AROUND = 16  # tokens on either side of one that was retrieved
 _SMALL = 0.01  # nats, or share of right answers: less is called nothing
 
 # Title, label of the x axis, caption, by the name of the trial.
@@ -63,6 +66,7 @@ class Part:
     last: Cells | None  # where the last token of the sample looks
     words: list[str]
     maps: dict[str, Any] | None  # for the page's script
+    retrieved: dict[str, Any] | None  # likewise, and for a table
 
 
 def write(found: Sequence[Findings], command: str) -> str:
@@ -107,6 +111,12 @@ def sentences(found: Findings) -> list[str]:
             f"Of its {len(reach)} heads, the narrowest has {MASS:.0%} of its attention within {_tokens(reach[0])}, the "
             f"middle one within {reach[len(reach) // 2]}, the widest within {reach[-1]}. Spread evenly, it would be "
             f"{found.measured.even_reach}."
+        )
+    if found.retrieved is not None:
+        low, high = (f"{float(share):.0%}" for share in found.retrieved.gates.aminmax())
+        said.append(
+            f"Layer {found.retrieved.layer} retrieves: of its heads' output, {low} to {high} come from before the "
+            f"segment. Half of that attention lies more than {found.retrieved.median_distance:,} tokens back."
         )
     exact = material is not None and material.exact
     if found.trials:
@@ -196,7 +206,36 @@ def _part(found: Findings, name: str) -> Part:
         last,
         words,
         maps,
+        None if found.retrieved is None else _retrieved(found.retrieved, subject.vocabulary),
     )
+
+
+def _retrieved(found: Retrieved, vocabulary: AnyVocabulary) -> dict[str, Any]:
+    """What each head finds, and the pieces of the text; best: what that is for the last token, with the text around."""
+    ids = found.tokens.tolist()
+    pieces = [visible(vocabulary.decode([i])) for i in ids]
+    apart = " " if vocabulary.decode(ids[:2]) != "".join(vocabulary.decode([i]) for i in ids[:2]) else ""
+    best = []
+    for head, gate in enumerate(found.gates.tolist()):
+        place, weight = int(found.found[head, -1, 0]), float(found.weights[head, -1, 0])
+        before, after = pieces[max(0, place - _AROUND) : place], pieces[place + 1 : place + 1 + _AROUND]
+        around = (apart.join([*before, ""]), pieces[place], apart.join(["", *after]))
+        best.append((head, f"{gate:.0%}", f"{weight:.0%}", f"{found.asking[-1] - place:,}", *around))
+    weights = [[[round(w, 4) for w in of_query] for of_query in of_head] for of_head in found.weights.tolist()]
+    return {
+        "layer": found.layer,
+        "last": pieces[-1],
+        "best": best,
+        "script": {
+            "pieces": pieces,
+            "apart": apart,
+            "around": _AROUND,
+            "gates": [f"{gate:.0%}" for gate in found.gates.tolist()],
+            "asking": found.asking,
+            "found": found.found.tolist(),
+            "weights": weights,
+        },
+    }
 
 
 def _trials(found: Sequence[Findings], exact: bool) -> list[Chart]:
@@ -220,5 +259,9 @@ def _paragraphs(text: str) -> list[tuple[bool, str]]:
 
 def shown(word: str) -> str:
     """A token as a page shows it, what is no character of its own made visible."""
-    visible = "".join("↵" if c == "\n" else c if c.isprintable() else "�" for c in word)
-    return visible.strip() or "␣"
+    return visible(word).strip() or "␣"
+
+
+def visible(text: str) -> str:
+    """A text in one line, whose spaces remain."""
+    return "".join("↵" if c == "\n" else c if c.isprintable() else "�" for c in text)

@@ -17,6 +17,7 @@ from poslab.errors import SettingError
 from poslab.evaluation.attention_maps import sample_pairs
 from poslab.explanation.material import Material
 from poslab.explanation.measures import Attention, Trial, attention, cuts, shifts, shuffles, trial
+from poslab.explanation.retrieved import Retrieved, retrieved
 from poslab.model import GPT
 from poslab.positions import Explanation, OnText, Picture
 from poslab.settings.schemes import classes
@@ -53,6 +54,7 @@ class Findings:
     descriptions: dict[str, str]  # of the scheme's classes, by their name
     measured: Attention | None
     trials: dict[str, Trial]
+    retrieved: Retrieved | None
     notes: list[str]
 
 
@@ -67,13 +69,17 @@ def examine(subject: Subject) -> Findings:
     explanations = _explanations(subject, notes)
     if not pictures and not explanations:
         notes.append(f"{subject.label}: the scheme gives no pictures of itself (its hooks pictures and explain)")
-    measured, trials = None, {}
+    measured, trials, found = None, {}, None
     if material is not None:
         measured = attention(model, material.windows)
         trials = _trials(model, material) if subject.trained else {}
+        found = None if material.passage is None else retrieved(model, material.passage)
+    if model.retrieval is not None and material is not None and found is None:
+        problem = f"the text has no more than a context of {model.shape.context_length} tokens"
+        notes.append(f"{subject.label}: what it retrieves: {problem}")
     if not subject.trained:
         notes.append(f"{subject.label}: what it loses with less context, as it hasn't learned to use any")
-    return Findings(subject, pictures, starts, explanations, _descriptions(model), measured, trials, notes)
+    return Findings(subject, pictures, starts, explanations, _descriptions(model), measured, trials, found, notes)
 
 
 def _explanations(subject: Subject, notes: list[str]) -> dict[str, Explanation]:

@@ -102,59 +102,41 @@ class RetrievedAttention(nn.Module):
 
         local (B, H, T - first, Dh): what the queries from there on get of the segment. The lookup then has its tokens.
         """
-        keys, values, place = lookup.keys, lookup.values, torch.as_tensor(lookup.place + first, device=q.device)
+        values, found = lookup.values, self.find(q, lookup, layer, first)
         lookup.add(k, v)
-        if keys is None or values is None:
-            return self._alone(local)
-        biased = self.settings.position_bias
-        terms = layer.terms_within(keys.shape[-2] + int(place.max()) + q.shape[-2]) if biased else None
-        known = lookup.known.clamp(max=keys.shape[-2])
+        if found is None or values is None:
+            # With gradients, all zero: processes that train together must have the same ones.
+            return local + 0.0 * (self.gate.sum() + self.log_scale.sum()).to(local.dtype)
         with without_autocast(q.device):
-            return self.mixed(local, q[:, :, first:], keys, values, known, terms, place)
+            retrieved = _sum(*found, values)
+            share = self.shares[:, None, None] * lookup.known.gt(0)[:, None, None, None]  # (B, H, 1, 1)
+            return torch.lerp(local.to(retrieved.dtype), retrieved, share.to(retrieved.dtype)).to(local.dtype)
 
-    def mixed(
-        self,
-        local: Tensor,
-        q: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        known: Tensor,
-        terms: RelativeTerms | None = None,
-        place: Tensor | None = None,
-    ) -> Tensor:
-        """local, q (B, H, T, Dh), keys and values (B, H, N, Dh) as `remembered` keeps them -> (B, H, T, Dh).
+    def find(self, q: Tensor, lookup: Lookup, layer: SchemeLayer, first: int = 0) -> tuple[Tensor, Tensor] | None:
+        """What queries (B, H, T, Dh) from place `first` on attend to: weights (B, H, T - first, k), and which of the N.
 
-        known: (B,) whole numbers up to N: only the last so many are of the row's document. terms: whose bias the scores
-        get. place: () or (B,), of the first query in its segment; None: 0.
+        The weights of a query sum to 1, or are zeros in a row that knows nothing; None where no row knows anything.
         """
-        if not known.any():
-            return self._alone(local)
-        scores, found = nearest(unit(q), keys, known, self.settings.k)
-        bias = None if terms is None else distance_bias(terms, found, keys.shape[-2], place)
-        retrieved = _sum(self.weights(scores, known, bias), values, found)
-        share = self.shares[:, None, None] * known.gt(0)[:, None, None, None]  # (B, H, 1, 1)
-        return torch.lerp(local.to(retrieved.dtype), retrieved, share.to(retrieved.dtype)).to(local.dtype)
-
-    def _alone(self, local: Tensor) -> Tensor:
-        """Local attention, with gradients that are zero: processes that train together must have the same ones."""
-        return local + 0.0 * (self.gate.sum() + self.log_scale.sum()).to(local.dtype)
+        keys = lookup.keys
+        if keys is None or not lookup.known.any():
+            return None
+        known, count = lookup.known.clamp(max=keys.shape[-2]), keys.shape[-2]
+        with without_autocast(q.device):
+            scores, found = nearest(unit(q[:, :, first:]), keys, known, self.settings.k)
+            scores = scores * self.log_scale.exp()[:, None, None].to(scores.dtype)
+            if self.settings.position_bias:
+                place = torch.as_tensor(lookup.place + first, device=q.device)
+                terms = layer.terms_within(count + int(place.max()) + q.shape[-2])
+                assert terms is not None
+                scores = scores + distance_bias(terms, found, count, place).to(scores.dtype)
+            scores = scores.masked_fill(~_there(scores, known), -math.inf)
+            nothing = (scores == -math.inf).all(-1, keepdim=True)  # their softmax would be NaN
+            return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0), found
 
     @property
     def shares(self) -> Tensor:
         """(H,): how much of each head's output is what it retrieved."""
         return self.gate.sigmoid()
-
-    def weights(self, scores: Tensor, known: Tensor, bias: Tensor | None = None) -> Tensor:
-        """The scores of `nearest`, where rows know so many, and their bias, (B, H, T, k) each -> weights.
-
-        They sum to 1, or are zeros where there is nothing.
-        """
-        scores = scores * self.log_scale.exp()[:, None, None].to(scores.dtype)
-        if bias is not None:
-            scores = scores + bias.to(scores.dtype)
-        scores = scores.masked_fill(~_there(scores, known), -math.inf)
-        nothing = (scores == -math.inf).all(-1, keepdim=True)  # their softmax would be NaN
-        return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0)
 
 
 def check_bias(settings: Retrieval, scheme: PositionScheme, tables: Tables, shape: ModelShape) -> None:
@@ -194,12 +176,13 @@ def _where(ended: Tensor, grown: Tensor, before: Tensor | None) -> Tensor:
     return torch.where(ended[:, None, None, None], grown, before)
 
 
-def distance_bias(terms: RelativeTerms, found: Tensor, count: int, place: Tensor | None) -> Tensor:
-    """(B, H, T, k): the bias of each query, the first at `place` as in `mixed`, for those found of `count`."""
+def distance_bias(terms: RelativeTerms, found: Tensor, count: int, place: Tensor) -> Tensor:
+    """(B, H, T, k): the bias of each query for those found of `count`, whose last is the one before the segment.
+
+    place: () or (B,), of the first query in its segment.
+    """
     assert terms.bias is not None
-    queries = torch.arange(found.shape[-2], device=found.device)[:, None]  # (T, 1)
-    if place is not None:
-        queries = queries + place.view(-1, 1, 1, 1)  # (B or 1, 1, T, 1)
+    queries = place.view(-1, 1, 1, 1) + torch.arange(found.shape[-2], device=found.device)[:, None]  # (B or 1, 1, T, 1)
     rows = terms.rows_of(queries + count - found)  # (B, H, T, k)
     by_head = rows.transpose(0, 1)  # (H, B, T, k)
     return terms.bias.gather(-1, by_head.flatten(1)).unflatten(-1, by_head.shape[1:]).transpose(0, 1)
@@ -233,7 +216,7 @@ class _Nearest(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_scores: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         keys, found, known = ctx.saved_tensors
-        return _sum(grad_scores * _there(found, known), keys, found), None, None, None
+        return _sum(grad_scores * _there(found, known), found, keys), None, None, None
 
 
 def _there(found: Tensor, known: Tensor) -> Tensor:
@@ -249,7 +232,7 @@ def _search(q: Tensor, keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return torch.cat(scores, -2), torch.cat(places, -2)
 
 
-def _sum(weights: Tensor, table: Tensor, found: Tensor) -> Tensor:
+def _sum(weights: Tensor, found: Tensor, table: Tensor) -> Tensor:
     """weights (B, H, T, k) of rows found in a table (B, H, N, Dh) -> their sum (B, H, T, Dh).
 
     Without the (B, H, T, k, Dh) tensor of these rows, in either direction.

@@ -1,0 +1,88 @@
+"""What a model with retrieved memory finds: the tokens that those at the end of a long text look up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from poslab.memory.retrieval import RetrievedAttention
+from poslab.model import GPT
+
+ASKING = 32  # tokens at the end of the text
+LONGEST = 8192  # tokens before their segment
+SHOWN = 32  # of what each finds, those with the largest weights
+
+
+@dataclass(frozen=True, eq=False)
+class Retrieved:
+    """For T tokens at the end of a text and each head what they find among those before their segment, best first."""
+
+    layer: int
+    gates: Tensor  # (H,): how much of a head's output is what it retrieved
+    tokens: Tensor  # (N,): the text
+    asking: list[int]  # T places in it
+    found: Tensor  # (H, T, k): places in it
+    weights: Tensor  # (H, T, k)
+
+    @property
+    def median_distance(self) -> int:
+        """Tokens back, of all heads: half of the weight lies farther, half nearer."""
+        distances, order = (torch.tensor(self.asking)[:, None] - self.found).flatten().sort()
+        weight = self.weights.flatten()[order].cumsum(0)
+        return int(distances[int((weight < weight[-1] / 2).sum())])
+
+
+def passage(tokens: Tensor, model: GPT, ends: Tensor | None = None) -> Tensor | None:
+    """As much of a text (N,) as one segment of it can retrieve from, and that; None where there is nothing before it.
+
+    ends: of its documents, places in it, of which the longest is taken.
+    """
+    edges = pairwise([0, *([] if ends is None else ends.tolist()), len(tokens)])
+    begin, end = max(edges, key=lambda edge: edge[1] - edge[0])
+    tokens, length = tokens[begin:end].long(), model.shape.context_length
+    if model.retrieval is None or len(tokens) <= length:
+        return None
+    segments = -(-min(model.retrieval.size, LONGEST) // length) + 1
+    return tokens[: segments * length]
+
+
+@torch.no_grad()
+def retrieved(model: GPT, tokens: Tensor) -> Retrieved:
+    """What the last tokens of a text (N,), longer than a segment, retrieve; the model is in eval mode."""
+    assert model.retrieval is not None
+    begin = (len(tokens) - 1) // model.shape.context_length * model.shape.context_length
+    last = tokens[None, begin:]
+    _, memory = model.hidden_in_segments(tokens[None, :begin])
+    given: list[tuple[RetrievedAttention, tuple[Tensor, Tensor]]] = []
+
+    def record(attention: nn.Module, inputs: tuple[Any, ...]) -> None:
+        assert isinstance(attention, RetrievedAttention)
+        _, q, _, _, lookup, layer, first = inputs
+        looked = attention.find(q, lookup, layer, first)
+        assert looked is not None
+        given.append((attention, looked))
+
+    parts = (part for part in model.modules() if isinstance(part, RetrievedAttention))
+    hooks = [part.register_forward_pre_hook(record) for part in parts]
+    try:
+        model.hidden_with_memory(last, memory)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    ((attention, (weights, found)),) = given
+    assert memory.keys is not None
+    weights, order = weights[0, :, -ASKING:].sort(descending=True)  # (H, T, k)
+    places = found[0, :, -ASKING:].gather(-1, order) + begin - memory.keys.shape[-2]
+    asking = list(range(len(tokens) - weights.shape[1], len(tokens)))
+    return Retrieved(
+        model.retrieval.layer,
+        attention.shares.float(),
+        tokens,
+        asking,
+        places[..., :SHOWN],
+        weights[..., :SHOWN].float(),
+    )
