@@ -403,3 +403,10 @@ def test_generation_goes_on_beyond_a_scheme_that_ends() -> None:
     for length in range(20, 29):
         hidden, _ = model.hidden_in_segments(out[:, :length])
         assert torch.equal((hidden[:, -1] @ model.token_embedding.weight.T).argmax(-1), out[:, length])
+
+
+def test_the_trunk_is_that_of_models_without() -> None:
+    sizes = {"embed_dim": 8, "num_layers": 1, "num_heads": 2, "context_length": 4, "vocab_size": 5}
+    with_it, without = GPT(retrieval=Retrieval(layer=0, size=8, k=2), **sizes), GPT(**sizes)
+    assert with_it.parameter_counts()["trunk"] == without.parameter_counts()["total"]
+    assert with_it.parameter_counts()["total"] == without.parameter_counts()["total"] + 4  # a gate and a scale by head
