@@ -21,9 +21,9 @@ _WIDTH = 96  # characters of a row of answers, with a space after each
 _BEFORE = 4  # answers that are shown before the first wrong one
 _BY_LENGTH = (
     "Each point is the mean over all seeds{ranges}. Grey are the lengths of training, up to the longest of them, 1×. "
-    "Points of one length stand side by side, so that none hides another. Dotted: what the most frequent answer alone "
-    "gives. What is low within the grey was not learned, whatever it does beyond it; a line that rises with the length "
-    "would be a surprise."
+    "Where lengths are few, points of one length stand side by side, so that none hides another. Dotted: what the most "
+    "frequent answer alone gives. What is low within the grey was not learned, or not in sight, whatever it does "
+    "beyond it; a line that rises with the length would be a surprise."
 )
 _OF_OTHERS = "To be read as the figure before. What is right in parts only shows here."
 _RANGES = ", and the line through it reaches from the worst of them to the best"
