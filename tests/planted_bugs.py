@@ -409,7 +409,7 @@ BUGS = [
     Bug(
         "segments-all-begin-at-0", "memory/segments.py",
         "positions + (self._read - self.remembered)", "positions",
-        "test_memory.py::test_cached_reading_is_that_of_segments[whole-sinusoidal]",
+        "test_memory.py::test_cached_reading_is_that_of_segments[sinusoidal]",
     ),
     Bug(
         "rows-begin-at-one-place", "memory/segments.py",
@@ -444,12 +444,12 @@ BUGS = [
     Bug(
         "one-segmentation-for-all-rows-of-a-cache", "cache.py",
         "padding + (self.length - padding) // self.segment", "self.length // self.segment",
-        "test_memory.py::test_cached_reading_is_that_of_segments[uneven-t5]",
+        "test_memory.py::test_cached_reading_is_that_of_segments[t5]",
     ),
     Bug(
         "chunk-read-beyond-its-segment", "cache.py",
         "begin + self.segment, end, self.segment", "begin + self.segment, end, 2 * self.segment",
-        "test_memory.py::test_cached_reading_is_that_of_segments[whole-t5]",
+        "test_memory.py::test_cached_reading_is_that_of_segments[t5]",
     ),
     # Model
     Bug(
