@@ -27,7 +27,7 @@ from poslab.training.optim import make_optimizer
 
 BARE = "torch bare loop"
 STEPS = 25  # at a time
-STEPS_OF_A_RUN = 100
+STEPS_OF_A_RUN = 200
 
 
 SIZES = (
