@@ -6,7 +6,7 @@ gap, the tokens from a fact to its question, the same for all facts of an exampl
 after, so that a segment may end anywhere.
 
 A fact, a key and its value, is one symbol, a=7, and so is the question, a?. What binds two symbols would have to be
-learned from pairs within the window alone, as no gradient comes from beyond, and wasn't in three times as many steps.
+learned from pairs within the window alone, as no gradient comes from beyond, and wasn't in twice as many steps.
 """
 
 from __future__ import annotations
