@@ -150,6 +150,8 @@ COMBINATIONS = [
         ("pos=shaw", "model.retrieval.layer=1", "model.retrieval.position_bias=true", *STREAM),
     ),
     ("data.order", ("pos=t5", "model.memory_length=8")),
+    ("data.order", ("data=distant_recall", "data.order=stream")),
+    ("model.memory_length", ("pos=t5", "data.order=stream", "data.stride=null", "model.memory_length=1000001")),
     ("data.order", ("pos=t5", "model.retrieval.layer=1")),
     ("data.stride", ("data.order=stream",)),
     ("data.batch_size", (*STREAM, "data.batch_size=1000")),
@@ -303,6 +305,7 @@ def test_the_limits_that_numbers_have() -> None:
         "generate.seed": 2**32,
         "generate.samples": 1000,
         "threads": 1024,
+        "model.memory_length": 1_000_000,
     }
 
 

@@ -179,7 +179,7 @@ def test_positions_of_a_task_are_those_of_a_whole_example(tmp_path: Path) -> Non
     config = compose_config(
         "data=addition", "data.coupled=true", "pos=t5", "model.memory_length=8", f"run_dir={tmp_path / 'run'}"
     )
-    with pytest.raises(SettingError, match="memory_length=8: needs positions that are counted"):
+    with pytest.raises(SettingError, match="data=addition: is read in segments, whose positions are counted on"):
         train(config)
     assert not (tmp_path / "run").exists()
 

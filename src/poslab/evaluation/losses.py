@@ -180,7 +180,7 @@ def _by_memory(model: GPT, tokens: Tensor, ends: Tensor | None, memory_lengths: 
     try:
         for memory_length in sorted(set(memory_lengths)):
             check_memory(model.pos, model.shape, memory_length)
-            model.memory_length = memory_length
+            model.memory_length = min(memory_length, len(tokens))
             mean = consecutive_token_losses(model, tokens, length, ends).mean(dtype=torch.float64)
             losses[str(memory_length)] = float(mean)
     finally:

@@ -144,8 +144,8 @@ class TaskScoring(Scoring[TaskDataModule]):
         self.measures = measures(data.task)
         self.example = legible_example(data.task)
         if self.in_segments and self.example.positions is not None:
-            problem = "needs positions that are counted on; this task says where its tokens stand"
-            raise SettingError("model.memory_length", config.model.memory_length, problem)
+            problem = "is read in segments, whose positions are counted on; this task says where its tokens stand"
+            raise SettingError("data", data.task.name, problem)
         self.prompt = self.example.tokens[0].tolist()
         self.positions = None if self.example.positions is None else self.example.positions[0]
 

@@ -37,9 +37,7 @@ def with_any_scheme(overrides: Iterable[str]) -> list[str]:
 
 
 def _is_of_class(name: str) -> bool:
-    if name.startswith("pos.") or name.rpartition(".")[0] in GROUPS_WITHIN:
-        return True
-    return name.startswith("data.") and name not in names(list(Role))
+    return name.startswith(("pos.", "data.")) or name.rpartition(".")[0] in GROUPS_WITHIN
 
 
 def is_of_scheme(setting: str) -> bool:

@@ -8,6 +8,8 @@ from poslab.errors import SettingError
 from poslab.positions import ModelShape
 from poslab.settings.roles import Limited, setting
 
+MOST_REMEMBERED = 1_000_000  # tokens
+
 
 @dataclass(frozen=True)
 class Retrieval(Limited):
@@ -18,7 +20,7 @@ class Retrieval(Limited):
     """
 
     layer: int = setting(least=0)
-    size: int = setting(8192, least=1)
+    size: int = setting(8192, least=1, most=MOST_REMEMBERED)
     k: int = setting(32, least=1)
     position_bias: bool = False
 

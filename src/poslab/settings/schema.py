@@ -19,7 +19,7 @@ from poslab.positions.base import BACKENDS
 from poslab.settings.contrasts import Contrast
 from poslab.settings.files import BUNDLED_DATA, find_files, python_library
 from poslab.settings.formats import check_corpus
-from poslab.settings.retrieval import Retrieval, reach
+from poslab.settings.retrieval import MOST_REMEMBERED, Retrieval, reach
 from poslab.settings.roles import Limited, Role, setting
 from poslab.tasks.metric import LOSS
 
@@ -43,7 +43,7 @@ class ModelConfig(Limited):
     init_std: float = setting(0.02, above=0)
     attention_backend: str = setting("auto", role=Role.ROUNDING, choices=BACKENDS)
     compile: bool = setting(False, role=Role.ROUNDING)
-    memory_length: int = setting(0, role=Role.SCHEME, least=0, later=True)
+    memory_length: int = setting(0, role=Role.SCHEME, least=0, most=MOST_REMEMBERED, later=True)
     retrieval: Retrieval | None = setting(None, role=Role.SCHEME, later=True)
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class DataConfig(Limited):
             problem = f"leaves nothing to train on beside data.validation_share={self.validation_share:g}"
             raise SettingError("test_share", self.test_share, problem)
         if self.order == "stream" and self.stride is not None:
-            problem = "of windows that data.order=stream reads one after the other, must be null"
+            problem = "must be null, also where the data's default isn't: data.order=stream reads window after window"
             raise SettingError("stride", self.stride, problem)
         check_corpus(self.path, find_files(self.path), self.column, self.encoding)
 

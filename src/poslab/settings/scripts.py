@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from poslab.errors import SettingError
+from poslab.settings.retrieval import MOST_REMEMBERED
 from poslab.settings.roles import Limited, setting
 
 _CKPT = "a checkpoint, or a run folder: its best weights"
@@ -61,8 +62,9 @@ class EvaluateConfig(Limited):
             if name != "memory_length":
                 raise SettingError(f"model.{name}", text, "is as it was trained; model.memory_length may be another")
             numbers = text.strip("[]").split(",")
-            if not all(number.strip().isdecimal() for number in numbers):
-                raise SettingError("model.memory_length", text, "must be whole numbers from 0 on, such as 0,64,256")
+            if not all(number.strip().isdecimal() and int(number) <= MOST_REMEMBERED for number in numbers):
+                problem = f"must be whole numbers from 0 to {MOST_REMEMBERED:,}, such as 0,64,256"
+                raise SettingError("model.memory_length", text, problem)
             lengths = [int(number) for number in numbers]
         return lengths
 
