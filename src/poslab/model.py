@@ -105,6 +105,8 @@ class GPT(nn.Module):
     def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None, positions: Tensor | None = None) -> Tensor:
         """tokens (B, T) -> the normalised last hidden states (B, T, D), which the tied head turns into logits."""
         if cache is not None:
+            if positions is not None:
+                Places.given(positions).check(*tokens.shape)
             parts = cache.parts(tokens.shape[1])
             places = [None] * len(parts) if positions is None else positions.split(parts, -1)
             read = [self._hidden_after(*part, cache) for part in zip(tokens.split(parts, 1), places, strict=True)]
@@ -213,8 +215,6 @@ class GPT(nn.Module):
             raise SettingError("cache", "given", "this model isn't causal: a new token changes what all others see")
         length, longest = tokens.shape[-1], self.pos.max_length(self.shape)
         self._check_length(cache.positions_after(length) if positions is None else int(positions.max()) + 1)
-        if positions is not None:
-            Places.given(positions).check(*tokens.shape)
         places = cache.places(length, tokens.device, positions)
         x = self._embed(tokens, places)
         layers = self._layers(cache.terms(length, longest, self._terms), places)

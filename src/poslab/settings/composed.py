@@ -37,7 +37,9 @@ def with_any_scheme(overrides: Iterable[str]) -> list[str]:
 
 
 def _is_of_class(name: str) -> bool:
-    return name.startswith(("pos.", "data.")) or name.rpartition(".")[0] in GROUPS_WITHIN
+    if name.startswith("pos.") or name.rpartition(".")[0] in GROUPS_WITHIN:
+        return True
+    return name.startswith("data.") and name not in names(list(Role))
 
 
 def is_of_scheme(setting: str) -> bool:
@@ -55,8 +57,10 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         return f"{group}={name}: unknown; {suggestion(name, error.options)}"
     if match := re.match(r"Could not override '([^']+)'", message):
         option = match[1]
-        valid = suggestion(option, _settings_near(option))
-        return f"{option}={given.get(option, '...')}: unknown setting; {valid}"
+        problem = f"unknown setting; {suggestion(option, _settings_near(option))}"
+        if option.startswith("data.") and option in names(list(Role)):
+            problem = "a text has this setting, a task doesn't"
+        return f"{option}={given.get(option, '...')}: {problem}"
     if match := re.match(r"Ambiguous value for argument '([^=]+)=", message):
         option = match[1].lstrip("+")
         return f"{option}={given.get(option, '...')}: must be one value; -m runs each of several"
