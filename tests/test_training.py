@@ -101,6 +101,7 @@ def test_checkpoints_are_plain_and_fit_the_model(file: str, finished: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method")  # which the compiler itself calls
 def test_compiled_training_loads_without(tmp_path: Path) -> None:
     """At a length that takes the kernel, which is no code for the compiler."""
     overrides = ("model.compile=true", "model.context_length=160", "data.batch_size=2")
@@ -113,6 +114,7 @@ def test_compiled_training_loads_without(tmp_path: Path) -> None:
     model.load_state_dict({key.removeprefix("model."): value for key, value in state.items()})
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method")
 def test_where_there_is_no_compiler_a_run_says_so_and_trains(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
