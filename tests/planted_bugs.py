@@ -392,6 +392,27 @@ BUGS = [
     ),
     # Memory
     Bug(
+        "retrieval-finds-its-own-segment", "memory/retrieval.py",
+        "values, found = lookup.values, self.find(q, lookup, layer, first)",
+        "lookup.add(k, v)\n        values, found = lookup.values, self.find(q, lookup, layer, first)",
+        "test_retrieval.py",
+    ),
+    Bug(
+        "retrieved-distances-one-too-short", "memory/retrieval.py",
+        "terms.rows_of(queries + count - found)", "terms.rows_of(queries + count - found - 1)",
+        "test_retrieval.py",
+    ),
+    Bug(
+        "gate-the-wrong-way-round", "memory/retrieval.py",
+        "return self.gate.sigmoid()", "return (-self.gate).sigmoid()",
+        "test_retrieval.py",
+    ),
+    Bug(
+        "other-documents-are-found", "memory/retrieval.py",
+        "first, best = keys.shape[-2] - count, min(k, count)", "first, best = 0, min(k, count)",
+        "test_retrieval.py",
+    ),
+    Bug(
         "memory-keeps-its-graph", "memory/segments.py",
         "[:, -self._length :].detach()", "[:, -self._length :]",
         "test_memory.py::test_segments_are_the_formula[t5]",
