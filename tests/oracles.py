@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from poslab.positions import RelativeTerms
+from poslab.positions import PositionScheme, RelativeTerms
 
 
 def attention_by_loops(
@@ -68,3 +68,9 @@ def t5_bucket(relative_position: int, bidirectional: bool, num_buckets: int, max
     share = math.log(distance / exact) / math.log(max_distance / exact)
     # The tiny addition: where the exact value is a whole number, rounding must not fall below it.
     return first + min(num_buckets - 1, exact + int(share * (num_buckets - exact) + 1e-6))
+
+
+def has_formula(scheme: PositionScheme) -> bool:
+    """Whether its `score` says what its attention computes: one that somebody else has written may have none."""
+    hooks = ("rotate", "query", "key", "relative", "scores", "key_bias")
+    return scheme.overrides("score") or not any(map(scheme.overrides, hooks))

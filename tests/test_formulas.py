@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from conftest import SCHEMES, VARIANTS, make_scheme
+from oracles import has_formula
 from poslab.attention import scheme_attention
 from poslab.positions import ModelShape, OneHead, PositionScheme
 
 LENGTH, LAYERS, HEADS = 8, 2, 3
 HEAD_DIM = LENGTH  # so that there is a value for each key, and outputs are weights
-ATTENTION = ("rotate", "query", "key", "relative", "scores", "key_bias")
 LATER = [0, 1, 2, 5, 8, 9, 13, 21]  # positions with gaps, as they may be given
 
 
@@ -66,6 +66,6 @@ def assert_is_the_formula(scheme: PositionScheme, causal: bool, positions: list[
 @pytest.mark.parametrize("positions", [None, LATER], ids=["counting", "given"])
 def test_attention_is_the_formula(name: str, causal: bool, positions: list[int] | None) -> None:
     scheme = make_scheme(name)
-    if not scheme.overrides("score") and any(map(scheme.overrides, ATTENTION)):
+    if not has_formula(scheme):
         pytest.skip(f"{name} has no `score` to be held against")
     assert_is_the_formula(scheme, causal, positions)

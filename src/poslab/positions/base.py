@@ -188,7 +188,8 @@ class PositionScheme:
         return None
 
     def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
-        """The score of query i and key j, a scalar, written from the paper and no other hook: the oracle of tests."""
+        """The score of query i and key j, a scalar that has gradients, written from the paper and no other hook: the
+        oracle of tests."""
         return (text.q[i] * text.k[j]).sum() / shape.head_dim**0.5
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
