@@ -58,14 +58,14 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dr
             flat = (x.to(dtype).flatten(0, 1) for x in (q, k, v))  # each (N, T, Dh)
             out = Flash.apply(*flat, problem.scale, flash)  # type: ignore[no-untyped-call]  # (N, Tq, Dh)
             return out.unflatten(0, shape).to(v.dtype)
-        wide = (q.to(dtype) * problem.scale, k.to(dtype), with_far_values(v.to(dtype), problem.terms))
-        flat = (x.flatten(0, 1) for x in wide)
         bias_of_keys, largest_of_keys = key_bias(problem, q, k)
         falls_off = bias_of_keys is not None and problem.terms is None and dropout is None
         if bias_of_keys is not None and falls_off and (blocks := blocks_by_key(problem, bias_of_keys, q, k)):
             flat = (x.to(dtype).flatten(0, 1) for x in (q, k, v))
             out = FlashByKey.apply(*flat, bias_of_keys, problem.scale, blocks)  # type: ignore[no-untyped-call]
             return out.unflatten(0, shape).to(v.dtype)
+        wide = (q.to(dtype) * problem.scale, k.to(dtype), with_far_values(v.to(dtype), problem.terms))
+        flat = (x.flatten(0, 1) for x in wide)
         reach = (problem.causal, problem.offset, problem.window, near.lowest, near.highest)
         level = near.is_level() and bias_of_keys is None
         # The gradient of a bias of keys is small beside the numbers that it sums up: it needs all of their digits.
