@@ -408,6 +408,22 @@ def test_bfloat16_is_as_close_as_rounding_allows(kind: str, length: int) -> None
         assert (gradient.float() - want.float()).abs().max() <= 2**-6 * want.float().abs().max() + 1e-3
 
 
+@pytest.mark.parametrize("window", [None, 100])
+def test_numbers_by_distance_keep_their_digits_beside_bfloat16(window: int | None) -> None:
+    """In 16 bits the biases of neighbours would be the same, or a step of 1/16 apart."""
+    q, k, v = (x.detach().bfloat16().requires_grad_() for x in make_inputs(1, 2, 700, 700, 16, torch.float32))
+    bias = -0.07 * torch.arange(700.0).repeat(2, 1)
+    bias[:, -1] = 12  # which biases are taken less, and only the last query sees
+    terms = RelativeTerms(0, 699, bias=bias)
+    out = attend(q * 0, k, v, terms, window=window)
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    exact = attend(wide[0] * 0, *wide[1:], terms, window=window, backend="reference")
+    assert out.dtype == torch.bfloat16
+    assert (out.double() - exact).abs().max() < 2**-7
+    (found,), (wanted,) = torch.autograd.grad(out.sum(), v), torch.autograd.grad(exact.sum(), wide[2])
+    assert (found.double() - wanted).abs().max() < 2**-6 * wanted.abs().max()
+
+
 def test_rounding_ends_with_the_kernel() -> None:
     """Products in bfloat16 are a setting of the process: everybody else's are as they were."""
     a, b = torch.randn(2, 256, 256)

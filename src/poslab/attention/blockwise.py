@@ -45,7 +45,7 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dr
     """q (B, H, Tq, Dh), k and v (B, H, Tk, Dh) -> (B, H, Tq, Dh); the formula is in `RelativeTerms`.
 
     Everything of a problem but `pairwise`. A query that sees no key gets zeros. 16-bit inputs are computed in 32 bits,
-    their products in bfloat16 where they come in it (`products`).
+    their products in bfloat16 where they come in it (`products`, or `flash`, whose kernel takes them as they are).
     """
     shape, dtype = q.shape[:2], torch.promote_types(q.dtype, torch.float32)
     dropout = WeightDropout(dropout_p, q.device) if dropout_p > 0 else None
@@ -55,7 +55,8 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dr
         # Where blocks have to compute the backward pass, they are as fast in the forward pass with 16-bit inputs.
         flash = by_distance(problem, q, k, near) if dropout is None and not (learned and q.dtype != dtype) else None
         if flash is not None and not learned:
-            flat = (x.to(dtype).flatten(0, 1) for x in (q, k, v))  # each (N, T, Dh)
+            own = v.dtype if v.dtype == torch.bfloat16 else dtype  # the range of float16 is small
+            flat = (x.to(own).flatten(0, 1) for x in (q, k, v))  # each (N, T, Dh)
             out = Flash.apply(*flat, problem.scale, flash)  # type: ignore[no-untyped-call]  # (N, Tq, Dh)
             return out.unflatten(0, shape).to(v.dtype)
         bias_of_keys, largest_of_keys = key_bias(problem, q, k)

@@ -44,7 +44,8 @@ class ByDistance:
         """q (N, Tq, Dh), k and v (N, Tk, Dh) -> the output, (N, Tq, Dh), and the log-sum-exp of each query in powers of
         two, (N, Tq, 1)."""
         q, k, v = self._by_head(q, k, v)
-        out, log_sum, matrix = torch.empty_like(q), q.new_empty(q.shape[:3]), self._matrix()
+        out, log_sum = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=self.numbers.dtype)
+        matrix = self._matrix()
         for block in self.blocks:
             rows, columns = block.rows, block.columns
             own = q[:, :, rows], k[:, :, columns], v[:, :, columns]
@@ -56,7 +57,9 @@ class ByDistance:
     ) -> list[Tensor]:
         """Those of q, k and v, from what `attend` was given and gave."""
         grad_out, q, k, v, out, log_sum = self._by_head(grad_out, q, k, v, out, log_sum / LOG2_E)
-        grads, matrix = [torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)], self._matrix()
+        total = self.numbers.dtype
+        grads = [torch.empty_like(q), torch.zeros_like(k, dtype=total), torch.zeros_like(v, dtype=total)]
+        matrix = self._matrix()
         for block in self.blocks:
             rows, columns = block.rows, block.columns
             own = q[:, :, rows], k[:, :, columns], v[:, :, columns], out[:, :, rows], log_sum[:, :, rows, 0]
@@ -65,7 +68,7 @@ class ByDistance:
             grads[0][:, :, rows] = of_q
             grads[1][:, :, columns] += of_k
             grads[2][:, :, columns] += of_v
-        return [grad.flatten(0, 1) for grad in grads]
+        return [grad.flatten(0, 1).to(q.dtype) for grad in grads]
 
     def _by_head(self, *of_all: Tensor) -> tuple[Tensor, ...]:
         """Each (N, ...) -> (B, H, ...), or (N, 1, ...) where heads are alike."""
@@ -103,8 +106,7 @@ class Flash(torch.autograd.Function):
 def by_distance(problem: Problem, q: Tensor, k: Tensor, near: NearTables) -> ByDistance | None:
     """What the kernel needs for q (B, H, Tq, Dh) over k (B, H, Tk, Dh); None where it can't compute this, or slowly.
 
-    near: the terms' tables, whose `largest_bias` is taken off the numbers. The kernel wants them in the dtype of its
-    inputs. As numbers of 16 bits are too coarse, inputs that come in these must be widened.
+    near: the terms' tables, whose `largest_bias` is taken off the numbers. These stay in 32 bits beside inputs of 16.
     """
     terms, query_length, key_length = problem.terms, q.shape[-2], k.shape[-2]
     dtype = torch.promote_types(q.dtype, torch.float32)
