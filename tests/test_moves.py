@@ -61,11 +61,13 @@ def test_moves_by_definition(tmp_path: Path) -> None:
     assert (found.numbers, found.start, found.still) == (4, 2.5, 0.75)
     assert found.moved == pytest.approx(0.003)
     assert found.of_most == pytest.approx(0.003 / (1e-3 * 10))
-    assert moves.rows([group_of(tmp_path)]) == [["t5", "bias", "4", "2.5", "0.003", "30%", "75%"]]
+    table = moves.table([group_of(tmp_path)])
+    assert table is not None
+    assert table.rows == [["t5", "bias", "4", "2.5", "0.003", "30%", "75%"]]
     save_file({"bias": start[:1]}, files.start)
-    assert moves.rows([group_of(tmp_path)]) == []
+    assert moves.table([group_of(tmp_path)]) is None
     files.start.write_bytes(b"no tensors")
-    assert moves.rows([group_of(tmp_path)]) == []
+    assert moves.table([group_of(tmp_path)]) is None
 
 
 def test_what_training_never_reached(run: Path) -> None:

@@ -135,7 +135,7 @@ def _section(
         notes,
         of_losses + of_models,
         task,
-        moves.rows(comparison.groups),
+        moves.table(comparison.groups),
         over_text,
         effect_table(comparison, curves),
         context_tables(comparison, by_group),

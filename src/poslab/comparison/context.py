@@ -14,7 +14,6 @@ there sees between the window's length less `last` and all of it. Models that ar
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -23,6 +22,7 @@ import numpy as np
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.statistics import estimate
+from poslab.comparison.table import Table
 from poslab.runs.evaluation import Evaluation, last_targets
 from poslab.runs.finished import Run
 
@@ -30,14 +30,6 @@ LEAST_GAIN = 0.01
 SHARES = (0.1, 0.5, 1.0)  # r, as in the paper
 
 Losses = Mapping[int, "np.ndarray[Any, np.dtype[np.float64]]"]  # of the same tokens, by the length of the context
-
-
-@dataclass(frozen=True)
-class Table:
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    remark: str
 
 
 def context_tables(comparison: Comparison, evaluations: Mapping[str, list[Evaluation]]) -> list[Table]:

@@ -26,6 +26,7 @@ from poslab.comparison.outcomes import outcomes_of, signed_ranks
 from poslab.comparison.planned import Planned
 from poslab.comparison.sentences import p_text
 from poslab.comparison.statistics import CONFIDENCE, holm, seeds_to_claim, sign_flip_test
+from poslab.comparison.table import Table
 from poslab.runs.registered import read_registrations, runs_finished
 from poslab.settings.contrasts import ALL, Contrast, named
 
@@ -122,7 +123,7 @@ class Verdict:
 
     @property
     def row(self) -> list[str]:
-        """Of the table under COLUMNS."""
+        """Of `verdict_table`."""
         if self.said == NOT_TESTED:
             return [str(self.tested.contrast), self.said, *[""] * 5, "; ".join(self.remarks)]
         part = self.tested.weakest
@@ -151,9 +152,22 @@ class Verdict:
         return f"all {n} seeds {which}, but {n} can't show one{among}, {needed} can: go on with seed={seeds}"
 
 
-COLUMNS = (
-    "contrast", "verdict", "n", "beyond the claim", "p (Holm)", "of the opposite", "figures of the seeds", "",
-)  # fmt: skip
+def verdict_table(found: Sequence[Verdict]) -> Table:
+    columns = [
+        "contrast",
+        "verdict",
+        "n",
+        "beyond the claim",
+        "p (Holm)",
+        "of the opposite",
+        "figures of the seeds",
+        "",
+    ]
+    remark = (
+        f"p: of an exact sign-flip test over seeds, by Holm's method corrected for the {len(found)} contrasts that "
+        "were registered; shown is what is below 0.05. Everything else on this page is description."
+    )
+    return Table("Seed by seed", columns, [verdict.row for verdict in found], remark, "contrasts")
 
 
 def verdicts(folders: Sequence[Path], comparisons: Sequence[Comparison]) -> list[Verdict]:

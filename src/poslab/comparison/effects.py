@@ -7,21 +7,13 @@ to fall evenly. The learning rate is that of the whole schedule: a training plan
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.curves import Curve, Points
 from poslab.comparison.groups import Group
-
-
-class EffectTable(NamedTuple):
-    """remark: how it is to be read."""
-
-    columns: list[str]
-    rows: list[list[str]]
-    remark: str
+from poslab.comparison.table import Table
 
 
 def steps_to(level: float, points: Points) -> float | None:
@@ -48,7 +40,7 @@ def training_minutes(group: Group) -> float | None:
     return float(np.mean(known)) if len(known) == len(summaries) else None
 
 
-def effect_table(comparison: Comparison, curves: Mapping[str, Mapping[int, Curve]]) -> EffectTable | None:
+def effect_table(comparison: Comparison, curves: Mapping[str, Mapping[int, Curve]]) -> Table | None:
     """By scheme; curves are by label and seed. None where it is no losses of several groups that are
     compared."""
     if not comparison.score.is_loss or len(comparison.groups) < 2:
@@ -64,7 +56,7 @@ def effect_table(comparison: Comparison, curves: Mapping[str, Mapping[int, Curve
     )
     if any(group.diverged for group in comparison.groups):
         remark += " Seeds that diverged are in none of these figures."
-    return EffectTable(columns, rows, remark)
+    return Table("What the differences are worth", columns, rows, remark, "schemes")
 
 
 def _row(group: Group, base: Group, comparison: Comparison, curves: Mapping[str, Mapping[int, Curve]]) -> list[str]:

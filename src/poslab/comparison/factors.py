@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import NamedTuple
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group
@@ -23,6 +22,7 @@ from poslab.comparison.planned import without_lost
 from poslab.comparison.scores import Score
 from poslab.comparison.sentences import p_text, sentence
 from poslab.comparison.statistics import Difference, paired
+from poslab.comparison.table import Table
 from poslab.errors import as_typed
 from poslab.settings.train import usual_settings
 
@@ -100,7 +100,7 @@ class Effect:
 
     @property
     def row(self) -> list[str]:
-        """Of the table under COLUMNS."""
+        """Of `effect_table`."""
         d, text = self.difference, self.score.text
         known = d.low is not None and d.high is not None
         return [
@@ -114,15 +114,14 @@ class Effect:
         ]
 
 
-COLUMNS = ("scheme", "effect", "difference", "95 % interval", "p (Holm)", "n", "settings")
-
-
-class TwoWay(NamedTuple):
-    """Means of the groups by two factors, over those values of the others that all of them have, and over seeds."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
+def effect_table(found: Sequence[Effect]) -> Table:
+    remark = (
+        f"An effect is the mean {found[0].score} with one value of a setting less that with another, over those values "
+        'of the other settings with which both were trained ("settings" counts them), seed by seed. p is corrected by '
+        f"Holm's method for these {len(found)} effects, a family of their own."
+    )
+    columns = ("scheme", "effect", "difference", "95 % interval", "p (Holm)", "n", "settings")
+    return Table("Settings by themselves", columns, [effect.row for effect in found], remark, "factors")
 
 
 def factors(groups: Sequence[Group]) -> list[Factor]:
@@ -238,8 +237,14 @@ def in_words(found: Sequence[Effect]) -> list[str]:
     return texts
 
 
-def two_way_tables(comparison: Comparison) -> list[TwoWay]:
-    """One for each pair of factors of each scheme, where some values of the others go with all of theirs."""
+def two_way_tables(comparison: Comparison) -> list[Table]:
+    """Means of the groups by two factors, over those values of the others that all of them have, and over seeds: a
+    table for each pair of factors of each scheme, where some values of the others go with all of theirs."""
+    remark = (
+        f"Means of the {comparison.score} over seeds, and over those values of further settings that all cells of a "
+        "table have. Where two settings act apart, rows differ by the same amount in every column; surprising is a row "
+        "whose order is another's reversed. Empty: not trained."
+    )
     tables = []
     for scheme, groups in _by_scheme(comparison).items():
         of_scheme = factors(groups)
@@ -252,7 +257,7 @@ def two_way_tables(comparison: Comparison) -> list[TwoWay]:
                     [pair[0].told(a), *(text(means[a, b]) if (a, b) in means else "" for b in pair[1].levels)]
                     for a in pair[0].levels
                 ]
-                tables.append(TwoWay(f"{scheme}: {pair[0]} by {pair[1]}", columns, rows))
+                tables.append(Table(f"{scheme}: {pair[0]} by {pair[1]}", columns, rows, remark))
     return tables
 
 

@@ -19,6 +19,7 @@ from poslab.comparison.compare import Comparison
 from poslab.comparison.figures import Styles, add_legend, styles_of
 from poslab.comparison.groups import Group
 from poslab.comparison.panels import Panel
+from poslab.comparison.table import Table
 from poslab.settings.train import usual_settings
 
 _CAPTION = (
@@ -81,16 +82,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-class Choices(NamedTuple):
-    """Default and chosen settings of each scheme, side by side."""
-
-    columns: list[str]
-    rows: list[list[str]]
-    remark: str
-
-
-def choices(comparison: Comparison) -> Choices | None:
-    """None where no scheme was tried with several settings."""
+def choices(comparison: Comparison) -> Table | None:
+    """Default and chosen settings of each scheme; None where none was tried with several."""
     found = grids(comparison)
     if all(len(grid.groups) == 1 for grid in found):
         return None
@@ -109,7 +102,8 @@ def choices(comparison: Comparison) -> Choices | None:
         for length in lengths:
             row += ["n/a" if group is None else _mean(comparison, group, length) for group in pair]
         rows.append(row)
-    return Choices(columns, rows, _remark(comparison, found, bool(beyond)))
+    remark = _remark(comparison, found, bool(beyond))
+    return Table("Default and chosen settings", columns, rows, remark, "choices")
 
 
 def _mean(comparison: Comparison, group: Group, length: int | None) -> str:

@@ -8,12 +8,17 @@ from statistics import fmean
 from torch import Tensor
 
 from poslab.comparison.groups import Group
+from poslab.comparison.table import Table
 from poslab.runs.finished import Run
 from poslab.runs.folder import RunFolder
 from poslab.runs.start import start_and_best
 from poslab.settings.train import LATER
 
-COLUMNS = ("scheme", "table", "numbers", "at the start", "moved by", "of learning rate x steps", "never moved")
+_REMARK = (
+    "Root mean squares of each table's numbers before training and of their change up to the best weights, means over "
+    "seeds. AdamW moves a number by about its learning rate in a step, so a table whose change is near learning rate x "
+    "steps may still have been on its way; what never moved was never trained."
+)
 
 
 @dataclass(frozen=True)
@@ -42,14 +47,15 @@ def moves(run: Run) -> dict[str, Move]:
     return found
 
 
-def rows(groups: Sequence[Group]) -> list[list[str]]:
-    """What a report's table says: means over the seeds of each group all of whose runs know."""
-    found = []
+def table(groups: Sequence[Group]) -> Table | None:
+    """Means over the seeds of each group all of whose runs know; None where there are none."""
+    columns = ("scheme", "table", "numbers", "at the start", "moved by", "of learning rate x steps", "never moved")
+    rows: list[list[str]] = []
     for group in groups:
         of_runs = [moves(run) for run in group.runs]
         common = [name for name in of_runs[0] if all(name in of_run for of_run in of_runs)]
-        found += [_row(group.label, name, [of_run[name] for of_run in of_runs]) for name in common]
-    return found
+        rows += [_row(group.label, name, [of_run[name] for of_run in of_runs]) for name in common]
+    return Table("How far training moved what schemes learn", columns, rows, _REMARK) if rows else None
 
 
 def _rms(values: Tensor) -> float:

@@ -10,8 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from poslab.comparison import contrasts, factors, moves
-from poslab.comparison.contrasts import Verdict
+from poslab.comparison.contrasts import Verdict, verdict_table
 from poslab.comparison.panels import Panel
 from poslab.comparison.sections import Section, file_name
 from poslab.comparison.task_report import Matrix
@@ -51,9 +50,7 @@ class Report:
         )
         content = {
             "report": self,
-            "move_columns": moves.COLUMNS,
-            "contrast_columns": contrasts.COLUMNS,
-            "factor_columns": factors.COLUMNS,
+            "contrast_table": verdict_table(self.contrasts),
             "overview": overview,
             "sections": list(zip(self.sections, by_section, strict=True)),
             "data_uris": {name: _data_uri(picture) for name, picture in pictures.items()},

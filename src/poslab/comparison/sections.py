@@ -10,9 +10,7 @@ from typing import Any
 
 from poslab.comparison import factors, pairs
 from poslab.comparison.compare import Comparison
-from poslab.comparison.context import Table
-from poslab.comparison.effects import EffectTable
-from poslab.comparison.grids import Choices, choices
+from poslab.comparison.grids import choices
 from poslab.comparison.groups import Group
 from poslab.comparison.maturity import shared_references
 from poslab.comparison.panels import Panel
@@ -20,6 +18,7 @@ from poslab.comparison.repeat import command_of, configurations, facts
 from poslab.comparison.scores import Score
 from poslab.comparison.sentences import p_text
 from poslab.comparison.statistics import Difference
+from poslab.comparison.table import Table
 from poslab.comparison.task_report import TaskReport
 from poslab.comparison.two_way import claims_by_text
 from poslab.runs.evaluation import Evaluation
@@ -56,8 +55,8 @@ def _data_settings(run: Run) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Section:
     """evaluations: by label, of groups that are evaluated whole. notes: what is missing, and why. moved: how far
-    training moved the schemes' tables, under `moves.COLUMNS`. over_text: differences over seeds and text, by label.
-    tables: of what more context is worth."""
+    training moved what schemes learn. over_text: differences over seeds and text, by label. effects: what these are
+    worth. of_context: what more context is."""
 
     title: str
     comparison: Comparison
@@ -66,23 +65,26 @@ class Section:
     notes: list[str]
     panels: list[Panel]
     task: TaskReport | None = None
-    moved: Sequence[Sequence[str]] = ()
+    moved: Table | None = None
     over_text: Mapping[str, Difference] = field(default_factory=dict)
-    effects: EffectTable | None = None
-    tables: Sequence[Table] = ()
+    effects: Table | None = None
+    of_context: Sequence[Table] = ()
 
     @property
-    def choices(self) -> Choices | None:
-        """Default and chosen settings, where a scheme was tried with several."""
-        return choices(self.comparison)
+    def tables(self) -> list[Table]:
+        """All below that of the schemes."""
+        of_factors = factors.effect_table(self.of_factors) if self.of_factors else None
+        solved = self.task.table if self.task else None
+        tables = (self.effects, of_factors, choices(self.comparison), solved, *self.of_context)
+        return [table for table in tables if table]
 
     @cached_property
     def of_factors(self) -> list[factors.Effect]:
         """Of the settings in which groups of one scheme differ."""
         return factors.effects(self.comparison)
 
-    @property
-    def two_way_tables(self) -> list[factors.TwoWay]:
+    @cached_property
+    def two_way_tables(self) -> list[Table]:
         return factors.two_way_tables(self.comparison)
 
     @property
@@ -169,21 +171,40 @@ class Section:
         return f"Figures are {self.score.label}; {direction} is better.{known} Training ended at length {longest}."
 
     @property
-    def family(self) -> str:
-        """What p-values are corrected for."""
-        return "the number of pairs" if self.comparison.pairs else "the number of schemes"
-
-    @property
     def claims_are(self) -> str:
         """When a difference is claimed, in words."""
-        if not self.score.metric.is_share:
-            return (
+        if self.score.metric.is_share:
+            further = (
+                ", and so does an exact sign-flip test: where all seeds agree, a t test takes the next one for "
+                "certain, while by this one n such seeds are worth p = 2 / 2^n"
+            )
+        else:
+            further = (
                 "" if self.task else "; they hold for other seeds on this text, and for other text where that is said"
             )
         return (
-            ", and so does an exact sign-flip test: where all seeds agree, a t test takes the next one for certain, "
-            "while by this one n such seeds are worth p = 2 / 2^n"
+            "Differences are paired: runs of one seed start from the same weights and see the same batches. Claims are "
+            "made where a paired t test, corrected by Holm's method for the number of "
+            f"{'pairs' if self.comparison.pairs else 'schemes'}, gives p below 0.05{further}."
         )
+
+    @property
+    def legend(self) -> str:
+        """How the table of the schemes is to be read."""
+        said = f"n: runs. Difference: mean of scheme minus {self.comparison.baseline} over common seeds."
+        if self.over_text:
+            said += (
+                " Interval, seeds and text: of the same difference, for other seeds and other text of this kind at "
+                "once; the one before it is for other seeds on this text."
+            )
+        if not self._other_lengths:
+            said += " Longer windows: sliding loss at the longest window measured beyond the training length."
+        if self.reference_rows:
+            said += (
+                " In brackets, without any training: models that count single tokens or pairs of tokens in the "
+                "training text, or take all for equally likely; a decoder above them has learned next to nothing."
+            )
+        return said
 
     @property
     def columns(self) -> list[str]:
