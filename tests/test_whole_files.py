@@ -9,9 +9,10 @@ import torch
 
 from conftest import compose_config
 from poslab.errors import RunStopped
-from poslab.runs.checkpoint_files import CheckpointFiles, save_weights
+from poslab.runs.checkpoint_files import save_weights
 from poslab.runs.screen import printable
 from poslab.training import train
+from poslab.training.checkpoints import CheckpointFiles
 from runs_to_resume import TINY
 
 

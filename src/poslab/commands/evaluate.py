@@ -7,14 +7,13 @@ from pathlib import Path
 
 from poslab.errors import SettingError, as_typed
 from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
-from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import Checkpoint, choose_device, find_checkpoint, load_checkpoint
 from poslab.runs.evaluation import Evaluation, LengthLoss, perplexity
 from poslab.runs.folder import EVALUATION
 from poslab.runs.screen import table
 from poslab.settings.command_line import given_settings
 from poslab.settings.files import safe_name
 from poslab.settings.scripts import EvaluateConfig
-from poslab.training.device import choose_device
 
 _COLUMNS = (
     "length",

@@ -12,10 +12,9 @@ import torch
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.errors import SettingError
 from poslab.generate import Sampling, most_positions, most_read, stream
-from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint import Checkpoint, choose_device, find_checkpoint, load_checkpoint
 from poslab.settings.command_line import given_settings
 from poslab.settings.scripts import GenerateConfig
-from poslab.training.device import choose_device
 
 
 def run_generation(config: GenerateConfig) -> None:

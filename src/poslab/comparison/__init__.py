@@ -1,3 +1,3 @@
 """Many runs: groups, statistics, figures and the report."""
 
-import poslab.evaluation.without_tensorflow  # noqa: F401  # before anything here imports tensorboard
+import poslab.lazy  # noqa: F401  # before anything here imports tensorboard

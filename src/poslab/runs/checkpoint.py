@@ -106,6 +106,13 @@ def find_checkpoint(path: str) -> Path:
     raise SettingError("ckpt", path, "no such file, nor a run folder with a checkpoint")
 
 
+def choose_device(name: str) -> str:
+    """auto, cpu or cuda -> cpu or cuda. Raises SettingError for a GPU that torch doesn't see."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SettingError("device", name, "torch sees no GPU; valid here: auto, cpu")
+    return "cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu")
+
+
 def load_checkpoint(
     path: Path, device: str = "cpu", allow_code: bool = False, settings: Mapping[str, str] | None = None
 ) -> Checkpoint:

@@ -13,40 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from poslab.errors import RunStopped, SettingError
+from poslab.errors import SettingError
 from poslab.runs.folder import RunFolder
 from poslab.settings.files import appearing_whole
 
-_SAFETENSORS = ".safetensors"
+SAFETENSORS = ".safetensors"
 _PREFIX = "model."  # of the weights' names in a Lightning module
 _OBSERVED = "observed_tokens"  # the vocabulary, beside the weights
 _FOREIGN = "not a checkpoint of poslab's, or a damaged one"
-
-
-class CheckpointFiles(TorchCheckpointIO):
-    """Writes checkpoints for Lightning, which reads them as it would its own."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Raises RunStopped where the file can't be written; what was there before is as it was."""
-        path = Path(path)
-        run = RunFolder(path.parent.parent)
-        try:
-            if path.suffix == _SAFETENSORS:
-                save_weights(path, checkpoint["state_dict"], checkpoint["poslab"])
-                run.old_best.unlink(missing_ok=True)
-            else:
-                with appearing_whole(path, durable=True, previous=run.previous) as file, file.open("wb") as opened:
-                    torch.save(checkpoint, opened)
-        except (OSError, RuntimeError, SafetensorError) as error:
-            place = "goes on from the checkpoint" if run.resumable else "starts over, as no checkpoint is"
-            # torch and safetensors have errors of their own for a full disk.
-            reason = getattr(error, "strerror", None) or f"{str(error).splitlines()[0]} (the disk may be full)"
-            raise RunStopped(f"{path}: can't be written: {reason}; resume={run} {place} before it") from error
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor], about: dict[str, Any]) -> None:
@@ -70,7 +48,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     Raises ValueError with a one-line reason for a file that is not, to the bit, what poslab has written.
     """
     try:
-        content = _read_safetensors(path) if path.suffix == _SAFETENSORS else _read_zip(path)
+        content = _read_safetensors(path) if path.suffix == SAFETENSORS else _read_zip(path)
     except pickle.UnpicklingError as error:
         problem = "holds something else than tensors and plain values, so it isn't loaded: that could run any code"
         raise ValueError(problem) from error

@@ -5,7 +5,7 @@ import gc
 _collecting = gc.isenabled()
 gc.disable()  # half a million objects come to stay: to look for garbage among them takes a fifth of the time
 
-import poslab.evaluation.without_tensorflow  # noqa: E402, F401  # before Lightning, which imports tensorboard
+import poslab.lazy  # noqa: E402, F401  # before Lightning
 from poslab.runs.code import code_fingerprint  # noqa: E402
 from poslab.training.run import train  # noqa: E402
 

@@ -1,24 +1,51 @@
 """When a run saves itself, and what it takes to go on from there as if nothing had happened."""
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import torch
+from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import TensorBoardLogger
+from safetensors import SafetensorError
 
 from poslab.data.module import DataModule
 from poslab.data.parts import piece
+from poslab.errors import RunStopped
 from poslab.interruption import Interrupted, StopRequest
 from poslab.memory import Memory
+from poslab.runs.checkpoint_files import SAFETENSORS, save_weights
 from poslab.runs.folder import RunFolder
 from poslab.runs.place import Place
 from poslab.runs.processes import processes
 from poslab.runs.state import event_sizes, random_states, restore_random_states
+from poslab.settings.files import appearing_whole
 from poslab.training import lightning_loops
 from poslab.training.device import largest, of_all_devices
 from poslab.training.module import LanguageModel, state_of
+
+
+class CheckpointFiles(TorchCheckpointIO):
+    """Writes checkpoints for Lightning, which reads them as it would its own."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Raises RunStopped where the file can't be written; what was there before is as it was."""
+        path = Path(path)
+        run = RunFolder(path.parent.parent)
+        try:
+            if path.suffix == SAFETENSORS:
+                save_weights(path, checkpoint["state_dict"], checkpoint["poslab"])
+                run.old_best.unlink(missing_ok=True)
+            else:
+                with appearing_whole(path, durable=True, previous=run.previous) as file, file.open("wb") as opened:
+                    torch.save(checkpoint, opened)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            place = "goes on from the checkpoint" if run.resumable else "starts over, as no checkpoint is"
+            # torch and safetensors have errors of their own for a full disk.
+            reason = getattr(error, "strerror", None) or f"{str(error).splitlines()[0]} (the disk may be full)"
+            raise RunStopped(f"{path}: can't be written: {reason}; resume={run} {place} before it") from error
 
 
 class Checkpoints(Checkpoint):

@@ -6,16 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from poslab.errors import SettingError
-
-
-def choose_device(name: str) -> str:
-    """auto, cpu or cuda -> cpu or cuda. Raises SettingError for a GPU that torch doesn't see."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise SettingError("device", name, "torch sees no GPU; valid here: auto, cpu")
-    return "cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu")
-
-
 # What computes in bfloat16, by torch's name of the instructions, the fastest first.
 _BFLOAT16_UNITS = {
     "amx_bf16": "matrix units (AMX)",

@@ -19,16 +19,16 @@ from pytorch_lightning.callbacks import EarlyStopping
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.scoring import Scoring
 from poslab.interruption import StopRequest
-from poslab.runs.checkpoint_files import CheckpointFiles
+from poslab.runs.checkpoint import choose_device
 from poslab.runs.folder import RunFolder
 from poslab.runs.place import place
 from poslab.settings.schema import ModelConfig, TrainerConfig
 from poslab.settings.train import TrainConfig
 from poslab.tasks.metric import LOSS
 from poslab.training import sharded
-from poslab.training.checkpoints import Checkpoints
+from poslab.training.checkpoints import CheckpointFiles, Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
-from poslab.training.device import bfloat16_units, choose_device, compiler_problem
+from poslab.training.device import bfloat16_units, compiler_problem
 from poslab.training.lightning_loops import leave_signals_alone
 from poslab.training.limits import FiniteLoss, Limits
 from poslab.training.loggers import make_loggers
