@@ -26,7 +26,7 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
     modules = [type(make_scheme(name)).__module__ for name in SCHEMES]
     check = f"""import sys, poslab, {", ".join(modules)}
 assert 'torch' not in sys.modules
-poslab.load, poslab.commands.generate
+import poslab.commands.evaluate, poslab.commands.generate
 assert 'pytorch_lightning' not in sys.modules
 import poslab.training, torchmetrics
 assert 'torchmetrics.text' not in sys.modules
