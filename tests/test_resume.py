@@ -148,6 +148,7 @@ def test_cut_off_between_checkpoints(
     hooks()
     assert go_on(cut)["steps"] == 10
     assert_same_run(cut, whole)
+    assert ("retrieval/gate_head_1" in logged(whole)) == (data is MEMORY)
 
 
 def test_tables_with_a_learning_rate_of_their_own(tmp_path: Path, hooks: Callable[..., Counter]) -> None:

@@ -190,14 +190,15 @@ def _generator(*names: str | int) -> Generator:
 
 
 def in_columns(rows: dict[str, list[str]], width: int = 100) -> str:
-    """The rows below each other in columns, in blocks of lines no wider than that."""
+    """The rows below each other in columns, in blocks of lines no wider than that; "..." begins those that go on."""
     columns = list(zip(*rows.values(), strict=True))
     cell = max(len(text) for column in columns for text in column) + 1
     a_line, head = max(1, (width - 9) // cell), max(map(len, rows))
+    head += 4 * (len(columns) > a_line)
     blocks = []
     for start in range(0, len(columns), a_line):
-        some = columns[start : start + a_line]
-        lines = zip(rows, zip(*some, strict=True), strict=True)
+        names = [f"... {name}" if start else name for name in rows]
+        lines = zip(names, zip(*columns[start : start + a_line], strict=True), strict=True)
         blocks.append("\n".join(f"{name:<{head}}" + "".join(f"{t:>{cell}}" for t in texts) for name, texts in lines))
     return "\n\n".join(blocks)
 

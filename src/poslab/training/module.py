@@ -14,6 +14,7 @@ from poslab.data.parts import Part
 from poslab.data.stream import Segments
 from poslab.evaluation.scoring import Scoring
 from poslab.memory import Memory
+from poslab.memory.retrieval import RetrievedAttention
 from poslab.model import GPT
 from poslab.runs.checkpoint import Source, describe
 from poslab.runs.code import continued, fingerprints
@@ -122,6 +123,10 @@ class LanguageModel(LightningModule):
         self.log(IMPROVEMENTS, state.improvements, sync_dist=True, logger=False)
         for name, figure in self.figures.items():
             self.log(f"val/{name}", figure, sync_dist=True)
+        for part in self.model.modules():
+            if isinstance(part, RetrievedAttention):
+                for head, share in enumerate(_whole(part.shares).tolist()):
+                    self.log(f"retrieval/gate_head_{head}", share, sync_dist=True)
 
     def on_train_epoch_start(self) -> None:
         # Lightning tells the samplers itself, but for those that it wraps for several devices.
@@ -152,8 +157,7 @@ class LanguageModel(LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         # Here rather than in Lightning, because clipping computes the norm that is logged.
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or math.inf)
-        self.gradient_norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        self.gradient_norm = _whole(torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or math.inf))
         rate, *_, of_positions = (group["lr"] for group in optimizer.param_groups)
         self._learning_rates = {"learning_rate": rate}
         if len(optimizer.param_groups) > 2:
@@ -166,6 +170,10 @@ class LanguageModel(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.fingerprints = continued(checkpoint["poslab"], self.config.pos)
         self.state = RunState.of(checkpoint)
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def state_of(module: LightningModule) -> RunState:
