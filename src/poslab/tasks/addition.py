@@ -13,15 +13,11 @@ for "+" and "=", 0 for BOS, with s drawn anew for each example, so that all posi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError
 from poslab.lazy import torch
 from poslab.tasks.base import Examples, Task, numbers
 from poslab.tasks.transcription import written_answer
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
 
 BOS, EQUALS, EOS, PLUS = range(10, 14)
 
@@ -47,7 +43,7 @@ class Addition(Task):
     def reach(self, length: int) -> int:
         return self.positions if self.coupled else self.tokens(length)
 
-    def batch(self, generator: Generator, count: int, length: int) -> Examples:
+    def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
         first, second = numbers(10, generator, 2, count, length)
         question = torch.cat([first, torch.full((count, 1), PLUS), second], 1)
         examples = written_answer(question, _sum(first, second), BOS, EQUALS, EOS)
@@ -59,11 +55,11 @@ class Addition(Task):
         positions = torch.cat([torch.zeros(count, 1, dtype=torch.int64), start + places], 1)
         return examples._replace(positions=positions)
 
-    def parts(self, examples: Examples) -> dict[str, Tensor]:
+    def parts(self, examples: Examples) -> dict[str, torch.Tensor]:
         return {"no_eos": examples.targets != EOS}
 
 
-def _sum(first: Tensor, second: Tensor) -> Tensor:
+def _sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """Digits (B, n) from the units on -> (B, n + 1)."""
     carry, digits = torch.zeros_like(first[:, 0]), []
     for column in (first + second).unbind(1):

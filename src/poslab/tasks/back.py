@@ -7,14 +7,10 @@ knows distances is enough; without them a model must count. Length is the number
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
 from poslab.tasks.base import IGNORED, Examples, Task, alphabet, numbers
-
-if TYPE_CHECKING:
-    from torch import Generator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +29,7 @@ class Back(Task):
     def symbols(self) -> tuple[str, ...]:
         return alphabet(self.vocabulary)
 
-    def batch(self, generator: Generator, count: int, length: int) -> Examples:
+    def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
         tokens = numbers(self.vocabulary, generator, count, length)
         targets = torch.full_like(tokens, IGNORED)
         targets[:, self.steps :] = tokens[:, : length - self.steps]

@@ -14,14 +14,11 @@ import hashlib
 import re
 import string
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
 from poslab.tasks.metric import SHARES, Metric
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
 
 IGNORED = -100  # torch's own
 VALIDATION_LENGTHS = 8  # at most, spread over those of training
@@ -33,9 +30,9 @@ TEST_EXAMPLES = 512  # at each length: the standard error of a share is at most 
 class Examples(NamedTuple):
     """Examples of one length."""
 
-    tokens: Tensor  # (B, T) int64, ids of the task's symbols
-    targets: Tensor  # (B, T) int64, IGNORED where nothing is asked
-    positions: Tensor | None = None  # (B, T) int64
+    tokens: torch.Tensor  # (B, T) int64, ids of the task's symbols
+    targets: torch.Tensor  # (B, T) int64, IGNORED where nothing is asked
+    positions: torch.Tensor | None = None  # (B, T) int64
 
     def first(self, count: int) -> Examples:
         """The first `count` of them."""
@@ -99,11 +96,11 @@ class Task:
         """How many positions examples of that length need."""
         return self.tokens(length)
 
-    def batch(self, generator: Generator, count: int, length: int) -> Examples:
+    def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
         """`count` examples of that length, a function of the generator."""
         raise NotImplementedError
 
-    def parts(self, examples: Examples) -> dict[str, Tensor]:
+    def parts(self, examples: Examples) -> dict[str, torch.Tensor]:
         """Parts of what is asked that are also scored by themselves: for each a mask (B, T)."""
         return {}
 
@@ -178,12 +175,12 @@ class Task:
             rows["position"] = [str(i) for i in positions[0].tolist()]
         return f"{self.name}, length {length}\n{in_columns(rows)}"
 
-    def words(self, ids: Tensor) -> list[str]:
+    def words(self, ids: torch.Tensor) -> list[str]:
         """The names of symbols (T,), and a dot where nothing is asked."""
         return ["." if i == IGNORED else self.symbols[i] for i in ids.tolist()]
 
 
-def _generator(*names: str | int) -> Generator:
+def _generator(*names: str | int) -> torch.Generator:
     """A generator whose numbers are a function of these names alone."""
     digest = hashlib.sha256(" ".join(map(str, names)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:4]))  # torch's generator uses 32 bits of a seed
@@ -209,17 +206,17 @@ def alphabet(size: int) -> tuple[str, ...]:
     return tuple(letters[:size]) if size <= len(letters) else tuple(f"s{i}" for i in range(size))
 
 
-def numbers(highest: int, generator: Generator, *shape: int) -> Tensor:
+def numbers(highest: int, generator: torch.Generator, *shape: int) -> torch.Tensor:
     """Whole numbers below `highest`, each as likely as any other, int64."""
     return torch.randint(highest, shape, generator=generator)
 
 
-def different(highest: int, generator: Generator, rows: int, count: int) -> Tensor:
+def different(highest: int, generator: torch.Generator, rows: int, count: int) -> torch.Tensor:
     """(rows, count) int64: in each row different whole numbers below `highest`, in any order."""
     return torch.rand(rows, highest, generator=generator).argsort(1)[:, :count]
 
 
-def one_answer(question: Tensor, answer: Tensor) -> Examples:
+def one_answer(question: torch.Tensor, answer: torch.Tensor) -> Examples:
     """Nothing is asked of a question (B, T) but one answer (B,) at its end."""
     targets = torch.full_like(question, IGNORED)
     targets[:, -1] = answer

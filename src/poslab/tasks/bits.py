@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.lazy import torch
 from poslab.tasks.base import Examples, Task, numbers, one_answer
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
 
 SEP = 2
 
@@ -23,11 +19,11 @@ class Bits(Task):
     def tokens(self, length: int) -> int:
         return length + 1
 
-    def answer(self, bits: Tensor) -> Tensor:
+    def answer(self, bits: torch.Tensor) -> torch.Tensor:
         """(B, n) -> (B,): 0 or 1."""
         raise NotImplementedError
 
-    def batch(self, generator: Generator, count: int, length: int) -> Examples:
+    def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
         bits = numbers(2, generator, count, length)
         question = torch.cat([bits, torch.full((count, 1), SEP)], 1)
         return one_answer(question, self.answer(bits))

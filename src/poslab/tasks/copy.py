@@ -8,17 +8,14 @@ symbol to write is the one after the last that was written: found by content, if
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from poslab.lazy import torch
 from poslab.tasks.transcription import Transcription
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copy(Transcription):
     unique = True
 
-    def answer(self, line: Tensor) -> Tensor:
+    def answer(self, line: torch.Tensor) -> torch.Tensor:
         return line

@@ -8,14 +8,10 @@ end at `highest`, where increments do nothing. Each operation is one token; leng
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
 from poslab.tasks.base import Examples, Task, alphabet, numbers, one_answer
-
-if TYPE_CHECKING:
-    from torch import Generator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +41,7 @@ class Counter(Task):
     def tokens(self, length: int) -> int:
         return length + 1
 
-    def batch(self, generator: Generator, count: int, length: int) -> Examples:
+    def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
         nothing = self.highest + 1
         sets, increments, asks = (nothing + 1 + kind * self.variables for kind in range(3))
         weights = torch.tensor([self.passes, self.sets, self.increments])

@@ -12,15 +12,11 @@ learned from pairs within the window alone, as no gradient comes from beyond, an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
 from poslab.tasks.base import IGNORED, Examples, Task, alphabet, different, numbers
 from poslab.tasks.metric import ACCURACY, EXACT
-
-if TYPE_CHECKING:
-    from torch import Generator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +51,7 @@ class DistantRecall(Task):
     def tokens(self, length: int) -> int:
         return self.lead + length + self.facts
 
-    def batch(self, generator: Generator, count: int, length: int) -> Examples:
+    def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
         known = self.keys * self.values
         keys = different(self.keys, generator, count, self.facts)  # (B, F)
         facts = keys * self.values + numbers(self.values, generator, count, self.facts)

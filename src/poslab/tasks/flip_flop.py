@@ -8,14 +8,10 @@ others a share `ignore` is i, the rest half w, half r. Only bits after r are ask
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError
 from poslab.lazy import torch
 from poslab.tasks.base import IGNORED, Examples, Task, numbers
-
-if TYPE_CHECKING:
-    from torch import Generator
 
 WRITE, READ, IGNORE = 2, 3, 4
 
@@ -42,7 +38,7 @@ class FlipFlop(Task):
     def symbols(self) -> tuple[str, ...]:
         return ("0", "1", "w", "r", "i")
 
-    def batch(self, generator: Generator, count: int, length: int) -> Examples:
+    def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
         steps = length // 2
         chance = torch.rand(count, steps, generator=generator)
         instruction = torch.full((count, steps), IGNORE)

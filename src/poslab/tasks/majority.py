@@ -7,12 +7,9 @@ comparisons. Lengths are odd, so that there is an answer.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from poslab.lazy import torch
 from poslab.tasks.bits import Bits
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,5 +17,5 @@ class Majority(Bits):
     multiple = 2
     remainder = 1
 
-    def answer(self, bits: Tensor) -> Tensor:
+    def answer(self, bits: torch.Tensor) -> torch.Tensor:
         return (2 * bits.sum(1) > bits.shape[1]).long()

@@ -7,14 +7,10 @@ Its double stands at a fixed distance, before or after it. w w SEP, then one ans
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.errors import require_at_least
 from poslab.lazy import torch
 from poslab.tasks.base import Examples, Task, alphabet, numbers, one_answer
-
-if TYPE_CHECKING:
-    from torch import Generator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +28,7 @@ class MissingDuplicate(Task):
     def tokens(self, length: int) -> int:
         return 2 * length + 1
 
-    def batch(self, generator: Generator, count: int, length: int) -> Examples:
+    def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
         missing, sep = self.vocabulary, self.vocabulary + 1
         twice = numbers(self.vocabulary, generator, count, length).repeat(1, 2)
         place = numbers(2 * length, generator, count, 1)

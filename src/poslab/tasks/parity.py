@@ -7,15 +7,12 @@ trained. The negative control: a scheme that is above chance at twice the length
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from poslab.lazy import torch
 from poslab.tasks.bits import Bits
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parity(Bits):
-    def answer(self, bits: Tensor) -> Tensor:
+    def answer(self, bits: torch.Tensor) -> torch.Tensor:
         return bits.sum(1) % 2

@@ -8,14 +8,10 @@ longer text puts the same four pairs further away. Length is the number of token
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
 from poslab.tasks.base import IGNORED, Examples, Task, different, numbers
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
 
 DEPTHS = 4
 
@@ -44,7 +40,7 @@ class Recall(Task):
         kinds = {"k": self.keys, "v": self.values, "~": self.noise}
         return tuple(f"{kind}{number}" for kind, count in kinds.items() for number in range(count))
 
-    def batch(self, generator: Generator, count: int, length: int) -> Examples:
+    def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
         keys = different(self.keys, generator, count, self.pairs)
         values = numbers(self.values, generator, count, self.pairs) + self.keys
         pairs = torch.stack([keys, values], 2).flatten(1)  # (B, 2 P)
@@ -58,7 +54,7 @@ class Recall(Task):
     def derived(self, shares: dict[str, float]) -> dict[str, float]:
         return {"accuracy_depth_min": min(share for name, share in shares.items() if name.startswith("accuracy_depth"))}
 
-    def parts(self, examples: Examples) -> dict[str, Tensor]:
+    def parts(self, examples: Examples) -> dict[str, torch.Tensor]:
         length = examples.tokens.shape[1]
         places = torch.arange(length) - 2 * self.pairs
         quarter = (DEPTHS * places).div(length - 2 * self.pairs, rounding_mode="floor")  # negative within the pairs

@@ -8,15 +8,12 @@ by two with every symbol written.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from poslab.lazy import torch
 from poslab.tasks.transcription import Transcription
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reverse(Transcription):
-    def answer(self, line: Tensor) -> Tensor:
+    def answer(self, line: torch.Tensor) -> torch.Tensor:
         return line.flip(1)

@@ -7,12 +7,9 @@ the last one written: no position is needed, but the order of the symbols must b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from poslab.lazy import torch
 from poslab.tasks.transcription import Transcription
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,5 +20,5 @@ class Sort(Transcription):
     def symbols(self) -> tuple[str, ...]:
         return ("BOS", "SEP", "EOS", *map(str, range(self.vocabulary)))
 
-    def answer(self, line: Tensor) -> Tensor:
+    def answer(self, line: torch.Tensor) -> torch.Tensor:
         return line.sort(1).values

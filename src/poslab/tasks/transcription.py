@@ -6,14 +6,11 @@ The answer is read as it is written (teacher forcing): at SEP the first symbol o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import torch
 from poslab.tasks.base import IGNORED, Examples, Task, alphabet, different, numbers
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
 
 BOS, SEP, EOS, FIRST = range(4)
 
@@ -40,21 +37,21 @@ class Transcription(Task):
     def tokens(self, length: int) -> int:
         return 2 * length + 2
 
-    def answer(self, line: Tensor) -> Tensor:
+    def answer(self, line: torch.Tensor) -> torch.Tensor:
         """(B, n) -> (B, n)."""
         raise NotImplementedError
 
-    def batch(self, generator: Generator, count: int, length: int) -> Examples:
+    def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
         draw = different if self.unique else numbers
         line = draw(self.vocabulary, generator, count, length) + FIRST
         return written_answer(line, self.answer(line), BOS, SEP, EOS)
 
-    def parts(self, examples: Examples) -> dict[str, Tensor]:
+    def parts(self, examples: Examples) -> dict[str, torch.Tensor]:
         # Length is a question of its own: many models that know what to write don't know when to end.
         return {"no_eos": examples.targets != EOS}
 
 
-def written_answer(question: Tensor, answer: Tensor, bos: int, sep: int, eos: int) -> Examples:
+def written_answer(question: torch.Tensor, answer: torch.Tensor, bos: int, sep: int, eos: int) -> Examples:
     """question (B, Q) and answer (B, A) as BOS question SEP answer EOS; the answer and EOS are asked."""
     marks = (torch.full((len(question), 1), mark) for mark in (bos, sep, eos))
     begin, middle, end = marks
