@@ -1,7 +1,6 @@
 """What a report says of tasks: figures and a matrix over all, and of each who solves it and what comes out wrong."""
 
 from collections.abc import Sequence
-from itertools import accumulate
 from statistics import fmean
 from typing import NamedTuple
 
@@ -10,15 +9,12 @@ from poslab.comparison.figures import styles_of
 from poslab.comparison.panels import Panel
 from poslab.comparison.table import Table
 from poslab.comparison.task_figures import MOST_RANGES, by_length_figure, steps_figure
-from poslab.comparison.tasks import TaskRuns, WrongTest, WrongTests, wrong_tests
-from poslab.runs.answers import LOOKED_AT
+from poslab.comparison.tasks import TaskRuns
+from poslab.comparison.wrong_answers import WrongAtLength, wrong_by_length
 from poslab.settings.tasks import is_task
-from poslab.tasks.base import in_columns
 
 SHADES = 10  # from chance to everything right
 _A_TABLE = 6  # tasks side by side
-_WIDTH = 96  # characters of a row of answers, with a space after each
-_BEFORE = 4  # answers that are shown before the first wrong one
 _BY_LENGTH = (
     "Each point is the mean over all seeds{ranges}. Grey are the lengths of training, up to the longest of them, 1×. "
     "Where lengths are few, points of one length stand side by side, so that none hides another. Dotted: what the most "
@@ -152,48 +148,6 @@ def _mean(values: Sequence[float]) -> str:
     return f"{fmean(values):.3f}" if values else "n/a"
 
 
-class Word(NamedTuple):
-    text: str
-    wrong: bool = False
-
-
-class Said(NamedTuple):
-    """What a scheme answered at the places shown, in the run of that seed; of all its answers, how many are wrong."""
-
-    label: str
-    seed: int
-    words: list[Word]
-    wrong: str
-
-
-class ShownTest(NamedTuple):
-    """A test as a page shows it. line: all that is read; reads and right: what was read last at the places shown, and
-    what is right there."""
-
-    title: str
-    line: str
-    reads: list[str]
-    right: list[str]
-    said: list[Said]
-
-    @property
-    def as_text(self) -> str:
-        """In columns, of the schemes' answers those that are wrong."""
-        rows = {"has just read": self.reads, "right": self.right}
-        return in_columns(
-            rows | {said.label: [word.text if word.wrong else "." for word in said.words] for said in self.said}
-        )
-
-
-class WrongAtLength(NamedTuple):
-    """open: whether it is to be seen at once."""
-
-    title: str
-    tests: list[ShownTest]
-    remarks: list[str]
-    open: bool
-
-
 class TaskReport(NamedTuple):
     """What the report says of one task, beside figures."""
 
@@ -204,49 +158,5 @@ class TaskReport(NamedTuple):
 
 def task_report(task: TaskRuns) -> tuple[TaskReport, list[str]]:
     """(report of one task, notes on what is missing)."""
-    found, notes = wrong_tests(task)
-    beyond = [tests.length for tests in found if tests.tests and tests.length > task.trained[1]]
-    opened = min(beyond, default=max((tests.length for tests in found), default=0))
-    return TaskReport(
-        task, solved_table(task), [_at_length(task, tests, tests.length == opened) for tests in found]
-    ), notes
-
-
-def _at_length(task: TaskRuns, found: WrongTests, opened: bool) -> WrongAtLength:
-    wrong = len(task.runs) - len(found.without)
-    title = (
-        f"length {found.length}, {task.multiple(found.length)}: {wrong} of {len(task.runs)} schemes get something wrong"
-    )
-    remarks = [f"Nothing wrong in the first {LOOKED_AT} tests: {', '.join(found.without)}"] if found.without else []
-    remarks += [f"Wrong in yet other tests: {', '.join(found.left)}"] if found.left else []
-    return WrongAtLength(title, [_shown(task, test) for test in found.tests], remarks, opened)
-
-
-def _shown(task: TaskRuns, test: WrongTest) -> ShownTest:
-    asked, count = test.asked, len(test.asked.right)
-    places = _places(test)
-    said = []
-    for label in task.runs:
-        if label in test.said or label in test.right:
-            answer = test.said.get(label)
-            errors = set(answer.errors) if answer else set()
-            words = [Word(answer.said[n] if answer else asked.right[n], n in errors) for n in places]
-            said.append(Said(label, task.median_run(label, test.length).seed, words, f"{len(errors)} of {count}"))
-    part = f", answers {places[0] + 1} to {places[-1] + 1} of {count}" if len(places) < count else ""
-    return ShownTest(
-        f"test {test.number + 1}{part}",
-        " ".join(asked.reads),
-        [asked.reads[asked.places[n]] for n in places],
-        [asked.right[n] for n in places],
-        said,
-    )
-
-
-def _places(test: WrongTest) -> range:
-    """The answers of a test that there is room for, from shortly before the first that is wrong; all, if they fit."""
-    answers = [test.asked.right, *(answer.said for answer in test.said.values())]
-    widths = [1 + max(map(len, words)) for words in zip(*answers, strict=True)]
-    if sum(widths) <= _WIDTH:
-        return range(len(widths))
-    start = max(0, min(answer.errors[0] for answer in test.said.values()) - _BEFORE)
-    return range(start, start + sum(1 for width in accumulate(widths[start:]) if width <= _WIDTH))
+    wrong, notes = wrong_by_length(task)
+    return TaskReport(task, solved_table(task), wrong), notes

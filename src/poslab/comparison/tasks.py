@@ -1,20 +1,16 @@
-"""What runs on a task say together: metrics by length, who solves its range and when, and what comes out wrong.
+"""What runs on a task say together: metrics by length, and who solves its range and when.
 
 All figures are over all seeds; those over the seeds that solved the range stand beside them, never instead of them.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
-from poslab.runs.answers import WrongAnswer, WrongAnswers
 from poslab.runs.finished import Run
 from poslab.tasks import Metric
 
 _MOST_LENGTHS = 4  # that tables show; of more, those at one, two and three times the training length
-_MOST_TESTS = 3  # shown of each length
 
 
 @dataclass(frozen=True)
@@ -91,64 +87,3 @@ class TaskRuns:
         """The run of the median metric at that length, whose answers stand for its group."""
         runs = sorted(self.runs[label], key=lambda run: run.value(self.metric, length) or 0.0)
         return runs[(len(runs) - 1) // 2]
-
-
-@dataclass(frozen=True)
-class WrongTest:
-    """One test, and what schemes said to it; those that got it right are in `right`."""
-
-    length: int
-    number: int
-    asked: WrongAnswer
-    said: Mapping[str, WrongAnswer]  # by label
-    right: list[str]
-
-
-@dataclass(frozen=True)
-class WrongTests:
-    """Tests of one length that show for each scheme something that it gets wrong, on the same test where possible.
-
-    without: schemes whose median run gets all tests right that were looked at. left: those for which there is no room.
-    """
-
-    length: int
-    tests: list[WrongTest]
-    without: list[str]
-    left: list[str]
-
-
-def wrong_tests(task: TaskRuns) -> tuple[list[WrongTests], list[str]]:
-    """(wrong tests by length, notes on runs whose answers can't be had)."""
-    medians = {n: {label: task.median_run(label, n).folder for label in task.runs} for n in task.lengths(task.metric)}
-    read: dict[Path, WrongAnswers] = {}
-    notes = []
-    for folder in dict.fromkeys(folder for folders in medians.values() for folder in folders.values()):
-        try:
-            read[folder] = WrongAnswers.read(folder)
-        except ValueError as error:
-            notes.append(f"{folder} shows nothing that came out wrong: {error}")
-    found = []
-    for length, folders in medians.items():
-        tested = {label: read[folder].wrong.get(str(length)) for label, folder in folders.items() if folder in read}
-        known = {label: answers for label, answers in tested.items() if answers is not None}
-        found += [_chosen(length, known)] if known else []
-    return found, notes
-
-
-def _chosen(length: int, wrong: Mapping[str, Sequence[WrongAnswer]]) -> WrongTests:
-    """The fewest tests that show of each scheme something wrong, as far as there is room; wrong: by label."""
-    # The same number is another test where the task's settings are others.
-    said: dict[tuple[int, tuple[str, ...], tuple[str, ...]], dict[str, WrongAnswer]] = defaultdict(dict)
-    for label, answers in wrong.items():
-        for answer in answers:
-            said[answer.number, tuple(answer.reads), tuple(answer.right)][label] = answer
-    tests: list[WrongTest] = []
-    left = {label for label, answers in wrong.items() if answers}
-    while left and len(tests) < _MOST_TESTS:
-        key = min(said, key=lambda key: (-len(said[key].keys() & left), key))
-        new = {label: answer for label, answer in said[key].items() if label in left}
-        right = [] if tests else [label for label in wrong if label not in said[key]]
-        tests.append(WrongTest(length, key[0], next(iter(new.values())), new, right))
-        left -= new.keys()
-    without = [label for label, answers in wrong.items() if not answers]
-    return WrongTests(length, tests, without, [label for label in wrong if label in left])

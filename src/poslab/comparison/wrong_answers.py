@@ -1,0 +1,129 @@
+"""What comes out wrong of a task: for each length the fewest tests on which every scheme can be seen to fail.
+
+Each scheme answers in the run of its median figure at that length, all on the same tests where possible.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+
+from poslab.comparison.tasks import TaskRuns
+from poslab.runs.answers import LOOKED_AT, WrongAnswer, WrongAnswers
+from poslab.tasks.base import in_columns
+
+_MOST_TESTS = 3  # shown of each length
+_WIDTH = 96  # characters of a row of answers, with a space after each
+_BEFORE = 4  # answers that are shown before the first wrong one
+
+
+@dataclass(frozen=True)
+class WrongTest:
+    """A test as a page shows it. answers: by label, in the order of the report. seeds: of the runs that gave them."""
+
+    answers: Mapping[str, WrongAnswer]
+    seeds: Mapping[str, int]
+
+    @property
+    def asked(self) -> WrongAnswer:
+        return next(iter(self.answers.values()))
+
+    @cached_property
+    def places(self) -> range:
+        """The answers that there is room for, from shortly before the first that is wrong; all, if they fit."""
+        columns = zip(self.asked.right, *(answer.said for answer in self.answers.values()), strict=True)
+        widths = [1 + max(map(len, words)) for words in columns]
+        if sum(widths) <= _WIDTH:
+            return range(len(widths))
+        start = max(0, min(answer.errors[0] for answer in self.answers.values() if answer.errors) - _BEFORE)
+        return range(start, start + sum(1 for width in accumulate(widths[start:]) if width <= _WIDTH))
+
+    @property
+    def title(self) -> str:
+        places, count = self.places, len(self.asked.right)
+        part = f", answers {places[0] + 1} to {places[-1] + 1} of {count}" if len(places) < count else ""
+        return f"test {self.asked.number + 1}{part}"
+
+    @property
+    def line(self) -> str:
+        """All that is read."""
+        return " ".join(self.asked.reads)
+
+    @property
+    def reads(self) -> list[str]:
+        """What was read last at the places shown."""
+        return [self.asked.reads[self.asked.places[n]] for n in self.places]
+
+    @property
+    def right(self) -> list[str]:
+        return [self.asked.right[n] for n in self.places]
+
+    @property
+    def as_text(self) -> str:
+        """In columns, of the schemes' answers those that are wrong."""
+        rows = {"has just read": self.reads, "right": self.right}
+        for label, answer in self.answers.items():
+            rows[label] = [answer.said[n] if n in answer.errors else "." for n in self.places]
+        return in_columns(rows)
+
+
+@dataclass(frozen=True)
+class WrongAtLength:
+    """open: whether it is to be seen at once."""
+
+    title: str
+    tests: list[WrongTest]
+    remarks: list[str]
+    open: bool
+
+
+def wrong_by_length(task: TaskRuns) -> tuple[list[WrongAtLength], list[str]]:
+    """(what comes out wrong at each length, notes on runs whose answers can't be had)."""
+    medians = {n: {label: task.median_run(label, n) for label in task.runs} for n in task.lengths(task.metric)}
+    read: dict[Path, WrongAnswers] = {}
+    notes = []
+    for folder in dict.fromkeys(run.folder for runs in medians.values() for run in runs.values()):
+        try:
+            read[folder] = WrongAnswers.read(folder)
+        except ValueError as error:
+            notes.append(f"{folder} shows nothing that came out wrong: {error}")
+    wrong: dict[int, Mapping[str, Sequence[WrongAnswer]]] = {}
+    for length, runs in medians.items():
+        tested = {label: read[run.folder].wrong.get(str(length)) for label, run in runs.items() if run.folder in read}
+        if known := {label: answers for label, answers in tested.items() if answers is not None}:
+            wrong[length] = known
+    beyond = [length for length, known in wrong.items() if any(known.values()) and length > task.trained[1]]
+    opened = min(beyond, default=max(wrong, default=0))
+    found = []
+    for length, known in wrong.items():
+        tests, left = _chosen(known)
+        seeds = {label: run.seed for label, run in medians[length].items()}
+        without = [label for label, answers in known.items() if not answers]
+        counts = f"{len(task.runs) - len(without)} of {len(task.runs)} schemes get something wrong"
+        remarks = [f"Nothing wrong in the first {LOOKED_AT} tests: {', '.join(without)}"] if without else []
+        remarks += [f"Wrong in yet other tests: {', '.join(left)}"] if left else []
+        title = f"length {length}, {task.multiple(length)}: {counts}"
+        shown = [WrongTest(answers, seeds) for answers in tests]
+        found.append(WrongAtLength(title, shown, remarks, length == opened))
+    return found, notes
+
+
+def _chosen(wrong: Mapping[str, Sequence[WrongAnswer]]) -> tuple[list[dict[str, WrongAnswer]], list[str]]:
+    """(the answers to the fewest tests that show of each scheme something wrong, as far as there is room; the schemes
+    of which they show nothing). wrong, answers: by label. To the first test everyone answers."""
+    # The same number is another test where the task's settings are others.
+    said: dict[tuple[int, tuple[str, ...], tuple[str, ...]], dict[str, WrongAnswer]] = defaultdict(dict)
+    for label, answers in wrong.items():
+        for answer in answers:
+            said[answer.number, tuple(answer.reads), tuple(answer.right)][label] = answer
+    tests: list[dict[str, WrongAnswer]] = []
+    left = {label for label, answers in wrong.items() if answers}
+    while left and len(tests) < _MOST_TESTS:
+        of_test = said[min(said, key=lambda key: (-len(said[key].keys() & left), key))]
+        asked = next(iter(of_test.values()))
+        shown = left & of_test.keys() if tests else wrong.keys()
+        tests.append({label: of_test.get(label, replace(asked, said=asked.right)) for label in wrong if label in shown})
+        left -= of_test.keys()
+    return tests, [label for label in wrong if label in left]
