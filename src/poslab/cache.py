@@ -49,6 +49,7 @@ class KeyValueCache:
         self._layers: list[LayerCache] = []
         self._terms: list[RelativeTerms | None] = []
         self._distances = range(0)  # those that the terms were made for
+        self._key_places: Places | None = None  # of the tokens that are being read
 
     def parts(self, count: int) -> list[int]:
         """How many of the next `count` tokens to read at a time, so that no row begins a segment in between."""
@@ -77,7 +78,12 @@ class KeyValueCache:
         return Places(new.positions, irregular=bool((self._given.diff() != 1).any()))
 
     def key_places(self, count: int, device: torch.device) -> Places:
-        """Those of all keys that the next `count` tokens may see, their own the last."""
+        """Those of all keys that the next `count` tokens may see, their own the last; the same for every layer."""
+        if self._key_places is None:
+            self._key_places = self._places_of_keys(count, device)
+        return self._key_places
+
+    def _places_of_keys(self, count: int, device: torch.device) -> Places:
         if self._given is None:
             return self._counted(self.first_seen, self.length + count, device)
         return Places(self._given[..., self.first_seen :], irregular=bool((self._given.diff() != 1).any()))
@@ -124,6 +130,7 @@ class KeyValueCache:
     def advance(self, count: int) -> None:
         """Once every layer has taken them: `count` tokens more are read."""
         self.length += count
+        self._key_places = None
 
     @property
     def first_seen(self) -> int:

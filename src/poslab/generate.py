@@ -62,7 +62,7 @@ class Sampling:
     def draw(self, logits: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
         """logits (B, V) and a generator for each row, on the CPU -> (B,) token ids, on the logits' device."""
         if self.temperature == 0:
-            return logits.argmax(-1)
+            return logits.max(-1).indices  # argmax() takes three times as long
         k = min(self.top_k or logits.shape[-1], logits.shape[-1])
         ids = None
         if k < logits.shape[-1]:
