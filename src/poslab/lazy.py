@@ -2,7 +2,7 @@
 
 torch: at its first use. Position schemes are settings before they are mathematics: a command line is checked against
 them, and `--help` is answered, without the seconds that importing torch takes. Scheme files therefore say
-`from poslab.lazy import torch`.
+`from poslab.lazy import Tensor, torch`, of which Tensor is for annotations alone.
 
 torchmetrics, of which Lightning needs two classes: without its metrics, until somebody asks for one. They would load
 transformers and scipy's signal processing where these are installed, a second in all.
@@ -46,8 +46,10 @@ class _Torchmetrics(ModuleType):
 
 if TYPE_CHECKING:
     import torch as torch
+    from torch import Tensor as Tensor
 else:
     torch = _LazyModule("torch")
+    Tensor = "Tensor"
 
 sys.modules.setdefault("tensorboard.compat.notf", ModuleType("tensorboard.compat.notf"))
 if "torchmetrics" not in sys.modules and (_spec := find_spec("torchmetrics")):

@@ -14,17 +14,10 @@ section 3, which draws an offset for each text and adds it to sinusoids):
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import torch
-from poslab.positions.base import Elsewhere, Matrix, ModelShape, Picture, PositionScheme
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
-
+from poslab.lazy import Tensor, torch
+from poslab.positions.base import Elsewhere, Matrix, ModelShape, Picture, PositionScheme, Tables
 
 _SIMILARITY = (
     "How alike the vectors of two positions are: red alike, blue opposite, white unrelated, as all begin. A band "
@@ -42,7 +35,7 @@ class Absolute(PositionScheme):
     max_positions: int | None = None
     shift_invariant = False
 
-    variants: ClassVar[tuple[dict[str, Any], ...]] = ({"random_offset": True, "max_positions": 5000},)
+    variants = ({"random_offset": True, "max_positions": 5000},)
 
     def __post_init__(self) -> None:
         require_at_least(1, max_positions=self.max_positions)

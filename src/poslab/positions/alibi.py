@@ -12,15 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from poslab.lazy import torch
-from poslab.positions.base import Curves, Explanation, ModelShape, OneHead, Pairs, PositionScheme, RelativeTerms
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
+from poslab.lazy import Tensor, torch
+from poslab.positions.base import Curves, Explanation, ModelShape, OneHead, Pairs, PositionScheme, RelativeTerms, Tables
 
 
 def slopes(num_heads: int) -> list[float]:

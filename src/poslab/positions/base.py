@@ -16,20 +16,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least
+from poslab.lazy import Tensor, torch
 from poslab.positions.elsewhere import Elsewhere
 from poslab.positions.pictures import Curves, Explanation, Matrix, OnText, Picture, Strip
 from poslab.positions.terms import Pairs, RelativeTerms
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    Tables = Mapping[str, Tensor]
+Tables = Mapping[str, Tensor]
 
 __all__ = [
     "BACKENDS",
@@ -45,6 +42,7 @@ __all__ = [
     "PositionScheme",
     "RelativeTerms",
     "Strip",
+    "Tables",
 ]
 
 # The names of the ways to compute attention with relative terms; `poslab.attention.attend` says what they are.
@@ -245,7 +243,7 @@ def _check_arguments(cls: type[PositionScheme], hook: str, member: Any) -> None:
 def _check_names(cls: type[PositionScheme]) -> None:
     """Raises SettingError for a class whose names don't mean what its author thinks."""
     settings = inspect.get_annotations(cls)
-    inherited = {name for base in cls.__mro__[1:] for name in getattr(base, "__dataclass_fields__", {})}
+    inherited = {field.name for base in cls.__mro__[1:] if is_dataclass(base) for field in fields(base)}
     for name, member in vars(cls).items():
         if name in inherited and name not in settings and not name.startswith("_"):
             raise _bad_name(cls, name, "is a setting of the class it derives from: a new default needs its type, too")

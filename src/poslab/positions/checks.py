@@ -11,18 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poslab.errors import SettingError, UserError, blamed_on
-from poslab.lazy import torch
-from poslab.positions.base import HOOKS, ModelShape, PositionScheme
+from poslab.lazy import Tensor, torch
+from poslab.positions.base import HOOKS, ModelShape, PositionScheme, Tables
 from poslab.positions.pictures import Curves, Matrix
 from poslab.positions.terms import Pairs, RelativeTerms
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
 
 
 def hook_at_fault(error: BaseException) -> str | None:

@@ -11,16 +11,20 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poslab.errors import SettingError
-from poslab.lazy import torch
-from poslab.positions.base import Explanation, ModelShape, OneHead, Pairs, Picture, PositionScheme, RelativeTerms
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
+from poslab.lazy import Tensor, torch
+from poslab.positions.base import (
+    Explanation,
+    ModelShape,
+    OneHead,
+    Pairs,
+    Picture,
+    PositionScheme,
+    RelativeTerms,
+    Tables,
+)
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.errors import require_at_least
-from poslab.lazy import torch
-from poslab.positions.base import Curves, Explanation, ModelShape, OneHead, OnText, Pairs, Picture, PositionScheme
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
-
+from poslab.lazy import Tensor, torch
+from poslab.positions.base import (
+    Curves,
+    Explanation,
+    ModelShape,
+    OneHead,
+    OnText,
+    Pairs,
+    Picture,
+    PositionScheme,
+    Tables,
+)
 
 _NORM = (
     "How much a count of open gates can change a score, all zero at the start. Surprising: rows that the sample's "

@@ -16,16 +16,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import torch
-from poslab.positions.base import Curves, ModelShape, OneHead, Pairs, Picture, PositionScheme
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
+from poslab.lazy import Tensor, torch
+from poslab.positions.base import Curves, ModelShape, OneHead, Pairs, Picture, PositionScheme, Tables
 
 EPSILON = 1e-6
 

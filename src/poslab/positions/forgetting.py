@@ -17,17 +17,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError
-from poslab.lazy import torch
-from poslab.positions.base import Curves, Explanation, ModelShape, OneHead, OnText, Pairs, Picture, PositionScheme
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
-
+from poslab.lazy import Tensor, torch
+from poslab.positions.base import (
+    Curves,
+    Explanation,
+    ModelShape,
+    OneHead,
+    OnText,
+    Pairs,
+    Picture,
+    PositionScheme,
+    Tables,
+)
 
 _KEPT = (
     "What a gate keeps, at each token, of the weight of everything before: at 0.9 half is forgotten after seven "

@@ -15,17 +15,10 @@ in the paper's figure 1 all layers share them; `share_layers=false` gives each l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.errors import require_one_of
-from poslab.lazy import torch
-from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
-
+from poslab.lazy import Tensor, torch
+from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms, Tables
 
 _BIAS = (
     "What each head adds to the score of a key so far back; 1 less makes its weight 2.7 times smaller. All lines "

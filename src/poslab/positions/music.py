@@ -10,17 +10,10 @@ normal with std 1 / sqrt(Dh). Nothing is known beyond the distances of the conte
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError
-from poslab.lazy import torch
-from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
-
+from poslab.lazy import Tensor, torch
+from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms, Tables
 
 _NORM = (
     "How long the key is that belongs to each distance: the longer, the more that distance can change. Far ones "

@@ -11,13 +11,9 @@ its text for a bag of words.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.lazy import torch
-from poslab.positions.base import Elsewhere, ModelShape, PositionScheme
-
-if TYPE_CHECKING:
-    from poslab.positions.base import Tables
+from poslab.positions.base import Elsewhere, ModelShape, PositionScheme, Tables
 
 
 @dataclass(frozen=True)

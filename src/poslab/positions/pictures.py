@@ -6,10 +6,8 @@ Each has a caption for who sees its kind for the first time: what there is to se
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from poslab.lazy import Tensor
 
 
 @dataclass(frozen=True, eq=False)

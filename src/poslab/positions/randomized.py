@@ -13,18 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import torch
-from poslab.positions.base import Explanation, ModelShape, OneHead, Pairs, Picture, PositionScheme, RelativeTerms
+from poslab.lazy import Tensor, torch
+from poslab.positions.base import (
+    Explanation,
+    ModelShape,
+    OneHead,
+    Pairs,
+    Picture,
+    PositionScheme,
+    RelativeTerms,
+    Tables,
+)
 from poslab.positions.combined import check_part, warnings_of_part
 from poslab.positions.rope import RoPE
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Randomized(PositionScheme):
     of: PositionScheme = field(default_factory=RoPE)
     max_position: int = 2048
 
-    variants: ClassVar[tuple[dict[str, Any], ...]] = (
+    variants = (
         {"of": "t5", "max_position": 512},
         {"of": "absolute", "max_position": 512},
     )

@@ -27,13 +27,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least, require_one_of
-from poslab.lazy import torch
-from poslab.positions.base import Curves, Elsewhere, Explanation, ModelShape, OneHead, Pairs, PositionScheme
+from poslab.lazy import Tensor, torch
+from poslab.positions.base import Curves, Elsewhere, Explanation, ModelShape, OneHead, Pairs, PositionScheme, Tables
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
     from poslab.positions.rotary import Rotation
 
 SCALINGS = ("none", "linear", "ntk", "yarn", "llama3")

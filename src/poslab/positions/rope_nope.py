@@ -15,16 +15,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
 
 from poslab.errors import require_at_least
-from poslab.positions.base import ModelShape, OneHead, PositionScheme, RelativeTerms
+from poslab.lazy import Tensor
+from poslab.positions.base import ModelShape, OneHead, PositionScheme, RelativeTerms, Tables
 from poslab.positions.rope import RoPE
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class RoPENoPE(RoPE):
     every: int = 4
     window: int | None = 64
 
-    variants: ClassVar[tuple[dict[str, Any], ...]] = ({"every": 2, "window": 7}, {"every": 3, "window": None})
+    variants = ({"every": 2, "window": 7}, {"every": 3, "window": None})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,7 +8,6 @@ No paper's: an example of how two schemes are joined. See rope.py and t5.py for 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
 
 from poslab.positions.base import PositionScheme
 from poslab.positions.combined import Combined
@@ -23,6 +22,4 @@ class RoPET5(Combined):
     first: PositionScheme = field(default_factory=RoPE)
     second: PositionScheme = field(default_factory=T5)
 
-    variants: ClassVar[tuple[dict[str, Any], ...]] = (
-        {"second": {"_target_": "t5", "share_layers": False, "max_distance": 20}},
-    )
+    variants = ({"second": {"_target_": "t5", "share_layers": False, "max_distance": 20}},)

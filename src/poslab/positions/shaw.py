@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import torch
+from poslab.lazy import Tensor, torch
 from poslab.positions.base import (
     Curves,
     Explanation,
@@ -27,13 +27,8 @@ from poslab.positions.base import (
     PositionScheme,
     RelativeTerms,
     Strip,
+    Tables,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
-
 
 _NORMS = (
     "How long the vector is that belongs to each distance: the longer, the more that distance can change. The last "

@@ -16,18 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError
-from poslab.lazy import torch
-from poslab.positions.base import Elsewhere, Explanation, Matrix, ModelShape, Pairs, PositionScheme
+from poslab.lazy import Tensor, torch
+from poslab.positions.base import Elsewhere, Explanation, Matrix, ModelShape, Pairs, PositionScheme, Tables
 from poslab.positions.rope import wavelengths
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
-
 
 _SIMILARITY = (
     "How alike two positions are before any token is added: it depends on their distance alone, so each stripe along "

@@ -19,10 +19,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import torch
+from poslab.lazy import Tensor, torch
 from poslab.positions.base import (
     Curves,
     Explanation,
@@ -33,13 +32,8 @@ from poslab.positions.base import (
     PositionScheme,
     RelativeTerms,
     Strip,
+    Tables,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
-
 
 _BIAS = (
     "What each head adds to the score of a key so far back; 1 more makes its weight 2.7 times as large. A line that "

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from poslab.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from poslab.lazy import Tensor, torch
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,17 +14,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError
-from poslab.lazy import torch
-from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
-
+from poslab.lazy import Tensor, torch
+from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms, Tables
 
 _BIAS = (
     "What each head adds to the score of a key so far back, whatever the query is; 1 more makes a weight 2.7 times "

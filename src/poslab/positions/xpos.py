@@ -19,17 +19,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError
-from poslab.lazy import torch
-from poslab.positions.base import Curves, Explanation, ModelShape, OneHead, Pairs, PositionScheme
+from poslab.lazy import Tensor, torch
+from poslab.positions.base import Curves, Explanation, ModelShape, OneHead, Pairs, PositionScheme, Tables
 from poslab.positions.rope import wavelengths
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from poslab.positions.base import Tables
     from poslab.positions.rotary import Rotation
 
 GAMMA = 0.4
@@ -49,7 +46,7 @@ class XPos(PositionScheme):
     base: float = 10000.0
     scale_base: float = 512.0
 
-    variants: ClassVar[tuple[dict[str, Any], ...]] = ({"scale_base": 64.0},)
+    variants = ({"scale_base": 64.0},)
 
     def __post_init__(self) -> None:
         if not self.base > 1:
