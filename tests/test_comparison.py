@@ -28,8 +28,9 @@ def test_a_known_difference_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     folder = report_of(tmp_path)
     found = differences(losses, "absolute")["shaw"]
     assert found.n == 5
-    better = f"shaw is better than absolute by {-found.mean:.2f} nats [{-found.high:.2f}, {-found.low:.2f}], n = 5"
-    assert found.low < -0.08 < found.high
+    low, high = found.interval
+    better = f"shaw is better than absolute by {-found.mean:.2f} nats [{-high:.2f}, {-low:.2f}], n = 5"
+    assert low < -0.08 < high
     page, markdown, screen = page_in(folder), (folder / "report.md").read_text(), capsys.readouterr().out
     assert page.lists[0][0] == better
     assert page.lists[0][1].startswith("t5 is worse than absolute by 0.1")

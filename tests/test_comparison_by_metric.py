@@ -54,7 +54,7 @@ def test_a_task_is_compared_by_what_is_exact_beyond_its_range(tmp_path: Path) ->
     assert comparison.groups[0].values == dict(enumerate(SHAW, start=1))
     found = comparison.differences["shaw"]
     assert found.mean == pytest.approx(sum(SHAW) / 8 - sum(BASE) / 8)
-    numbers = f"{found.mean:.2f} of the examples [{found.low:.2f}, {found.high:.2f}]"
+    numbers = f"{found.mean:.2f} of the examples [{found.interval.low:.2f}, {found.interval.high:.2f}]"
     assert comparison.sentences == [f"shaw is better than absolute by {numbers}, n = 8"]
     turned = compare_folders(tmp_path, baseline="shaw")
     assert turned.sentences == [f"absolute is worse than shaw by {numbers}, n = 8"]

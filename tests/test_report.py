@@ -35,10 +35,11 @@ def test_table_has_a_row_per_scheme(tmp_path: Path) -> None:
     assert page_in(folder).rows == [row for row in markdown_rows(folder) if set(row) != {"---"}]
     for row in rows:
         loss = estimate(losses[row[0]].values())
-        assert row[1:5] == ["5", f"{loss.mean:.4f}", f"{loss.low:.4f} to {loss.high:.4f}", f"{loss.sd:.4f}"]
+        assert row[1:5] == ["5", f"{loss.mean:.4f}", "{:.4f} to {:.4f}".format(*loss.interval), f"{loss.sd:.4f}"]
         assert row[8:11] == ["1,000", "1,500", "512"]
     found = differences(losses, "absolute")["t5"]
-    assert rows[0][5:8] == [f"{found.mean:+.4f}", f"{found.low:+.4f} to {found.high:+.4f}", p_text(found.p_value)]
+    assert rows[0][5:7] == [f"{found.mean:+.4f}", "{:+.4f} to {:+.4f}".format(*found.interval)]
+    assert rows[0][7] == p_text(found.p_value)
     assert rows[2][5:8] == ["baseline", "", ""]
 
 

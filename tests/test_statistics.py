@@ -20,6 +20,7 @@ from poslab.comparison.statistics import (
     MOST_SEEDS,
     SMALLEST_BLOCKS,
     Difference,
+    Interval,
     differences,
     estimate,
     holm,
@@ -63,14 +64,14 @@ def test_estimate_worked_by_hand() -> None:
     assert found.n == 5
     assert found.sd == pytest.approx(math.sqrt(2.5))
     half = 2.776445 * math.sqrt(2.5 / 5)
-    assert (found.low, found.high) == pytest.approx((3 - half, 3 + half), abs=1e-6)
+    assert found.interval == pytest.approx((3 - half, 3 + half), abs=1e-6)
 
 
 def test_estimate_of_one_and_of_equal_values() -> None:
     one = estimate([3.5])
-    assert (one.mean, one.low, one.high, one.sd, one.n) == (3.5, None, None, None, 1)
+    assert (one.mean, one.interval, one.sd, one.n) == (3.5, None, None, 1)
     equal = estimate([2.5, 2.5, 2.5])
-    assert (equal.mean, equal.low, equal.high, equal.sd) == (2.5, None, None, 0.0)  # nothing is known of chance
+    assert (equal.mean, equal.interval, equal.sd) == (2.5, None, 0.0)  # nothing is known of chance
 
 
 # Differences
@@ -85,7 +86,7 @@ def test_difference_worked_by_hand() -> None:
     assert found.sd == pytest.approx(0.1)
     assert found.n == 3
     half = 4.302653 * 0.1 / math.sqrt(3)
-    assert (found.low, found.high) == pytest.approx((-0.1 - half, -0.1 + half), abs=1e-6)
+    assert found.interval == pytest.approx((-0.1 - half, -0.1 + half), abs=1e-6)
     assert found.p_value == pytest.approx(1 - math.sqrt(3 / 5))
     assert not found.significant
 
@@ -97,7 +98,7 @@ def test_difference_against_scipy() -> None:
     expected = stats.ttest_rel(b, a)
     assert found.p_value == pytest.approx(expected.pvalue)
     interval = expected.confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    assert found.interval == pytest.approx((interval.low, interval.high))
     assert found.comparisons == 1
 
 
@@ -137,8 +138,8 @@ def test_groups_that_cannot_be_tested_are_not_counted() -> None:
     assert [d.p_value for d in alone.values()] == pytest.approx(list(holm(by_seed(pairwise)).values()))
     single, apart = more["single"], more["apart"]
     assert single.mean == pytest.approx(4.0 - losses["absolute"][0])
-    assert (single.low, single.high, single.sd, single.p_value, single.n) == (None, None, None, None, 1)
-    assert (apart.mean, apart.low, apart.high, apart.sd, apart.p_value, apart.n) == (None,) * 5 + (0,)
+    assert (single.interval, single.sd, single.p_value, single.n) == (None, None, None, 1)
+    assert (apart.mean, apart.interval, apart.sd, apart.p_value, apart.n) == (None,) * 4 + (0,)
     assert more["empty"].n == 0
 
 
@@ -150,7 +151,7 @@ def test_a_constant_difference_is_no_certainty(seeds: int, shift: float) -> None
     # Adding and taking away 0.1 leaves rounding, which must not count as variance.
     found = differences({"absolute": by_seed(baseline), "t5": by_seed(baseline + shift)}, "absolute")["t5"]
     assert found.mean == pytest.approx(shift)
-    assert (found.low, found.high, found.sd) == (None, None, 0)
+    assert (found.interval, found.sd) == (None, 0)
     assert found.p_value == (2 / 2**seeds if shift else 1)
     said = sentence("t5", "absolute", found)
     if shift:
@@ -177,13 +178,13 @@ def test_words_and_numbers_agree(a: list[float], b: list[float]) -> None:
     assert back.mean == pytest.approx(-found.mean)
     assert back.p_value == pytest.approx(found.p_value)
     assert 0 < found.p_value <= 1
-    if found.low is None:
+    if found.interval is None:
         assert found.sd == 0
         assert found.p_value >= 2 / 2 ** len(a)
         return
-    assert (back.reversed.low, back.reversed.high) == pytest.approx((found.low, found.high))
-    assert found.low <= found.mean <= found.high
-    excludes_0 = not found.low <= 0 <= found.high
+    assert back.reversed.interval == pytest.approx(found.interval)
+    assert found.interval.low <= found.mean <= found.interval.high
+    excludes_0 = not found.interval.low <= 0 <= found.interval.high
     said = sentence("t5", "absolute", found)
     assert "nan" not in said
     if found.significant:
@@ -208,7 +209,7 @@ def test_refuses_an_unknown_baseline() -> None:
 
 
 def difference(mean=None, low=None, high=None, sd=None, p_value=None, n=5, **more) -> Difference:
-    return Difference(mean, low, high, sd, p_value, n, **more)
+    return Difference(mean, low and Interval(low, high), sd, p_value, n, **more)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +288,7 @@ def test_known_difference_is_found_and_covered(sweeps: int) -> None:
         said = sentence("scheme_0", "absolute", found)
         assert "worse" not in said
         better += said.startswith("scheme_0 is better than absolute by 0.")
-        covered += found.low <= -0.1 <= found.high
+        covered += found.interval.low <= -0.1 <= found.interval.high
     assert better >= 0.97 * sweeps, f"found in {better / sweeps:.1%} of the sweeps"
     assert abs(covered / sweeps - 0.95) < 3 * (0.95 * 0.05 / sweeps) ** 0.5, (
         f"covered in {covered / sweeps:.1%} of the sweeps"
@@ -383,7 +384,7 @@ def test_token_interval_covers_the_truth() -> None:
 
     def coverage(block: int, rows: int) -> float:
         found = [token_difference(second + 0.3 + row, second, block=block, resamples=300) for row in noise[:rows]]
-        return sum(f.low <= 0.3 <= f.high for f in found) / rows
+        return sum(f.interval.low <= 0.3 <= f.interval.high for f in found) / rows
 
     # 3 standard errors are 3.8 %; blocks of 16 miss a little of the correlation, so that 92 % are expected.
     blocks, single_tokens = coverage(16, rows), coverage(1, 100)
@@ -400,11 +401,11 @@ def test_token_interval_worked_out() -> None:
     assert found.sd == pytest.approx((first - second).std(ddof=1))
     assert found.n == 20_000
     half = 1.96 * math.sqrt(2 / 20_000)
-    assert (found.high - found.low) / 2 == pytest.approx(half, rel=0.06)
-    assert (found.high + found.low) / 2 == pytest.approx(found.mean, abs=0.06 * half)
+    assert (found.interval.high - found.interval.low) / 2 == pytest.approx(half, rel=0.06)
+    assert (found.interval.high + found.interval.low) / 2 == pytest.approx(found.mean, abs=0.06 * half)
     turned = token_difference(second, first, resamples=4000)
     assert turned.mean == -found.mean
-    assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low), abs=0.06 * half)
+    assert turned.interval == pytest.approx((-found.interval.high, -found.interval.low), abs=0.06 * half)
 
 
 def test_token_interval_repeats() -> None:
@@ -419,7 +420,7 @@ def test_blocks_of_unequal_lengths_keep_the_mean() -> None:
     """A constant difference has no spread, whatever the number of tokens."""
     for tokens in (SMALLEST_BLOCKS * 16, SMALLEST_BLOCKS * 16 + 15, 1009):
         found = token_difference(np.full(tokens, 4.5), np.full(tokens, 4.0), resamples=100)
-        assert (found.mean, found.low, found.high, found.sd) == (0.5, 0.5, 0.5, 0.0)
+        assert (found.mean, found.interval, found.sd) == (0.5, (0.5, 0.5), 0.0)
 
 
 def test_longest_texts_within_memory() -> None:
@@ -428,15 +429,15 @@ def test_longest_texts_within_memory() -> None:
     found = token_difference(first, second)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found.low < found.mean < found.high
+    assert found.interval.low < found.mean < found.interval.high
     assert peak < 100e6, f"{peak / 1e6:.0f} MB"
 
 
 def test_too_few_tokens_for_an_interval() -> None:
     one = token_difference([2.0], [1.5])
-    assert (one.mean, one.low, one.high, one.sd, one.n) == (0.5, None, None, None, 1)
+    assert (one.mean, one.interval, one.sd, one.n) == (0.5, None, None, 1)
     few = token_difference(np.arange(SMALLEST_BLOCKS * 16 - 1.0), np.zeros(SMALLEST_BLOCKS * 16 - 1))
-    assert (few.low, few.high) == (None, None)
+    assert few.interval is None
     assert few.sd > 0
 
 
@@ -481,7 +482,7 @@ def test_of_many_seeds_ways_are_drawn() -> None:
 def test_seeds_that_all_agree_are_no_certainty() -> None:
     """The t test would say p = 0, or nothing; two runs that always come out alike may be luck."""
     found, said = exact([1.0] * 5, [0.0] * 5)
-    assert (found.mean, found.sd, found.p_value, found.low, found.high) == (1, 0, 2 / 32, None, None)
+    assert (found.mean, found.sd, found.p_value, found.interval) == (1, 0, 2 / 32, None)
     assert said == (
         "t5 was better than absolute by 1.00 of the examples in each of 5 seeds, too few to claim it (p = 0.062); "
         "6 such seeds would do"
@@ -519,15 +520,15 @@ def test_shares_and_their_intervals(pairs: list[tuple[int, int]]) -> None:
     group, baseline = ([number / 8 for number in column] for column in zip(*pairs, strict=True))
     found, said = exact(group, baseline)
     assert found.p_value >= 2 / 2 ** len(pairs)
-    if found.low is None:
+    if found.interval is None:
         assert found.sd == 0
     else:
-        assert -1 <= found.low <= found.mean <= found.high <= 1
-        assert not found.significant or found.low * found.high > 0
+        assert -1 <= found.interval.low <= found.mean <= found.interval.high <= 1
+        assert not found.significant or found.interval.low * found.interval.high > 0
     assert found.significant == ("is better" in said or "is worse" in said)
     assert ("better" in said) == (found.mean > 0 and (found.significant or found.sd == 0))
     of_group = estimate(group, EXACT)
-    assert of_group.low is None if of_group.sd == 0 else 0 <= of_group.low <= of_group.high <= 1
+    assert of_group.interval is None if of_group.sd == 0 else 0 <= of_group.interval.low <= of_group.interval.high <= 1
 
 
 def test_claims_of_shares_are_as_rare_as_promised() -> None:

@@ -160,7 +160,7 @@ def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluatio
         if same_tokens(run, baseline_run) and 0 < len(losses[0]) == len(losses[1]) and np.isfinite(losses).all():
             part = "validation" if run.summary.test_tokens is None else "test"
             found, by_run = token_difference(*losses), comparison.differences[label].mean or 0.0
-            if (found.low or 0.0) * (found.high or 0.0) > 0 > found.mean * by_run:
+            if found.interval and found.interval.low * found.interval.high > 0 > found.mean * by_run:
                 sentences.append(_two_directions(label, comparison, found, part))
             else:
                 sentences.append(token_sentence(label, comparison.baseline, found, part))

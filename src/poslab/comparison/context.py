@@ -72,7 +72,8 @@ def _mean(losses: Sequence[float | None]) -> str:
     if len(known) < len(losses):
         return "n/a"
     found = estimate(known)
-    return f"{found.mean:.4f}" if found.high is None else f"{found.mean:.4f} \u00b1 {found.high - found.mean:.4f}"
+    half = f" \u00b1 {found.interval.high - found.mean:.4f}" if found.interval else ""
+    return f"{found.mean:.4f}{half}"
 
 
 def _effective_lengths(of_seeds: Mapping[str, Mapping[int, Evaluation]]) -> Table | None:

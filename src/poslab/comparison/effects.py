@@ -66,8 +66,7 @@ def _row(group: Group, base: Group, comparison: Comparison, curves: Mapping[str,
         cells += ["1", "", "", ""]
     else:
         d = comparison.differences[group.label]
-        known = d.low is not None and d.high is not None
-        interval = f"{_exp(d.low, '.3f')} to {_exp(d.high, '.3f')}" if known else "n/a"
+        interval = " to ".join(_exp(end, ".3f") for end in d.interval) if d.interval else "n/a"
         share = _share_of_steps(curves.get(group.label, {}), curves.get(base.label, {}))
         slower = (
             minutes / of_base * (base.mean("steps") or 1) / (group.mean("steps") or 1) if minutes and of_base else None

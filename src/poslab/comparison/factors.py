@@ -101,13 +101,12 @@ class Effect:
     @property
     def row(self) -> list[str]:
         """Of `effect_table`."""
-        d, text = self.difference, self.score.text
-        known = d.low is not None and d.high is not None
+        d = self.difference
         return [
             self.scheme,
             f"{self.level} instead of {self.reference}",
-            "n/a" if d.mean is None else text(d.mean, "+"),
-            f"{text(d.low or 0, '+')} to {text(d.high or 0, '+')}" if known else "n/a",
+            self.score.text(d.mean, "+"),
+            self.score.interval(d.interval, "+"),
             "n/a" if d.p_value is None else p_text(d.p_value),
             str(d.n),
             str(len(self.cells)),

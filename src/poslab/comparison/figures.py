@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.curves import Curve
-from poslab.comparison.statistics import Difference, estimate
+from poslab.comparison.statistics import Difference, Interval, estimate
 from poslab.evaluation.pictures import looks, wrapped
 from poslab.runs.evaluation import Evaluation
 
@@ -56,13 +56,12 @@ def scores_figure(
         values = list(group.values.values())
         left.plot(values, [row + 0.2] * len(values), linestyle="", alpha=0.5, markersize=5, **look)
         found, difference = group.estimate, comparison.differences.get(group.label)
-        _interval(left, row - 0.1, found.mean, found.low, found.high, look)
-        if (broad := (over_text or {}).get(group.label)) and broad.low is not None and broad.high is not None:
-            right[0].plot(
-                [broad.low, broad.high], [row] * 2, color=look["color"], alpha=0.25, linewidth=7, solid_capstyle="butt"
-            )
+        _interval(left, row - 0.1, found.mean, found.interval, look)
+        if (broad := (over_text or {}).get(group.label)) and broad.interval:
+            bar = {"color": look["color"], "alpha": 0.25, "linewidth": 7, "solid_capstyle": "butt"}
+            right[0].plot(broad.interval, [row] * 2, **bar)
         if difference and difference.mean is not None:
-            _interval(right[0], row, difference.mean, difference.low, difference.high, look)
+            _interval(right[0], row, difference.mean, difference.interval, look)
     _references(left, references, upright=True)
     if comparison.score.metric.is_share:  # at their own scale, seeds that are alike would look far apart
         left.set_xlim(-0.03, 1.03)
@@ -202,8 +201,8 @@ def _drawn(
             _line(axes, places, losses, styles[label], band=len(styles) <= _MOST_BANDS and not intervals)
             for place, of_seeds in zip(places, losses.T, strict=True) if intervals else ():
                 found = estimate(of_seeds.tolist()) if np.isfinite(of_seeds).all() else None
-                if found and found.low is not None and found.high is not None:
-                    axes.vlines(place, found.low, found.high, color=styles[label]["color"])
+                if found and found.interval:
+                    axes.vlines(place, *found.interval, color=styles[label]["color"])
         for name, place in (marks or {}).items():
             axes.axvline(place, color="#555555", linestyle=":", linewidth=1, label=name)
         axes.set(title=title, xlabel=x_label, ylabel=unit)
@@ -243,9 +242,9 @@ def _aligned(lines: Lines) -> dict[str, tuple[Any, Any]]:
     return aligned
 
 
-def _interval(axes: Axes, row: float, mean: float, low: float | None, high: float | None, look: dict[str, Any]) -> None:
+def _interval(axes: Axes, row: float, mean: float, interval: Interval | None, look: dict[str, Any]) -> None:
     """Draws a mean with its interval, where that is known."""
-    ends = [[mean - low], [high - mean]] if low is not None and high is not None else None
+    ends = [[mean - interval.low], [interval.high - mean]] if interval else None
     axes.errorbar(mean, row, xerr=ends, linestyle="", capsize=3, markersize=7, **look)
 
 

@@ -43,7 +43,7 @@ def _cell(comparison: Comparison, first: str, second: str, d: Difference) -> Cel
     if d.mean is None:
         return Cell("n/a", f"{first} and {second} have no seed in common")
     text = comparison.score.text
-    interval = "" if d.low is None or d.high is None else f" [{text(d.low, '+')}, {text(d.high, '+')}]"
+    interval = f" [{', '.join(text(end, '+') for end in d.interval)}]" if d.interval else ""
     p = "" if d.p_value is None else f", p = {p_text(d.p_value)}"
     told = f"{first} - {second}: {text(d.mean, '+')}{interval}, n = {d.n}{p}"
     return Cell(f"{d.mean:+.3f}", told, d.significant)

@@ -61,9 +61,12 @@ class Score:
     def best(self) -> str:
         return "highest" if self.metric.higher_is_better else "lowest"
 
-    def text(self, value: float, sign: str = "") -> str:
+    def text(self, value: float | None, sign: str = "") -> str:
         """A figure as tables give it."""
-        return f"{value:{sign}.{3 if self.metric.is_share else 4}f}"
+        return "n/a" if value is None else f"{value:{sign}.{3 if self.metric.is_share else 4}f}"
+
+    def interval(self, ends: tuple[float, float] | None, sign: str = "") -> str:
+        return " to ".join(self.text(end, sign) for end in ends) if ends else "n/a"
 
 
 def score_of(

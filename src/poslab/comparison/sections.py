@@ -220,10 +220,10 @@ class Section:
             group.label,
             group.count,
             text(found.mean),
-            self._interval(found.low, found.high),
-            "n/a" if found.sd is None else text(found.sd),
-            "baseline" if difference is None else "n/a" if difference.mean is None else text(difference.mean, "+"),
-            "" if difference is None else self._interval(difference.low, difference.high, sign="+"),
+            self.score.interval(found.interval),
+            text(found.sd),
+            "baseline" if difference is None else text(difference.mean, "+"),
+            "" if difference is None else self.score.interval(difference.interval, "+"),
             "" if difference is None else "n/a" if difference.p_value is None else p_text(difference.p_value),
             *self._over_text(group.label),
             _whole(group.mean("params_scheme")),
@@ -236,7 +236,7 @@ class Section:
         if not self.over_text or label == self.comparison.baseline:
             return [""] if self.over_text else []
         found = self.over_text.get(label)
-        return ["n/a" if found is None else self._interval(found.low, found.high, sign="+")]
+        return ["n/a" if found is None else self.score.interval(found.interval, "+")]
 
     @property
     def on_screen(self) -> list[int]:
@@ -276,10 +276,6 @@ class Section:
         values = [run.value(self.score.metric.name, length) for run in group.runs]
         known = [value for value in values if value is not None]
         return self.score.text(fmean(known)) if len(known) == len(values) else "n/a"
-
-    def _interval(self, low: float | None, high: float | None, sign: str = "") -> str:
-        text = self.score.text
-        return "n/a" if low is None or high is None else f"{text(low, sign)} to {text(high, sign)}"
 
 
 _KEPT = " What is measured by length and position is of the best weights, on the validation data that chose them."

@@ -37,28 +37,28 @@ def sentence(
     if d.sd is None or d.p_value is None:
         was = f"was {amount} {word} than {baseline}" if size else f"and {baseline} were equal"
         return f"{name} {was} in one run each; one run says nothing about chance"
-    if d.low is None or d.high is None:
+    if d.interval is None:
         said = _of_equal_differences(name, baseline, d, f"{word} than {baseline} by {amount}" if size else "")
         return said if metric.is_share or not size else f"{said}; losses that were trained never differ so evenly"
     if d.significant:
-        low, high = sorted((abs(d.low), abs(d.high)))
+        low, high = sorted(map(abs, d.interval))
         return f"{name} is {word} than {baseline} by {_numbers(size, low, high, metric)}, n = {d.n}"
     text = f"no difference between {name} and {baseline} can be shown with n = {d.n}"
-    text += f" ({_numbers(d.mean, d.low, d.high, metric)})"
-    if d.low > 0 or d.high < 0:
+    text += f" ({_numbers(d.mean, *d.interval, metric)})"
+    if d.interval.low > 0 or d.interval.high < 0:
         by = "by the exact test and" if metric.is_share else "after"
         text += f"; the interval excludes 0, but p = {p_text(d.p_value)} {by} Holm's correction"
     needed = seeds_needed(d.sd, effect, alpha=(1 - CONFIDENCE) / d.comparisons)
     needed = max(needed, seeds_to_claim(d.comparisons)) if metric.is_share else needed
-    return f"{text}; {_outlook(d.low, d.high, needed, d.n, effect)}"
+    return f"{text}; {_outlook(*d.interval, needed, d.n, effect)}"
 
 
 def _of_survivors(d: Difference, metric: Metric) -> str:
     if d.mean is None:
         return ""
-    if d.low is None or d.high is None:
+    if d.interval is None:
         return f"{d.mean:+.{_decimals(d.mean)}f} {_unit(metric)}, n = {d.n}"
-    return f"{_numbers(d.mean, d.low, d.high, metric)}, n = {d.n}"
+    return f"{_numbers(d.mean, *d.interval, metric)}, n = {d.n}"
 
 
 def usual_effect(metric: Metric) -> float:
@@ -79,9 +79,9 @@ def _of_equal_differences(name: str, baseline: str, d: Difference, verdict: str)
 def token_sentence(name: str, baseline: str, difference: Estimate, part: str = "validation") -> str | None:
     """Words for a `token_difference` of two checkpoints on that part of the text; None where there are too few tokens
     for an interval."""
-    mean, low, high = difference.mean, difference.low, difference.high
-    if low is None or high is None:
+    if difference.interval is None:
         return None
+    mean, (low, high) = difference.mean, difference.interval
     if low <= 0 <= high:
         verdict = f"can't be told apart: {mean:+.3f} nats [{low:+.3f}, {high:+.3f}]"
     else:

@@ -22,7 +22,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,16 +44,20 @@ Pair = TypeVar("Pair")
 Figures = Mapping[int, float]  # of one group, by seed
 
 
+class Interval(NamedTuple):
+    low: float
+    high: float
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its interval [low, high] and the standard deviation of the n values.
+    """A mean with its interval and the standard deviation of the n values.
 
     None stands for what cannot be known from so few values, or from shares that are all alike.
     """
 
     mean: float
-    low: float | None
-    high: float | None
+    interval: Interval | None
     sd: float | None
     n: int
 
@@ -63,14 +67,12 @@ class Difference:
     """The mean of (group - baseline) over n common seeds; of losses, negative where the group is better. Seeds of which
     a run diverged or is missing are none of the n; what becomes of the p-value is in `poslab.comparison.outcomes`.
 
-    `sd` is the standard deviation of the differences, `p_value` is corrected for the number of `comparisons`, and
-    [low, high] is the uncorrected interval; None where all seeds differ alike. With n = 1 only the mean is known, with
-    n = 0 nothing.
+    `sd` is the standard deviation of the differences, `p_value` is corrected for the number of `comparisons`, and the
+    interval is not; None where all seeds differ alike. With n = 1 only the mean is known, with n = 0 nothing.
     """
 
     mean: float | None
-    low: float | None
-    high: float | None
+    interval: Interval | None
     sd: float | None
     p_value: float | None
     n: int
@@ -89,8 +91,9 @@ class Difference:
     @property
     def reversed(self) -> "Difference":
         """Of (baseline - group)."""
-        mean, low, high = (None if x is None else -x for x in (self.mean, self.high, self.low))
-        return replace(self, mean=mean, low=low, high=high, outcomes=self.outcomes.reversed)
+        mean = None if self.mean is None else -self.mean
+        interval = self.interval and Interval(-self.interval.high, -self.interval.low)
+        return replace(self, mean=mean, interval=interval, outcomes=self.outcomes.reversed)
 
 
 def estimate(values: Iterable[float], metric: Metric = NATS) -> Estimate:
@@ -98,9 +101,9 @@ def estimate(values: Iterable[float], metric: Metric = NATS) -> Estimate:
     array = np.array(list(values))
     n, mean = len(array), float(array.mean())
     if n == 1:
-        return Estimate(mean, None, None, None, n)
+        return Estimate(mean, None, None, n)
     sd = float(array.std(ddof=1))
-    return Estimate(mean, *_interval(mean, sd, n, 0.0 if metric.is_share else None), sd, n)
+    return Estimate(mean, _interval(mean, sd, n, 0.0 if metric.is_share else None), sd, n)
 
 
 def differences(
@@ -205,7 +208,7 @@ def token_difference(first: ArrayLike, second: ArrayLike, *, block: int = 16, re
     sd = float(difference.std(ddof=1)) if n > 1 else None
     blocks = n // block
     if blocks < SMALLEST_BLOCKS:
-        return Estimate(mean, None, None, sd, n)
+        return Estimate(mean, None, sd, n)
     # The lengths differ by at most 1. Weighted so that the mean of the blocks is exactly the mean of the tokens.
     starts = np.arange(blocks) * n // blocks
     of_blocks = mean + np.add.reduceat(difference - mean, starts) * blocks / n
@@ -218,7 +221,7 @@ def token_difference(first: ArrayLike, second: ArrayLike, *, block: int = 16, re
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
-    return Estimate(mean, float(interval.low), float(interval.high), sd, n)
+    return Estimate(mean, Interval(float(interval.low), float(interval.high)), sd, n)
 
 
 def seeds_to_claim(comparisons: int, sides: int = 2) -> int:
@@ -245,31 +248,31 @@ def _survivors(group: Figures, baseline: Figures, metric: Metric) -> Difference:
     seeds = sorted(seed for seed in group.keys() & baseline.keys() if math.isfinite(group[seed] - baseline[seed]))
     a, b = (np.array([of_seeds[seed] for seed in seeds], dtype=float) for of_seeds in (group, baseline))
     if not seeds:
-        return Difference(None, None, None, None, None, 0)
+        return Difference(None, None, None, None, 0)
     rounding = ROUNDING * max(1.0, float(np.abs([a, b]).max()))
     mean = float((a - b).mean())
     if abs(mean) <= rounding:
         mean = 0.0
     if len(seeds) == 1:
-        return Difference(mean, None, None, None, None, 1)
+        return Difference(mean, None, None, None, 1)
     alike = float(np.ptp(a - b)) <= rounding  # the t test would divide by zero, or by rounding
     sd = 0.0 if alike else float((a - b).std(ddof=1))
     p_value = 0.0 if alike else float(stats.ttest_rel(a, b).pvalue)
     if metric.is_share or alike:
         p_value = max(p_value, sign_flip_test(a - b) if mean else 1.0)
-    low, high = _interval(mean, sd, len(seeds), -1.0 if metric.is_share else None)
-    return Difference(mean, low, high, sd, p_value, len(seeds))
+    interval = _interval(mean, sd, len(seeds), -1.0 if metric.is_share else None)
+    return Difference(mean, interval, sd, p_value, len(seeds))
 
 
-def _interval(mean: float, sd: float, n: int, least: float | None) -> tuple[float | None, float | None]:
+def _interval(mean: float, sd: float, n: int, least: float | None) -> Interval | None:
     """The t interval of a mean, none where all values are alike; of shares, or differences of shares, which lie between
     `least` and 1, no further than they go."""
     if not sd:
-        return None, None
+        return None
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * sd / math.sqrt(n)
     if least is None:
-        return mean - half, mean + half
-    return max(least, mean - half), min(1.0, mean + half)
+        return Interval(mean - half, mean + half)
+    return Interval(max(least, mean - half), min(1.0, mean + half))
 
 
 def holm(p_values: Mapping[Pair, float], family: int = 0) -> dict[Pair, float]:

@@ -41,8 +41,8 @@ def _draw(axes: Axes, known: Sequence[tuple[float, Group]], comparison: Comparis
     for cost, group in known:
         look = {name: styles[group.label][name] for name in ("marker", "color", "label")}
         found = group.estimate
-        if found.low is not None and found.high is not None:
-            axes.vlines(cost, found.low, found.high, color=look["color"], alpha=0.35)
+        if found.interval:
+            axes.vlines(cost, *found.interval, color=look["color"], alpha=0.35)
         axes.plot(cost, found.mean, linestyle="", **look)
     best = front([(cost, comparison.score.metric.sign * group.estimate.mean) for cost, group in known])
     line = [(known[n][0], known[n][1].estimate.mean) for n in best]

@@ -28,7 +28,7 @@ from scipy import special
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group, same_tokens
 from poslab.comparison.sentences import p_text
-from poslab.comparison.statistics import CONFIDENCE, Difference, holm
+from poslab.comparison.statistics import CONFIDENCE, Difference, Interval, holm
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import Run
 
@@ -77,8 +77,8 @@ def text_differences(comparison: Comparison, evaluations: Mapping[str, Sequence[
     evaluated whole. Those are missing that have too few common seeds, too few tokens or not the same ones, seeds that
     diverged or are missing, and those of which other weights are evaluated than compared.
 
-    [low, high] is the uncorrected interval, `sd` the standard deviation of the mean. The p-values are corrected as if
-    all groups of the comparison were tested.
+    Intervals are uncorrected, `sd` is the standard deviation of the mean. The p-values are corrected as if all groups
+    of the comparison were tested.
     """
     groups = {group.label: group for group in comparison.groups}
     base = groups[comparison.baseline]
@@ -122,7 +122,7 @@ def _difference(differences: Array) -> Difference:
     mean, sd, freedom = (float(figure) for figure in two_way(differences))
     half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * sd
     p_value = 2 * float(special.stdtr(freedom, -abs(mean) / sd)) if sd else 1.0
-    return Difference(mean, mean - half, mean + half, sd, p_value, len(differences))
+    return Difference(mean, Interval(mean - half, mean + half), sd, p_value, len(differences))
 
 
 def claims_by_text(comparison: Comparison, over_text: Mapping[str, Difference]) -> dict[str, bool]:
@@ -160,10 +160,9 @@ def _words(comparison: Comparison, over_text: Mapping[str, Difference]) -> dict[
     said = {}
     for label, shown in claims_by_text(comparison, over_text).items():
         d, turned = over_text[label], -1 if (comparison.differences[label].mean or 0) < 0 else 1
-        assert d.low is not None
-        assert d.high is not None
+        assert d.interval is not None
         assert d.p_value is not None
-        low, high = sorted((turned * d.low, turned * d.high))
+        low, high = sorted(turned * end for end in d.interval)
         corrected = (
             f" (p = {p_text(d.p_value)} after Holm's correction)" if low * high > 0 and not d.significant else ""
         )

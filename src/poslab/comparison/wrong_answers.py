@@ -97,10 +97,10 @@ def wrong_by_length(task: TaskRuns) -> tuple[list[WrongAtLength], list[str]]:
     beyond = [length for length, known in wrong.items() if any(known.values()) and length > task.trained[1]]
     opened = min(beyond, default=max(wrong, default=0))
     found = []
-    for length, known in wrong.items():
-        tests, left = _chosen(known)
+    for length, of_length in wrong.items():
+        tests, left = _chosen(of_length)
         seeds = {label: run.seed for label, run in medians[length].items()}
-        without = [label for label, answers in known.items() if not answers]
+        without = [label for label, answers in of_length.items() if not answers]
         counts = f"{len(task.runs) - len(without)} of {len(task.runs)} schemes get something wrong"
         remarks = [f"Nothing wrong in the first {LOOKED_AT} tests: {', '.join(without)}"] if without else []
         remarks += [f"Wrong in yet other tests: {', '.join(left)}"] if left else []
