@@ -345,8 +345,8 @@ BUGS = [
         "test_kernels.py::test_banded_equals_reference",
     ),
     Bug(
-        "backend-of-layer-0-for-all", "model.py",
-        "in self.relative_terms(length)}", "in self.relative_terms(length)[:1]}",
+        "backend-of-layer-0-for-all", "training/summary.py",
+        "in model.relative_terms(length)}", "in model.relative_terms(length)[:1]}",
         "test_model.py::test_every_layer_is_asked_for_its_backend",
     ),
     # Cache and generation
@@ -557,8 +557,8 @@ BUGS = [
         "test_forgetting.py::test_far_along_the_text_digits_remain",
     ),
     Bug(
-        "residual-initialisation-unscaled", "model.py",
-        "of_block = std / (2 * self.shape.num_layers) ** 0.5 if residual else std", "of_block = std",
+        "residual-initialisation-unscaled", "layers/initial.py",
+        "of_block = std / (2 * num_layers) ** 0.5 if residual else std", "of_block = std",
         "test_model.py::test_initialisation_is_gpt2s",
     ),
     Bug(

@@ -17,6 +17,7 @@ from poslab.generate import generate
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.absolute import Absolute
 from poslab.settings.schema import ModelConfig
+from poslab.training.summary import training_backend
 
 SMALL = {"vocab_size": 61, "context_length": 16, "embed_dim": 24, "num_layers": 2, "num_heads": 2}
 
@@ -146,9 +147,9 @@ def test_every_layer_is_asked_for_its_backend() -> None:
     with pytest.raises(SettingError, match=r"^attention_backend=sdpa: can't compute relative terms"):
         GPT(LastLayerOnly(), attention_backend="sdpa", **SMALL)
     model, cpu = GPT(LastLayerOnly(), dropout=0.0, **(SMALL | {"context_length": 200})), torch.device("cpu")
-    assert model.training_backend(cpu) == "blockwise, sdpa"
-    assert GPT(LastLayerOnly(), **SMALL).training_backend(cpu) == "reference"
-    assert GPT(dropout=0.0, attention_backend="blockwise", **SMALL).training_backend(cpu) == "blockwise"
+    assert training_backend(model, cpu) == "blockwise, sdpa"
+    assert training_backend(GPT(LastLayerOnly(), **SMALL), cpu) == "reference"
+    assert training_backend(GPT(dropout=0.0, attention_backend="blockwise", **SMALL), cpu) == "blockwise"
 
 
 def test_sizes_are_those_that_the_settings_refuse() -> None:

@@ -15,6 +15,7 @@ from poslab.attention import scheme_attention
 from poslab.errors import SettingError
 from poslab.positions import Curves, Matrix, PositionScheme, RelativeTerms
 from poslab.positions.forgetting import Forgetting
+from poslab.training.summary import training_backend
 
 H, DH, L, T = 4, 6, 3, 20
 SIZES = {"vocab_size": 61, "context_length": T, "embed_dim": H * DH, "num_layers": L, "num_heads": H}
@@ -299,7 +300,7 @@ def test_all_layers_choose_the_backend() -> None:
     scheme = scheme_with({"relative": relative})
     with pytest.raises(SettingError, match=r"^attention_backend=sdpa: can't compute relative terms"):
         GPT(scheme, attention_backend="sdpa", **SIZES)
-    assert GPT(scheme, dropout=0.0, **SIZES).training_backend(torch.device("cpu")) == "reference, sdpa"
+    assert training_backend(GPT(scheme, dropout=0.0, **SIZES), torch.device("cpu")) == "reference, sdpa"
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def generator(name: str, dtype: torch.dtype) -> Generate:
 
 def _cached(scheme: str, dtype: torch.dtype) -> Generate:
     model = poslab_gpt(scheme, SIZE).eval().to(dtype)
-    return lambda prompt, count: model.generate(prompt, count, temperature=0)
+    return lambda prompt, count: torch.as_tensor(model.generate(prompt, count, temperature=0))
 
 
 def _recomputing(scheme: str, dtype: torch.dtype) -> Generate:

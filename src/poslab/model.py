@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from poslab.attention import Places, SchemeLayer, check_backend, choose_backend
+from poslab.attention import Places, SchemeLayer, check_backend
 from poslab.cache import KeyValueCache
 from poslab.errors import SettingError, require_at_least
-from poslab.generate import Prompts, generate
-from poslab.layers import Asked, Attention, Block
+from poslab.generate import generate
+from poslab.layers import Asked, Block, initialise
 from poslab.memory import LayerMemory, Memory, Segment
 from poslab.memory.retrieval import RetrievedAttention, check_bias
 from poslab.positions import Explanation, ModelShape, Pairs, Picture, PositionScheme, RelativeTerms
@@ -59,24 +59,22 @@ class GPT(nn.Module):
     ) -> None:
         super().__init__()
         require_at_least(1, vocab_size=vocab_size)
-        require_at_least(0, init_std=init_std)
+        require_at_least(0, init_std=init_std, memory_length=memory_length)
         # What a block adds is a product of two matrices: so tokens keep their proportion to it.
         token_std = 0.02 * (init_std / 0.02) ** 2
         self.shape = ModelShape(context_length, embed_dim, num_layers, num_heads, causal, token_std)
         self.pos = pos or PositionScheme()
         check_sizes(self.pos, self.shape)
-        require_at_least(0, memory_length=memory_length)
         check_memory(self.pos, self.shape, memory_length)
-        if retrieval is not None:
-            retrieval.check(self.shape)
         self.memory_length, self.retrieval = memory_length, retrieval
         self.token_embedding = nn.Embedding(vocab_size, embed_dim)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(self.shape, dropout, attention_backend) for _ in range(num_layers))
         if retrieval is not None:
+            retrieval.check(self.shape)
             self.blocks[retrieval.layer].attention.retrieval = RetrievedAttention(num_heads, retrieval)  # type: ignore[union-attr]
         self.final_norm = nn.LayerNorm(embed_dim)
-        self._initialise(init_std)
+        initialise(self, init_std, token_std, num_layers)
         # Last, and without moving the generator on: at one seed the rest of the model, and every dropout mask after
         # it, is the same to the bit for every scheme.
         self._check_length(context_length, "context_length", context_length)
@@ -91,7 +89,7 @@ class GPT(nn.Module):
             self.position_tables.register_parameter(name, nn.Parameter(table))
         self._compiled = torch.compile(self._hidden_of_row) if compile else None
         if attention_backend != "auto":
-            check_backend(attention_backend, self._is_plain(), option="attention_backend")
+            check_backend(attention_backend, self.is_plain(), option="attention_backend")
 
     def forward(self, tokens: Tensor, cache: KeyValueCache | None = None, positions: Tensor | None = None) -> Tensor:
         """tokens (B, T) -> logits (B, T, V).
@@ -254,10 +252,8 @@ class GPT(nn.Module):
     def _layers(
         self, terms: list[RelativeTerms | None], places: Places, key_places: Places | None = None
     ) -> list[SchemeLayer]:
-        tables, keys = self._tables(), key_places or places
-        return [
-            SchemeLayer(self.pos, tables, self.shape, layer, of_it, places, keys) for layer, of_it in enumerate(terms)
-        ]
+        made = partial(SchemeLayer, self.pos, self._tables(), self.shape)
+        return [made(layer, of_it, places, key_places or places) for layer, of_it in enumerate(terms)]
 
     def _check_length(self, length: int, option: str = "tokens", value: object = None) -> None:
         longest = self.pos.max_length(self.shape)
@@ -276,9 +272,7 @@ class GPT(nn.Module):
         device = self.token_embedding.weight.device  # a scheme that learns nothing need not know it
         return [terms and terms.to(device) for terms in different] * (self.shape.num_layers // layers)
 
-    def generate(self, prompts: Prompts, max_new_tokens: int, **settings: Any) -> Any:
-        """The prompts continued; the settings are those of `poslab.generate.generate`."""
-        return generate(self, prompts, max_new_tokens, **settings)
+    generate = generate
 
     def parameter_counts(self) -> dict[str, int]:
         """Parameters in total, of the position scheme, and of the trunk, which is what models with any scheme have and
@@ -296,18 +290,7 @@ class GPT(nn.Module):
         """What else a page shows of the scheme, by name; `sample` as `PositionScheme.explain` takes it."""
         return self.pos.explain(self._tables(), self.shape, sample)
 
-    def training_backend(self, device: torch.device) -> str:
-        """The attention backend that training on `device` runs on; all of them where layers differ."""
-        attention = self.blocks[0].attention
-        assert isinstance(attention, Attention)
-        if attention.backend != "auto":
-            return attention.backend
-        length, dropout_p = self.shape.context_length, attention.dropout_p
-        layers = {self._is_plain(terms) for terms in self.relative_terms(length)}
-        backends = {choose_backend(plain, length, dropout_p=dropout_p, device=device) for plain in layers}
-        return ", ".join(sorted(backends))
-
-    def _is_plain(self, *terms: RelativeTerms | None) -> bool:
+    def is_plain(self, *terms: RelativeTerms | None) -> bool:
         """Whether attention with these terms, by default those of all layers, knows nothing of position."""
         if self.pos.overrides("scores") or self.pos.overrides("marks") or self.pos.overrides("key_bias"):
             return False
@@ -315,15 +298,3 @@ class GPT(nn.Module):
 
     def _tables(self) -> dict[str, nn.Parameter]:
         return dict(self.position_tables.named_parameters())
-
-    def _initialise(self, std: float) -> None:
-        """GPT-2, with another std: normal, biases zero; what adds to the residual stream is scaled by 1 / sqrt(2 L)."""
-        for name, parameter in self.named_parameters():
-            if parameter.dim() < 2:
-                continue  # torch's own: ones for a LayerNorm's weight, zeros for its bias
-            residual = name.endswith(("attention.project.weight", "mlp.project.weight"))
-            of_block = std / (2 * self.shape.num_layers) ** 0.5 if residual else std
-            nn.init.normal_(parameter, std=self.shape.token_std if name == "token_embedding.weight" else of_block)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)

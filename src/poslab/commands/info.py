@@ -13,7 +13,7 @@ from poslab.positions import PositionScheme
 from poslab.settings.files import BUNDLED_DATA, default_cache_dir, fingerprint
 from poslab.settings.schemes import parse_scheme, schemes
 from poslab.training.device import bfloat16_units
-from poslab.training.summary import PACKAGES, git_state
+from poslab.training.summary import PACKAGES, git_state, training_backend
 
 
 def print_info() -> None:
@@ -54,7 +54,7 @@ def _backends() -> dict[str, str]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     def backend(scheme: PositionScheme, dropout: float) -> str:
-        return GPT(scheme, vocab_size=1, dropout=dropout).training_backend(device)
+        return training_backend(GPT(scheme, vocab_size=1, dropout=dropout), device)
 
     all_schemes = {name: parse_scheme(values) for name, values in schemes().items()}
     return {name: f"{backend(scheme, 0.0)}, {backend(scheme, 0.1)}" for name, scheme in all_schemes.items()}

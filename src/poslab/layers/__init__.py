@@ -1,5 +1,6 @@
-"""What the decoder is made of: a block, its attention with all that it may attend to, its MLP."""
+"""What the decoder is made of: a block, its attention with all that it may attend to, its MLP; initial weights."""
 
 from poslab.layers.block import Asked, Attention, Block
+from poslab.layers.initial import initialise
 
-__all__ = ["Asked", "Attention", "Block"]
+__all__ = ["Asked", "Attention", "Block", "initialise"]

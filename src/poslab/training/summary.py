@@ -12,7 +12,10 @@ import torch
 from pytorch_lightning import Trainer
 
 import poslab
+from poslab.attention import choose_backend
 from poslab.data.module import DataModule
+from poslab.layers import Attention
+from poslab.model import GPT
 from poslab.runs.evaluation import perplexity
 from poslab.runs.summary import Summary
 from poslab.settings.roles import NOT_SHOWN
@@ -64,7 +67,7 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
         device=_device_name(trainer.strategy.root_device),
         threads=torch.get_num_threads(),
         precision=str(trainer.precision),
-        attention_backend=module.model.training_backend(trainer.strategy.root_device),
+        attention_backend=training_backend(module.model, trainer.strategy.root_device),
         versions={"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         git_commit=commit,
         git_clean=clean,
@@ -74,6 +77,17 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
         code_fingerprint=module.fingerprints["code_fingerprint"],
         scheme_fingerprint=module.fingerprints["scheme_fingerprint"],
     )
+
+
+def training_backend(model: GPT, device: torch.device) -> str:
+    """The attention backend that training on `device` runs on; all of them where layers differ."""
+    attention = model.blocks[0].attention
+    assert isinstance(attention, Attention)
+    if attention.backend != "auto":
+        return attention.backend
+    length, dropout_p = model.shape.context_length, attention.dropout_p
+    layers = {model.is_plain(terms) for terms in model.relative_terms(length)}
+    return ", ".join(sorted({choose_backend(plain, length, dropout_p=dropout_p, device=device) for plain in layers}))
 
 
 def _finite(number: float) -> float | None:
