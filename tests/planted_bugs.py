@@ -921,7 +921,7 @@ BUGS = [
     ),
     Bug(
         "probe-shifted-by-one", "evaluation/losses.py",
-        "torch.cat([torch.zeros(1), *sliding])", "torch.cat([*sliding, torch.zeros(1)])",
+        "torch.cat([torch.zeros(1), sliding.losses])", "torch.cat([sliding.losses, torch.zeros(1)])",
         "test_probes.py::test_losses_of_a_probe_are_those_of_its_tokens",
     ),
     Bug(

@@ -22,7 +22,7 @@ from unittest import mock
 from pytorch_lightning import Callback
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-_PRELOADED = ["poslab.training", "torch.utils.tensorboard", "poslab.commands.cli", "poslab.comparison.report"]
+_PRELOADED = ["poslab.sweep.loaded", "torch.utils.tensorboard", "poslab.commands.cli", "poslab.comparison.report"]
 
 
 class Script:

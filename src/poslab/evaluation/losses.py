@@ -14,7 +14,7 @@ only what stands before them grows.
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,14 +57,17 @@ def evaluate(
     model.eval()
     try:
         context = model.shape.context_length
-        ascending = sorted(set(lengths))
-        results = [
-            _at_length(model, tokens, length, sliding_stride(length, stride), last_tokens(context, last), probes or {})
-            for length in ascending
-        ]
         own = min(context, len(tokens) - 1)
-        sliding = sliding_token_losses(model, tokens, own, sliding_stride(own))
-        consecutive = consecutive_token_losses(model, tokens, own, ends)
+        strides = (sliding_stride(own),) if model.remembers else (sliding_stride(own), own)
+        known = {(own, each): _sliding_losses(model, tokens, own, each) for each in strides}
+        results = [
+            _at_length(
+                model, tokens, length, sliding_stride(length, stride), last_tokens(context, last), probes or {}, known
+            )
+            for length in sorted(set(lengths))
+        ]
+        sliding = known[own, strides[0]].losses
+        consecutive = consecutive_token_losses(model, tokens, own, ends) if model.remembers else known[own, own].losses
         with_memory = _by_memory(model, tokens, ends, memory_lengths)
     finally:
         model.train(was_training)
@@ -82,29 +85,41 @@ def evaluate(
     )
 
 
+class _SlidingLosses(NamedTuple):
+    """What windows of a length say that advance by a stride."""
+
+    losses: Tensor  # (N - 1,): of each token after the first
+    by_position: Tensor  # (length,): the mean of windows that end within the text, float64
+    windows: int  # that do
+
+
 def _at_length(
-    model: GPT, tokens: Tensor, length: int, stride: int, last: int, probes: Mapping[str, Places]
+    model: GPT,
+    tokens: Tensor,
+    length: int,
+    stride: int,
+    last: int,
+    probes: Mapping[str, Places],
+    known: Mapping[tuple[int, int], _SlidingLosses],
 ) -> LengthLoss:
+    """known: by length and stride, what need not be computed again."""
     longest = model.pos.max_length(model.shape)
     if longest is not None and length > longest and not model.remembers:  # which begins anew in each segment
         return LengthLoss(length, stride, last=last, note=f"knows {longest} positions")
     if length > len(tokens) - 1:
         return LengthLoss(length, stride, last=last, note=f"the text has {len(tokens):,} tokens")
-    sliding, by_position, windows = [], torch.zeros(length, dtype=torch.float64), 0
-    for losses, counted, new in _sliding(model, tokens, length, stride):
-        sliding.append(losses[new])
-        full = counted.all(1)
-        by_position += losses[full].sum(0, dtype=torch.float64)
-        windows += int(full.sum())
-    by_token = torch.cat([torch.zeros(1), *sliding])  # of the first token there is none
+    sliding, consecutive = (
+        known.get((length, each)) or _sliding_losses(model, tokens, length, each) for each in (stride, length)
+    )
+    by_token = torch.cat([torch.zeros(1), sliding.losses])  # of the first token there is none
     of_last = last_losses(model, tokens, length, last)
     return LengthLoss(
         length,
         stride,
-        loss=float(sliding_token_losses(model, tokens, length, length).mean(dtype=torch.float64)),
-        sliding_loss=float(by_token[1:].mean(dtype=torch.float64)),
-        by_position=[round(loss, 5) for loss in (by_position / windows).tolist()],
-        windows=windows,
+        loss=float(consecutive.losses.mean(dtype=torch.float64)),
+        sliding_loss=float(sliding.losses.mean(dtype=torch.float64)),
+        by_position=[round(loss, 5) for loss in sliding.by_position.tolist()],
+        windows=sliding.windows,
         last=last,
         last_loss=None if of_last is None else float(of_last.mean(dtype=torch.float64)),
         last_losses=None if of_last is None else [round(loss, 4) for loss in of_last.flatten().tolist()],
@@ -154,7 +169,17 @@ def mean_loss(losses: Mapping[int, Sequence[Any]]) -> float:
 
 def sliding_token_losses(model: GPT, tokens: Tensor, length: int, stride: int) -> Tensor:
     """(N - 1,): the loss of each token after the first; with stride = length, the windows don't overlap."""
-    return torch.cat([losses[new] for losses, _, new in _sliding(model, tokens, length, stride)])
+    return _sliding_losses(model, tokens, length, stride).losses
+
+
+def _sliding_losses(model: GPT, tokens: Tensor, length: int, stride: int) -> _SlidingLosses:
+    found, by_position, windows = [], torch.zeros(length, dtype=torch.float64), 0
+    for losses, counted, new in _sliding(model, tokens, length, stride):
+        found.append(losses[new])
+        full = counted.all(1)
+        by_position += losses[full].sum(0, dtype=torch.float64)
+        windows += int(full.sum())
+    return _SlidingLosses(torch.cat(found), by_position / windows, windows)
 
 
 def consecutive_token_losses(model: GPT, tokens: Tensor, length: int, ends: Tensor | None = None) -> Tensor:

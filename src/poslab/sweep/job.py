@@ -1,7 +1,7 @@
 """One job of a sweep: the work of `poslab train`, in a fresh process that has torch loaded already.
 
 Nothing can leak from one job to the next, and a crash ends no other. The process comes from Python's fork server, which
-has imported torch and Lightning once and done nothing else.
+has imported `poslab.sweep.loaded` once and done nothing else.
 """
 
 import contextlib
@@ -82,7 +82,7 @@ def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
     # know.
     multiprocessing.set_start_method(method, force=True)
     context: Any = multiprocessing.get_context(method)
-    context.set_forkserver_preload(["poslab.training"])
+    context.set_forkserver_preload(["poslab.sweep.loaded"])
     if method == "forkserver":
         with deaf_to_interrupts():  # at Ctrl-C it would print the traceback of what it was importing
             forkserver.ensure_running()
