@@ -393,7 +393,7 @@ def test_damaged_beginnings_are_not_gone_on_with(
 def test_no_place_for_the_cache(gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(write_jsonl(tmp_path / "c.jsonl", DOCUMENTS))
     full = mock.Mock(side_effect=OSError(28, "No space left on device"))
-    monkeypatch.setattr("poslab.data.growing_files.GrowingFiles.append", full)
+    monkeypatch.setattr("poslab.data.token_files.GrowingFiles.append", full)
     with pytest.raises(
         UserError, match=r"^data\.cache_dir=.*: can't be written: No space left on device; name another$"
     ):

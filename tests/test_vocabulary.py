@@ -168,7 +168,6 @@ def test_second_load_reads_the_files_of_the_first(
     first = load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True)
     files = cached(tmp_path)
     assert len(files) == 4
-    monkeypatch.setattr(corpus, "write_tokens", None)
     monkeypatch.setattr("poslab.data.tokenising.GrowingFiles", None)
     monkeypatch.setattr(Vocabulary, "narrow", None)
     again = load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True)
@@ -212,7 +211,7 @@ def test_interrupted_renumbering_leaves_whole_files_only(
             patch.undo()
             patch.setattr(corpus, "_PIECE", 1000)
             assert len(cached(tmp_path)) == len(before) + finished
-            assert not list(tmp_path.glob("*.tmp"))
+            assert not list(tmp_path.glob("*.unfinished"))
     loaded = load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True)
     assert (len(loaded.train), len(loaded.validation)) == (4612, 534)
 

@@ -7,7 +7,7 @@ much memory is needed.
 import codecs
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -20,12 +20,11 @@ import torch
 from torch import Tensor
 
 from poslab.data.document_tokens import Source, smallest_type, tokenised
-from poslab.data.growing_files import GrowingFiles
-from poslab.data.token_files import read_tokens, write_tokens
+from poslab.data.token_files import GrowingFiles
 from poslab.data.tokenising import Encoded, encode, in_order, read_or_make, write_all
 from poslab.data.tokenizer import Bytes, Encoding, end_of_text
 from poslab.data.vocabulary import Vocabulary, observed_ids
-from poslab.errors import SettingError, UserError
+from poslab.errors import SettingError
 from poslab.settings.files import find_files, fingerprint, joined_sha256, text_name
 from poslab.settings.formats import Kind, kind_of
 
@@ -108,7 +107,7 @@ def load_corpus(
     if observed_only:
         vocabulary = Vocabulary(tokenizer, observed_ids(*parts.values()))
         parts = {
-            name: _cached(cache_dir / f"{key}.observed.{name}.bin", partial(_renumbered, tokens, vocabulary))
+            name: _renumbered(tokens, vocabulary, cache_dir / f"{key}.observed.{name}.bin")
             for name, tokens in parts.items()
         }
     test = parts.get("test", torch.empty(0, dtype=torch.int32))
@@ -128,10 +127,9 @@ def _of_documents(
     tokens, ends = tokenised(source, tokenizer, cache_dir)
     vocabulary = Vocabulary(tokenizer)
     if observed_only:
-        vocabulary, encoded = Vocabulary(tokenizer, observed_ids(tokens)), tokens
-        dtype = smallest_type(vocabulary.size)
+        vocabulary = Vocabulary(tokenizer, observed_ids(tokens))
         file = source.in_cache(cache_dir, tokenizer, "observed")
-        tokens = _cached(file, lambda: _renumbered(encoded, vocabulary, dtype), dtype)
+        tokens = _renumbered(tokens, vocabulary, file, smallest_type(vocabulary.size))
     ending = 0 if end_of_text(tokenizer) is None else 1
 
     def part(begin: float, end: float) -> tuple[Tensor, Tensor]:
@@ -149,19 +147,14 @@ def _of_documents(
     return Corpus(name, source.sha256, vocabulary, **all_tokens, documents=len(ends), ends=all_ends)
 
 
-def _cached(file: Path, make: Callable[[], Iterator[bytes]], dtype: torch.dtype = torch.int32) -> Tensor:
-    """The tokens of a file, which is made where there is none."""
-    tokens = read_tokens(file, dtype)
-    if tokens is None:
-        write_tokens(file, make(), dtype)
-        tokens = read_tokens(file, dtype)
-    if tokens is None:
-        raise UserError(f"data.cache_dir={file.parent}: {file.name} can't be made anew; name another")
-    return tokens
+def _renumbered(tokens: Tensor, vocabulary: Vocabulary, file: Path, dtype: torch.dtype = torch.int32) -> Tensor:
+    """The tokens as ids of the vocabulary, kept in a file."""
 
+    def make(growing: GrowingFiles) -> None:
+        for piece in tokens.split(_PIECE):
+            growing.append("tokens", vocabulary.narrow(piece).to(dtype).numpy().tobytes())
 
-def _renumbered(tokens: Tensor, vocabulary: Vocabulary, dtype: torch.dtype = torch.int32) -> Iterator[bytes]:
-    return (vocabulary.narrow(piece).to(dtype).numpy().tobytes() for piece in tokens.split(_PIECE))
+    return read_or_make({"tokens": (file, dtype)}, make)[0]
 
 
 def _make_part(path: str, sha256: str, tokenizer: Encoding, begin: float, end: float, growing: GrowingFiles) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from poslab.data.documents import read_documents
-from poslab.data.growing_files import GrowingFiles
+from poslab.data.token_files import GrowingFiles
 from poslab.data.token_stream import read_tokens_of
 from poslab.data.tokenising import Encoded, encode, in_order, read_or_make, write_all
 from poslab.data.tokenizer import Encoding, end_of_text

@@ -1,37 +1,33 @@
 """Files of token ids: one after the other, all of one type, then how many there are and their checksum, which are
-verified on opening."""
+verified on opening. They are written piece by piece, and go on where they were saved last after whatever ended that."""
 
+import json
 import os
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
 from zlib import crc32
 
 import torch
 from torch import Tensor
 
-from poslab.errors import UserError
-from poslab.settings.files import appearing_whole
+from poslab.settings.files import write_whole
 
 _TRAILER = struct.Struct("<QI")  # number of tokens, crc32 of their bytes (0.2 s for 50 million on one core)
 _BLOCK = 1 << 20  # bytes read at a time
 
 
-def trailer(count: int, checksum: int) -> bytes:
-    """What stands at the end of a file of so many tokens."""
-    return _TRAILER.pack(count, checksum)
-
-
-def read_tokens(file: Path, dtype: torch.dtype = torch.int32) -> Tensor | None:
+def read_tokens(file: Path, dtype: torch.dtype) -> Tensor | None:
     """The tokens of a file, memory-mapped (N,); None where there is none, or it is damaged, which is said."""
     try:
         with file.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size - _TRAILER.size
-            checksum = 0
-            for left in range(size, 0, -_BLOCK):
-                checksum = crc32(opened.read(min(left, _BLOCK)), checksum)
-            intact = size >= 0 and opened.read() == trailer(size // dtype.itemsize, checksum)
+            checksum = _checksum(opened, size)
+            intact = size >= 0 and opened.read() == _TRAILER.pack(size // dtype.itemsize, checksum)
     except OSError:  # there is none yet, or no folder for it
         return None
     if not intact:
@@ -42,20 +38,95 @@ def read_tokens(file: Path, dtype: torch.dtype = torch.int32) -> Tensor | None:
     return torch.from_file(str(file), shared=False, size=size // dtype.itemsize, dtype=dtype)
 
 
-def write_tokens(file: Path, pieces: Iterable[bytes], dtype: torch.dtype = torch.int32) -> None:
-    """Writes tokens of a type, given as bytes, to a file that appears whole or not at all.
+class GrowingFiles:
+    """Token files by name that appear whole and together; until then they grow under other names.
 
-    Raises UserError where the folder can't be written, and whatever `pieces` raises.
+    `save` remembers their sizes and checksums, and how far what they are made of was read. Made again, it goes on from
+    there, unless what is on the disk is not what was saved. A signal leaves what was saved, an error nothing. Raises
+    OSError where they can't be written.
     """
-    size = checksum = 0
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with appearing_whole(file) as unfinished, unfinished.open("wb") as opened:
-            for piece in pieces:
-                opened.write(piece)
-                size, checksum = size + len(piece), crc32(piece, checksum)
-            opened.write(trailer(size // dtype.itemsize, checksum))
-    except OSError as error:
-        if not (isinstance(error, PermissionError) and file.exists()):  # Windows: another run reads its own copy of it
-            problem = f"data.cache_dir={file.parent}: can't be written: {error.strerror}; name another"
-            raise UserError(problem) from error
+
+    def __init__(self, files: Mapping[str, Path], item_sizes: Mapping[str, int]) -> None:
+        self.files = files
+        self.item_sizes = item_sizes
+        self.read = 0  # pieces of what they are made of
+        first = next(iter(files.values()))
+        self._unfinished = {name: file.with_name(f"{file.name}.unfinished") for name, file in files.items()}
+        self._progress = first.with_name(f"{first.name}.progress")
+        self._written = dict.fromkeys(files, (0, 0))  # bytes and their checksum
+        first.parent.mkdir(parents=True, exist_ok=True)
+        self._go_on()
+        self._opened = {name: file.open("r+b" if self.read else "wb") for name, file in self._unfinished.items()}
+        for name, file in self._opened.items():
+            file.truncate(self._written[name][0])
+            file.seek(self._written[name][0])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._opened.values():
+            with suppress(OSError):  # of a full disk, which is the error already
+                file.close()
+        if kind is not None and (not self._progress.exists() or issubclass(kind, Exception)):
+            self._discard()
+
+    def items(self, name: str) -> int:
+        """How many the file has by now."""
+        return self._written[name][0] // self.item_sizes[name]
+
+    def append(self, name: str, piece: bytes) -> None:
+        self._opened[name].write(piece)
+        size, checksum = self._written[name]
+        self._written[name] = size + len(piece), crc32(piece, checksum)
+
+    def save(self, read: int) -> None:
+        """Makes all that was written so far, of so many pieces, the place to go on from."""
+        for file in self._opened.values():
+            file.flush()
+        self.read = read
+        write_whole(self._progress, json.dumps({"read": read, "written": self._written}))
+
+    def finish(self) -> None:
+        """Makes the files appear."""
+        for name, file in self._opened.items():
+            file.write(_TRAILER.pack(self.items(name), self._written[name][1]))
+            file.close()
+        for name, unfinished in self._unfinished.items():
+            try:
+                unfinished.replace(self.files[name])
+            except PermissionError:  # Windows: another run reads its own copy of it
+                unfinished.unlink()
+                if not self.files[name].exists():
+                    raise
+        self._progress.unlink(missing_ok=True)
+
+    def _discard(self) -> None:
+        for file in (*self._unfinished.values(), self._progress):
+            file.unlink(missing_ok=True)
+
+    def _go_on(self) -> None:
+        """Takes over what was saved, where it is on the disk."""
+        try:
+            saved = json.loads(self._progress.read_text())
+            written = {name: (int(saved["written"][name][0]), int(saved["written"][name][1])) for name in self.files}
+            intact = all(_begins_with(self._unfinished[name], *written[name]) for name in written)
+        except (OSError, ValueError, KeyError, TypeError, IndexError):  # nothing was saved, or not all of it
+            return
+        if intact:
+            self.read, self._written = int(saved["read"]), written
+
+
+def _begins_with(file: Path, size: int, checksum: int) -> bool:
+    with file.open("rb") as opened:
+        return _checksum(opened, size) == checksum and opened.tell() == size
+
+
+def _checksum(opened: BinaryIO, size: int) -> int:
+    """Of the next bytes of a file."""
+    checksum = 0
+    for left in range(size, 0, -_BLOCK):
+        checksum = crc32(opened.read(min(left, _BLOCK)), checksum)
+    return checksum

@@ -23,8 +23,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 from tqdm import tqdm
 
-from poslab.data.growing_files import GrowingFiles
-from poslab.data.token_files import read_tokens
+from poslab.data.token_files import GrowingFiles, read_tokens
 from poslab.data.tokenizer import Encoding
 from poslab.errors import UserError
 from poslab.interruption import deaf_to_interrupts, end_with_parent
