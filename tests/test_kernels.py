@@ -393,9 +393,12 @@ def test_large_scores_stay_finite(kind: str) -> None:
     assert all(g.isfinite().all() for g in torch.autograd.grad(out.sum(), [q, k, v, *tables]))
 
 
-@pytest.mark.parametrize("length", [200, 1100])
+@pytest.mark.parametrize(("length", "band_from"), [(200, 1024), (1100, 1024), (1100, 2048)])
 @pytest.mark.parametrize("kind", TERMS)
-def test_bfloat16_is_as_close_as_rounding_allows(kind: str, length: int) -> None:
+def test_bfloat16_is_as_close_as_rounding_allows(
+    kind: str, length: int, band_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "LONG_OF_16_BITS", band_from)
     q, k, v = (x.detach().bfloat16().requires_grad_() for x in make_inputs(1, 2, length, length, 16, torch.float32))
     terms, tables = make_terms(kind, 2, 16, 0, 9, torch.float32)
     out = attend(q, k, v, terms, backend="blockwise")
