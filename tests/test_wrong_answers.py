@@ -20,7 +20,7 @@ from poslab.runs.answers import LOOKED_AT, WrongAnswers
 from poslab.runs.folder import RunFolder
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
-from poslab.tasks import Examples, Task
+from poslab.tasks import Task
 from poslab.tasks.reverse import Reverse
 from poslab.training import train
 from runs_to_resume import TINY_TASK, go_on
@@ -163,8 +163,3 @@ def test_pictures_of_attention_know_where_tokens_stand() -> None:
     assert sample.positions is not None
     assert len(sample.positions) == len(sample.prompt) <= 20
     assert sample.positions.tolist() != list(range(len(sample.prompt)))
-
-
-def test_examples_first() -> None:
-    examples = Examples(torch.arange(6).view(3, 2), torch.arange(6).view(3, 2), None)
-    assert [None if part is None else len(part) for part in examples.first(2)] == [2, 2, None]

@@ -8,7 +8,7 @@ reported are figures of tests, which chose nothing: beyond that range, or of a p
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -124,12 +124,7 @@ def _remark(comparison: Comparison, found: Sequence[Grid], beyond: bool) -> str:
 
 # Figures over a setting
 
-
-class Curve(NamedTuple):
-    """The figures of each seed, by the value of the setting."""
-
-    label: str
-    points: dict[float, list[float]]
+Curves = dict[str, dict[float, list[float]]]  # by label and the value of the setting: the figure of each seed
 
 
 def setting_panels(titled: Mapping[str, Comparison]) -> list[Panel]:
@@ -148,21 +143,21 @@ def _numbers(grid: Grid) -> list[str]:
     return [name for name in grid.varied if all(_is_number(group.settings.get(name)) for group in grid.groups)]
 
 
-def _curves(comparison: Comparison, name: str) -> list[Curve]:
+def _curves(comparison: Comparison, name: str) -> Curves:
     """One for each scheme whose groups differ in the setting, and each combination of the others that differ."""
-    curves: dict[str, dict[float, list[float]]] = {}
+    curves: Curves = {}
     for grid in grids(comparison):
         if name in _numbers(grid):
             others = [key for key in grid.varied if key != name]
             for group in grid.groups:
                 label = " ".join([grid.scheme, *(f"{key}={group.settings.get(key)}" for key in others)])
                 curves.setdefault(label, {})[float(group.settings[name])] = list(group.values.values())
-    return [Curve(label, dict(sorted(points.items()))) for label, points in curves.items()]
+    return {label: dict(sorted(points.items())) for label, points in curves.items()}
 
 
-def _figure(name: str, curves: Mapping[str, Sequence[Curve]], titled: Mapping[str, Comparison]) -> Figure:
-    styles = styles_of({curve.label for of_data in curves.values() for curve in of_data})
-    values = sorted({value for of_data in curves.values() for curve in of_data for value in curve.points})
+def _figure(name: str, curves: Mapping[str, Curves], titled: Mapping[str, Comparison]) -> Figure:
+    styles = styles_of({label for of_data in curves.values() for label in of_data})
+    values = sorted({value for of_data in curves.values() for points in of_data.values() for value in points})
     figure = Figure(figsize=(3.9 * len(curves) + 1.6, 3.9), layout="constrained")
     for (title, of_data), axes in zip(curves.items(), figure.subplots(1, len(curves), squeeze=False)[0], strict=True):
         _draw(axes, of_data, styles)
@@ -180,13 +175,12 @@ def _figure(name: str, curves: Mapping[str, Sequence[Curve]], titled: Mapping[st
     return figure
 
 
-def _draw(axes: Axes, curves: Sequence[Curve], styles: Styles) -> None:
-    for curve in curves:
-        look: dict[str, Any] = {"markersize": 5} | styles[curve.label]
-        means = np.array([fmean(values) for values in curve.points.values()])
-        worst, best = (np.array([of(values) for values in curve.points.values()]) for of in (min, max))
-        axes.plot(list(curve.points), means, **look)
-        axes.vlines(list(curve.points), worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
+def _draw(axes: Axes, curves: Curves, styles: Styles) -> None:
+    for label, points in curves.items():
+        look: dict[str, Any] = {"markersize": 5} | styles[label]
+        axes.plot(list(points), [fmean(values) for values in points.values()], **look)
+        worst, best = ([of(values) for values in points.values()] for of in (min, max))
+        axes.vlines(list(points), worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
 
 
 def geometric(values: Sequence[float]) -> bool:

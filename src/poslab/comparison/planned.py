@@ -3,24 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
+from poslab.comparison.groups import Group
 from poslab.comparison.statistics import Difference
 from poslab.runs.finished import LeftOut, Run
 from poslab.runs.planned import PlannedGroup, keys_of, merged
 
 Key = TypeVar("Key")
-
-
-class Grouped(Protocol):
-    """What is to be known of a group."""
-
-    @property
-    def label(self) -> str: ...
-    @property
-    def runs(self) -> list[Run]: ...
-    @property
-    def diverged(self) -> Sequence[Run]: ...
 
 
 class Lost(NamedTuple):
@@ -74,10 +64,9 @@ class Planned:
         return ", ".join(group.name for group in self.lost)
 
 
-def planned_seeds(groups: Iterable[Grouped], plan: Sequence[PlannedGroup]) -> Planned:
+def planned_seeds(groups: Sequence[Group], plan: Sequence[PlannedGroup]) -> Planned:
     """Of the groups, also those of which all runs diverged, and of the planned ones that were to be compared with
     them."""
-    groups = list(groups)
     keys = {group.label: keys_of([*group.runs, *group.diverged][0]) for group in groups}
     shared = {of_group[1] for label, of_group in keys.items()}
     relevant = {group.group: group for group in merged(plan) if group.shared in shared}

@@ -1,9 +1,8 @@
 """Where compared figures come from: what differs between runs beside their settings, and how that weakens answers."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from poslab.comparison.scores import Score
@@ -16,19 +15,20 @@ def caveats(runs: Sequence[Run], score: Score) -> list[str]:
     """Facts, not settings, of which the runs have several values, and how that weakens the answers."""
     other_code = "they may compute different things"
     rounding = "times can't be compared, and losses differ by rounding"
-    facts: list[tuple[str, Callable[[Run], Any], str]] = [
-        ("versions of poslab", lambda run: run.summary.versions.get("poslab"), other_code),
-        ("versions of poslab's code", lambda run: run.summary.code_fingerprint, other_code),
-        ("versions of torch", lambda run: run.summary.versions.get("torch"), rounding),
-        ("devices", lambda run: run.summary.device, rounding),
-        ("numbers of threads", lambda run: run.summary.threads, rounding),
-        ("numbers of tokens trained on", lambda run: run.summary.tokens, "who saw more had more to learn from"),
-    ]
-    others = dict.fromkeys(name for run in runs for name in run.summary.versions if name not in ("poslab", "torch"))
-    facts += [(f"versions of {name}", partial(_version, name), "losses may differ by rounding") for name in others]
+    summaries = [run.summary for run in runs]
+    packages = dict.fromkeys(name for summary in summaries for name in summary.versions)
+    versions = {name: [summary.versions.get(name) for summary in summaries] for name in ["poslab", "torch", *packages]}
     found = _of_validation(runs) if score.validation else []
-    for fact, value_of, consequence in facts:
-        found += _several(fact, map(value_of, runs), consequence)
+    found += _several("versions of poslab", versions.pop("poslab"), other_code)
+    found += _several("versions of poslab's code", [s.code_fingerprint for s in summaries], other_code)
+    found += _several("versions of torch", versions.pop("torch"), rounding)
+    found += _several("devices", [s.device for s in summaries], rounding)
+    found += _several("numbers of threads", [s.threads for s in summaries], rounding)
+    found += _several(
+        "numbers of tokens trained on", [s.tokens for s in summaries], "who saw more had more to learn from"
+    )
+    for name, of_runs in versions.items():
+        found += _several(f"versions of {name}", of_runs, "losses may differ by rounding")
     by_classes: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
     for run in runs:
         by_classes[tuple(targets(run.config["pos"]))].append(run)
@@ -40,10 +40,6 @@ def caveats(runs: Sequence[Run], score: Score) -> list[str]:
         backends = [run.summary.attention_backend for run in of_scheme]
         found += _several(f"attention backends of {whose}", backends, "losses differ by rounding")
     return found
-
-
-def _version(package: str, run: Run) -> Any:
-    return run.summary.versions.get(package)
 
 
 _FIGURES = ("last_val_loss", "best_val_loss", "test_loss")
@@ -75,7 +71,7 @@ class Repeat:
         """The first's loss and its own, of each that both should have and is not the same; up to rounding, where other
         facts differ."""
         both = [(getattr(self.first.summary, name), getattr(self.run.summary, name)) for name in _FIGURES]
-        return [(first, own) for first, own in both if first != own and not (self.facts and _rounded(first, own))]
+        return [(first, own) for first, own in both if not (_alike(first, own) if self.facts else first == own)]
 
     @property
     def disputed(self) -> str:
@@ -106,8 +102,8 @@ class Repeat:
         return f"repeats seed {self.run.seed} of {self.first.folder}, with the same settings{same}"
 
 
-def _rounded(first: float | None, own: float | None) -> bool:
-    return first is not None and own is not None and close(first, own)
+def _alike(first: float | None, own: float | None) -> bool:
+    return first == own if first is None or own is None else close(first, own)
 
 
 def _loss(value: float | None) -> str:

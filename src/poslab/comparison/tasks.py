@@ -5,7 +5,6 @@ All figures are over all seeds; those over the seeds that solved the range stand
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from poslab.runs.finished import Run
 from poslab.tasks import Metric
@@ -64,10 +63,6 @@ class TaskRuns:
         runs = [run for run in self.runs[label] if not solved or run.summary.solved_step is not None]
         values = (run.value(metric, length) for run in runs)
         return [value for value in values if value is not None]
-
-    def mean(self, label: str, metric: str, length: int, *, solved: bool = False) -> float | None:
-        values = self.values(label, metric, length, solved=solved)
-        return fmean(values) if values else None
 
     def chance(self, metric: str) -> dict[int, float]:
         """What the best answer gives that doesn't look at the question, by length."""

@@ -19,6 +19,7 @@ from poslab.tasks import Examples, Metric, Task
 from poslab.tasks.base import IGNORED
 from poslab.tasks.metric import SHARES, loss_metric
 
+_ROWS = 64  # examples per forward pass
 # By metric and length; a length is text, as in JSON.
 MetricsByLength = dict[str, dict[str, float]]
 
@@ -84,7 +85,7 @@ def wrong_answers(model: GPT, task: Task) -> WrongAnswers:
     """What the model gets wrong of the first tests of each length."""
     wrong: dict[str, list[WrongAnswer]] = {}
     for length in sorted(task.test_lengths):
-        examples = task.test(length).first(LOOKED_AT)
+        examples = task.test(length).rows(slice(LOOKED_AT))
         answered = said(model, examples, task.in_segments)
         rows = enumerate(zip(examples.tokens, examples.targets, answered, strict=True))
         answers = (_answer(task, number, *row) for number, row in rows)
@@ -118,7 +119,7 @@ def legible_example(task: Task) -> Examples:
     """One example of the validation, the longest that pictures have room for."""
     batches = task.validation()
     legible = [batch for batch in batches if batch.tokens.shape[1] <= LEGIBLE] or batches[:1]
-    return legible[-1].first(1)
+    return legible[-1].rows(slice(1))
 
 
 def said(model: GPT, examples: Examples, in_segments: bool = False) -> Tensor:
@@ -127,7 +128,8 @@ def said(model: GPT, examples: Examples, in_segments: bool = False) -> Tensor:
     was_training = model.training
     model.eval()
     try:
-        return torch.cat([_logits(model, some, in_segments).argmax(-1).cpu() for some in _split(examples)])
+        batches = (examples.rows(slice(start, start + _ROWS)) for start in range(0, len(examples.tokens), _ROWS))
+        return torch.cat([_logits(model, some, in_segments).argmax(-1).cpu() for some in batches])
     finally:
         model.train(was_training)
 
@@ -159,10 +161,3 @@ def _logits(model: GPT, examples: Examples, in_segments: bool) -> Tensor:
         hidden, _ = model.hidden_in_segments(tokens)
         return F.linear(hidden, weight).float()
     return model(tokens, positions=examples.positions).float()
-
-
-def _split(examples: Examples, rows: int = 64) -> list[Examples]:
-    """The same in batches of so many rows."""
-    positions = [None] * len(examples.tokens) if examples.positions is None else examples.positions.split(rows)
-    parts = zip(examples.tokens.split(rows), examples.targets.split(rows), positions, strict=False)
-    return [Examples(*part) for part in parts]

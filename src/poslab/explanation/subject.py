@@ -22,8 +22,6 @@ from poslab.model import GPT
 from poslab.positions import Explanation, OnText, Picture
 from poslab.settings.schemes import classes
 
-CHANGES = ("cut", "shuffled", "shifted")
-
 
 @dataclass(frozen=True, eq=False)
 class Subject:

@@ -34,10 +34,9 @@ class Examples(NamedTuple):
     targets: torch.Tensor  # (B, T) int64, IGNORED where nothing is asked
     positions: torch.Tensor | None = None  # (B, T) int64
 
-    def first(self, count: int) -> Examples:
-        """The first `count` of them."""
-        positions = None if self.positions is None else self.positions[:count]
-        return Examples(self.tokens[:count], self.targets[:count], positions)
+    def rows(self, rows: slice) -> Examples:
+        positions = None if self.positions is None else self.positions[rows]
+        return Examples(self.tokens[rows], self.targets[rows], positions)
 
 
 @dataclass(frozen=True, kw_only=True)
