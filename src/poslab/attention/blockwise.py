@@ -26,7 +26,7 @@ from poslab.attention.dropout import WeightDropout
 from poslab.attention.flash import ByDistance, Flash, by_distance
 from poslab.attention.flash_by_key import FlashByKey, blocks_by_key
 from poslab.attention.problem import Problem
-from poslab.attention.products import factor, products_for, rounded
+from poslab.attention.products import factor, products_for, rounded, unrounded
 from poslab.attention.relative import (
     LOG2_E,
     NearTables,
@@ -69,21 +69,13 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dr
         flat = (x.flatten(0, 1) for x in wide)
         reach = (problem.causal, problem.offset, problem.window, near.lowest, near.highest)
         level = near.is_level() and bias_of_keys is None
-        # The gradient of a bias of keys is small beside the numbers that it sums up: it needs all of their digits.
-        products = v.dtype if bias_of_keys is None and _rounding_pays(near, k.shape[-2]) else dtype
+        # The gradient of a bias of keys is small beside the numbers that it sums up: it needs all of their digits. And
+        # where near rows reach far, tiles have much room beside the scores, and would be copied without it.
+        products = v.dtype if bias_of_keys is None and 2 * near.count <= k.shape[-2] else dtype
         steps = near.steps_of_largest_bias()
         call = Call(*reach, steps, near.leaves_far_scores(), level, falls_off, dropout, products, flash)
         out = _Blockwise.apply(*flat, bias_of_keys, largest_of_keys, call, *near.tables)  # type: ignore[no-untyped-call]
     return out.unflatten(0, shape).to(v.dtype)
-
-
-def _rounding_pays(near: NearTables, key_length: int) -> bool:
-    """Whether it saves more than it costs, by timings.
-
-    Tables that are multiplied with each block are many small products. Where near rows reach far, tiles have much room
-    beside the scores, and must be copied without it.
-    """
-    return near.keys is near.values is near.queries is None and 2 * near.count <= key_length
 
 
 @dataclass(frozen=True)
@@ -146,7 +138,8 @@ class _Blockwise(torch.autograd.Function):
                 weights.mul_(call.dropout.factors(block, weights))
             result = factor(weights) @ factor(v[:, block.columns])  # (N, m, Dh)
             if near.values is not None:
-                result.baddbmm_(tile.collect(), near.values[:, tile.rows])
+                with unrounded():
+                    result.baddbmm_(tile.collect(), near.values[:, tile.rows])
             torch.div(result, total, out=out[:, block.rows])
         return out, log_sum
 
@@ -205,14 +198,16 @@ class _Blockwise(torch.autograd.Function):
                     # A query's gradients of all scores sum to 0; the first that has far keys is at `highest`.
                     grad_far_bias -= by_row[:, max(0, near.highest - block.position) :].sum((1, 2))[:, None]
                 if near.keys is not None:
-                    grad_keys[:, tile.rows].baddbmm_(by_row.transpose(1, 2), q[:, rows])
-                    grad_q[:, rows].baddbmm_(by_row, near.keys[:, tile.rows])
+                    with unrounded():
+                        grad_keys[:, tile.rows].baddbmm_(by_row.transpose(1, 2), q[:, rows])
+                        grad_q[:, rows].baddbmm_(by_row, near.keys[:, tile.rows])
 
             if call.dropout is not None:
                 weights.mul_(factors)
             grad_v[:, block.columns].baddbmm_(factor(weights).transpose(1, 2), factor(grad_out[:, rows]))
             if near.values is not None:
-                grad_values[:, tile.rows].baddbmm_(tile.collect().transpose(1, 2), grad_out[:, rows])
+                with unrounded():
+                    grad_values[:, tile.rows].baddbmm_(tile.collect().transpose(1, 2), grad_out[:, rows])
         return grad_q, grad_k, grad_v, grad_key_bias, None, None, *table_grads
 
 

@@ -28,6 +28,21 @@ def products_for(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
         settings.fp32_precision = before
 
 
+@contextmanager
+def unrounded() -> Iterator[None]:
+    """Within this context, or function, they are not: products with small tables, on bands, are slower by that library,
+    which takes their strides for none."""
+    if not rounded():
+        yield
+        return
+    settings: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    settings.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        settings.fp32_precision = "bf16"
+
+
 def rounded() -> bool:
     """Whether products are rounded now."""
     return str(torch.backends.mkldnn.matmul.fp32_precision) == "bf16"  # type: ignore[attr-defined]

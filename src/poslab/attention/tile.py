@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from poslab.attention.blocks import ALIGNED, BLOCK, Block
+from poslab.attention.products import unrounded
 from poslab.attention.relative import LOG2_E, NearTables, band
 
 
@@ -75,6 +76,7 @@ class Tile:
         if self._below is not None:
             self._below.add_(by_row[..., -1:].expand(self._below.shape).triu(self._diagonal))
 
+    @unrounded()
     def add_by_query(self, queries: Tensor, table: Tensor, factor: float = 1.0) -> None:
         """Adds factor * queries (N, m, Dh) times table (N, R, Dh) to the scores of the pairs at each row's distance."""
         # A matrix whose rows are a stride apart is what a product can be added to as it stands.
@@ -83,6 +85,7 @@ class Tile:
             by_row = queries @ table[:, -1:].transpose(1, 2) * factor  # (N, m, 1)
             self._below.add_(by_row.expand(self._below.shape).triu(self._diagonal))
 
+    @unrounded()
     def add_by_key(self, table: Tensor, k: Tensor, factor: float) -> None:
         """Adds factor * table (N, R, Dh) times k (N, n, Dh) to the scores of the pairs at each row's distance."""
         for rows, keys, by_key, diagonals in self._by_key():
@@ -104,6 +107,7 @@ class Tile:
         by_row[..., -1] += self._below.triu(self._diagonal).sum(-1)
         return by_row
 
+    @unrounded()
     def collect_by_key(self, table: Tensor, k: Tensor, grad_table: Tensor, grad_k: Tensor) -> None:
         """Adds the gradients of table (N, R, Dh) and k (N, n, Dh) in `add_by_key`, whose tile has the gradients."""
         for rows, keys, by_key, diagonals in self._by_key():
