@@ -1146,9 +1146,8 @@ BUGS = [
         "test_diagnosis.py::test_an_unexpected_fault_in_a_run",
     ),
     Bug(
-        "code-from-outside-without-permission", "runs/checkpoint.py",
-        "if foreign and not allow_code:",
-        "if False:",
+        "code-from-outside-without-permission", "runs/code.py",
+        "if allow_code or not foreign:", "if True:",
         "test_evaluate_script.py::test_schemes_from_outside_are_imported_only_if_allowed",
     ),
     # Schemes as settings

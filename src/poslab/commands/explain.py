@@ -17,7 +17,7 @@ from poslab.explanation.page import MARK, write
 from poslab.explanation.subject import Subject, examine, require_comparable
 from poslab.model import GPT
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
-from poslab.runs.code import outside
+from poslab.runs.code import distrust, outside
 from poslab.runs.start import start_and_best
 from poslab.settings.composed import explain
 from poslab.settings.files import CONFIGS, require_writable, safe_name, write_whole
@@ -113,9 +113,7 @@ def _material(checkpoint: Checkpoint, allow_code: bool) -> Material:
     """What it was trained on. Raises UserError where that is gone."""
     node = checkpoint.config.get("data") or {}
     if is_task(node):
-        foreign = ", ".join(outside(node))
-        if foreign and not allow_code:
-            problem = f"its task is {foreign}, which is no part of poslab; allow_code=true imports it, if you trust it"
+        if problem := distrust("task", outside(node), allow_code):
             raise SettingError("ckpt", checkpoint.path, problem)
         return of_task(parse_task(node), checkpoint.model)
     text = own_text(checkpoint)

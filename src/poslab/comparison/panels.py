@@ -21,7 +21,7 @@ from poslab.evaluation.files import own_text
 from poslab.evaluation.pictures import attention_figure, draw
 from poslab.positions import Curves
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
-from poslab.runs.code import outside
+from poslab.runs.code import distrust, outside
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import Run
 from poslab.runs.folder import RunFolder
@@ -186,8 +186,8 @@ def _read(run: Run, checkpoint: Checkpoint, sentence: str | None, allow_code: bo
     data = run.config["data"]
     if not is_task(data):
         return own_text(checkpoint).tokens[:longest].to(torch.int64), None
-    if outside(data) and not allow_code:
-        raise UserError("its task is no part of poslab; allow_code=true imports it, if you trust it")
+    if problem := distrust("task", outside(data), allow_code):
+        raise UserError(problem)
     example = legible_example(parse_task(data))
     positions = None if example.positions is None else example.positions[0, :longest]
     return example.tokens[0, :longest], positions

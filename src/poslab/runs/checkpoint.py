@@ -22,7 +22,7 @@ from poslab.positions import PositionScheme
 from poslab.positions.checks import check_hooks, check_sizes
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import changed as changed_code
-from poslab.runs.code import outside
+from poslab.runs.code import distrust, outside
 from poslab.runs.folder import RunFolder
 from poslab.settings.schema import ModelConfig
 from poslab.settings.schemes import TARGET, changed, node_of, parse_scheme, shown
@@ -128,15 +128,14 @@ def load_checkpoint(
         content = read_checkpoint(path)
         about = content["poslab"]
         node = about["config"]["pos"]
-        foreign = ", ".join(outside(node))
-        if foreign and not allow_code:
-            raise ValueError(
-                f"its scheme is {foreign}, which is no part of poslab; allow_code=true imports it, if you trust it"
-            )
+        foreign = outside(node)
+        if problem := distrust("scheme", foreign, allow_code):
+            raise ValueError(problem)
         scheme = parse_scheme(node)
         scheme_edited = bool(foreign) and "scheme_fingerprint" in changed_code(about, scheme)
         if scheme_edited:
-            print(f"warning: {path}: the code of {foreign} has changed since it was trained", file=sys.stderr)
+            named = ", ".join(foreign)
+            print(f"warning: {path}: the code of {named} has changed since it was trained", file=sys.stderr)
         vocabulary = _vocabulary(about)
         data = about["config"]["data"]
         data_path = None if about.get("symbols") else str(data["path"])

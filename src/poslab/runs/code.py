@@ -8,7 +8,7 @@ import ast
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,14 @@ def outside(node: Mapping[Any, Any]) -> list[str]:
     """The classes that a scheme's node names, those of schemes among its settings too, which are no part of poslab."""
     named = (str(target) for target in targets(node) if target is not None)
     return [target for target in named if "." in target and not target.startswith("poslab.")]
+
+
+def distrust(what: str, foreign: Sequence[str], allow_code: bool) -> str:
+    """Why a scheme or a task of these classes is not imported; empty where it may be."""
+    if allow_code or not foreign:
+        return ""
+    named = ", ".join(foreign)
+    return f"its {what} is {named}, which is no part of poslab; allow_code=true imports it, if you trust it"
 
 
 @cache

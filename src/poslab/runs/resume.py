@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from poslab.errors import SettingError, as_typed
-from poslab.runs.code import outside
+from poslab.runs.code import distrust, outside
 from poslab.runs.folder import RunFolder
 from poslab.runs.readers import read_config
 from poslab.settings.command_line import given_settings
@@ -50,9 +50,8 @@ def _own(
     given = given_of(overrides)
     named = chosen(composed["pos"], given)
     foreign = [target for target in outside(own["pos"]) if target not in targets(named)]
-    for what, which in (("scheme", ", ".join(foreign)), ("task", ", ".join(outside(own["data"])))):
-        if which and not composed["allow_code"]:
-            problem = f"its {what} is {which}, which is no part of poslab; allow_code=true imports it, if you trust it"
+    for what, which in (("scheme", foreign), ("task", outside(own["data"]))):
+        if problem := distrust(what, which, composed["allow_code"]):
             raise SettingError("resume", folder, problem)
     # Where this run writes is where it is now, whatever its configuration says.
     own |= {"run_dir": None, "resume": str(folder)}

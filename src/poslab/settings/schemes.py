@@ -10,7 +10,6 @@ name alone stands for its node. Nothing here loads torch.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -24,7 +23,7 @@ from poslab.positions import PositionScheme
 from poslab.positions.base import require_frozen
 from poslab.settings.command_line import given_settings
 from poslab.settings.files import CONFIGS
-from poslab.settings.typed import typed
+from poslab.settings.typed import full_name, imported, of_class
 
 TARGET = "_target_"
 
@@ -65,37 +64,16 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
             raise SettingError(named_by, target, f"unknown; {suggestion(target, known)}")
         settings = _merged(known[target], settings)
         target = settings.pop(TARGET)
-    scheme = _imported(target, named_by)
-    try:
-        return typed(scheme, settings, option, {PositionScheme: parse_scheme})
-    except SettingError:
-        raise
-    except ValueError as error:  # of somebody's __post_init__
-        raise SettingError(named_by, target, f"refuses its settings: {error}") from error
-
-
-def _imported(target: str, option: str) -> type[PositionScheme]:
-    try:
-        module, _, name = target.rpartition(".")
-        scheme = getattr(importlib.import_module(module), name)
-    except SettingError as error:  # of a class that is no scheme's, though it is to be one
-        raise SettingError(option, target, f"{error.value} {error.problem}") from error
-    except Exception as error:  # whatever the import of somebody's file raises
-        raise SettingError(option, target, f"can't be imported: {error}".splitlines()[0]) from error
+    scheme = imported(target, named_by)
     if not (isinstance(scheme, type) and issubclass(scheme, PositionScheme) and scheme is not PositionScheme):
-        raise SettingError(option, target, "must be a class derived from poslab.positions.PositionScheme")
-    require_frozen(scheme, option, target)
-    return scheme
-
-
-def target_of(scheme: PositionScheme) -> str:
-    """The full name of its class."""
-    return f"{type(scheme).__module__}.{type(scheme).__qualname__}"
+        raise SettingError(named_by, target, "must be a class derived from poslab.positions.PositionScheme")
+    require_frozen(scheme, named_by, target)
+    return of_class(scheme, settings, option, named_by, {PositionScheme: parse_scheme})
 
 
 def node_of(scheme: PositionScheme) -> dict[str, Any]:
     """The inverse of `parse_scheme`: every setting, its defaults included, in plain values."""
-    return {TARGET: target_of(scheme)} | {name: _plain(value) for name, value in _settings_of(scheme).items()}
+    return {TARGET: full_name(type(scheme))} | {name: _plain(value) for name, value in _settings_of(scheme).items()}
 
 
 def classes(scheme: PositionScheme) -> list[type]:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
@@ -16,6 +16,7 @@ from poslab.errors import SettingError, require_one_of
 from poslab.positions import PositionScheme
 from poslab.positions.checks import check_memory, check_sizes
 from poslab.settings.contrasts import Contrast, parse_contrast
+from poslab.settings.files import text_name
 from poslab.settings.roles import Role, roles
 from poslab.settings.schema import (
     DataConfig,
@@ -56,6 +57,16 @@ class TrainConfig:
         node = node_of(self.pos)
         del node[TARGET]
         return node
+
+    @cached_property
+    def data_name(self) -> str:
+        """What summaries call the data."""
+        return self.data.name if isinstance(self.data, Task) else text_name(self.data.path)
+
+    @cached_property
+    def scheme_settings(self) -> dict[str, Any]:
+        """The scheme's settings, and those of how it is trained, as one would type them."""
+        return shown(self.pos_settings) | training_of_scheme(self)
 
     @property
     def plain(self) -> dict[str, Any]:

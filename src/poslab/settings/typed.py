@@ -1,6 +1,7 @@
 """Plain values from yaml or the command line, as a checked dataclass; knows no setting by name."""
 
 import dataclasses
+import importlib
 import math
 from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
@@ -41,6 +42,33 @@ def typed(schema: type[Schema], values: Any, group: str, parsers: Mapping[type, 
         return schema(**arguments)
     except SettingError as error:
         raise (error.prefixed(group) if group else error) from None
+
+
+def imported(target: str, option: str) -> Any:
+    """What has that full name. Raises SettingError, for the option that gives it, where it can't be imported."""
+    module, _, name = target.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except SettingError as error:  # of a class that is not as its kind must be
+        raise SettingError(option, target, f"{error.value} {error.problem}") from error
+    except Exception as error:  # whatever the import of somebody's file raises
+        raise SettingError(option, target, f"can't be imported: {error}".splitlines()[0]) from error
+
+
+def of_class(
+    kind: type[Schema], values: Any, group: str, option: str, parsers: Mapping[type, Parser] | None = None
+) -> Schema:
+    """As `typed`, of a class that somebody else may have written: a ValueError of its own is about the option."""
+    try:
+        return typed(kind, values, group, parsers)
+    except SettingError:
+        raise
+    except ValueError as error:
+        raise SettingError(option, full_name(kind), f"refuses its settings: {error}") from error
+
+
+def full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _is_possible(kind: Any) -> bool:

@@ -1,27 +1,14 @@
 """Whether what a sweep is to show can be shown by its runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from poslab.errors import SettingError, require_one_of, suggestion
 from poslab.runs.evaluation import LAST_LOSS
 from poslab.settings.contrasts import ALL, Contrast, named
-from poslab.settings.files import text_name
-from poslab.settings.schemes import shown
-from poslab.settings.train import TrainConfig, training_of_scheme
+from poslab.settings.train import TrainConfig
 from poslab.sweep.plan import Job
 from poslab.tasks import Task
 from poslab.tasks.metric import LOSS
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """A group of runs to come: their data, as summaries call them, and the settings that tell groups apart."""
-
-    config: TrainConfig
-    data: str
-    settings: dict[str, Any]
 
 
 def checked_contrasts(jobs: Sequence[Job]) -> list[Contrast]:
@@ -29,8 +16,7 @@ def checked_contrasts(jobs: Sequence[Job]) -> list[Contrast]:
     scheme, data, a metric or a length."""
     configs = [job.config for job in jobs if job.config is not None]
     contrasts = list(dict.fromkeys(contrast for config in configs for contrast in config.settings.contrasts))
-    planned = {str((one.config.pos_name, one.data, one.settings)): one for one in map(_planned, configs)}
-    groups = list(planned.values())
+    groups = list({str((one.pos_name, one.data_name, one.scheme_settings)): one for one in configs}.values())
     for place, contrast in enumerate(contrasts):
         try:
             _check(contrast, groups)
@@ -40,14 +26,9 @@ def checked_contrasts(jobs: Sequence[Job]) -> list[Contrast]:
     return contrasts
 
 
-def _planned(config: TrainConfig) -> _Planned:
-    data = config.data.name if isinstance(config.data, Task) else text_name(config.data.path)
-    return _Planned(config, data, shown(config.pos_settings) | training_of_scheme(config))
-
-
-def _check(contrast: Contrast, groups: Sequence[_Planned]) -> None:
-    on_data = [group for group in groups if contrast.data in (None, group.data)]
-    known = list(dict.fromkeys(group.data for group in groups))
+def _check(contrast: Contrast, groups: Sequence[TrainConfig]) -> None:
+    on_data = [group for group in groups if contrast.data in (None, group.data_name)]
+    known = list(dict.fromkeys(group.data_name for group in groups))
     if not on_data:
         raise SettingError("data", contrast.data, f"the sweep has none; {suggestion(str(contrast.data), known)}")
     if contrast.data is None and len(known) > 1:
@@ -55,23 +36,24 @@ def _check(contrast: Contrast, groups: Sequence[_Planned]) -> None:
     for name in contrast.schemes:
         if name != ALL:
             _check_scheme(contrast, name, on_data)
-    for config in {str(group.config.data): group.config for group in on_data}.values():
-        _check_figure(contrast, config, on_data[0].data)
+    for config in {str(group.data): group for group in on_data}.values():
+        _check_figure(contrast, config)
 
 
-def _check_scheme(contrast: Contrast, name: str, groups: Sequence[_Planned]) -> None:
+def _check_scheme(contrast: Contrast, name: str, groups: Sequence[TrainConfig]) -> None:
     option = next(key for key, value in contrast.plain.items() if value == name)
-    meant = [group for group in groups if named(name, group.config.pos_name, group.settings)]
+    meant = [group for group in groups if named(name, group.pos_name, group.scheme_settings)]
     if not meant:
-        known = dict.fromkeys(group.config.pos_name for group in groups)
+        known = dict.fromkeys(group.pos_name for group in groups)
         raise SettingError(option, name, f"the sweep has no such scheme on these data; {suggestion(name, known)}")
     if len(meant) > 1:
-        differing = [key for key in meant[0].settings if len({str(group.settings.get(key)) for group in meant}) > 1]
-        labels = (" ".join([name, *(f"{key}={group.settings.get(key)}" for key in differing)]) for group in meant)
+        settings = [group.scheme_settings for group in meant]
+        differing = [key for key in settings[0] if len({str(of_one.get(key)) for of_one in settings}) > 1]
+        labels = (" ".join([name, *(f"{key}={of_one.get(key)}" for key in differing)]) for of_one in settings)
         raise SettingError(option, name, f"is several schemes of the sweep; say which: {', '.join(labels)}")
 
 
-def _check_figure(contrast: Contrast, config: TrainConfig, data: str) -> None:
+def _check_figure(contrast: Contrast, config: TrainConfig) -> None:
     """Whether runs of this configuration will have the metric, at this length."""
     lengths: Sequence[int] = ()
     if isinstance(config.data, Task):
@@ -86,5 +68,7 @@ def _check_figure(contrast: Contrast, config: TrainConfig, data: str) -> None:
         require_one_of([LOSS, LAST_LOSS], metric=contrast.metric)
         lengths = config.evaluation.lengths
     if contrast.length not in lengths and (lengths or contrast.length is not None):
-        there = f"tests of {data} are at {', '.join(map(str, lengths))}" if lengths else "its figure has none"
+        there = (
+            f"tests of {config.data_name} are at {', '.join(map(str, lengths))}" if lengths else "its figure has none"
+        )
         raise SettingError("length", contrast.length, there)

@@ -21,11 +21,10 @@ from poslab.runs.folder import RUNS, RunFolder
 from poslab.runs.planned import PlannedGroup, group_keys, merged, settings_sha256
 from poslab.runs.summary import Summary
 from poslab.settings.composed import explain, scheme_name, with_any_scheme
-from poslab.settings.files import fingerprint, safe_name, text_name
+from poslab.settings.files import fingerprint, safe_name
 from poslab.settings.roles import NOT_IDENTITY
 from poslab.settings.schema import EvaluationConfig
-from poslab.settings.schemes import shown
-from poslab.settings.train import TrainConfig, parse, training_of_scheme
+from poslab.settings.train import TrainConfig, parse
 from poslab.tasks import Task
 
 _text_fingerprint = cache(fingerprint)  # a text is read once for all jobs of a sweep
@@ -97,9 +96,8 @@ def planned_groups(jobs: Sequence[Job]) -> list[PlannedGroup]:
     groups = []
     for config in (job.config for job in jobs if job.config is not None):
         group, shared = group_keys(config.pos_name, config.plain, *_sources(config))
-        settings = shown(config.pos_settings) | training_of_scheme(config)
-        data = config.data.name if isinstance(config.data, Task) else text_name(config.data.path)
-        groups.append(PlannedGroup(config.pos_name, settings, data, group, shared, [config.settings.seed]))
+        seeds = [config.settings.seed]
+        groups.append(PlannedGroup(config.pos_name, config.scheme_settings, config.data_name, group, shared, seeds))
     return merged(groups)
 
 
