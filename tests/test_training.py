@@ -29,7 +29,7 @@ from poslab.training import train
 from poslab.training.device import compiler_problem
 from poslab.training.loss import language_model_loss
 from poslab.training.module import LanguageModel
-from poslab.training.optim import learning_rate_factor, make_optimizer, parameter_groups
+from poslab.training.optim import clip_gradients, learning_rate_factor, make_optimizer, parameter_groups
 from processes import run_process
 from runs_to_resume import go_on
 
@@ -310,6 +310,20 @@ def test_gradients_are_clipped(tmp_path: Path) -> None:
         assert norm > 0.1  # as it was before clipping
         moved[limit] = weights(tmp_path / limit)["model.final_norm.bias"].abs().max().item()
     assert moved["null"] > 2 * moved["1e-9"]
+
+
+@pytest.mark.parametrize("limit", [1e-9, 1.0, 4.9999, 5.0, 1e9, math.inf])
+@pytest.mark.parametrize("spoiled", [None, math.inf, math.nan])
+def test_clipping_is_torch_s_to_the_bit(limit: float, spoiled: float | None) -> None:
+    ours, torch_s = ([torch.nn.Parameter(torch.zeros(2)) for _ in range(3)] for _ in range(2))
+    for one, other in zip(ours[:2], torch_s[:2], strict=True):  # the third has no gradient
+        one.grad = torch.tensor([1.5, -(6.25**0.5) if spoiled is None else spoiled])
+        other.grad = one.grad.clone()
+    norm, expected = clip_gradients(ours, limit), torch.nn.utils.clip_grad_norm_(torch_s, limit)
+    assert torch.equal(norm.nan_to_num(), expected.nan_to_num())
+    if spoiled is None or limit < math.inf:  # torch divides infinity by itself
+        for one, other in zip(ours[:2], torch_s[:2], strict=True):
+            torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from pytorch_lightning import LightningModule
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -25,7 +25,7 @@ from poslab.tasks.metric import EXACT, LOSS, SOLVED
 from poslab.training.device import of_all_devices, summed
 from poslab.training.lightning_loops import writes_figures
 from poslab.training.loss import language_model_loss, loss_in_segments
-from poslab.training.optim import learning_rate_factor, make_optimizer
+from poslab.training.optim import clip_gradients, learning_rate_factor, make_optimizer
 
 IMPROVEMENTS = "improvements"  # what early stopping watches
 Batch = tuple[Tensor, Tensor] | Segments | Examples | Part
@@ -49,6 +49,7 @@ class LanguageModel(LightningModule):
         self.loss: Tensor | None = None  # the mean over the whole batch, whatever processes share it
         self.gradient_norm: Tensor | None = None  # before clipping
         self._learning_rates: dict[str, float] = {}
+        self._trained: list[nn.Parameter] = []  # all there are; to find them takes as long as to clip a small model's
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         loss = self._loss(batch)
@@ -134,6 +135,7 @@ class LanguageModel(LightningModule):
         data.order.set_epoch(self.current_epoch)
 
     def configure_optimizers(self) -> Any:
+        self._trained = list(self.parameters())
         optim = self.config.optim
         # A fused step can't be combined with the loss scaling that 16-bit floats need.
         optimizer = make_optimizer(self.model, optim, fused=self.config.trainer.precision != "16-mixed")
@@ -157,7 +159,7 @@ class LanguageModel(LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         # Here rather than in Lightning, because clipping computes the norm that is logged.
-        self.gradient_norm = _whole(torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val or math.inf))
+        self.gradient_norm = clip_gradients(self._trained, gradient_clip_val or math.inf)
         rate, *_, of_positions = (group["lr"] for group in optimizer.param_groups)
         self._learning_rates = {"learning_rate": rate}
         if len(optimizer.param_groups) > 2:

@@ -1,9 +1,13 @@
-"""Which parameters decay, and how the learning rate moves."""
+"""Which parameters decay, how the learning rate moves, and how far gradients may go."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from poslab.model import GPT
 from poslab.settings.schema import OptimConfig
@@ -40,3 +44,16 @@ def learning_rate_factor(step: int, total_steps: int, warmup_share: float, final
         return (step + 1) / warmup
     progress = min(1.0, (step - warmup) / max(1, total_steps - warmup))
     return final_share + (1 - final_share) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
+    """Scales all gradients together down to a norm of `limit`, and returns the norm that they had.
+
+    To the bit what torch's clip_grad_norm_ does, which multiplies by 1 where they are small enough: a pass over all.
+    """
+    norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+    whole = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    # A GPU would be waited for.
+    if limit < math.inf and not (whole.device.type == "cpu" and whole + 1e-6 <= limit):
+        clip_grads_with_norm_(parameters, limit, norm)
+    return whole
