@@ -253,7 +253,7 @@ BUGS = [
         "test_kernels.py::test_blockwise_equals_reference",
     ),
     Bug(
-        "far-row-of-queries-forgotten", "attention/blockwise.py",
+        "far-row-of-queries-forgotten", "attention/scores.py",
         "self.queries = q if near.far_query is None else q + near.far_query", "self.queries = q",
         "test_kernels.py::test_blockwise_equals_reference",
     ),

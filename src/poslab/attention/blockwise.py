@@ -13,31 +13,26 @@ N = B H batch and heads, Tq / Tk queries / keys, m queries and n keys of a block
 occur in a block.
 """
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from poslab.attention.blocks import BLOCK, LARGE_BLOCK, Block, query_blocks
 from poslab.attention.dropout import WeightDropout
-from poslab.attention.flash import ByDistance, Flash, by_distance
+from poslab.attention.flash import Flash, by_distance
 from poslab.attention.flash_by_key import FlashByKey, blocks_by_key
 from poslab.attention.problem import Problem
 from poslab.attention.products import factor, products_for, rounded, unrounded
 from poslab.attention.relative import (
-    LOG2_E,
     NearTables,
     key_bias,
-    largest_score,
     near_tables,
-    needed_keys,
     no_infinity,
     with_far_values,
 )
-from poslab.attention.tile import Tile, limits_of_scores, storage_size
+from poslab.attention.scores import Call, Scores, adding
+from poslab.attention.tile import Tile
 
 
 @torch.compiler.disable
@@ -78,24 +73,6 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dr
     return out.unflatten(0, shape).to(v.dtype)
 
 
-@dataclass(frozen=True)
-class Call:
-    """The arguments of one call that are no tensors."""
-
-    causal: bool
-    offset: int
-    window: int | None
-    lowest: int
-    highest: int
-    steps: tuple[int, ...]  # queries whose largest bias isn't that of the query before
-    far_scores_stay: bool  # nothing is added to the scores of far keys
-    level: bool  # no bias falls so far that weights are denormal numbers
-    falls_off: bool  # a bias of keys, and nothing else, may leave some without weight
-    dropout: WeightDropout | None
-    dtype: torch.dtype  # of what is multiplied
-    flash: ByDistance | None  # what computes the forward pass faster
-
-
 class _Blockwise(torch.autograd.Function):
     """Attention of q (N, Tq, Dh), already scaled, over k and v (N, Tk, Dh); the tables are those of `NearTables`."""
 
@@ -113,7 +90,7 @@ class _Blockwise(torch.autograd.Function):
         with products_for(call.dtype, q.device):
             near = NearTables(call.lowest, call.highest, *tables)
             if call.flash is None:
-                out, log_sum = _Blockwise._forward(_Scores(q, k, near, call, key_bias, largest_key_bias), q, v)
+                out, log_sum = _Blockwise._forward(Scores(q, k, near, call, key_bias, largest_key_bias), q, v)
             else:
                 out, log_sum = call.flash.attend(q, k, v)
         ctx.save_for_backward(q, k, v, key_bias, largest_key_bias, out, log_sum, *tables)
@@ -121,7 +98,7 @@ class _Blockwise(torch.autograd.Function):
         return out
 
     @staticmethod
-    def _forward(scores: "_Scores", q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def _forward(scores: Scores, q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """The output (N, Tq, Dh), and the log-sum-exp of each query (N, Tq, 1)."""
         near, call = scores.near, scores.call
         out = torch.zeros_like(q)
@@ -154,7 +131,7 @@ class _Blockwise(torch.autograd.Function):
         q, k, v, key_bias, largest_key_bias, out, log_sum, *tables = ctx.saved_tensors
         call: Call = ctx.call
         near = NearTables(call.lowest, call.highest, *tables)
-        scores = _Scores(q, k, near, call, key_bias, largest_key_bias, log_sum)
+        scores = Scores(q, k, near, call, key_bias, largest_key_bias, log_sum)
         grad_storage = scores.new_storage()
         grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
         grad_key_bias = torch.zeros_like(key_bias) if ctx.needs_input_grad[3] else None
@@ -164,7 +141,7 @@ class _Blockwise(torch.autograd.Function):
         minus_mean = -(out * grad_out).sum(-1, keepdim=True)  # (N, Tq, 1)
         # A mean is no product, and not to be rounded.
         at_once = call.dropout is None and not rounded()
-        grad_and_mean, v_and_one = _adding(minus_mean, grad_out, v) if at_once else (grad_out, v)
+        grad_and_mean, v_and_one = adding(minus_mean, grad_out, v) if at_once else (grad_out, v)
         for block in scores.blocks:
             rows, seen_k = block.rows, factor(k[:, block.columns])
             tile = scores.tile(block, seen_k)
@@ -209,96 +186,3 @@ class _Blockwise(torch.autograd.Function):
                 with unrounded():
                     grad_values[:, tile.rows].baddbmm_(tile.collect().transpose(1, 2), grad_out[:, rows])
         return grad_q, grad_k, grad_v, grad_key_bias, None, None, *table_grads
-
-
-def _adding(number: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """number (N, Tq, 1), q (N, Tq, Dh), k (N, Tk, Dh) -> both one channel wider: their products, plus the number."""
-    return torch.cat([q, number], -1), torch.cat([k, torch.ones_like(k[..., :1])], -1)
-
-
-class _Scores:
-    """The scores of one block after another, in room that all of them share."""
-
-    def __init__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        near: NearTables,
-        call: Call,
-        key_bias: Tensor | None,
-        largest_key_bias: Tensor | None,
-        log_sum: Tensor | None = None,
-    ) -> None:
-        """log_sum: (N, Tq, 1) in powers of two, taken off the scores of each query."""
-        self.k, self.near, self.call = k, near, call
-        self.key_bias, self.largest_key_bias = key_bias, largest_key_bias
-        # Dropout draws its masks for blocks of one size, and all of their keys.
-        large = rounded() and call.dropout is None and call.window is None and q.shape[1] >= 4 * LARGE_BLOCK
-        size = LARGE_BLOCK if large else BLOCK
-        self.blocks = list(query_blocks(q.shape[1], k.shape[1], call.offset, call.causal, call.window, size))
-        if call.falls_off and key_bias is not None and call.causal and call.window is None:
-            self.blocks = needed_keys(self.blocks, key_bias, largest_score(q, k), q.dtype)
-        self.queries = q if near.far_query is None else q + near.far_query  # what the keys are multiplied with
-        self._q = q * LOG2_E
-        products = self._q if near.far_query is None else self.queries * LOG2_E, k
-        self._products = products if log_sum is None else _adding(-log_sum, *products)
-        self._log_sum = None
-        if rounded():  # only what came in bfloat16 is: neither the logarithm's base nor the log-sum-exp
-            self._products, self._log_sum = (self.queries, k), log_sum
-        self._limits = limits_of_scores(q, size)
-        self._storage = self.new_storage()
-
-    def new_storage(self) -> Tensor:
-        """Room for the tile of any of the blocks."""
-        return self.k.new_empty(len(self.k) * max(map(storage_size, self.blocks), default=0))
-
-    def tile(self, block: Block, seen_k: Tensor | None = None) -> Tile:
-        """The block's scores in powers of two; -inf if hidden. seen_k: the keys, if they are at hand."""
-        near, call = self.near, self.call
-        tile = Tile(self._storage, len(self.k), block, near, call.causal)
-        queries, keys = self._products
-        if seen_k is None or keys is not self.k:
-            seen_k = factor(keys[:, block.columns])
-        base = LOG2_E if rounded() else 1
-        tile.scores.baddbmm_(factor(queries[:, block.rows]), seen_k.transpose(1, 2), beta=0, alpha=base)
-        if self._log_sum is not None:
-            tile.scores.sub_(self._log_sum[:, block.rows])
-        if near.bias is not None:
-            assert near.largest_bias is not None
-            same = not any(block.first_query < query < block.rows.stop for query in call.steps)
-            largest = near.largest_bias[:, block.rows][:, : 1 if same else None]
-            tile.add_bias(near, largest, far=not call.far_scores_stay)
-        if self.key_bias is not None:
-            self._add_key_bias(tile.scores, block)
-        if near.keys is not None:
-            tile.add_by_query(self._q[:, block.rows], near.keys[:, tile.rows])
-        if near.queries is not None:
-            tile.add_by_key(near.queries[:, tile.rows], self.k[:, block.columns], LOG2_E)
-        tile.hide(block, call.causal, call.window, self._limits)
-        return tile
-
-    def _add_key_bias(self, scores: Tensor, block: Block) -> None:
-        """Adds to each score (N, m, n) its key's bias less the largest that the query sees.
-
-        Taken off before rounding: beside what has summed up along a text, near keys would lose their digits. For keys
-        before the block, in two steps, so that what is no float32 has no size of a tile.
-        """
-        assert self.key_bias is not None
-        assert self.largest_key_bias is not None
-        bias, dtype = self.key_bias[:, None, block.columns], scores.dtype  # (N, 1, n)
-        largest = self.largest_key_bias[:, block.rows]  # (N, m, 1)
-        first, before = largest[:, :1], max(0, block.position)
-        scores[..., :before].add_(((bias[..., :before] - first) * LOG2_E).to(dtype))
-        scores[..., :before].sub_(((largest - first) * LOG2_E).to(dtype))
-        scores[..., before:].add_(((bias[..., before:] - largest) * LOG2_E).to(dtype))
-
-    def exp2_(self, scores: Tensor) -> Tensor:
-        """2 to the power of the scores, in place; with a falling bias, 0 instead of what is next to a denormal number.
-
-        A CPU computes slowly with those, and a bias that falls with distance makes many of them: at T = 2,048,
-        attention with a linear one takes 2.4 times as long. Without one they are rare, and looking for them costs 5 %.
-        """
-        if not self.call.level:
-            # With room to spare, for products of weights and gradients.
-            torch.threshold_(scores, math.log2(torch.finfo(scores.dtype).tiny) + 26, -math.inf)
-        return scores.exp2_()

@@ -1,0 +1,128 @@
+"""The scores of one block of queries after another, in powers of two, as the forward and the backward pass need them.
+
+N = B H batch and heads, Tq / Tk queries / keys, m queries and n keys of a block, Dh head dimension.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from poslab.attention.blocks import BLOCK, LARGE_BLOCK, Block, query_blocks
+from poslab.attention.dropout import WeightDropout
+from poslab.attention.flash import ByDistance
+from poslab.attention.products import factor, rounded
+from poslab.attention.relative import LOG2_E, NearTables, largest_score, needed_keys
+from poslab.attention.tile import Tile, limits_of_scores, storage_size
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of one call that are no tensors."""
+
+    causal: bool
+    offset: int
+    window: int | None
+    lowest: int
+    highest: int
+    steps: tuple[int, ...]  # queries whose largest bias isn't that of the query before
+    far_scores_stay: bool  # nothing is added to the scores of far keys
+    level: bool  # no bias falls so far that weights are denormal numbers
+    falls_off: bool  # a bias of keys, and nothing else, may leave some without weight
+    dropout: WeightDropout | None
+    dtype: torch.dtype  # of what is multiplied
+    flash: ByDistance | None  # what computes the forward pass faster
+
+
+class Scores:
+    """The scores of one block after another, in room that all of them share."""
+
+    def __init__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        near: NearTables,
+        call: Call,
+        key_bias: Tensor | None,
+        largest_key_bias: Tensor | None,
+        log_sum: Tensor | None = None,
+    ) -> None:
+        """log_sum: (N, Tq, 1) in powers of two, taken off the scores of each query."""
+        self.k, self.near, self.call = k, near, call
+        self.key_bias, self.largest_key_bias = key_bias, largest_key_bias
+        # Dropout draws its masks for blocks of one size, and all of their keys.
+        large = rounded() and call.dropout is None and call.window is None and q.shape[1] >= 4 * LARGE_BLOCK
+        size = LARGE_BLOCK if large else BLOCK
+        self.blocks = list(query_blocks(q.shape[1], k.shape[1], call.offset, call.causal, call.window, size))
+        if call.falls_off and key_bias is not None and call.causal and call.window is None:
+            self.blocks = needed_keys(self.blocks, key_bias, largest_score(q, k), q.dtype)
+        self.queries = q if near.far_query is None else q + near.far_query  # what the keys are multiplied with
+        self._q = q * LOG2_E
+        products = self._q if near.far_query is None else self.queries * LOG2_E, k
+        self._products = products if log_sum is None else adding(-log_sum, *products)
+        self._log_sum = None
+        if rounded():  # only what came in bfloat16 is: neither the logarithm's base nor the log-sum-exp
+            self._products, self._log_sum = (self.queries, k), log_sum
+        self._limits = limits_of_scores(q, size)
+        self._storage = self.new_storage()
+
+    def new_storage(self) -> Tensor:
+        """Room for the tile of any of the blocks."""
+        return self.k.new_empty(len(self.k) * max(map(storage_size, self.blocks), default=0))
+
+    def tile(self, block: Block, seen_k: Tensor | None = None) -> Tile:
+        """The block's scores in powers of two; -inf if hidden. seen_k: the keys, if they are at hand."""
+        near, call = self.near, self.call
+        tile = Tile(self._storage, len(self.k), block, near, call.causal)
+        queries, keys = self._products
+        if seen_k is None or keys is not self.k:
+            seen_k = factor(keys[:, block.columns])
+        base = LOG2_E if rounded() else 1
+        tile.scores.baddbmm_(factor(queries[:, block.rows]), seen_k.transpose(1, 2), beta=0, alpha=base)
+        if self._log_sum is not None:
+            tile.scores.sub_(self._log_sum[:, block.rows])
+        if near.bias is not None:
+            assert near.largest_bias is not None
+            same = not any(block.first_query < query < block.rows.stop for query in call.steps)
+            largest = near.largest_bias[:, block.rows][:, : 1 if same else None]
+            tile.add_bias(near, largest, far=not call.far_scores_stay)
+        if self.key_bias is not None:
+            self._add_key_bias(tile.scores, block)
+        if near.keys is not None:
+            tile.add_by_query(self._q[:, block.rows], near.keys[:, tile.rows])
+        if near.queries is not None:
+            tile.add_by_key(near.queries[:, tile.rows], self.k[:, block.columns], LOG2_E)
+        tile.hide(block, call.causal, call.window, self._limits)
+        return tile
+
+    def _add_key_bias(self, scores: Tensor, block: Block) -> None:
+        """Adds to each score (N, m, n) its key's bias less the largest that the query sees.
+
+        Taken off before rounding: beside what has summed up along a text, near keys would lose their digits. For keys
+        before the block, in two steps, so that what is no float32 has no size of a tile.
+        """
+        assert self.key_bias is not None
+        assert self.largest_key_bias is not None
+        bias, dtype = self.key_bias[:, None, block.columns], scores.dtype  # (N, 1, n)
+        largest = self.largest_key_bias[:, block.rows]  # (N, m, 1)
+        first, before = largest[:, :1], max(0, block.position)
+        scores[..., :before].add_(((bias[..., :before] - first) * LOG2_E).to(dtype))
+        scores[..., :before].sub_(((largest - first) * LOG2_E).to(dtype))
+        scores[..., before:].add_(((bias[..., before:] - largest) * LOG2_E).to(dtype))
+
+    def exp2_(self, scores: Tensor) -> Tensor:
+        """2 to the power of the scores, in place; with a falling bias, 0 instead of what is next to a denormal number.
+
+        A CPU computes slowly with those, and a bias that falls with distance makes many of them: at T = 2,048,
+        attention with a linear one takes 2.4 times as long. Without one they are rare, and looking for them costs 5 %.
+        """
+        if not self.call.level:
+            # With room to spare, for products of weights and gradients.
+            torch.threshold_(scores, math.log2(torch.finfo(scores.dtype).tiny) + 26, -math.inf)
+        return scores.exp2_()
+
+
+def adding(number: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """number (N, Tq, 1), q (N, Tq, Dh), k (N, Tk, Dh) -> both one channel wider: their products, plus the number."""
+    return torch.cat([q, number], -1), torch.cat([k, torch.ones_like(k[..., :1])], -1)
