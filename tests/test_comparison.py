@@ -29,7 +29,7 @@ def test_a_known_difference_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     found = differences(losses, "absolute")["shaw"]
     assert found.n == 5
     low, high = found.interval
-    better = f"shaw is better than absolute by {-found.mean:.2f} nats [{-high:.2f}, {-low:.2f}], n = 5"
+    better = f"shaw is better than absolute by {-found.mean:.3f} nats [{-high:.3f}, {-low:.3f}], n = 5"
     assert low < -0.08 < high
     page, markdown, screen = page_in(folder), (folder / "report.md").read_text(), capsys.readouterr().out
     assert page.lists[0][0] == better
@@ -71,7 +71,7 @@ def test_only_common_seeds_are_compared(tmp_path: Path) -> None:
     assert (found.n, found.mean) == (1, pytest.approx(-0.1))
     (said,) = compare_folders(tmp_path).sentences
     shown = "No difference between shaw and absolute can be shown"
-    assert said == f"{shown}: 4 of 5 seeds are missing (1, 2, 4, 5); so far -0.10 nats, n = 1"
+    assert said == f"{shown}: 4 of 5 seeds are missing (1, 2, 4, 5); so far -0.100 nats, n = 1"
 
 
 def test_no_seed_in_common(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_no_seed_in_common(tmp_path: Path) -> None:
 def test_baseline(tmp_path: Path) -> None:
     write_sweep(tmp_path, seeds=2, shaw=0.0, t5=-1.0)
     assert compare_folders(tmp_path).baseline == "shaw"
-    assert compare_folders(tmp_path, baseline="t5").sentences[0].startswith("shaw is worse than t5 by 0.99")
+    assert compare_folders(tmp_path, baseline="t5").sentences[0].startswith("shaw is worse than t5 by 0.988 nats")
     write_run(tmp_path, "absolute", 1)
     assert compare_folders(tmp_path).baseline == "absolute"
     with pytest.raises(UserError, match="baseline=t6: unknown; did you mean t5"):

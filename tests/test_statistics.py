@@ -197,7 +197,7 @@ def test_words_and_numbers_agree(a: list[float], b: list[float]) -> None:
         assert ("excludes 0, but" in said) == excludes_0
         low, high = (float(x) for x in re.search(r"\[(.*), (.*)\]", said).groups())
         assert (not low <= 0 <= high) == excludes_0
-        assert "-0.00," not in said
+        assert "-0.000," not in said
 
 
 def test_refuses_an_unknown_baseline() -> None:
@@ -215,23 +215,25 @@ def difference(mean=None, low=None, high=None, sd=None, p_value=None, n=5, **mor
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (difference(-0.08, -0.11, -0.05, 0.024, 0.001), "t5 is better than absolute by 0.08 nats [0.05, 0.11], n = 5"),
-        (difference(0.08, 0.05, 0.11, 0.024, 0.001), "t5 is worse than absolute by 0.08 nats [0.05, 0.11], n = 5"),
+        (
+            difference(-0.08, -0.11, -0.05, 0.024, 0.001),
+            "t5 is better than absolute by 0.080 nats [0.050, 0.110], n = 5",
+        ),
+        (difference(0.08, 0.05, 0.11, 0.024, 0.001), "t5 is worse than absolute by 0.080 nats [0.050, 0.110], n = 5"),
         (
             difference(-0.0012, -0.0021, -0.0003, 0.001, 0.02),
             "t5 is better than absolute by 0.0012 nats [0.0003, 0.0021], n = 5",
         ),
-        (difference(-1.25, -2, -0.5, 0.6, 0.04), "t5 is better than absolute by 1.25 nats [0.50, 2.00], n = 5"),
-        # Means 0.01 apart look alike with two decimals.
+        (difference(-1.25, -2, -0.5, 0.6, 0.04), "t5 is better than absolute by 1.250 nats [0.500, 2.000], n = 5"),
         (difference(0.014, 0.011, 0.017, 0.002, 0.01), "t5 is worse than absolute by 0.014 nats [0.011, 0.017], n = 5"),
         (
             difference(0.01, -0.03, 0.05, 0.0161, 0.4, n=3),
-            "no difference between t5 and absolute can be shown with n = 3 (0.01 nats [-0.03, 0.05]); "
+            "no difference between t5 and absolute can be shown with n = 3 (0.010 nats [-0.030, 0.050]); "
             "about 8 seeds would be needed to see 0.02",
         ),
         (
             difference(-0.00001, -0.008, 0.008, 0.009, 0.99, n=8),
-            "no difference between t5 and absolute can be shown with n = 8 (0.00 nats [-0.01, 0.01]); "
+            "no difference between t5 and absolute can be shown with n = 8 (0.000 nats [-0.008, 0.008]); "
             "a difference of 0.02 would probably have been seen",
         ),
         (
@@ -241,18 +243,18 @@ def difference(mean=None, low=None, high=None, sd=None, p_value=None, n=5, **mor
         ),
         (
             difference(0.03, 0.01, 0.05, 0.016, 0.0632, comparisons=4),
-            "no difference between t5 and absolute can be shown with n = 5 (0.03 nats [0.01, 0.05]); "
+            "no difference between t5 and absolute can be shown with n = 5 (0.030 nats [0.010, 0.050]); "
             "the interval excludes 0, but p = 0.063 after Holm's correction; "
             "about 11 seeds would be needed to see 0.02",
         ),
         (
             difference(0.0, -900, 900, 100.0, 1.0, n=2),
-            "no difference between t5 and absolute can be shown with n = 2 (0.00 nats [-900.00, 900.00]); "
+            "no difference between t5 and absolute can be shown with n = 2 (0.000 nats [-900.000, 900.000]); "
             "100,000 seeds or more would be needed to see 0.02",
         ),
         (
             difference(-0.05, n=1),
-            "t5 was 0.05 nats better than absolute in one run each; one run says nothing about chance",
+            "t5 was 0.050 nats better than absolute in one run each; one run says nothing about chance",
         ),
         (
             difference(0.004, n=1),

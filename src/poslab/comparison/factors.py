@@ -124,14 +124,16 @@ def effect_table(found: Sequence[Effect]) -> Table:
 
 
 def factors(groups: Sequence[Group]) -> list[Factor]:
-    """The settings in which groups of one scheme differ."""
+    """The settings in which groups of one scheme differ. What changes with the setting that it is a part of, as
+    retrieval.layer does with retrieval, goes without saying."""
     names = dict.fromkeys(name for group in groups for name in group.told)
     together: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for name in names:
         values = [group.told.get(name, "") for group in groups]
         if len(set(values)) > 1:
             together[tuple(map(values.index, values))].append(name)
-    return [_factor(groups, tuple(of)) for of in together.values()]
+    apart = [[name for name in of if name.rpartition(".")[0] not in of] for of in together.values()]
+    return [_factor(groups, tuple(of)) for of in apart]
 
 
 def _factor(groups: Sequence[Group], names: tuple[str, ...]) -> Factor:

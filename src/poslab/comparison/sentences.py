@@ -33,7 +33,7 @@ def sentence(
     if d.mean is None:
         return f"{name} and {baseline} have no seed in common"
     size, word = abs(d.mean), "better" if d.mean * metric.sign < 0 else "worse"
-    amount = f"{size:.{_decimals(size)}f} {_unit(metric)}"
+    amount = f"{size:.{_decimals(metric, size)}f} {_unit(metric)}"
     if d.sd is None or d.p_value is None:
         was = f"was {amount} {word} than {baseline}" if size else f"and {baseline} were equal"
         return f"{name} {was} in one run each; one run says nothing about chance"
@@ -57,7 +57,7 @@ def _of_survivors(d: Difference, metric: Metric) -> str:
     if d.mean is None:
         return ""
     if d.interval is None:
-        return f"{d.mean:+.{_decimals(d.mean)}f} {_unit(metric)}, n = {d.n}"
+        return f"{d.mean:+.{_decimals(metric, d.mean)}f} {_unit(metric)}, n = {d.n}"
     return f"{_numbers(d.mean, *d.interval, metric)}, n = {d.n}"
 
 
@@ -105,8 +105,8 @@ def _outlook(low: float, high: float, needed: int, n: int, effect: float) -> str
     return f"{n} seeds usually show a difference of {effect:g}, yet the interval does not exclude it"
 
 
-def _numbers(mean: float, low: float, high: float, metric: Metric = NATS) -> str:
-    places = _decimals(low, high) if low <= 0 <= high else _decimals(low, mean, high)
+def _numbers(mean: float, low: float, high: float, metric: Metric) -> str:
+    places = _decimals(metric, low, high) if low <= 0 <= high else _decimals(metric, low, mean, high)
     return f"{mean:z.{places}f} {_unit(metric)} [{low:z.{places}f}, {high:z.{places}f}]"
 
 
@@ -115,7 +115,8 @@ def _unit(metric: Metric) -> str:
     return metric.unit.partition(" per ")[0]
 
 
-def _decimals(*numbers: float) -> int:
-    """The fewest decimals, at least 2, at which numbers that differ from each other or from 0 look different."""
-    told_apart = {0.0, *numbers}
-    return next((d for d in range(2, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)
+def _decimals(metric: Metric, *numbers: float) -> int:
+    """3 decimals, of shares 2, as sentences in a list are to be compared; or as many as it takes for numbers that
+    differ from each other or from 0 to look different."""
+    told_apart, fewest = {0.0, *numbers}, 2 if metric.is_share else 3
+    return next((d for d in range(fewest, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)
