@@ -707,7 +707,7 @@ BUGS = [
     ),
     Bug(
         "best-weights-are-the-last", "training/checkpoints.py",
-        "if state_of(pl_module).best_step == trainer.global_step:", "if True:",
+        "if ours(pl_module).state.best_step == trainer.global_step:", "if True:",
         "test_resume.py::test_the_best_weights_stay_the_best",
     ),
     # Files

@@ -8,10 +8,8 @@ import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Checkpoint
-from pytorch_lightning.loggers import TensorBoardLogger
 from safetensors import SafetensorError
 
-from poslab.data.module import DataModule
 from poslab.data.parts import piece
 from poslab.errors import RunStopped
 from poslab.interruption import Interrupted, StopRequest
@@ -24,7 +22,8 @@ from poslab.runs.state import event_sizes, random_states, restore_random_states
 from poslab.settings.files import appearing_whole
 from poslab.training import lightning_loops
 from poslab.training.device import largest, of_all_devices
-from poslab.training.module import LanguageModel, state_of
+from poslab.training.loggers import writer_of
+from poslab.training.module import LanguageModel, ours
 
 
 class CheckpointFiles(TorchCheckpointIO):
@@ -71,27 +70,26 @@ class Checkpoints(Checkpoint):
         processes.meet(Place("lightning", trainer.global_rank, trainer.world_size))
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        state_of(pl_module).clock.start()
+        ours(pl_module).state.clock.start()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._go_on_drawing(trainer, pl_module)
+        self._go_on_drawing(trainer, ours(pl_module))
         if not self._resumed:
             return
         trainer.should_stop |= lightning_loops.has_stopped_early(trainer)
         lightning_loops.follow_the_schedule(trainer)
 
-    def _go_on_drawing(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def _go_on_drawing(self, trainer: Trainer, module: LanguageModel) -> None:
         """Each process has its own random numbers, for dropout; without that they all draw the same positions, as one
         alone would for the whole batch."""
-        assert isinstance(pl_module, LanguageModel)
-        states, rank = pl_module.state.random, trainer.global_rank
+        states, rank = module.state.random, trainer.global_rank
         as_before = len(states) == trainer.world_size
         if states:
             restore_random_states(states[rank if as_before else 0])
         elif trainer.world_size > 1:
             restore_random_states(self._first)  # Lightning has set the seed anew
-        if rank and not as_before and pl_module.config.model.dropout:
-            digest = hashlib.sha256(f"{pl_module.config.settings.seed} {trainer.global_step} {rank}".encode()).digest()
+        if rank and not as_before and module.config.model.dropout:
+            digest = hashlib.sha256(f"{module.config.settings.seed} {trainer.global_step} {rank}".encode()).digest()
             torch.manual_seed(int.from_bytes(digest[:4]))
 
     def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
@@ -114,7 +112,7 @@ class Checkpoints(Checkpoint):
             self._save_last(trainer, "before validation")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if state_of(pl_module).best_step == trainer.global_step:
+        if ours(pl_module).state.best_step == trainer.global_step:
             trainer.save_checkpoint(self.folder.best, weights_only=True)
         self._random = random_states()
         self._save_last(trainer, "after validation")
@@ -126,15 +124,15 @@ class Checkpoints(Checkpoint):
     def _save_last(self, trainer: Trainer, place: str) -> None:
         self._place = place
         self.saved_step = trainer.global_step
-        if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero:
-            trainer.logger.experiment.flush()
+        if writer := writer_of(trainer):
+            writer.flush()
         trainer.save_checkpoint(self.folder.last)
         if number := self._asked_to_stop(trainer):
             raise Interrupted(number, f"interrupted after step {trainer.global_step}, which is saved")
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        state = pl_module.state  # which the module saves after this
+        module = ours(pl_module)
+        state = module.state  # which the module saves after this
         epoch_is_over = self._place == "end of epoch"
         state.step = trainer.global_step
         state.epoch = trainer.current_epoch + epoch_is_over
@@ -143,20 +141,19 @@ class Checkpoints(Checkpoint):
         state.random = of_all_devices(self._random or random_states())
         state.shared_batches = trainer.world_size > 1
         state.events = event_sizes(self.folder)
-        if pl_module.memory is not None:
-            checkpoint["memory"] = Memory.joined(of_all_devices(pl_module.memory.to("cpu"))).plain()
+        if module.memory is not None:
+            checkpoint["memory"] = Memory.joined(of_all_devices(module.memory.to("cpu"))).plain()
         if self._place == "between batches":
             lightning_loops.set_back_to_last_batch(checkpoint)
         if self._place == "before validation":
             lightning_loops.set_back_to_start_of_validation(checkpoint)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        state, data = state_of(pl_module), trainer.datamodule  # type: ignore[attr-defined]
-        assert isinstance(data, DataModule)
-        assert isinstance(pl_module, LanguageModel)
+        module = ours(pl_module)
+        state, data = module.state, module.scoring.data
         if "memory" in checkpoint:
             memory = Memory.of(checkpoint["memory"])
             own = piece(len(memory.read), trainer.global_rank, trainer.world_size)
-            pl_module.memory = memory.rows(own).to(trainer.strategy.root_device)
+            module.memory = memory.rows(own).to(trainer.strategy.root_device)
         self._resumed, self.saved_step = True, state.step
         data.go_on(state.epoch, state.batches)

@@ -16,7 +16,7 @@ from poslab.runs.screen import clock, table_line
 from poslab.runs.summary import Summary
 from poslab.settings.schemes import shown
 from poslab.tasks.metric import LOSS
-from poslab.training.module import LanguageModel, state_of
+from poslab.training.module import LanguageModel, ours
 
 _BEFORE = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10}  # columns and their widths
 _FIGURE = 10
@@ -77,12 +77,12 @@ class ValidationLines(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.enable_validation:
-            assert isinstance(pl_module, LanguageModel)
-            pl_module.print(_line(*_BEFORE, *(figure.name for figure in pl_module.scoring.figures), *_AFTER))
+            names = (figure.name for figure in ours(pl_module).scoring.figures)
+            pl_module.print(_line(*_BEFORE, *names, *_AFTER))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        state = pl_module.state
+        module = ours(pl_module)
+        state = module.state
         train_loss = sum(map(float, state.batch_losses)) / max(1, len(state.batch_losses))
         state.batch_losses = []
         pl_module.print(
@@ -91,7 +91,7 @@ class ValidationLines(Callback):
                 str(trainer.global_step),
                 f"{train_loss:.4f}",
                 f"{state.last_val_loss:.4f}",
-                *(f"{f:,.1f}" if name == "perplexity" else f"{f:.3f}" for name, f in pl_module.figures.items()),
+                *(f"{f:,.1f}" if name == "perplexity" else f"{f:.3f}" for name, f in module.figures.items()),
                 f"{state.tokens_per_s:,.0f}",
                 clock(state.clock.seconds),
             )
@@ -114,9 +114,9 @@ class ProgressBar(TQDMProgressBar):
     def get_metrics(
         self, trainer: Trainer, pl_module: LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
-        assert isinstance(pl_module, LanguageModel)
-        loss = math.nan if pl_module.loss is None else float(pl_module.loss)
-        return {"loss": f"{loss:.3f}", "tok/s": f"{state_of(pl_module).tokens_per_s:,.0f}"}
+        module = ours(pl_module)
+        loss = math.nan if module.loss is None else float(module.loss)
+        return {"loss": f"{loss:.3f}", "tok/s": f"{module.state.tokens_per_s:,.0f}"}
 
 
 def width() -> int:

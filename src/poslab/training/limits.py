@@ -8,7 +8,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from poslab.errors import Diverged
-from poslab.training.module import LanguageModel, state_of
+from poslab.training.module import ours
 
 
 class Limits(Callback):
@@ -27,11 +27,10 @@ class Limits(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
         if self.target is not None:
-            assert isinstance(pl_module, LanguageModel)
-            assert pl_module.loss is not None
-            state = pl_module.state
-            state.batch_loss = float(pl_module.loss)
-            trainer.should_stop |= state.batch_loss < self.target
+            module = ours(pl_module)
+            assert module.loss is not None
+            module.state.batch_loss = float(module.loss)
+            trainer.should_stop |= module.state.batch_loss < self.target
         self.on_train_start(trainer, pl_module)
 
 
@@ -46,18 +45,18 @@ class FiniteLoss(Callback):
         self._unseen: list[tuple[int, Tensor]] = []
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        assert pl_module.loss is not None
-        values = [pl_module.loss.float().flatten()]
+        module = ours(pl_module)
+        assert module.loss is not None
+        values = [module.loss.float().flatten()]
         # With 16-bit floats Lightning scales the loss, and leaves out steps whose gradient that makes infinite.
-        if pl_module.gradient_norm is not None and getattr(trainer.precision_plugin, "scaler", None) is None:
-            values.append(pl_module.gradient_norm.detach().float().flatten())
+        if module.gradient_norm is not None and getattr(trainer.precision_plugin, "scaler", None) is None:
+            values.append(module.gradient_norm.detach().float().flatten())
         self._unseen.append((trainer.global_step, torch.cat(values)))
         if pl_module.device.type == "cpu" or trainer.global_step % self.every == 0:
             self._look(trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        loss = state_of(pl_module).last_val_loss
+        loss = ours(pl_module).state.last_val_loss
         if not math.isfinite(loss):
             raise _stopped(trainer, pl_module, trainer.global_step, f"validation loss is {loss}")
 
@@ -73,8 +72,7 @@ class FiniteLoss(Callback):
 
 
 def _stopped(trainer: Trainer, pl_module: LightningModule, step: int, what: str) -> Diverged:
-    assert isinstance(pl_module, LanguageModel)
-    config, callback = pl_module.config, trainer.checkpoint_callback
+    config, callback = ours(pl_module).config, trainer.checkpoint_callback
     saved = getattr(callback, "saved_step", 0)
     kept = f"the last good checkpoint is of step {saved}" if saved else "there is no checkpoint yet"
     advice = [f"a smaller optim.learning_rate than {config.optim.learning_rate:g}"]

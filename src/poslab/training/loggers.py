@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
+from pytorch_lightning import Trainer
 from pytorch_lightning.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
 from poslab.errors import SettingError, UserError
@@ -29,6 +30,12 @@ def make_loggers(settings: LoggerConfig, folder: RunFolder) -> list[Logger]:
     others: dict[str, Callable[[LoggerConfig, RunFolder], Logger]] = {"csv": _csv, "wandb": _wandb, "mlflow": _mlflow}
     tensorboard = TensorBoard(folder.path, name="", version="")
     return [tensorboard, *(make(settings, folder) for name, make in others.items() if name == settings.name)]
+
+
+def writer_of(trainer: Trainer) -> Any:
+    """TensorBoard's SummaryWriter, in the process that writes; None in others."""
+    logger = trainer.logger
+    return logger.experiment if isinstance(logger, TensorBoard) and trainer.is_global_zero else None
 
 
 class TensorBoard(TensorBoardLogger):

@@ -178,7 +178,7 @@ def _whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def state_of(module: LightningModule) -> RunState:
-    """The state of the run, for callbacks, to which Lightning gives any module."""
+def ours(module: LightningModule) -> LanguageModel:
+    """The run's own, for callbacks, to which Lightning gives any module."""
     assert isinstance(module, LanguageModel)
-    return module.state
+    return module

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.loggers import TensorBoardLogger
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard.summary import hparams
 
@@ -15,7 +14,8 @@ from poslab.evaluation.pictures import attention_figure, draw
 from poslab.evaluation.scoring import Scoring
 from poslab.runs.screen import printable
 from poslab.training.console import width
-from poslab.training.module import LanguageModel
+from poslab.training.loggers import writer_of
+from poslab.training.module import ours
 from poslab.training.summary import flat_settings
 
 # The scalars that the HPARAMS tab lists beside the settings, and the figures of a validation.
@@ -26,16 +26,17 @@ class HyperParameters(Callback):
     """Fills the HPARAMS tab, from the first step on; other loggers get the settings, too."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        metrics = [*_METRICS, *(f"val/{figure.name}" for figure in pl_module.scoring.figures)]
-        experiment, start, _ = hparams(flat_settings(pl_module.config), dict.fromkeys(metrics, 0.0))
+        writer, module = writer_of(trainer), ours(pl_module)
+        if writer is None or trainer.global_step:  # a run that goes on has said so before
+            return
+        settings = flat_settings(module.config)
+        metrics = [*_METRICS, *(f"val/{figure.name}" for figure in module.scoring.figures)]
+        experiment, start, _ = hparams(settings, dict.fromkeys(metrics, 0.0))
         _show_first(experiment, ("pos", "seed"))
-        # A run that goes on has said so before.
-        if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero and not trainer.global_step:
-            trainer.logger.experiment.file_writer.add_summary(experiment)
-            trainer.logger.experiment.file_writer.add_summary(start)
-            for other in trainer.loggers[1:]:
-                other.log_hyperparams(flat_settings(pl_module.config))
+        writer.file_writer.add_summary(experiment)
+        writer.file_writer.add_summary(start)
+        for other in trainer.loggers[1:]:
+            other.log_hyperparams(settings)
 
 
 def _show_first(experiment: Any, names: tuple[str, ...]) -> None:
@@ -51,15 +52,15 @@ class SampleText(Callback):
     """Lets the model write at every validation."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, LanguageModel)
-        wanted = trainer.is_global_zero and pl_module.config.sample.new_tokens
-        if not wanted or not math.isfinite(pl_module.state.last_val_loss):  # then a model has nothing to say
+        writer, module = writer_of(trainer), ours(pl_module)
+        if writer is None or not module.config.sample.new_tokens:
             return
-        line, page = pl_module.scoring.sample(pl_module.model)
-        pl_module.state.sample = line = printable(line)
-        pl_module.print("       " + textwrap.shorten(line, width() - 8, placeholder=" ..."))
-        if isinstance(trainer.logger, TensorBoardLogger):
-            trainer.logger.experiment.add_text("sample", page, trainer.global_step)
+        if not math.isfinite(module.state.last_val_loss):  # then a model has nothing to say
+            return
+        line, page = module.scoring.sample(module.model)
+        module.state.sample = line = printable(line)
+        module.print("       " + textwrap.shorten(line, width() - 8, placeholder=" ..."))
+        writer.add_text("sample", page, trainer.global_step)
 
 
 class Pictures(Callback):
@@ -91,15 +92,15 @@ class Pictures(Callback):
 
     def _draw(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.drawn = trainer.global_step
-        assert isinstance(pl_module, LanguageModel)
-        if not isinstance(trainer.logger, TensorBoardLogger) or not trainer.is_global_zero:
+        writer, module = writer_of(trainer), ours(pl_module)
+        if writer is None:
             return
-        model, writer, step = pl_module.model, trainer.logger.experiment, trainer.global_step
+        model, step = module.model, trainer.global_step
         for name, picture in model.pictures().items():
             writer.add_figure(f"pos/{name}", draw(picture, caption=True), step)
         count, scoring = min(LEGIBLE, model.shape.context_length), self.scoring
         words = scoring.prompt[:count]
         positions = None if scoring.positions is None else scoring.positions[:count]
         maps = attention_maps(model, torch.tensor(words), positions)
-        name, texts = pl_module.config.pos_name, [scoring.data.vocabulary.decode([word]) for word in words]
+        name, texts = module.config.pos_name, [scoring.data.vocabulary.decode([word]) for word in words]
         writer.add_figure("attention", attention_figure({name: maps}, texts), step)
