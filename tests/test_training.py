@@ -19,6 +19,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from conftest import ALIBI, FULL_CAMPAIGN, REPOSITORY, RICHEST, SCHEMES, SMOKE, compose_config, make_scheme
 from poslab import GPT
+from poslab.comparison.repeat import command_of
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_checkpoint, own_text
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
@@ -31,6 +32,7 @@ from poslab.training.loss import language_model_loss
 from poslab.training.module import LanguageModel
 from poslab.training.optim import clip_gradients, learning_rate_factor, make_optimizer, parameter_groups
 from processes import run_process
+from runs_to_compare import group_of
 from runs_to_resume import go_on
 
 
@@ -459,6 +461,7 @@ def test_scheme_from_outside_by_its_yaml(tmp_path: Path) -> None:
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("slopes-seed1-")
     assert json.loads((folder / "summary.json").read_text())["pos"] == "slopes"
+    assert command_of(group_of(folder)).startswith(f"poslab train --config-dir={tmp_path / 'mine'} ")
 
 
 def test_console(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def run_train() -> None:
 
 def _run_alone(config: DictConfig) -> None:
     again = config.resume is not None
-    checked = resumed(config, _overrides()) if again else parse(config, scheme_name(), _overrides())
+    checked = resumed(config, _overrides()) if again else parse(config, scheme_name(), _typed())
     print("loading torch and Lightning ...", flush=True)
     from poslab.training import train  # after the checks, which need neither
 
@@ -73,12 +73,19 @@ def _run_alone(config: DictConfig) -> None:
 def _run_job(config: DictConfig) -> None:
     from poslab.sweep import run_job
 
-    run_job(parse(config, scheme_name(), _overrides()), _overrides())
+    run_job(parse(config, scheme_name(), _typed()), _overrides())
 
 
 def _overrides() -> list[str]:
     """Those of this run, or this job of a sweep, as they would be typed."""
     return [as_typed(override) for override in HydraConfig.get().overrides.task]
+
+
+def _typed() -> list[str]:
+    """What makes this run again: its overrides, and the folder of yamls of one's own, if one was named."""
+    sources = HydraConfig.get().runtime.config_sources
+    named = [source.path for source in sources if source.provider == "command-line"]
+    return [*(f"--config-dir={folder}" for folder in named), *_overrides()]
 
 
 def _example(arguments: list[str]) -> str:
