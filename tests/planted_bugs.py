@@ -563,8 +563,8 @@ BUGS = [
     ),
     Bug(
         "scheme-initialised-before-the-trunk", "model.py",
-        "        self.token_embedding = nn.Embedding(",
-        "        self.pos.tables(self.shape)\n        self.token_embedding = nn.Embedding(",
+        "        self.token_embedding = TokenEmbedding(",
+        "        self.pos.tables(self.shape)\n        self.token_embedding = TokenEmbedding(",
         "test_schemes.py::test_trunk_and_what_is_drawn_next_are_those_of_no_scheme",
     ),
     Bug(

@@ -27,9 +27,10 @@ class Decoder(Protocol):
 
     pos: PositionScheme
     shape: ModelShape
-    token_embedding: nn.Embedding  # its weights are the head's
     training: bool
 
+    @property
+    def token_embedding(self) -> nn.Embedding: ...  # its weights are the head's
     @property
     def remembers(self) -> bool: ...
     @property

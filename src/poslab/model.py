@@ -17,7 +17,7 @@ from poslab.attention import Places, SchemeLayer, check_backend
 from poslab.cache import KeyValueCache
 from poslab.errors import SettingError, require_at_least
 from poslab.generate import generate
-from poslab.layers import Asked, Block, initialise
+from poslab.layers import Asked, Block, TokenEmbedding, initialise
 from poslab.memory import LayerMemory, Memory, Segment
 from poslab.memory.retrieval import RetrievedAttention, check_bias
 from poslab.positions import Explanation, ModelShape, Pairs, Picture, PositionScheme, RelativeTerms
@@ -67,7 +67,7 @@ class GPT(nn.Module):
         check_sizes(self.pos, self.shape)
         check_memory(self.pos, self.shape, memory_length)
         self.memory_length, self.retrieval = memory_length, retrieval
-        self.token_embedding = nn.Embedding(vocab_size, embed_dim)
+        self.token_embedding = TokenEmbedding(vocab_size, embed_dim)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(self.shape, dropout, attention_backend) for _ in range(num_layers))
         if retrieval is not None:

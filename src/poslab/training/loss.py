@@ -32,9 +32,10 @@ _COLUMNS = 2**13  # of the logits, by which a product in 16 bits takes two third
 
 def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor, positions: Tensor | None = None) -> Tensor:
     """Mean cross-entropy in nats; tokens, targets and positions (B, T). Targets of -100 don't count."""
-    if targets.device.type == "cpu" and (asked := targets != IGNORED).any():  # a GPU would be waited for
-        return _mean_loss(model, model.hidden_where(asked, tokens, positions), targets[asked])
-    return _mean_loss(model, model.hidden(tokens, positions=positions).flatten(0, 1), targets.flatten())
+    with model.token_embedding.shared_with_head(tokens) as head:
+        if targets.device.type == "cpu" and (asked := targets != IGNORED).any():  # a GPU would be waited for
+            return _mean_loss(model.hidden_where(asked, tokens, positions), head, targets[asked])
+        return _mean_loss(model.hidden(tokens, positions=positions).flatten(0, 1), head, targets.flatten())
 
 
 def loss_in_segments(
@@ -45,14 +46,13 @@ def loss_in_segments(
     asked = targets != IGNORED
     if targets.device.type == "cpu" and asked.any() and not asked.all():
         hidden, memory = model.hidden_in_segments(tokens, memory, asked)  # (n, D)
-        return _mean_loss(model, hidden, targets[asked]), memory
+        return _mean_loss(hidden, model.token_embedding.weight, targets[asked]), memory
     hidden, memory = model.hidden_in_segments(tokens, memory)
-    return _mean_loss(model, hidden.flatten(0, 1), targets.flatten()), memory
+    return _mean_loss(hidden.flatten(0, 1), model.token_embedding.weight, targets.flatten()), memory
 
 
-def _mean_loss(model: GPT, hidden: Tensor, targets: Tensor) -> Tensor:
-    """hidden (N, D), targets (N,)."""
-    weight = model.token_embedding.weight
+def _mean_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """hidden (N, D), weight (V, D), targets (N,)."""
     if len(hidden) * len(weight) <= _FEW_LOGITS:
         return F.cross_entropy(F.linear(hidden, weight), targets)
     return head_loss(hidden, weight, targets)
