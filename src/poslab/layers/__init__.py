@@ -1,4 +1,4 @@
-"""What the decoder is made of: a block, its attention with all that it may attend to, its MLP; the vectors of tokens; initial weights."""
+"""What the decoder is made of: vectors of tokens; a block, its attention and all that it sees, its MLP; the start."""
 
 from poslab.layers.block import Asked, Attention, Block
 from poslab.layers.embedding import TokenEmbedding
