@@ -8,7 +8,6 @@ import tiktoken
 
 from conftest import compose_config
 from poslab.data.corpus import load_corpus
-from poslab.errors import UserError
 from poslab.training import train
 from runs_to_resume import TINY
 
@@ -43,21 +42,3 @@ def test_odd_texts_train(tmp_path: Path) -> None:
     summary = train(compose_config(*TINY, *settings, "trainer.limit_train_batches=null", "data.batch_size=64"))
     assert summary.best_val_loss is not None
     assert math.isfinite(summary.best_val_loss)
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"", r"data\.path=.* is empty"),
-        (b"\xef\xbb\xbf", r"data\.path=.* is empty"),
-        (b"a", r"model\.context_length=16: .* take a longer text"),
-        ("two bytes per letter".encode("utf-16"), r"data\.path=.* is not UTF-8"),
-        (b"null\0byte " * 200, r"data\.path=.* contains null bytes"),
-    ],
-)
-def test_what_is_no_text_is_refused(content: bytes, problem: str, tmp_path: Path) -> None:
-    file = tmp_path / "text.txt"
-    file.write_bytes(content)
-    with pytest.raises(UserError, match=f"^{problem}"):
-        train(compose_config(*TINY, f"data.path={file}", f"run_dir={tmp_path / 'run'}"))
-    assert not (tmp_path / "run").exists()
