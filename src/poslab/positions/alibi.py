@@ -31,6 +31,13 @@ _BIAS = (
 )
 
 
+def fixed_bias(terms: RelativeTerms, shape: ModelShape) -> Curves:
+    """That of each head, of a scheme that learns nothing."""
+    assert terms.bias is not None
+    lines = {f"head {h}": line.float() for h, line in enumerate(terms.bias)}
+    return Curves("Bias by distance", "distance", "bias", list(shape.distances), lines, _BIAS)
+
+
 @dataclass(frozen=True)
 class ALiBi(PositionScheme):
     """Has no settings: the slopes are the paper's."""
@@ -50,7 +57,4 @@ class ALiBi(PositionScheme):
         return content - abs(text.positions[i] - text.positions[j]) / 2**exponent
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
-        bias = self.relative(tables, shape, 0, shape.distances).bias
-        assert bias is not None
-        lines = {f"head {h}": line.float() for h, line in enumerate(bias)}
-        return {"bias": Curves("Bias by distance", "distance", "bias", list(shape.distances), lines, _BIAS)}
+        return {"bias": fixed_bias(self.relative(tables, shape, 0, shape.distances), shape)}

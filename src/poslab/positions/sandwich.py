@@ -17,13 +17,8 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, Explanation, ModelShape, OneHead, Pairs, PositionScheme, RelativeTerms, Tables
-
-_BIAS = (
-    "What each head adds to the score of a key so far back; 1 less makes its weight 2.7 times smaller. Nothing is "
-    "learned: steep heads see the last words only, flat ones most of the text. Surprising: a steep head that "
-    "measured attention below shows looking far all the same."
-)
+from poslab.positions.alibi import fixed_bias
+from poslab.positions.base import Explanation, ModelShape, OneHead, Pairs, PositionScheme, RelativeTerms, Tables
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,4 @@ class Sandwich(PositionScheme):
         return super().score(tables, shape, layer, head, text, i, j) + bias
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
-        bias = self.relative(tables, shape, 0, shape.distances).bias
-        assert bias is not None
-        lines = {f"head {h}": line.float() for h, line in enumerate(bias)}
-        return {"bias": Curves("Bias by distance", "distance", "bias", list(shape.distances), lines, _BIAS)}
+        return {"bias": fixed_bias(self.relative(tables, shape, 0, shape.distances), shape)}
