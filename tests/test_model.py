@@ -27,7 +27,7 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
     modules = [type(make_scheme(name)).__module__ for name in SCHEMES]
     check = f"""import sys, poslab, {", ".join(modules)}
 assert 'torch' not in sys.modules
-import poslab.commands.evaluate, poslab.commands.generate
+import poslab.commands.evaluate, poslab.commands.explain, poslab.commands.generate
 assert 'pytorch_lightning' not in sys.modules"""
     subprocess.run([sys.executable, "-c", check], check=True)
     assert poslab.GPT is GPT

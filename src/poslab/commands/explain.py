@@ -9,7 +9,7 @@ import torch
 from hydra.errors import HydraException
 
 from poslab.commands.overrides import for_hydra
-from poslab.data.module import TextDataModule
+from poslab.data.corpus import corpus_of
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_text
 from poslab.explanation.material import Material, of_task, of_text
@@ -142,7 +142,7 @@ def _untrained(config: ExplainConfig) -> Subject:
     if label == "scheme":
         label = parsed.pos_name
     assert isinstance(parsed.data, DataConfig)  # that of train.yaml
-    corpus = TextDataModule(parsed.data, parsed.model.context_length, parsed.settings.seed).corpus
+    corpus = corpus_of(parsed.data)
     torch.manual_seed(parsed.settings.seed)
     model = GPT(parsed.pos, vocab_size=corpus.vocabulary.size, **vars(parsed.model)).eval()
     text = of_text(f"{corpus.name}, validation part", corpus.validation, model)

@@ -22,11 +22,12 @@ from torch import Tensor
 from poslab.data.document_tokens import Source, smallest_type, tokenised
 from poslab.data.token_files import GrowingFiles
 from poslab.data.tokenising import Encoded, encode, in_order, read_or_make, write_all
-from poslab.data.tokenizer import Bytes, Encoding, end_of_text
+from poslab.data.tokenizer import Bytes, Encoding, end_of_text, load_tokenizer
 from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.errors import SettingError
-from poslab.settings.files import find_files, fingerprint, joined_sha256, text_name
+from poslab.settings.files import default_cache_dir, find_files, fingerprint, joined_sha256, text_name
 from poslab.settings.formats import Kind, kind_of
+from poslab.settings.schema import DataConfig
 
 _PIECE = 1 << 20  # bytes of text, or tokens, at a time
 _LAYOUT = "2"  # part of every cache key; another number wherever the same text would give other files
@@ -68,6 +69,17 @@ class Corpus:
     def held_out(self) -> tuple[str, Tensor]:
         """The name and tokens of the part that is reported: `test` decides nothing, `validation` the best weights."""
         return ("test", self.test) if len(self.test) else ("validation", self.validation)
+
+
+def corpus_of(config: DataConfig) -> Corpus:
+    """The text of a run. Raises as `load_corpus` does, by the names of settings on the command line."""
+    cache_dir = Path(config.cache_dir) if config.cache_dir else default_cache_dir()
+    split = Split(config.validation_share, config.test_share)
+    try:
+        tokenizer = load_tokenizer(config.encoding)
+        return load_corpus(config.path, tokenizer, cache_dir, config.vocabulary == "observed", split, config.column)
+    except SettingError as error:
+        raise error.prefixed("data") from error
 
 
 def load_corpus(

@@ -2,7 +2,6 @@
 
 import multiprocessing
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,16 +9,14 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, Sampler, SequentialSampler, Subset
 
-from poslab.data.corpus import Corpus, Split, load_corpus
+from poslab.data.corpus import corpus_of
 from poslab.data.orders import InRows, Order, Shuffled
 from poslab.data.parts import Part, Parts, dealt
 from poslab.data.references import reference_losses
 from poslab.data.stream import Scan, Scans, Segments, StreamedWindows, segments_before
-from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.data.windows import CoveringWindows, SlidingWindowDataset
 from poslab.errors import SettingError
-from poslab.settings.files import default_cache_dir
 from poslab.settings.schema import DataConfig
 
 Batches = DataLoader[tuple[Tensor, Tensor]] | DataLoader[Segments] | DataLoader[Part]
@@ -83,14 +80,7 @@ class TextDataModule(DataModule):
         self.config = config
         self.reach, self.limits_validation = reach, reach > 0
         self.context_length = self.training_length = context_length
-        cache_dir = Path(config.cache_dir) if config.cache_dir else default_cache_dir()
-        try:
-            tokenizer = load_tokenizer(config.encoding)
-            split = Split(config.validation_share, config.test_share)
-            observed = config.vocabulary == "observed"
-            self.corpus: Corpus = load_corpus(config.path, tokenizer, cache_dir, observed, split, config.column)
-        except SettingError as error:
-            raise error.prefixed("data") from error
+        self.corpus = corpus_of(config)
         self.name, self.sha256, self.vocabulary = self.corpus.name, self.corpus.sha256, self.corpus.vocabulary
         self.train_tokens, self.validation_tokens = len(self.corpus.train), len(self.corpus.validation)
         self.test_tokens = len(self.corpus.test) if config.test_share else None

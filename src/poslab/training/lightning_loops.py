@@ -21,10 +21,6 @@ def batches_of_all_epochs(trainer: Trainer) -> int:
     return int(trainer.fit_loop.epoch_loop.batch_progress.total.completed)
 
 
-def is_last_batch_of_epoch(trainer: Trainer) -> bool:
-    return bool(trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
-
-
 def writes_figures(trainer: Trainer) -> bool:
     """Whether the figures of this batch go to the logger once its hooks have run: each `log_every_n_steps`, and at the
     last step of a run that ends early."""
