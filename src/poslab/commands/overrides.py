@@ -21,13 +21,17 @@ def for_hydra(arguments: list[str]) -> list[str]:
 
     Raises UserError for a flag that there isn't.
     """
-    settings = [argument for argument in arguments if "=" in argument and not argument.startswith("-")]
+    settings = settings_in(arguments)
     flags = [argument for argument in arguments if argument not in settings]
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     parser.parse_args([*flags, *settings])
     sweeping = bool({"-m", "--multirun"} & set(flags))
     return [*flags, *(_quoted(setting, sweeping) for setting in with_any_scheme(settings))]
+
+
+def settings_in(arguments: list[str]) -> list[str]:
+    return [argument for argument in arguments if "=" in argument and not argument.startswith("-")]
 
 
 def as_typed(override: str) -> str:

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from poslab.commands.cli import start, told_in_one_line
-from poslab.commands.overrides import as_typed, for_hydra
+from poslab.commands.overrides import as_typed, for_hydra, settings_in
 from poslab.errors import UserError
 from poslab.runs.place import prepare_process
 from poslab.runs.resume import resumed
@@ -102,7 +102,7 @@ def _help(arguments: list[str]) -> str:
     template = Template(as_called(config.hydra.help.template))
     with open_dict(config):
         del config.hydra
-        config.pos = chosen(OmegaConf.to_container(config.pos), given_of(_settings(arguments)))  # type: ignore[arg-type]
+        config.pos = chosen(OmegaConf.to_container(config.pos), given_of(settings_in(arguments)))  # type: ignore[arg-type]
     folders = [CONFIGS, *_own_folder(arguments)]
     groups = "\n".join(f"{name}: {', '.join(options)}" for name, options in config_groups(folders).items())
     return template.substitute(APP_CONFIG_GROUPS=groups, CONFIG=OmegaConf.to_yaml(config).strip())
@@ -112,11 +112,7 @@ def _composed(arguments: list[str], return_hydra_config: bool = False) -> DictCo
     """The configuration of a command line, without running anything."""
     searched = [f"hydra.searchpath={[str(folder) for folder in _own_folder(arguments)]}"]  # after poslab's, as in a run
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return hydra.compose("train", [*_settings(arguments), *searched], return_hydra_config=return_hydra_config)
-
-
-def _settings(arguments: list[str]) -> list[str]:
-    return [argument for argument in arguments if "=" in argument and not argument.startswith("-")]
+        return hydra.compose("train", [*settings_in(arguments), *searched], return_hydra_config=return_hydra_config)
 
 
 def _own_folder(arguments: list[str]) -> list[Path]:

@@ -1,7 +1,6 @@
 """The folder of a run: the names of everything in it, and who may write there."""
 
 import os
-import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from filelock import FileLock, Timeout
 from poslab.errors import SettingError
 from poslab.runs.place import is_first_process
 from poslab.runs.processes import processes
-from poslab.settings.files import UNFINISHED
+from poslab.settings.files import UNFINISHED, safe_name
 
 RUNS = Path("runs")
 EVALUATION = "evaluation.json"
@@ -162,8 +161,7 @@ def old_run_folder(path: Path) -> Iterator[RunFolder]:
 
 
 def _new_name(pos_name: str, seed: int) -> Path:
-    safe_name = re.sub(r"[^A-Za-z0-9_.-]", "_", pos_name)
-    name = f"{safe_name}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = f"{safe_name(pos_name)}-seed{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     RUNS.mkdir(exist_ok=True)
     number = 1
     while True:  # two runs may start within one second

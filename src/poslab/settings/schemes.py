@@ -9,6 +9,7 @@ name alone stands for its node. Nothing here loads torch.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -121,15 +122,16 @@ def _names() -> dict[Any, str]:
     return {node[TARGET]: name for name, node in reversed(schemes().items())}
 
 
-def chosen(node: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+def chosen(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     """A node as a command line chooses it, of one that has the single settings already.
 
     given: text by the name of the setting, {"of": NAME, "of.base": "500"}. Where a class is among them, nothing else
     is left of what was there: settings are another class's. A name with settings below it is that of a scheme.
     """
-    node = _copied(node)
+    node = copy.deepcopy(node)
     names = {name: text for name, text in given.items() if _typed_below(name, given)}
-    names |= {name[: -len(TARGET)].rstrip("."): text for name, text in given.items() if _is_target(name)}
+    targets_given = (name for name in given if name.rpartition(".")[2] == TARGET)
+    names |= {name[: -len(TARGET)].rstrip("."): given[name] for name in targets_given}
     for name in sorted(names, key=len):  # what is around before what is within
         place = part_of(node, name)
         kept = _given_part(place, f"{name}." if name else "", given)
@@ -138,9 +140,9 @@ def chosen(node: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     return node
 
 
-def changed(node: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+def changed(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     """A node with settings of a command line put in, `given` as in `chosen`."""
-    node = _copied(node)
+    node = copy.deepcopy(node)
     for name, text in given.items():
         place, _, key = name.rpartition(".")
         part_of(node, place)[key] = _value(text)
@@ -169,10 +171,6 @@ def given_of(overrides: Iterable[str]) -> dict[str, str]:
     return {name.removeprefix("pos."): text for name, text in given.items() if name.startswith("pos.")}
 
 
-def _is_target(name: str) -> bool:
-    return name.rpartition(".")[2] == TARGET
-
-
 def _typed_below(name: str, given: Mapping[str, str]) -> bool:
     return any(other.startswith(f"{name}.") for other in given)
 
@@ -196,7 +194,3 @@ def _merged(node: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def _are_nodes(first: Any, second: Any) -> bool:
     """Whether the second only changes settings of the first."""
     return isinstance(first, dict) and isinstance(second, dict) and TARGET not in second
-
-
-def _copied(node: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in node.items()}
