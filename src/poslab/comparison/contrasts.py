@@ -22,7 +22,7 @@ from statistics import fmean
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group
-from poslab.comparison.outcomes import outcomes_of, signed_ranks
+from poslab.comparison.outcomes import missing_seeds, outcomes_of, signed_ranks
 from poslab.comparison.planned import Planned
 from poslab.comparison.sentences import p_text
 from poslab.comparison.statistics import CONFIDENCE, holm, seeds_to_claim, sign_flip_test
@@ -239,9 +239,7 @@ def _require_seeds(figures: Mapping[str, Mapping[int, float]], planned: Collecti
     """Raises LookupError where some of the planned seeds have no figure."""
     missing = sorted(seed for seed in planned if any(seed not in of_seeds for of_seeds in figures.values()))
     if missing and len(planned) > 1:
-        are = "are" if len(missing) > 1 else "is"
-        whose, which = " and ".join(figures), ", ".join(map(str, missing))
-        raise LookupError(f"{len(missing)} of {len(planned)} seeds of {whose} {are} missing ({which})")
+        raise LookupError(missing_seeds(missing, f"{len(planned)} seeds of {' and '.join(figures)}"))
 
 
 def _part(figures: Mapping[str, Mapping[int, float]], margins: dict[int, float], opposite: dict[int, float]) -> Part:

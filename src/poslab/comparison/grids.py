@@ -100,17 +100,10 @@ def choices(comparison: Comparison) -> Table | None:
         pair = (grid.default, grid.chosen)
         row = [grid.scheme, str(len(grid.groups)), *("not tried" if g is None else grid.told(g) or "" for g in pair)]
         for length in lengths:
-            row += ["n/a" if group is None else _mean(comparison, group, length) for group in pair]
+            row += ["n/a" if group is None else group.at(length) for group in pair]
         rows.append(row)
     remark = _remark(comparison, found, bool(beyond))
     return Table("Default and chosen settings", columns, rows, remark, "choices")
-
-
-def _mean(comparison: Comparison, group: Group, length: int | None) -> str:
-    score = comparison.score
-    values = [run.value(score.metric.name, length, score.validation) for run in group.runs]
-    known = [value for value in values if value is not None]
-    return score.text(fmean(known)) if known else "n/a"
 
 
 def _remark(comparison: Comparison, found: Sequence[Grid], beyond: bool) -> str:

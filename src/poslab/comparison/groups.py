@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,12 @@ class Group:
         """The mean of a number in the summaries; None where a run lacks it."""
         values = [getattr(run.summary, key) for run in self.runs]
         return None if any(not isinstance(v, int | float) for v in values) else float(np.mean(values))
+
+    def at(self, length: int | None) -> str:
+        """The mean of the metric at another length, as tables give it."""
+        values = [run.value(self.score.metric.name, length, self.score.validation) for run in self.runs]
+        known = [value for value in values if value is not None]
+        return self.score.text(fmean(known) if len(known) == len(values) else None)
 
 
 def same_tokens(first: Run, second: Run) -> bool:

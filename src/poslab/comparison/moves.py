@@ -2,8 +2,8 @@
 in a step, whatever its gradient."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -21,8 +21,7 @@ _REMARK = (
 )
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(NamedTuple):
     """Of one table in one run. start, moved: root mean squares, of the table and of its change up to the best weights;
     of_most: the latter as a share of the peak learning rate times the steps; still: the share of numbers that are as
     they were."""
@@ -63,7 +62,5 @@ def _rms(values: Tensor) -> float:
 
 
 def _row(label: str, table: str, of_seeds: list[Move]) -> list[str]:
-    start, moved, of_most, still = (
-        fmean(getattr(move, figure) for move in of_seeds) for figure in ("start", "moved", "of_most", "still")
-    )
-    return [label, table, f"{of_seeds[0].numbers:,}", f"{start:.3g}", f"{moved:.3g}", f"{of_most:.0%}", f"{still:.0%}"]
+    numbers, start, moved, of_most, still = map(fmean, zip(*of_seeds, strict=True))
+    return [label, table, f"{numbers:,.0f}", f"{start:.3g}", f"{moved:.3g}", f"{of_most:.0%}", f"{still:.0%}"]

@@ -54,9 +54,7 @@ class Outcomes:
         failed = [f"of {name}, {count} of {self.planned} seeds diverged" for name, count in counts if count]
         failed += [self.unsettled] if self.unsettled else []
         if self.missing:
-            seeds = ", ".join(map(str, self.missing))
-            are = "are" if len(self.missing) > 1 else "is"
-            failed.insert(0, f"{len(self.missing)} of {self.planned} seeds {are} missing ({seeds})")
+            failed.insert(0, missing_seeds(self.missing, f"{self.planned} seeds"))
         said = (
             f"{first} is {claim} than {second}" if claim else f"no difference between {first} and {second} can be shown"
         )
@@ -80,6 +78,12 @@ def outcomes_of(first: Mapping[int, float], second: Mapping[int, float], planned
         0.0 if math.isinf(first[seed]) and math.isinf(second[seed]) else first[seed] - second[seed] for seed in common
     )
     return Outcomes(len(common) + len(missing), missing, (of_first, of_second), tuple(found))
+
+
+def missing_seeds(missing: Sequence[int], of_all: str) -> str:
+    """ "2 of 5 seeds are missing (4, 5)"."""
+    are = "are" if len(missing) > 1 else "is"
+    return f"{len(missing)} of {of_all} {are} missing ({', '.join(map(str, missing))})"
 
 
 def signed_ranks(differences: Sequence[float]) -> list[float]:

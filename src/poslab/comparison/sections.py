@@ -229,7 +229,7 @@ class Section:
             _whole(group.mean("params_scheme")),
             _whole(group.mean("tokens_per_s")),
             _whole(group.mean("peak_memory_mb")),
-            *([self._at(group, n) for n in self._other_lengths] or [_beyond(self.evaluations.get(group.label, []))]),
+            *([group.at(n) for n in self._other_lengths] or [_beyond(self.evaluations.get(group.label, []))]),
         ]
 
     def _over_text(self, label: str) -> list[str]:
@@ -271,11 +271,6 @@ class Section:
     def _other_lengths(self) -> list[int]:
         lengths = {n for run in self.comparison.runs for n in run.lengths(self.score.metric.name)}
         return sorted(lengths - {self.score.length or 0})
-
-    def _at(self, group: Group, length: int) -> str:
-        values = [run.value(self.score.metric.name, length) for run in group.runs]
-        known = [value for value in values if value is not None]
-        return self.score.text(fmean(known)) if len(known) == len(values) else "n/a"
 
 
 _KEPT = " What is measured by length and position is of the best weights, on the validation data that chose them."

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
 from poslab.comparison.outcomes import Outcomes, outcomes_of, signed_ranks
@@ -209,11 +209,8 @@ def token_difference(first: ArrayLike, second: ArrayLike, *, block: int = 16, re
     blocks = n // block
     if blocks < SMALLEST_BLOCKS:
         return Estimate(mean, None, sd, n)
-    # The lengths differ by at most 1. Weighted so that the mean of the blocks is exactly the mean of the tokens.
-    starts = np.arange(blocks) * n // blocks
-    of_blocks = mean + np.add.reduceat(difference - mean, starts) * blocks / n
     interval = stats.bootstrap(
-        (of_blocks,),
+        (block_means(difference, blocks),),
         np.mean,
         n_resamples=resamples,
         batch=max(1, 1_000_000 // blocks),  # a million numbers, 8 MB, at a time
@@ -222,6 +219,14 @@ def token_difference(first: ArrayLike, second: ArrayLike, *, block: int = 16, re
         rng=np.random.default_rng(0),
     ).confidence_interval
     return Estimate(mean, Interval(float(interval.low), float(interval.high)), sd, n)
+
+
+def block_means(values: ArrayLike, blocks: int) -> NDArray[np.float64]:
+    """(..., N) -> (..., B): means of contiguous blocks whose lengths differ by at most 1, weighted so that their mean
+    is exactly that of the values."""
+    array = np.asarray(values, dtype=float)
+    n, mean = array.shape[-1], array.mean(-1, keepdims=True)
+    return mean + np.add.reduceat(array - mean, np.arange(blocks) * n // blocks, axis=-1) * blocks / n
 
 
 def seeds_to_claim(comparisons: int, sides: int = 2) -> int:

@@ -28,7 +28,7 @@ from scipy import special
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group, same_tokens
 from poslab.comparison.sentences import p_text
-from poslab.comparison.statistics import CONFIDENCE, Difference, Interval, holm
+from poslab.comparison.statistics import CONFIDENCE, Difference, Interval, block_means, holm
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import Run
 
@@ -42,16 +42,10 @@ Array = NDArray[np.float64]
 
 
 def blocks(losses: ArrayLike) -> Array:
-    """losses (S, N) of the same tokens in text order -> (S, B): means of contiguous blocks whose lengths differ by at
-    most 1; none of too few tokens."""
+    """losses (S, N) of the same tokens in text order -> (S, B): means of blocks; none of too few tokens."""
     array = np.asarray(losses, dtype=float)
     count = min(MOST_BLOCKS, array.shape[1] // SMALLEST_BLOCK)
-    if not count:
-        return np.empty((len(array), 0))
-    starts = np.arange(count) * array.shape[1] // count
-    mean = array.mean(1, keepdims=True)
-    # Weighted so that the mean of the blocks is exactly the mean of the tokens.
-    return mean + np.add.reduceat(array - mean, starts, axis=1) * count / array.shape[1]
+    return block_means(array, count) if count else np.empty((len(array), 0))
 
 
 def two_way(differences: ArrayLike) -> tuple[Array, Array, Array]:
