@@ -21,8 +21,8 @@ from torch import Tensor
 
 from poslab.data.document_tokens import Source, smallest_type, tokenised
 from poslab.data.token_files import GrowingFiles
-from poslab.data.tokenising import Encoded, encode, in_order, read_or_make, write_all
-from poslab.data.tokenizer import Bytes, Encoding, end_of_text, load_tokenizer
+from poslab.data.tokenising import Encoded, encode, end_token, in_order, read_or_make, write_all
+from poslab.data.tokenizer import Bytes, Encoding, load_tokenizer
 from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.errors import SettingError
 from poslab.settings.files import default_cache_dir, find_files, fingerprint, joined_sha256, text_name
@@ -142,7 +142,7 @@ def _of_documents(
         vocabulary = Vocabulary(tokenizer, observed_ids(tokens))
         file = source.in_cache(cache_dir, tokenizer, "observed")
         tokens = _renumbered(tokens, vocabulary, file, smallest_type(vocabulary.size))
-    ending = 0 if end_of_text(tokenizer) is None else 1
+    ending = len(end_token(tokenizer))
 
     def part(begin: float, end: float) -> tuple[Tensor, Tensor]:
         """Its tokens, without the end-of-text token of its last document, after which there is none; and the ends."""
@@ -252,9 +252,9 @@ def _cut(pieces: Iterator[str], tokenizer: Encoding) -> Iterator[_Piece]:
 
 def _encoded(tokenizer: Encoding, piece: _Piece) -> Encoded:
     """With the end-of-text token where a file ends, and that place."""
-    ending = end_of_text(tokenizer) if piece.file_ends else None
-    last = np.array([] if ending is None else [ending], np.uint32)
-    tokens = np.concatenate([encode(tokenizer, piece.text), last])
+    tokens = encode(tokenizer, piece.text)
+    if piece.file_ends:
+        tokens = np.concatenate([tokens, end_token(tokenizer)])
     return Encoded(tokens, np.array([len(tokens)] if piece.file_ends else []), piece.place)
 
 

@@ -5,8 +5,9 @@ A document is tokenised as it would be alone, and the end-of-text token, where t
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from torch import Tensor
 from poslab.data.documents import read_documents
 from poslab.data.token_files import GrowingFiles
 from poslab.data.token_stream import read_tokens_of
-from poslab.data.tokenising import Encoded, encode, in_order, read_or_make, write_all
+from poslab.data.tokenising import Encoded, encode, end_token, in_order, read_or_make, write_all
 from poslab.data.tokenizer import Encoding, end_of_text
 from poslab.errors import SettingError
 from poslab.settings.files import fingerprint
@@ -80,7 +81,7 @@ def _encoded(source: Source, tokenizer: Encoding, start: int) -> Iterator[Encode
     """All pieces from a number on."""
     if source.kind is Kind.TOKENS:
         return islice(_stream(source, tokenizer), start, None)
-    return in_order(_encoder(tokenizer), islice(_pieces(source), start, None))
+    return in_order(partial(_encode_all, tokenizer), islice(_pieces(source), start, None))
 
 
 def _stream(source: Source, tokenizer: Encoding) -> Iterator[Encoded]:
@@ -97,7 +98,7 @@ def _stream(source: Source, tokenizer: Encoding) -> Iterator[Encoded]:
             yield Encoded(tokens, np.flatnonzero(tokens == ending) + 1, before + place)
         before += file.stat().st_size
     if not ended:
-        last = np.array([] if ending is None else [ending], np.int64)
+        last = end_token(tokenizer)
         yield Encoded(last, np.array([len(last)]), before)
 
 
@@ -117,12 +118,7 @@ def _pieces(source: Source) -> Iterator[_Piece]:
             yield _Piece(documents, before)
 
 
-def _encoder(tokenizer: Encoding) -> Callable[[_Piece], Encoded]:
-    ending = end_of_text(tokenizer)
-    last = np.array([] if ending is None else [ending], np.uint32)
-
-    def encode_all(piece: _Piece) -> Encoded:
-        tokens = [np.concatenate([encode(tokenizer, text), last]) for text in piece.documents]
-        return Encoded(np.concatenate(tokens), np.cumsum([len(some) for some in tokens]), piece.place)
-
-    return encode_all
+def _encode_all(tokenizer: Encoding, piece: _Piece) -> Encoded:
+    last = end_token(tokenizer)
+    tokens = [np.concatenate([encode(tokenizer, text), last]) for text in piece.documents]
+    return Encoded(np.concatenate(tokens), np.cumsum([len(some) for some in tokens]), piece.place)

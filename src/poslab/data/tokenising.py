@@ -24,7 +24,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from poslab.data.token_files import GrowingFiles, read_tokens
-from poslab.data.tokenizer import Encoding
+from poslab.data.tokenizer import Encoding, end_of_text
 from poslab.errors import UserError
 from poslab.interruption import deaf_to_interrupts, end_with_parent
 
@@ -54,6 +54,12 @@ def encode(tokenizer: Encoding, text: str) -> Array:
         except UnicodeEncodeError:  # half of a surrogate pair, which encode_ordinary replaces
             pass
     return np.array(tokenizer.encode_ordinary(text), np.uint32)
+
+
+def end_token(tokenizer: Encoding) -> Array:
+    """The end-of-text token, uint32 (1,); (0,) where the encoding has none."""
+    ending = end_of_text(tokenizer)
+    return np.array([] if ending is None else [ending], np.uint32)
 
 
 def read_or_make(files: Files, make: Callable[[GrowingFiles], None]) -> list[Tensor]:
