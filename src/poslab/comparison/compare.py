@@ -47,6 +47,12 @@ class Comparison:
     def runs(self) -> list[Run]:
         return [run for group in self.groups for run in group.runs]
 
+    @property
+    def by_scheme(self) -> dict[str, list[Group]]:
+        """The groups of each scheme, in alphabetical order of these."""
+        names = sorted({group.scheme for group in self.groups})
+        return {name: [group for group in self.groups if group.scheme == name] for name in names}
+
 
 def compare(
     runs: Sequence[Run],

@@ -157,7 +157,7 @@ def effects(comparison: Comparison) -> list[Effect]:
     of one without the other instead of the other without the one. What is nothing but a pair of groups that the
     comparison has tested is left out: it would be the same question twice."""
     asked: list[tuple[str, str, str, list[Cell], list[Factor]]] = []
-    for scheme, groups in _by_scheme(comparison).items():
+    for scheme, groups in comparison.by_scheme.items():
         of_scheme = factors(groups)
         changes: list[tuple[str, str, dict[Factor, tuple[Level, Level]]]] = [
             (factor.told(level), factor.told(factor.levels[0]), {factor: (level, factor.levels[0])})
@@ -172,17 +172,12 @@ def effects(comparison: Comparison) -> list[Effect]:
             if cells and not _is_tested(cells, comparison):
                 others = [factor for factor in of_scheme if factor not in change]
                 asked.append((scheme, level, reference, cells, others))
-    figures = {place: (_outcomes(one[3], 0), _outcomes(one[3], 1)) for place, one in enumerate(asked)}
-    seeds = {place: comparison.planned.of_pairs(_labels(one[3])) for place, one in enumerate(asked)}
+    figures, seeds = {}, {}
+    for place, (*_, cells, _) in enumerate(asked):
+        figures[place] = _figures(cells, 0, diverged=True), _figures(cells, 1, diverged=True)
+        seeds[place] = comparison.planned.of_pairs((first.label, second.label) for first, second in cells)
     found = without_lost(paired(figures, comparison.score.metric, seeds), comparison.planned)
     return [Effect(*one, comparison.score, found[place]) for place, one in enumerate(asked)]
-
-
-def _by_scheme(comparison: Comparison) -> dict[str, list[Group]]:
-    by_scheme: dict[str, list[Group]] = defaultdict(list)
-    for group in comparison.groups:
-        by_scheme[group.scheme].append(group)
-    return dict(sorted(by_scheme.items()))
 
 
 def _cells(
@@ -199,23 +194,12 @@ def _cells(
     return sorted(found, key=lambda cell: [_order(factor.level(cell[0])) for factor in of_scheme])
 
 
-def _figures(cells: Sequence[Cell], side: int) -> dict[int, float]:
-    """For each seed that all of their groups have, the mean over the cells, with the level (0) or the reference (1)."""
-    return _means_of_cells([[group.values for group in cell] for cell in cells], side)
-
-
-def _outcomes(cells: Sequence[Cell], side: int) -> dict[int, float]:
-    """The same, with the worst figure for each seed that diverged in one of these groups."""
-    return _means_of_cells([[group.outcomes for group in cell] for cell in cells], side)
-
-
-def _means_of_cells(values: Sequence[Sequence[Mapping[int, float]]], side: int) -> dict[int, float]:
+def _figures(cells: Sequence[Cell], side: int, diverged: bool = False) -> dict[int, float]:
+    """For each seed that all of their groups have, the mean over the cells, with the level (0) or the reference (1).
+    diverged: whether a seed that diverged in one of these groups counts, with the worst figure."""
+    values = [[group.outcomes if diverged else group.values for group in cell] for cell in cells]
     seeds = set.intersection(*(set(of_seeds) for of_cell in values for of_seeds in of_cell))
     return {seed: fmean(of_cell[side][seed] for of_cell in values) for seed in sorted(seeds)}
-
-
-def _labels(cells: Sequence[Cell]) -> list[tuple[str, str]]:
-    return [(first.label, second.label) for first, second in cells]
 
 
 def _is_tested(cells: Sequence[Cell], comparison: Comparison) -> bool:
@@ -247,7 +231,7 @@ def two_way_tables(comparison: Comparison) -> list[Table]:
         "whose order is another's reversed. Empty: not trained."
     )
     tables = []
-    for scheme, groups in _by_scheme(comparison).items():
+    for scheme, groups in comparison.by_scheme.items():
         of_scheme = factors(groups)
         for pair in combinations(of_scheme, 2):
             means = _means(groups, of_scheme, pair)
@@ -284,7 +268,7 @@ def _means(
 def confounded(comparison: Comparison) -> list[str]:
     """Factors of which no two groups differ in that one alone, so that nothing is known of their effects."""
     texts = []
-    for scheme, groups in _by_scheme(comparison).items():
+    for scheme, groups in comparison.by_scheme.items():
         of_scheme = factors(groups)
         for factor in of_scheme if len(of_scheme) > 1 else ():
             changes = [{factor: (level, other)} for level, other in combinations(factor.levels, 2)]

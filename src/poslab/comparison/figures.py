@@ -1,7 +1,7 @@
 """Figures of a comparison, over groups of runs; a group has the same look in all of them."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -110,25 +110,18 @@ def by_position_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: 
 def by_length_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles) -> Figure:
     """Draws loss by the length of the window, with the training length marked."""
 
-    def lines(kind: str) -> Lines:
-        return {
-            label: [[(r.length, loss) for r in e.lengths if (loss := getattr(r, kind)) is not None] for e in of_seeds]
-            for label, of_seeds in evaluations.items()
-        }
-
-    panels = {"Windows that follow each other": lines("loss"), "Sliding windows": lines("sliding_loss")}
+    panels = {
+        "Windows that follow each other": _lines_of(evaluations, lambda e: ((r.length, r.loss) for r in e.lengths)),
+        "Sliding windows": _lines_of(evaluations, lambda e: ((r.length, r.sliding_loss) for r in e.lengths)),
+    }
     return _drawn(panels, styles, _LENGTH, log=True, marks=_trained(evaluations))
 
 
 def last_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles) -> Figure:
     """Draws the last loss by the length of the window, and what it gains beyond the training length."""
-    panels: dict[str, Lines] = {
-        "Loss of the last tokens": {
-            label: [list(e.last_losses.items()) for e in of_seeds] for label, of_seeds in evaluations.items()
-        },
-        "Gain from more context than in training": {
-            label: [list(e.context_gains.items()) for e in of_seeds] for label, of_seeds in evaluations.items()
-        },
+    panels = {
+        "Loss of the last tokens": _lines_of(evaluations, lambda e: e.last_losses.items()),
+        "Gain from more context than in training": _lines_of(evaluations, lambda e: e.context_gains.items()),
     }
     return _drawn(panels, styles, _LENGTH, log=True, marks=_trained(evaluations), intervals=True)
 
@@ -155,6 +148,15 @@ def probe_figure(probe: str, evaluations: Mapping[str, Sequence[Evaluation]], st
     for axes in figure.axes:
         axes.set_xticks(range(len(bins)), bins, rotation=30, ha="right")
     return figure
+
+
+def _lines_of(
+    evaluations: Mapping[str, Sequence[Evaluation]], of: Callable[[Evaluation], Iterable[tuple[float, float | None]]]
+) -> Lines:
+    return {
+        label: [[(place, loss) for place, loss in of(evaluation) if loss is not None] for evaluation in of_seeds]
+        for label, of_seeds in evaluations.items()
+    }
 
 
 def _trained(evaluations: Mapping[str, Sequence[Evaluation]]) -> dict[str, int]:

@@ -70,8 +70,7 @@ class Grid:
 
 def grids(comparison: Comparison) -> list[Grid]:
     """One for each scheme, in alphabetical order."""
-    names = sorted({group.scheme for group in comparison.groups})
-    return [Grid(name, sorted((g for g in comparison.groups if g.scheme == name), key=_order)) for name in names]
+    return [Grid(name, sorted(groups, key=_order)) for name, groups in comparison.by_scheme.items()]
 
 
 def _order(group: Group) -> list[tuple[float, str]]:
