@@ -88,6 +88,7 @@ class _HeadLoss(torch.autograd.Function):
             loss += losses.mul(of_counts).sum()
             torch.mm(logits, head, out=of_grad)
             grad_weight = _with_product(grad_weight, logits.T, of_rows * of_counts, total)
+            del logits  # or two are there at once
         number = counts.sum()
         ctx.save_for_backward(grad_hidden.mul_(counts), grad_weight, number)
         ctx.dtypes = hidden.dtype, weight.dtype
@@ -154,7 +155,13 @@ def _with_product(sums: Tensor | None, left: Tensor, right: Tensor, dtype: torch
     """left @ right, added to the sums in `dtype` if there are any yet."""
     if sums is None:
         return left @ right
-    return sums.addmm_(left, right) if left.dtype == dtype else sums.to(dtype).add_(left @ right)
+    if left.dtype == dtype:
+        return sums.addmm_(left, right)
+    sums = sums.to(dtype)
+    at_once = _COLUMNS if left.device.type == "cpu" else len(left)  # a CPU's sum makes a copy in `dtype`
+    for of_sums, of_left in zip(sums.split(at_once), left.split(at_once), strict=True):
+        of_sums += of_left @ right
+    return sums
 
 
 def _scaled(gradient: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:
