@@ -69,11 +69,8 @@ def _with_config(summary: Summary, config: Mapping[str, Any]) -> Iterator[str]:
     said: dict[str, Any] = {"seed": summary.seed, "pos._target_": summary.pos_target}
     said |= {"model.context_length": summary.context_length}
     said |= {f"pos.{name}": value for name, value in flat_node(summary.pos_settings).items()}
-    configured = flat_node(config)
-    for name, value in said.items():
-        other = configured.get(name)
-        if name in configured and value is not None and other is not None and str(value) != str(other):
-            yield f"summary.json says {name}={value}, config.yaml {name}={other}"
+    for name, value, other in _differing(said, flat_node(config)):
+        yield f"summary.json says {name}={value}, config.yaml {name}={other}"
 
 
 def _with_weights(run: RunFolder, summary: Summary, config: Mapping[str, Any]) -> Iterator[str]:
@@ -81,11 +78,18 @@ def _with_weights(run: RunFolder, summary: Summary, config: Mapping[str, Any]) -
     try:
         with safe_open(run.best, "numpy") as file:
             about = json.loads((file.metadata() or {})["poslab"])
-        theirs = {name: value for name, value in about["config"].items() if name != "overrides"}
-        settings = flat(theirs, without=_MAY_DIFFER) | {"data_sha256": about["data_sha256"], "step": about.get("step")}
+        theirs = flat(about["config"], without=_MAY_DIFFER)
+        theirs |= {"data_sha256": about["data_sha256"], "step": about.get("step")}
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError):
         return
     own = flat(config, without=_MAY_DIFFER) | {"data_sha256": summary.data_sha256, "step": summary.best_step}
-    for name, value in settings.items():
-        if own.get(name) is not None and value is not None and str(value) != str(own[name]):
-            yield f"{run.best.name} is of {name}={value}, the run of {name}={own[name]}"
+    for name, value, other in _differing(theirs, own):
+        yield f"{run.best.name} is of {name}={value}, the run of {name}={other}"
+
+
+def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """(name, value in the first, value in the second) of what both know and don't agree on."""
+    for name, value in first.items():
+        other = second.get(name)
+        if value is not None and other is not None and str(value) != str(other):
+            yield name, value, other
