@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from difflib import get_close_matches
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
 from poslab.positions.elsewhere import Elsewhere
+from poslab.positions.names import check_names, require_frozen
 from poslab.positions.pictures import Curves, Explanation, Matrix, OnText, Picture, Strip
 from poslab.positions.terms import Pairs, RelativeTerms
 
@@ -105,7 +105,7 @@ class PositionScheme:
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        _check_names(cls)
+        check_names(cls, HOOKS)
 
     def __new__(cls, *arguments: Any, **settings: Any) -> PositionScheme:
         if cls is not PositionScheme:
@@ -206,68 +206,15 @@ class PositionScheme:
         return None
 
 
-HOOKS = tuple(
-    name
+# Their names, and those of their arguments.
+HOOKS = {
+    name: [*inspect.signature(member).parameters]
     for name, member in vars(PositionScheme).items()
     if inspect.isfunction(member) and not name.startswith("_") and name != "overrides"
-)
-
-
+}
 ENTRANCES = ("sample", "embed", "rotate", "query", "key", "relative", "marks", "scores", "key_bias")
 
 
 def knows_nothing(scheme: PositionScheme) -> bool:
     """Whether it has none of the hooks by which position enters: what schemes are naturally compared with."""
     return not any(scheme.overrides(hook) for hook in ENTRANCES)
-
-
-def require_frozen(cls: type, option: str, value: str) -> None:
-    """Raises SettingError, for `option` and its value, where the class itself is no frozen dataclass."""
-    parameters = vars(cls).get("__dataclass_params__")
-    if not (parameters and parameters.frozen):
-        raise SettingError(option, value, "a scheme must be a frozen dataclass: @dataclass(frozen=True)")
-
-
-ATTRIBUTES = ("share_layers", "shift_invariant", "variants")
-
-
-def _check_arguments(cls: type[PositionScheme], hook: str, member: Any) -> None:
-    """Raises SettingError for a hook that can't be called as hooks of its name are."""
-    expected = [*inspect.signature(getattr(PositionScheme, hook)).parameters]
-    try:
-        inspect.signature(member).bind(*expected)
-    except TypeError:
-        raise _bad_name(cls, hook, f"takes other arguments than the hook: ({', '.join(expected)})") from None
-
-
-def _check_names(cls: type[PositionScheme]) -> None:
-    """Raises SettingError for a class whose names don't mean what its author thinks."""
-    settings = inspect.get_annotations(cls)
-    inherited = {field.name for base in cls.__mro__[1:] if is_dataclass(base) for field in fields(base)}
-    for name, member in vars(cls).items():
-        if name in inherited and name not in settings and not name.startswith("_"):
-            raise _bad_name(cls, name, "is a setting of the class it derives from: a new default needs its type, too")
-        if name in HOOKS and not callable(member):
-            raise _bad_name(cls, name, "hides the hook of that name: call the setting something else")
-        if name in HOOKS and inspect.isfunction(member):
-            _check_arguments(cls, name, member)
-        near = get_close_matches(name, ATTRIBUTES, n=1, cutoff=0.85)
-        if near and name not in (*ATTRIBUTES, *settings):
-            raise _bad_name(cls, name, f"is nothing that a scheme has (did you mean {near[0]}?)")
-        member = getattr(member, "__func__", member)  # of a static method
-        if not inspect.isfunction(member) or name in HOOKS or name.startswith("_"):
-            continue
-        near = get_close_matches(name, HOOKS, n=1, cutoff=0.75)
-        if near or {"tables", "shape"} & inspect.signature(member).parameters.keys():
-            meant = f" (did you mean {near[0]}?)" if near else ""
-            problem = f"is no hook{meant}; hooks are {', '.join(HOOKS)}, other methods begin with _"
-            raise _bad_name(cls, name, problem)
-    for name in settings:
-        if name in HOOKS:
-            raise _bad_name(cls, name, "hides the hook of that name: call the setting something else")
-        if any(inspect.isfunction(vars(base).get(name)) for base in cls.__mro__[1:]):
-            raise _bad_name(cls, name, "hides the method of that name: call the setting something else")
-
-
-def _bad_name(cls: type[PositionScheme], name: str, problem: str) -> SettingError:
-    return SettingError("pos", f"{cls.__name__}.{name}", problem)

@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 
 from poslab.errors import SettingError, suggestion
 from poslab.positions import PositionScheme
-from poslab.positions.base import require_frozen
+from poslab.positions.names import require_frozen
 from poslab.settings.command_line import given_settings
 from poslab.settings.files import CONFIGS
 from poslab.settings.typed import full_name, imported, of_class
