@@ -1027,7 +1027,7 @@ BUGS = [
     Bug(
         "runs-of-other-code-compared-without-a-caveat", "comparison/provenance.py",
         "[s.code_fingerprint for s in summaries]", "[None for s in summaries]",
-        "test_comparable_runs.py::test_what_weakens_a_comparison_is_a_caveat",
+        "test_provenance.py::test_facts_that_differ_stand_beside_the_answers",
     ),
     Bug(
         "edited-scheme-compared-without-a-caveat", "comparison/provenance.py",

@@ -175,28 +175,6 @@ def test_repeated_seeds_count_once(tmp_path: Path) -> None:
     assert left.reason.startswith(f"repeats seed 1 of {tmp_path / 'a' / 't5-seed1'}, with the same settings")
 
 
-@pytest.mark.parametrize(
-    ("changes", "caveat"),
-    [
-        ({"versions": {"poslab": "0.0.9", "torch": "2.13.0"}}, "several versions of poslab: 0.0.9, 0.1.0; "),
-        ({"versions": {}}, "several versions of torch: 2.13.0, unknown; "),
-        ({"device": "cuda:0"}, "several devices: cpu (x86_64), cuda:0; times can't be compared"),
-        ({"threads": 1}, "several numbers of threads: 1, 2; "),
-        (
-            {"code_fingerprint": "f" * 16},
-            f"several versions of poslab's code: 0123456789abcdef, {'f' * 16}; they may",
-        ),
-        ({"code_fingerprint": None}, "several versions of poslab's code: 0123456789abcdef, unknown; they may"),
-    ],
-)
-def test_what_weakens_a_comparison_is_a_caveat(changes: dict, caveat: str, tmp_path: Path) -> None:
-    write_run(tmp_path, "absolute")
-    write_run(tmp_path, "t5", **changes)
-    comparison = compare_folders(tmp_path)
-    assert len(comparison.groups) == 2
-    assert any(found.startswith(caveat) for found in comparison.caveats)
-
-
 def test_a_scheme_whose_code_changed_between_runs(tmp_path: Path) -> None:
     """Within one group or between two; other schemes have other code by nature."""
     write_run(tmp_path, "absolute", scheme_fingerprint="a" * 16)

@@ -7,8 +7,10 @@ import pytest
 
 from poslab.comparison.compare import token_sentences
 from poslab.errors import UserError
-from runs_to_compare import change_summary, compare_folders, write_evaluation, write_run
+from runs_to_compare import SUMMARY, change_summary, compare_folders, write_evaluation, write_run
 from test_comparison import evaluations_of
+
+VERSIONS = SUMMARY["versions"]
 
 
 def twice(root: Path, **other: object) -> Path:
@@ -64,13 +66,19 @@ def test_a_copy_is_no_alarm(tmp_path: Path) -> None:
     [
         ({"tokens": 999}, "several numbers of tokens trained on: 384, 999; who saw more had more to learn from"),
         (
-            {"versions": {"python": "3.12.1", "poslab": "0.1.0", "torch": "2.13.0"}},
-            "several versions of python: 3.11.7, 3.12.1; losses may differ by rounding",
+            {"versions": VERSIONS | {"python": "3.12.1"}},
+            "several versions of python: 3.11.7, 3.12.1; losses may differ by",
         ),
+        ({"versions": VERSIONS | {"poslab": "0.0.9"}}, "several versions of poslab: 0.0.9, 0.1.0; they may compute"),
         (
-            {"attention_backend": "sdpa"},
-            "several attention backends of poslab.positions.t5.T5: reference, sdpa; ",
+            {"versions": VERSIONS | {"torch": None}},
+            "several versions of torch: 2.13.0, unknown; times can't be compared",
         ),
+        ({"device": "cuda:0"}, "several devices: cpu (x86_64), cuda:0; times can't be compared"),
+        ({"threads": 1}, "several numbers of threads: 1, 2; "),
+        ({"code_fingerprint": "f" * 16}, f"several versions of poslab's code: 0123456789abcdef, {'f' * 16}; they may"),
+        ({"code_fingerprint": None}, "several versions of poslab's code: 0123456789abcdef, unknown; they may"),
+        ({"attention_backend": "sdpa"}, "several attention backends of poslab.positions.t5.T5: reference, sdpa; "),
     ],
 )
 def test_facts_that_differ_stand_beside_the_answers(changes: dict[str, object], caveat: str, tmp_path: Path) -> None:
