@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import attention, bfloat16, entrants, generate, small, step
+from benchmarks import attention, bfloat16, entrants, generate, profile, small, step
 from benchmarks.bare import BareGPT
 from benchmarks.measure import Timing, peak_memory, processes, take_turns
 from benchmarks.report import Table, write
@@ -207,6 +207,20 @@ def test_attention_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     attention.forward_and_backward.cache_clear()
 
 
+def test_the_profile_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "processes", without_processes)
+    monkeypatch.setattr(step, "keep_freed_memory", lambda: None)
+    monkeypatch.setattr(profile, "_SHOWN", 200)
+    size = entrants.Size("small", 1, 8, 1, 8, 50, heads=2)
+    tables = profile.measure_profile(BenchmarkConfig(schemes=[ENDLESS]), 1, size)
+    assert [precision in table.title for precision, table in zip(step.PRECISIONS, tables, strict=True)] == [True, True]
+    products = tables[0].rows["mm 8x8 8x32"]  # of the MLP's second matrix, backwards
+    assert float(products["calls"]) >= 1
+    shares = [float(row["of the step"].rstrip("%")) for row in tables[0].rows.values()]
+    assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares))
+    step._built.cache_clear()
+
+
 @dataclass(frozen=True)
 class Short(PositionScheme):
     """Refuses more than 100 tokens."""
@@ -280,9 +294,12 @@ def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
     [
         (
             ("groups=[speed]",),
-            "groups=speed: unknown; valid: attention, bfloat16, step, gpt2, small, generate, startup",
+            "groups=speed: unknown; valid: attention, bfloat16, step, gpt2, profile, small, generate, startup",
         ),
-        (("groups=[]",), "groups=[]: name at least one of attention, bfloat16, step, gpt2, small, generate, startup"),
+        (
+            ("groups=[]",),
+            "groups=[]: name at least one of attention, bfloat16, step, gpt2, profile, small, generate, startup",
+        ),
         (("rounds=0",), "rounds=0: must be at least 1"),
         (("schemes=[t6]",), "schemes=t6: unknown; did you mean t5"),
         (

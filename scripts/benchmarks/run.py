@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.attention import measure_attention
 from benchmarks.bfloat16 import measure_bfloat16
 from benchmarks.generate import measure_generation
+from benchmarks.profile import measure_profile
 from benchmarks.report import Table, write
 from benchmarks.settings import BenchmarkConfig
 from benchmarks.small import measure_small
@@ -21,6 +22,7 @@ MEASURES: dict[str, tuple[Callable[[BenchmarkConfig, int], list[Table]], int]] =
     "bfloat16": (measure_bfloat16, 9),
     "step": (measure_step, 9),
     "gpt2": (measure_gpt2_step, 5),
+    "profile": (measure_profile, 5),
     "small": (measure_small, 5),
     "generate": (measure_generation, 2),
     "startup": (measure_startup, 5),

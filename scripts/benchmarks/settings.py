@@ -6,7 +6,7 @@ from poslab.errors import SettingError
 from poslab.settings.roles import Limited, setting
 from poslab.settings.schemes import schemes
 
-GROUPS = ("attention", "bfloat16", "step", "gpt2", "small", "generate", "startup")
+GROUPS = ("attention", "bfloat16", "step", "gpt2", "profile", "small", "generate", "startup")
 LIBRARIES = ("torch", "transformers", "x-transformers")
 SCHEMES = tuple(schemes())
 
