@@ -200,11 +200,6 @@ def test_words_and_numbers_agree(a: list[float], b: list[float]) -> None:
         assert "-0.000," not in said
 
 
-def test_refuses_an_unknown_baseline() -> None:
-    with pytest.raises(ValueError, match="did you mean absolute"):
-        differences({"absolute": {0: 4.0}}, "absolut")
-
-
 # Sentences
 
 

@@ -27,8 +27,8 @@ from poslab.settings.schemes import default_scheme
 class Comparison:
     """Groups of runs on the same data from the best to the worst, by `score`, and how each differs from the baseline.
 
-    planned: which seeds were to be there. sentences: the answers in words. caveats: differences between the runs, other
-    than the scheme, that weaken them.
+    planned: which seeds were to be there. answers: by label, in words, how a group is beside the baseline. further:
+    what else is to be said. caveats: differences between the runs, other than the scheme, that weaken the answers.
     pairs: of each pair, in the order of the groups, first minus second, where all were asked for; then `differences`
     are of the same family.
     """
@@ -37,7 +37,8 @@ class Comparison:
     groups: list[Group]
     baseline: str
     differences: dict[str, Difference]
-    sentences: list[str]
+    answers: dict[str, str]
+    further: list[str]
     caveats: list[str]
     left_out: list[LeftOut]
     planned: Planned
@@ -46,6 +47,10 @@ class Comparison:
     @property
     def runs(self) -> list[Run]:
         return [run for group in self.groups for run in group.runs]
+
+    @property
+    def sentences(self) -> list[str]:
+        return [*self.answers.values(), *self.further]
 
     @property
     def by_scheme(self) -> dict[str, list[Group]]:
@@ -105,11 +110,12 @@ def compare(
     weakened = [repeat.alarm for repeat in repeats if repeat.alarm]
     weakened += [f"{key} differs: {values}" for key, values in other_differences.items()] + caveats(runs, score)
     repeated = [LeftOut(repeat.run.folder, repeat.reason) for repeat in repeats]
-    sentences = _sentences(groups, baseline, by_label, effect) + _of_other_pairs(groups, baseline, by_pair)
-    sentences += planned.sentences
+    answers = _answers(groups, baseline, by_label, effect)
+    only = f"only {baseline} is here (n = {len(groups[0].runs)}), so there is nothing to compare it with"
+    further = [*([] if answers else [only]), *_of_other_pairs(groups, baseline, by_pair), *planned.sentences]
     ended = [LeftOut(run.folder, run.diverged) for run in diverged]
     out = [*left_out, *without, *foreign, *ended, *repeated]
-    return Comparison(score, groups, baseline, by_label, sentences, weakened, out, planned, by_pair)
+    return Comparison(score, groups, baseline, by_label, answers, further, weakened, out, planned, by_pair)
 
 
 def _natural_baseline(groups: Sequence[Group]) -> str:
@@ -180,16 +186,13 @@ def _two_directions(label: str, comparison: Comparison, by_token: Estimate, part
     return f"on the {by_token.n:,} {part} tokens {whose} {other}: these two runs can't be told apart"
 
 
-def _sentences(
-    groups: list[Group], baseline: str, by_label: Mapping[str, Difference], effect: float | None
-) -> list[str]:
-    if len(groups) == 1:
-        only = groups[0]
-        return [f"only {only.label} is here (n = {len(only.runs)}), so there is nothing to compare it with"]
+def _answers(
+    groups: Sequence[Group], baseline: str, by_label: Mapping[str, Difference], effect: float | None
+) -> dict[str, str]:
     (of_baseline,) = (group for group in groups if group.label == baseline)
-    others = [group for group in groups if group is not of_baseline]
-    texts = [_sentence((group, of_baseline), by_label[group.label], effect) for group in others]
-    return [text[0].upper() + text[1:] if text.startswith("no ") else text for text in texts]
+    others = {group.label: group for group in groups if group is not of_baseline}
+    texts = {label: _sentence((group, of_baseline), by_label[label], effect) for label, group in others.items()}
+    return {label: f"N{text[1:]}" if text.startswith("no ") else text for label, text in texts.items()}
 
 
 def _of_other_pairs(groups: Sequence[Group], baseline: str, by_pair: Mapping[tuple[str, str], Difference]) -> list[str]:

@@ -137,16 +137,11 @@ def with_text(
     groups = {group.label: group for group in comparison.groups}
     base, words = groups[comparison.baseline], _words(comparison, over_text)
     if base.label in evaluations and comparison.score.is_loss:
-        other_weights = (label for label in evaluations if _of_other_weights(comparison, groups[label], base))
-        words |= dict.fromkeys(
-            other_weights, "; of other text nothing is known, as only the best weights are evaluated"
-        )
-    endings = {
-        f"{label} is {than} than {base.label} by ": of for label, of in words.items() for than in ("better", "worse")
-    }
-    return [
-        said + "".join(of for start, of in endings.items() if said.startswith(start)) for said in comparison.sentences
-    ]
+        claimed = (label for label, d in comparison.differences.items() if d.significant and d.outcomes.complete)
+        for label in claimed:
+            if label in evaluations and _of_other_weights(comparison, groups[label], base):
+                words[label] = "; of other text nothing is known, as only the best weights are evaluated"
+    return [*(said + words.get(label, "") for label, said in comparison.answers.items()), *comparison.further]
 
 
 def _words(comparison: Comparison, over_text: Mapping[str, Difference]) -> dict[str, str]:
