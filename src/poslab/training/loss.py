@@ -87,6 +87,8 @@ class _HeadLoss(torch.autograd.Function):
             losses = _to_gradients(logits, of_rows, head, of_targets, total)
             loss += losses.mul(of_counts).sum()
             torch.mm(logits, head, out=of_grad)
+            if len(of_rows) == len(rows):
+                del head  # a copy, where it has 16 bits, which the only piece needs no more
             grad_weight = _with_product(grad_weight, logits.T, of_rows * of_counts, total)
             del logits  # or two are there at once
         number = counts.sum()
