@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from poslab.errors import SettingError
-from poslab.lazy import torch
+from poslab.lazy import Tensor, torch
 from poslab.tasks.base import Examples, Task, numbers
 from poslab.tasks.transcription import written_answer
 
@@ -55,11 +55,11 @@ class Addition(Task):
         positions = torch.cat([torch.zeros(count, 1, dtype=torch.int64), start + places], 1)
         return examples._replace(positions=positions)
 
-    def parts(self, examples: Examples) -> dict[str, torch.Tensor]:
+    def parts(self, examples: Examples) -> dict[str, Tensor]:
         return {"no_eos": examples.targets != EOS}
 
 
-def _sum(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+def _sum(first: Tensor, second: Tensor) -> Tensor:
     """Digits (B, n) from the units on -> (B, n + 1)."""
     carry, digits = torch.zeros_like(first[:, 0]), []
     for column in (first + second).unbind(1):

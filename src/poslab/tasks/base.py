@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar, NamedTuple
 
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import torch
+from poslab.lazy import Tensor, torch
 from poslab.tasks.metric import SHARES, Metric
 
 IGNORED = -100  # torch's own
@@ -30,9 +30,9 @@ TEST_EXAMPLES = 512  # at each length: the standard error of a share is at most 
 class Examples(NamedTuple):
     """Examples of one length."""
 
-    tokens: torch.Tensor  # (B, T) int64, ids of the task's symbols
-    targets: torch.Tensor  # (B, T) int64, IGNORED where nothing is asked
-    positions: torch.Tensor | None = None  # (B, T) int64
+    tokens: Tensor  # (B, T) int64, ids of the task's symbols
+    targets: Tensor  # (B, T) int64, IGNORED where nothing is asked
+    positions: Tensor | None = None  # (B, T) int64
 
     def rows(self, rows: slice) -> Examples:
         positions = None if self.positions is None else self.positions[rows]
@@ -99,7 +99,7 @@ class Task:
         """`count` examples of that length, a function of the generator."""
         raise NotImplementedError
 
-    def parts(self, examples: Examples) -> dict[str, torch.Tensor]:
+    def parts(self, examples: Examples) -> dict[str, Tensor]:
         """Parts of what is asked that are also scored by themselves: for each a mask (B, T)."""
         return {}
 
@@ -174,7 +174,7 @@ class Task:
             rows["position"] = [str(i) for i in positions[0].tolist()]
         return f"{self.name}, length {length}\n{in_columns(rows)}"
 
-    def words(self, ids: torch.Tensor) -> list[str]:
+    def words(self, ids: Tensor) -> list[str]:
         """The names of symbols (T,), and a dot where nothing is asked."""
         return ["." if i == IGNORED else self.symbols[i] for i in ids.tolist()]
 
@@ -205,17 +205,17 @@ def alphabet(size: int) -> tuple[str, ...]:
     return tuple(letters[:size]) if size <= len(letters) else tuple(f"s{i}" for i in range(size))
 
 
-def numbers(highest: int, generator: torch.Generator, *shape: int) -> torch.Tensor:
+def numbers(highest: int, generator: torch.Generator, *shape: int) -> Tensor:
     """Whole numbers below `highest`, each as likely as any other, int64."""
     return torch.randint(highest, shape, generator=generator)
 
 
-def different(highest: int, generator: torch.Generator, rows: int, count: int) -> torch.Tensor:
+def different(highest: int, generator: torch.Generator, rows: int, count: int) -> Tensor:
     """(rows, count) int64: in each row different whole numbers below `highest`, in any order."""
     return torch.rand(rows, highest, generator=generator).argsort(1)[:, :count]
 
 
-def one_answer(question: torch.Tensor, answer: torch.Tensor) -> Examples:
+def one_answer(question: Tensor, answer: Tensor) -> Examples:
     """Nothing is asked of a question (B, T) but one answer (B,) at its end."""
     targets = torch.full_like(question, IGNORED)
     targets[:, -1] = answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poslab.lazy import torch
+from poslab.lazy import Tensor, torch
 from poslab.tasks.base import Examples, Task, numbers, one_answer
 
 SEP = 2
@@ -19,7 +19,7 @@ class Bits(Task):
     def tokens(self, length: int) -> int:
         return length + 1
 
-    def answer(self, bits: torch.Tensor) -> torch.Tensor:
+    def answer(self, bits: Tensor) -> Tensor:
         """(B, n) -> (B,): 0 or 1."""
         raise NotImplementedError
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poslab.lazy import torch
+from poslab.lazy import Tensor
 from poslab.tasks.transcription import Transcription
 
 
@@ -17,5 +17,5 @@ from poslab.tasks.transcription import Transcription
 class Copy(Transcription):
     unique = True
 
-    def answer(self, line: torch.Tensor) -> torch.Tensor:
+    def answer(self, line: Tensor) -> Tensor:
         return line

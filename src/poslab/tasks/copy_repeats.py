@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poslab.lazy import torch
+from poslab.lazy import Tensor
 from poslab.tasks.transcription import Transcription
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopyRepeats(Transcription):
-    def answer(self, line: torch.Tensor) -> torch.Tensor:
+    def answer(self, line: Tensor) -> Tensor:
         return line

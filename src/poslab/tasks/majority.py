@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poslab.lazy import torch
+from poslab.lazy import Tensor
 from poslab.tasks.bits import Bits
 
 
@@ -17,5 +17,5 @@ class Majority(Bits):
     multiple = 2
     remainder = 1
 
-    def answer(self, bits: torch.Tensor) -> torch.Tensor:
+    def answer(self, bits: Tensor) -> Tensor:
         return (2 * bits.sum(1) > bits.shape[1]).long()

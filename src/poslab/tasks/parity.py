@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poslab.lazy import torch
+from poslab.lazy import Tensor
 from poslab.tasks.bits import Bits
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parity(Bits):
-    def answer(self, bits: torch.Tensor) -> torch.Tensor:
+    def answer(self, bits: Tensor) -> Tensor:
         return bits.sum(1) % 2

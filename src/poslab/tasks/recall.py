@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import torch
+from poslab.lazy import Tensor, torch
 from poslab.tasks.base import IGNORED, Examples, Task, different, numbers
 
 DEPTHS = 4
@@ -54,7 +54,7 @@ class Recall(Task):
     def derived(self, shares: dict[str, float]) -> dict[str, float]:
         return {"accuracy_depth_min": min(share for name, share in shares.items() if name.startswith("accuracy_depth"))}
 
-    def parts(self, examples: Examples) -> dict[str, torch.Tensor]:
+    def parts(self, examples: Examples) -> dict[str, Tensor]:
         length = examples.tokens.shape[1]
         places = torch.arange(length) - 2 * self.pairs
         quarter = (DEPTHS * places).div(length - 2 * self.pairs, rounding_mode="floor")  # negative within the pairs

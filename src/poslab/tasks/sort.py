@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poslab.lazy import torch
+from poslab.lazy import Tensor
 from poslab.tasks.transcription import Transcription
 
 
@@ -20,5 +20,5 @@ class Sort(Transcription):
     def symbols(self) -> tuple[str, ...]:
         return ("BOS", "SEP", "EOS", *map(str, range(self.vocabulary)))
 
-    def answer(self, line: torch.Tensor) -> torch.Tensor:
+    def answer(self, line: Tensor) -> Tensor:
         return line.sort(1).values

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from poslab.errors import SettingError, require_at_least
-from poslab.lazy import torch
+from poslab.lazy import Tensor, torch
 from poslab.tasks.base import IGNORED, Examples, Task, alphabet, different, numbers
 
 BOS, SEP, EOS, FIRST = range(4)
@@ -37,7 +37,7 @@ class Transcription(Task):
     def tokens(self, length: int) -> int:
         return 2 * length + 2
 
-    def answer(self, line: torch.Tensor) -> torch.Tensor:
+    def answer(self, line: Tensor) -> Tensor:
         """(B, n) -> (B, n)."""
         raise NotImplementedError
 
@@ -46,12 +46,12 @@ class Transcription(Task):
         line = draw(self.vocabulary, generator, count, length) + FIRST
         return written_answer(line, self.answer(line), BOS, SEP, EOS)
 
-    def parts(self, examples: Examples) -> dict[str, torch.Tensor]:
+    def parts(self, examples: Examples) -> dict[str, Tensor]:
         # Length is a question of its own: many models that know what to write don't know when to end.
         return {"no_eos": examples.targets != EOS}
 
 
-def written_answer(question: torch.Tensor, answer: torch.Tensor, bos: int, sep: int, eos: int) -> Examples:
+def written_answer(question: Tensor, answer: Tensor, bos: int, sep: int, eos: int) -> Examples:
     """question (B, Q) and answer (B, A) as BOS question SEP answer EOS; the answer and EOS are asked."""
     marks = (torch.full((len(question), 1), mark) for mark in (bos, sep, eos))
     begin, middle, end = marks
