@@ -1,16 +1,18 @@
 """Training steps of small models on one thread, where what surrounds the arithmetic counts: beside a bare loop, and as
 they are within a run."""
 
-import json
-import subprocess
-import sys
+import io
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import torch
+from hydra import compose, initialize_config_dir
 from torch import Tensor, nn
 
 from benchmarks.bare import BareGPT
@@ -18,16 +20,20 @@ from benchmarks.entrants import Size, ours, poslab_gpt
 from benchmarks.measure import Timing, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
-from benchmarks.startup import TRAIN
+from poslab.settings.files import CONFIGS
 from poslab.settings.schema import OptimConfig
 from poslab.settings.schemes import default_scheme
+from poslab.settings.train import parse
+from poslab.training import train
 from poslab.training.loss import language_model_loss
 from poslab.training.memory import keep_freed_memory
+from poslab.training.module import LanguageModel
 from poslab.training.optim import make_optimizer
 
 BARE = "torch bare loop"
 STEPS = 25  # at a time
-STEPS_OF_A_RUN = 200
+STEPS_OF_A_RUN = 150
+FIRST_STEPS = 5  # which take longer
 
 
 SIZES = (
@@ -47,22 +53,25 @@ SIZES = (
 def measure_small(config: BenchmarkConfig, rounds: int) -> list[Table]:
     """One table per size; within a run, of the schemes that are named, or the default one."""
     tables = []
-    in_runs = config.schemes or [default_scheme()]
+    in_runs = ours(config.schemes or [default_scheme()])
     with processes([BARE, *ours(config.schemes)]) as asks:
         for size in SIZES:
-            for name, ask in asks.items():
-                ask(seconds, name, size)  # to warm up, which runs need not
-            cases: dict[str, Callable[[], float]] = {
-                name: partial(ask, seconds, name, size) for name, ask in asks.items()
-            }
-            cases |= {f"poslab {scheme}, in a run": partial(seconds_in_a_run, scheme, size) for scheme in in_runs}
-            tables.append(_table(size, take_turns(cases, rounds, warmups=0)))
+            timings = take_turns({name: partial(ask, seconds, name, size) for name, ask in asks.items()}, rounds)
+            of_runs = {name: asks[name](seconds_in_a_run, name, size) for name in in_runs}
+            tables.append(_table(size, timings, of_runs))
     return tables
 
 
-def _table(size: Size, timings: dict[str, Timing]) -> Table:
+def _table(size: Size, timings: dict[str, Timing], of_runs: dict[str, tuple[list[float], list[float]]]) -> Table:
+    """of_runs: the results of `seconds_in_a_run`."""
     bare = timings[BARE].median
-    return Table.of(
+    ratios = {}
+    for name, (of_run, of_loop) in of_runs.items():
+        row = f"{name}, in a run"
+        timings[row] = Timing.of(of_run)
+        ratio = Timing.of([one / other for one, other in zip(of_run, of_loop, strict=True)])
+        ratios[row] = f"{ratio.median:.2f} ({ratio.quartiles(digits=2)})"
+    table = Table.of(
         f"Training step on one thread, {size.name}, float32, no dropout",
         timings,
         {
@@ -72,32 +81,55 @@ def _table(size: Size, timings: dict[str, Timing]) -> Table:
             "x the bare loop's time": lambda t: f"{t.median / bare:.2f}",
         },
     )
+    for name, cells in table.rows.items():
+        cells["x the steps of a loop in between"] = ratios.get(name, "")
+    return table
 
 
-def seconds(name: str, size: Size) -> float:
-    """Time of one training step, the mean of STEPS."""
+def seconds(name: str, size: Size, steps: int = STEPS) -> float:
+    """Time of one training step, the mean of several."""
     torch.set_num_threads(1)
     model, loss_of, optimizer = _built(name, size)
     started = time.perf_counter()
-    for _ in range(STEPS):
+    for _ in range(steps):
         tokens, targets = torch.randint(size.vocabulary, (2, size.batch, size.length)).unbind()
         loss_of(tokens, targets).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-    return (time.perf_counter() - started) / STEPS
+    return (time.perf_counter() - started) / steps
 
 
-def seconds_in_a_run(scheme: str, size: Size) -> float:
-    """Time of one training step, the mean of a run's; validations, pictures and the like left out."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        own = (f"pos={scheme}", "threads=1", f"trainer.max_steps={STEPS_OF_A_RUN}", f"run_dir={run}")
-        done = subprocess.run([sys.executable, str(TRAIN), *size.settings, *own], capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"a run of {scheme} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
-        tokens_per_s: float = json.loads((run / "summary.json").read_text())["tokens_per_s"]
-    return size.batch * size.length / tokens_per_s
+def seconds_in_a_run(name: str, size: Size) -> tuple[list[float], list[float]]:
+    """Times of the steps of a run, and of a step in a bare loop after each: so what else the machine does meets both.
+
+    The first steps, validations, pictures and the like are left out.
+    """
+    of_run: list[float] = []
+    of_loop: list[float] = []
+    ended: list[float] = []
+    begin = LanguageModel.on_train_batch_start
+
+    def begin_after_the_loop_s(module: LanguageModel, *batch: Any) -> None:
+        of_run.extend(time.perf_counter() - since for since in ended)
+        of_loop.append(seconds(name, size, steps=1))
+        ended[:] = [time.perf_counter()]
+        begin(module, *batch)
+
+    with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        own = (
+            f"pos={ours()[name]}",
+            "threads=1",
+            f"trainer.max_steps={STEPS_OF_A_RUN}",
+            f"run_dir={Path(folder) / 'run'}",
+        )
+        config = parse(compose("train", [*size.settings, *own]))
+        with (
+            mock.patch.object(LanguageModel, "on_train_batch_start", begin_after_the_loop_s),
+            redirect_stdout(io.StringIO()),
+        ):
+            train(config)
+    return of_run[FIRST_STEPS:], of_loop[FIRST_STEPS : len(of_run)]
 
 
 @cache
