@@ -41,7 +41,7 @@ class TokenEmbedding(nn.Embedding):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens (B, T) -> (B, T, D)."""
-        if self._looked_up is None or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or self._looked_up is None:
             return super().forward(tokens)
         return F.embedding(tokens, self._looked_up, sparse=True)
 
