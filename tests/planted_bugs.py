@@ -1213,6 +1213,16 @@ BUGS = [
         "test_scheme_checks.py::test_refused_when_the_model_is_made",
     ),
     Bug(
+        "hooks-may-mix-the-rows-of-a-batch", "positions/trial.py",
+        "same = torch.allclose(mapped[1], changed[1], rtol=near, atol=near)", "same = True",
+        "test_scheme_checks.py::test_refused_when_the_model_is_made",
+    ),
+    Bug(
+        "hooks-may-look-at-the-next-token", "positions/trial.py",
+        "for place in {0, self.length - 1}:", "for place in {0}:",
+        "test_scheme_checks.py::test_refused_when_the_model_is_made",
+    ),
+    Bug(
         "tables-of-other-shapes-loaded", "runs/checkpoint.py",
         "if {name: table.shape for name, table in needed.items()} !=", "if False and {} !=",
         "test_other_settings.py::test_tables_of_other_shapes_are_refused",

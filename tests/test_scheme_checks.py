@@ -27,6 +27,7 @@ def terms(**tables: torch.Tensor) -> Callable[..., RelativeTerms]:
 
 
 nan = torch.full((H, 5), torch.nan)
+MIXES = ": must map each token by itself: what it gives for one changes with others, or by chance"
 # Hooks, and what is said of them. Those of one layer alone are wrong in the last.
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no dict": ({"tables": lambda self, shape: [torch.zeros(3)]}, "tables: must give a dict of tensors, not list"),
@@ -103,6 +104,46 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "scores": (
         {"scores": lambda self, t, layer, pairs: pairs.scores if layer < L - 1 else pairs.scores.sum(1)},
         "scores: its result must be (B, H, m, n) = (2, 4, 2, 3) here, not (2, 2, 3)",
+    ),
+    "embed that moves tokens": (
+        {"embed": lambda self, t, x, positions: x + x.roll(-1, 1)},
+        f"embed{MIXES}",
+    ),
+    "embed that looks back": ({"embed": lambda self, t, x, positions: x + x.roll(1, 1)}, f"embed{MIXES}"),
+    "embed with the text's mean": (
+        {"embed": lambda self, t, x, positions: x + x.mean(1, keepdim=True)},
+        f"embed{MIXES}",
+    ),
+    "embed with the batch's mean": (
+        {"embed": lambda self, t, x, positions: x + x.mean(0)},
+        f"embed{MIXES}",
+    ),
+    "embed by chance": (
+        {"embed": lambda self, t, x, positions: x + torch.randn_like(x)},
+        f"embed{MIXES}",
+    ),
+    "rotate with another token": (
+        {"rotate": lambda self, t, x, positions: x + x.flip(2)},
+        f"rotate{MIXES}",
+    ),
+    "key with another token": (
+        {"key": lambda self, t, layer, k, positions: k if layer < L - 1 else k.cumsum(2)},
+        f"key{MIXES}",
+    ),
+    "marks with another token": (
+        {"marks": lambda self, t, layer, x: x.cumsum(1)[:, None, :, :1].expand(-1, H, -1, -1)},
+        f"marks{MIXES}",
+    ),
+    "key_bias of the next key": (
+        {
+            "marks": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
+            "key_bias": lambda self, t, shape, layer, marks: marks[..., 0].roll(-1, -1),
+        },
+        "key_bias: a key's bias beside that of another changes with a later token",
+    ),
+    "bias by chance": (
+        {"relative": lambda self, t, shape, layer, distances: RelativeTerms(0, 4, bias=torch.randn(H, 5))},
+        "relative: gives other numbers of bias at every call",
     ),
     "scores that are whole": (
         {"scores": lambda self, t, layer, pairs: pairs.scores.long()},
@@ -280,7 +321,7 @@ def test_too_large_a_size_is_named(run_script: RunScript) -> None:
 
 
 def test_trying_hooks_moves_no_generator_and_needs_no_memory() -> None:
-    hooks = {"embed": lambda self, t, x, positions: x + torch.randn_like(x)}
+    hooks = {"embed": lambda self, t, x, positions: x + 0 * torch.randn_like(x)}
     torch.manual_seed(1)
     GPT(None, **SIZES)
     drawn = torch.rand(3)

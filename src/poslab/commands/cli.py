@@ -15,7 +15,7 @@ from typing import IO, NoReturn, TypeVar
 
 from poslab.errors import Fault, UserError
 from poslab.interruption import Interrupted, raise_on_signals, received_signal
-from poslab.positions.checks import hook_at_fault
+from poslab.positions.trial import hook_at_fault
 from poslab.runs.folder import RunFolder
 from poslab.runs.processes import end, processes
 from poslab.settings.command_line import help_text, parse_line
