@@ -105,11 +105,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"scores": lambda self, t, layer, pairs: pairs.scores if layer < L - 1 else pairs.scores.sum(1)},
         "scores: its result must be (B, H, m, n) = (2, 4, 2, 3) here, not (2, 2, 3)",
     ),
-    "embed that moves tokens": (
-        {"embed": lambda self, t, x, positions: x + x.roll(-1, 1)},
+    "embed that looks ahead": (
+        {"embed": lambda self, t, x, positions: x + x.flip(1).cumsum(1).flip(1)},
         f"embed{MIXES}",
     ),
-    "embed that looks back": ({"embed": lambda self, t, x, positions: x + x.roll(1, 1)}, f"embed{MIXES}"),
+    "embed that looks back": ({"embed": lambda self, t, x, positions: x + x.cumsum(1)}, f"embed{MIXES}"),
     "embed with the text's mean": (
         {"embed": lambda self, t, x, positions: x + x.mean(1, keepdim=True)},
         f"embed{MIXES}",
