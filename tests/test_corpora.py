@@ -327,20 +327,16 @@ def test_folders_of_data_sets(tmp_path: Path) -> None:
     assert find_files(str(tmp_path / "train")) == [tmp_path / "train" / "data-0.arrow"]
 
 
-def interrupted_after(pieces: int, encoder: Callable) -> Callable:
+def interrupted_after(pieces: int, encode_all: Callable) -> Callable:
     """An encoder that is killed after so many pieces."""
+    left = iter(range(pieces))
 
-    def made(tokenizer: tiktoken.Encoding) -> Callable:
-        encode, left = encoder(tokenizer), iter(range(pieces))
+    def encode_some(tokenizer: tiktoken.Encoding, piece: object) -> object:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return encode_all(tokenizer, piece)
 
-        def encode_some(piece: object) -> object:
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-            return encode(piece)
-
-        return encode_some
-
-    return made
+    return encode_some
 
 
 def test_tokenising_goes_on_after_a_kill(
@@ -349,22 +345,20 @@ def test_tokenising_goes_on_after_a_kill(
     monkeypatch.setattr(document_tokens, "_PIECE", 40)
     monkeypatch.setattr(tokenising, "_SAVE_EVERY", 2)
     monkeypatch.setattr(document_tokens, "in_order", map)  # or pieces ahead would be counted
-    path, cache, encoder = (
-        str(write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)),
-        tmp_path / "cache",
-        document_tokens._encoder,
-    )
+    path, cache = str(write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)), tmp_path / "cache"
+    encode_all = document_tokens._encode_all
     with monkeypatch.context() as patch:
-        patch.setattr(document_tokens, "_encoder", interrupted_after(7, encoder))
+        patch.setattr(document_tokens, "_encode_all", interrupted_after(7, encode_all))
         with pytest.raises(KeyboardInterrupt):
             load_corpus(path, gpt2, cache)
     assert {file.suffix for file in cache.iterdir()} == {".unfinished", ".progress"}
     tokenised: list[str] = []
 
-    def remembering(tokenizer: tiktoken.Encoding) -> Callable:
-        return lambda piece: (tokenised.extend(piece.documents), encoder(tokenizer)(piece))[1]
+    def remembering(tokenizer: tiktoken.Encoding, piece: document_tokens._Piece) -> tokenising.Encoded:
+        tokenised.extend(piece.documents)
+        return encode_all(tokenizer, piece)
 
-    monkeypatch.setattr(document_tokens, "_encoder", remembering)
+    monkeypatch.setattr(document_tokens, "_encode_all", remembering)
     loaded = load_corpus(path, gpt2, cache)
     assert loaded.train.tolist() == joined(DOCUMENTS[:27], gpt2)
     assert 0 < len(tokenised) < 30
@@ -380,7 +374,7 @@ def test_damaged_beginnings_are_not_gone_on_with(
     monkeypatch.setattr(tokenising, "_SAVE_EVERY", 2)
     path, cache = str(write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)), tmp_path / "cache"
     with monkeypatch.context() as patch:
-        patch.setattr(document_tokens, "_encoder", interrupted_after(7, document_tokens._encoder))
+        patch.setattr(document_tokens, "_encode_all", interrupted_after(7, document_tokens._encode_all))
         with pytest.raises(KeyboardInterrupt):
             load_corpus(path, gpt2, cache)
     (begun,) = cache.glob("*.tokens.unfinished")
@@ -405,13 +399,13 @@ def test_documents_that_change_while_they_are_read(
     gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)
-    encoder = document_tokens._encoder
+    encode_all = document_tokens._encode_all
 
-    def changing(tokenizer: tiktoken.Encoding) -> Callable:
+    def changing(tokenizer: tiktoken.Encoding, piece: document_tokens._Piece) -> tokenising.Encoded:
         write_jsonl(path, DOCUMENTS[:5])
-        return encoder(tokenizer)
+        return encode_all(tokenizer, piece)
 
-    monkeypatch.setattr(document_tokens, "_encoder", changing)
+    monkeypatch.setattr(document_tokens, "_encode_all", changing)
     with pytest.raises(SettingError, match="changed while it was read"):
         load_corpus(str(path), gpt2, tmp_path / "cache")
     assert [*(tmp_path / "cache").iterdir()] == []

@@ -380,9 +380,9 @@ def test_names_never_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with ExitStack() as running:
         folders = [running.enter_context(new_run_folder(None, "my:scheme/α", 3)) for _ in range(3)]
     assert [folder.path.name for folder in folders] == [
-        "my_scheme__-seed3-20260102-030405",
-        "my_scheme__-seed3-20260102-030405-2",
-        "my_scheme__-seed3-20260102-030405-3",
+        "my_scheme_-seed3-20260102-030405",
+        "my_scheme_-seed3-20260102-030405-2",
+        "my_scheme_-seed3-20260102-030405-3",
     ]
 
 
