@@ -28,6 +28,9 @@ HOOKS = (
 )  # fmt: skip
 
 
+STEPS = ["trainer.max_epochs=null", "trainer.max_steps=7"]
+
+
 class CutOff(BaseException):
     """As sudden as SIGKILL, but within a test."""
 
@@ -307,6 +310,38 @@ def test_what_a_run_can_not_go_on_with(overrides: list[str], problem: str, run_f
         go_on(run_folder, *overrides)
     assert problem in str(refusal.value)
     assert tree(run_folder) == before
+
+
+@pytest.mark.parametrize(
+    ("ending", "overrides", "problem"),
+    [
+        (STEPS, [], "it is finished, after 7 steps; trainer.max_steps=14 trains on"),
+        (STEPS, ["trainer.max_epochs=2"], "it is finished, after 7 steps; trainer.max_steps=14 trains on"),
+        (STEPS, ["trainer.max_epochs=1", "trainer.max_steps=9"], "; trainer.max_epochs=2 trains on"),
+        (["trainer.max_steps=10"], [], "; trainer.max_steps=20 with trainer.max_epochs=3 trains on"),
+        (["trainer.max_steps=10"], ["trainer.max_epochs=3"], "; trainer.max_steps=20 trains on"),
+        (["trainer.max_time=01:00:00:00"], ["trainer.max_time=00:00:00:00", "trainer.max_epochs=3"],
+         "; a longer trainer.max_time trains on"),
+        (["target_loss=100"], [], "; a lower target_loss trains on"),
+        (["optim.learning_rate=0", "early_stopping_patience=1", "trainer.max_epochs=4"], ["trainer.max_epochs=5"],
+         "it has stopped early, and only a new run trains on"),
+    ],
+)  # fmt: skip
+def test_finished_runs_say_what_trains_on(
+    ending: list[str], overrides: list[str], problem: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    train(compose_config(*TINY, *ending, f"run_dir={folder}"))
+    before = tree(folder)
+    with pytest.raises(UserError) as refusal:
+        go_on(folder, *overrides)
+    assert problem in str(refusal.value)
+    assert tree(folder) == before
+
+
+def test_more_steps_train_on(tmp_path: Path) -> None:
+    train(compose_config(*TINY, *STEPS, f"run_dir={tmp_path / 'run'}"))
+    assert go_on(tmp_path / "run", "trainer.max_steps=14")["steps"] == 14
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytorch_lightning.callbacks import Timer
+
 from poslab.errors import SettingError
 from poslab.positions import PositionScheme
 from poslab.runs.checkpoint_files import newest_intact
@@ -14,7 +16,7 @@ from poslab.runs.resume import check_same
 from poslab.runs.state import RunState, rewind_events
 from poslab.settings.roles import Role
 from poslab.settings.schemes import node_of
-from poslab.settings.train import TrainConfig, flat
+from poslab.settings.train import TrainConfig, flat, role_of
 
 
 @dataclass(frozen=True)
@@ -94,13 +96,41 @@ class ResumedRun:
 
     def _check_unfinished(self, config: TrainConfig, content: dict[str, Any]) -> None:
         epochs, steps = config.trainer.max_epochs, config.trainer.max_steps
-        before: dict[str, Any] = content["poslab"]["config"]["trainer"]
-        more = (epochs or 0) > (before["max_epochs"] or 0) or steps > before["max_steps"] != -1
-        if (epochs or 1e9) < (planned := before["max_epochs"] or 0):
+        own = flat(content["poslab"]["config"])
+        over = self._epochs_over(content)
+        if (epochs or 1e9) < (planned := own["trainer.max_epochs"] or 0):
             problem = f"the run was to have {planned}; it can go on for more, not for fewer"
             raise SettingError("trainer.max_epochs", epochs, problem)
-        if -1 < steps < self.step:
-            raise SettingError("trainer.max_steps", steps, f"the run has trained for {self.step} already")
-        if self.folder.finished and not more:
-            problem = f"it is finished, after {self.step} steps; trainer.max_epochs={(epochs or 1) + 1} trains on"
+        for option, most, done in (("max_epochs", epochs, over), ("max_steps", steps, self.step)):
+            if most is not None and -1 < most < done:
+                raise SettingError(f"trainer.{option}", most, f"the run has trained for {done} already")
+        if not self.folder.finished:
+            return
+        longer = self._what_trains_on(config, content, over)
+        if longer is None and all(own.get(k) == v for k, v in flat(config).items() if role_of(k) is Role.LENGTH):
+            longer = f"a {'longer trainer.max_time' if config.settings.target_loss is None else 'lower target_loss'}"
+        if longer is not None:
+            problem = f"it is finished, after {self.step} steps; {longer} trains on"
             raise SettingError("resume", self.folder, problem)
+
+    def _what_trains_on(self, config: TrainConfig, content: dict[str, Any], epochs_over: int) -> str | None:
+        """What the command line must give where the run would end before its first step; None where it wouldn't."""
+        longer = []
+        if self.step == config.trainer.max_steps:
+            longer.append(f"trainer.max_steps={2 * self.step}")
+        if epochs_over == config.trainer.max_epochs:
+            longer.append(f"trainer.max_epochs={epochs_over + 1}")
+        for name, saved in content.get("callbacks", {}).items():
+            if name.startswith("EarlyStopping") and saved["wait_count"] >= saved["patience"]:
+                return "it has stopped early, and only a new run"
+            if name.startswith("Timer") and config.trainer.max_time is not None:
+                timer = Timer(config.trainer.max_time)
+                timer.load_state_dict(saved)
+                longer += ["a longer trainer.max_time"] if (timer.time_remaining() or 0) <= 0 else []
+        return " with ".join(longer) or None
+
+    def _epochs_over(self, content: dict[str, Any]) -> int:
+        """Epochs of which every batch has been trained on; the last one is still counted as under way after its
+        validation."""
+        whole = self.state.batches > 0 and content["loops"]["fit_loop"]["epoch_loop.batch_progress"]["is_last_batch"]
+        return self.state.epoch + int(whole)
