@@ -98,6 +98,17 @@ def test_trains_with_an_option_of_the_user(program: Called, tmp_path: Path) -> N
     assert folder.name.startswith("my_t5-seed1-")
 
 
+@pytest.mark.parametrize("option", ["pos/t5.yaml", "experiment/smoke.yaml", "train.yaml"])
+def test_an_option_of_the_user_must_not_have_a_taken_name(option: str, program: Called, tmp_path: Path) -> None:
+    """Hydra would read poslab's, without a word."""
+    own = tmp_path / "mine" / option
+    own.parent.mkdir(parents=True)
+    own.write_text("_target_: mine.Mine\n")
+    refusal = f"error: --config-dir mine: {option}: the name is taken, poslab has a yaml of that name; choose another\n"
+    for further in ((), ("--help",)):
+        assert program("train", "--config-dir", "mine", *SMOKE, *further) == (2, "", refusal)
+
+
 @pytest.mark.parametrize(
     ("typed", "offered", "not_offered"),
     [

@@ -55,6 +55,7 @@ def run_train() -> None:
             print(_example([argument for argument in typed if argument != "--example"]))
             return
         sys.argv[1:] = for_hydra(typed)
+        _own_folder(sys.argv[1:])
         if {"-h", "--help"} & set(typed):
             print(_help(sys.argv[1:]))
         else:
@@ -116,8 +117,18 @@ def _composed(arguments: list[str], return_hydra_config: bool = False) -> DictCo
 
 
 def _own_folder(arguments: list[str]) -> list[Path]:
-    """The folder that --config-dir names, if any. Raises UserError where there is none of that name."""
+    """The folder that --config-dir names, if any. Raises UserError where there is none of that name, or where a yaml in
+    it would never be read: Hydra looks into poslab's folder first."""
     named = get_args_parser().parse_args(arguments).config_dir
-    if named is not None and not Path(named).is_dir():
+    if named is None:
+        return []
+    folder = Path(named).absolute()
+    if not folder.is_dir():
         raise UserError(f"--config-dir {named}: no such folder")
-    return [] if named is None else [Path(named).absolute()]
+    for option in sorted(file.relative_to(CONFIGS) for file in CONFIGS.rglob("*.yaml")):
+        own = folder / option
+        if own.is_file() and own.read_bytes() != (CONFIGS / option).read_bytes():
+            raise UserError(
+                f"--config-dir {named}: {option}: the name is taken, poslab has a yaml of that name; choose another"
+            )
+    return [folder]
