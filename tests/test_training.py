@@ -393,6 +393,13 @@ def test_gpu_without_a_gpu(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_float16_on_a_cpu(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    with pytest.raises(UserError, match=r"^trainer\.precision=16-mixed: needs a GPU; valid on a CPU: 32-true"):
+        train(compose_config("trainer=cpu", "trainer.precision=16-mixed", f"run_dir={tmp_path / 'run'}"))
+    assert not (tmp_path / "run").exists()
+    assert not recwarn
+
+
 @pytest.mark.parametrize(
     "override", ["trainer.devices=0", "trainer.strategy=foo", "trainer.val_check_interval=1000", "trainer.profiler=foo"]
 )

@@ -131,6 +131,10 @@ def check_trainer(settings: TrainerConfig) -> int:
     available = torch.cuda.is_available() or torch.backends.mps.is_available()
     if settings.accelerator in ("gpu", "cuda", "mps") and not available:
         raise SettingError("trainer", settings.accelerator, "torch sees no GPU; valid here: trainer=cpu, trainer=auto")
+    if settings.precision == "16-mixed" and (settings.accelerator == "cpu" or not available):
+        # Lightning would take bfloat16 instead.
+        problem = "needs a GPU; valid on a CPU: 32-true, bf16-mixed, bf16-true, 64-true"
+        raise SettingError("trainer.precision", settings.precision, problem)
     processes, processors = str(settings.devices), os.cpu_count() or 1
     if not available and processes.isdigit() and int(processes) > processors:  # Lightning would start them all
         raise SettingError("trainer.devices", processes, f"must be at most {processors}, the processors here")
