@@ -29,6 +29,7 @@ BAD = [
     ("+model.foo=1", "model.foo=1: unknown setting; valid: context_length"),
     ("pos=shaw +pos.num_buckets=8", "pos.num_buckets=8: unknown setting; valid: max_distance"),
     ("pos=nope +pos.x=1", "pos.x=1: unknown setting; there are none here"),
+    ("pos.num_bucket=4", "random_offset, max_positions (pos=absolute, as no other one is given)"),
     ("+foo=1", "foo=1: unknown setting"),
     ("foo", "foo: not of the form option=value"),
     ("model.embed_dim=wide", "model.embed_dim=wide: must be a whole number"),

@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from poslab.errors import SettingError, require_one_of
 from poslab.positions import PositionScheme
 from poslab.positions.checks import check_memory, check_sizes
+from poslab.settings.command_line import given_settings
 from poslab.settings.contrasts import Contrast, parse_contrast
 from poslab.settings.files import text_name
 from poslab.settings.roles import Role, roles
@@ -188,7 +189,13 @@ def parse(
     schemas = {name: schema for name, schema in _GROUPS.items() if task is None or name != "data"}
     parsed: dict[str, Any] = {name: typed(schema, plain.get(name, {}), name) for name, schema in schemas.items()}
     rest = {key: value for key, value in plain.items() if key not in _GROUPS and key != "pos"}
-    scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
+    try:
+        scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
+    except SettingError as error:
+        if pos_name is None or overrides is None or {"pos", f"pos.{TARGET}"} & given_settings(overrides).keys():
+            raise
+        problem = f"{error.problem} (pos={pos_name}, as no other one is given)"
+        raise SettingError(error.option, error.value, problem) from error
     if not scheme.overrides("tables"):  # it learns nothing that could move faster: with any factor the same run
         parsed["optim"].position_learning_rate_factor = 1.0
     try:
