@@ -23,6 +23,7 @@ BAD = [
     ("trainer=tpu", "trainer=tpu"),
     ("pos=5", "pos=5"),
     ("pos=[shaw,t5]", "pos=[shaw,t5]"),
+    ("~pos", "~pos: a model needs a scheme"),
     ("pos=", f"valid: {', '.join(SCHEMES)}"),
     ("po=t5", "po=t5: unknown setting; did you mean pos?"),
     ("model.context_lenght=64", "did you mean model.context_length"),

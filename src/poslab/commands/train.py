@@ -12,6 +12,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from poslab.commands.cli import start, told_in_one_line
 from poslab.commands.overrides import as_typed, for_hydra, settings_in
@@ -33,8 +34,8 @@ def run_train() -> None:
     prepare_process()
 
     def in_users_words(error: Exception, composing: bool = False) -> str | None:
-        """composing: a ValueError is Hydra's, of the command line."""
-        known = (HydraException, OmegaConfBaseException, *([ValueError] if composing else []))
+        """composing: a ValueError is Hydra's, of the command line; and yamls are read."""
+        known = (HydraException, OmegaConfBaseException, *([ValueError, YAMLError] if composing else []))
         return explain(error, typed) if isinstance(error, known) else None
 
     def job(config: DictConfig) -> None:

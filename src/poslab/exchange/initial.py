@@ -36,6 +36,9 @@ def begin_with(model: GPT, folder: Path, vocabulary: AnyVocabulary) -> str:
     positions that it has, and else stays as it is at the start. Of a vocabulary that has only some of the encoding's
     tokens, those rows are taken. Raises SettingError for a folder that holds no GPT-2, or one of other sizes.
     """
+    for needed in (folder, folder / "config.json", folder / EXPORTED):
+        if not needed.exists():
+            raise SettingError("init_from", folder, "no such folder" if needed == folder else f"has no {needed.name}")
     try:
         config = _read_config(folder)
         weights = {_named(name): weight for name, weight in load_file(folder / EXPORTED).items()}

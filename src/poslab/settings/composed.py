@@ -8,6 +8,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import InterpolationResolutionError
+from yaml import MarkedYAMLError, YAMLError
 
 from poslab.errors import suggestion
 from poslab.settings.command_line import given_settings
@@ -50,11 +51,15 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     """One line for an error in which Hydra or OmegaConf refuse the command line: option, value, what is valid."""
     given = given_settings(arguments)
     message = str(error)
+    if isinstance(error, YAMLError):
+        return _place_in_yaml(error)
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not of the form option=value; quote values with special characters"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return f"{group}={name}: unknown; {suggestion(name, error.options)}"
+    if re.match(r"Key 'pos' is not in struct", message):
+        return "~pos: a model needs a scheme; choose another with pos=NAME"
     if match := re.match(r"Could not override '([^']+)'", message):
         option = match[1]
         problem = f"unknown setting; {suggestion(option, _settings_near(option))}"
@@ -72,6 +77,14 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         if given.get(group, options[0]) not in options:
             return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
     return " ".join(line.strip() for line in message.splitlines() if line.strip())
+
+
+def _place_in_yaml(error: YAMLError) -> str:
+    """The file, its line and what is wrong there."""
+    if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:  # such as a control character
+        return f"no yaml: {' '.join(str(error).split())}"
+    mark = error.problem_mark
+    return f"{mark.name}, line {mark.line + 1}: no yaml: {error.problem}"
 
 
 def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:

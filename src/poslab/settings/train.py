@@ -189,8 +189,11 @@ def parse(
     schemas = {name: schema for name, schema in _GROUPS.items() if task is None or name != "data"}
     parsed: dict[str, Any] = {name: typed(schema, plain.get(name, {}), name) for name, schema in schemas.items()}
     rest = {key: value for key, value in plain.items() if key not in _GROUPS and key != "pos"}
+    node = chosen(plain["pos"], given_of(overrides or ()))
+    if pos_name is not None and not node.get(TARGET):
+        raise SettingError("pos", pos_name, f"its yaml has no {TARGET}, which names the scheme's class")
     try:
-        scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
+        scheme = parse_scheme(node)
     except SettingError as error:
         if pos_name is None or overrides is None or {"pos", f"pos.{TARGET}"} & given_settings(overrides).keys():
             raise

@@ -53,6 +53,10 @@ def imported(target: str, option: str) -> Any:
         raise SettingError(option, target, f"{error.value} {error.problem}") from error
     except Exception as error:  # whatever the import of somebody's file raises
         raise SettingError(option, target, f"can't be imported: {error}".splitlines()[0]) from error
+    except SystemExit as error:
+        raise SettingError(
+            option, target, f"can't be imported: its module ends the program, with {error.code}"
+        ) from error
 
 
 def of_class(
