@@ -49,6 +49,7 @@ def is_of_scheme(setting: str) -> bool:
 
 def explain(error: Exception, arguments: Iterable[str]) -> str:
     """One line for an error in which Hydra or OmegaConf refuse the command line: option, value, what is valid."""
+    arguments = list(arguments)
     given = given_settings(arguments)
     message = str(error)
     if isinstance(error, YAMLError):
@@ -58,7 +59,7 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return f"{group}={name}: unknown; {suggestion(name, error.options)}"
-    if re.match(r"Key 'pos' is not in struct", message):
+    if "~pos" in arguments:
         return "~pos: a model needs a scheme; choose another with pos=NAME"
     if match := re.match(r"Could not override '([^']+)'", message):
         option = match[1]
