@@ -24,13 +24,7 @@ from poslab.attention.flash import Flash, by_distance
 from poslab.attention.flash_by_key import FlashByKey, blocks_by_key
 from poslab.attention.problem import Problem
 from poslab.attention.products import factor, products_for, rounded, unrounded
-from poslab.attention.relative import (
-    NearTables,
-    key_bias,
-    near_tables,
-    no_infinity,
-    with_far_values,
-)
+from poslab.attention.relative import NearTables, key_bias, near_tables, no_infinity, with_far_values
 from poslab.attention.scores import Call, Scores, adding
 from poslab.attention.tile import Tile
 

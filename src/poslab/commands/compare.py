@@ -16,11 +16,12 @@ from poslab.comparison.curves import Curve, with_curves
 from poslab.comparison.curves import by_group as curves_by_group
 from poslab.comparison.effects import effect_table
 from poslab.comparison.grids import setting_panels
+from poslab.comparison.groups import by_data
 from poslab.comparison.panels import loss_panels, model_panels
 from poslab.comparison.planned import picked
 from poslab.comparison.report import Report
 from poslab.comparison.scores import LAST
-from poslab.comparison.sections import Section, by_data
+from poslab.comparison.sections import Section
 from poslab.comparison.task_report import matrices, task_panels, task_report, task_runs
 from poslab.comparison.two_way import text_differences, with_text
 from poslab.errors import SettingError, UserError

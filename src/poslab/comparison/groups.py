@@ -1,4 +1,4 @@
-"""Runs in groups that differ in nothing but the seed, and what tells groups apart."""
+"""Runs of the same data, in groups that differ in nothing but the seed, and what tells groups apart."""
 
 import math
 from collections import defaultdict
@@ -188,3 +188,28 @@ def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
 def _short(value: Any) -> str:
     text = as_typed(value)
     return f"{text[:12]}..." if len(text) == 64 else text  # a sha256
+
+
+def by_data(runs: Sequence[Run], together: bool = False) -> dict[str, list[Run]]:
+    """The runs of each task or text by themselves, under a title: "recall", "recall pairs=8". together: whether those
+    of one name are never told apart."""
+    keyed: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
+    for run in runs:
+        data, encoding = run.summary.data, run.config["data"].get("encoding")
+        keyed[(data,) if together else (data, run.summary.data_sha256, encoding)].append(run)
+    firsts = [members[0] for members in keyed.values()]
+    return {_title(members[0], firsts): members for members in keyed.values()}
+
+
+def _title(run: Run, firsts: Sequence[Run]) -> str:
+    """The data's name, and what tells them from others of that name."""
+    own = _data_settings(run)
+    others = [_data_settings(other) for other in firsts if other is not run and other.summary.data == run.summary.data]
+    told = [f"{key}={value}" for key, value in own.items() if any(other.get(key) != value for other in others)]
+    sha256 = [f"sha256={run.summary.data_sha256[:12]}"] if own in others else []
+    return " ".join([run.summary.data, *told, *sha256])
+
+
+def _data_settings(run: Run) -> dict[str, Any]:
+    settings = flat({"data": run.config["data"]}, without=NOT_COMPARED)
+    return {key.removeprefix("data."): value for key, value in settings.items()}

@@ -1,12 +1,10 @@
 """What a report says of the runs on one kind of data: answers, the table, and figures."""
 
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
-from typing import Any
 
 from poslab.comparison import factors, pairs
 from poslab.comparison.compare import Comparison
@@ -22,34 +20,6 @@ from poslab.comparison.table import Table
 from poslab.comparison.task_report import TaskReport
 from poslab.comparison.two_way import claims_by_text
 from poslab.runs.evaluation import Evaluation
-from poslab.runs.finished import Run
-from poslab.settings.roles import NOT_COMPARED
-from poslab.settings.train import flat
-
-
-def by_data(runs: Sequence[Run], together: bool = False) -> dict[str, list[Run]]:
-    """The runs of each task or text by themselves, under a title: "recall", "recall pairs=8". together: whether those
-    of one name are never told apart."""
-    keyed: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
-    for run in runs:
-        data, encoding = run.summary.data, run.config["data"].get("encoding")
-        keyed[(data,) if together else (data, run.summary.data_sha256, encoding)].append(run)
-    firsts = [members[0] for members in keyed.values()]
-    return {_title(members[0], firsts): members for members in keyed.values()}
-
-
-def _title(run: Run, firsts: Sequence[Run]) -> str:
-    """The data's name, and what tells them from others of that name."""
-    own = _data_settings(run)
-    others = [_data_settings(other) for other in firsts if other is not run and other.summary.data == run.summary.data]
-    told = [f"{key}={value}" for key, value in own.items() if any(other.get(key) != value for other in others)]
-    sha256 = [f"sha256={run.summary.data_sha256[:12]}"] if own in others else []
-    return " ".join([run.summary.data, *told, *sha256])
-
-
-def _data_settings(run: Run) -> dict[str, Any]:
-    settings = flat({"data": run.config["data"]}, without=NOT_COMPARED)
-    return {key.removeprefix("data."): value for key, value in settings.items()}
 
 
 @dataclass(frozen=True)
