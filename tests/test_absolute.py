@@ -1,12 +1,16 @@
 """Learned absolute positions: the formula, the table's size and start, and what lies beyond it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from conftest import compose_config
 from poslab import GPT
 from poslab.errors import UserError
 from poslab.positions import ModelShape
 from poslab.positions.absolute import Absolute
+from poslab.positions.base import Tables
 
 NEEDS = "needs transformers, in the extra 'bench'"
 
@@ -77,6 +81,39 @@ def test_every_start_is_drawn_and_every_position_learned() -> None:
     assert (model.position_tables.position.grad.abs().sum(-1) > 0).all()
 
 
+def test_a_task_leaves_room_for_a_start() -> None:
+    """Its lines are shorter than the context, which is that of its longest test."""
+    for settings in (["pos=absolute_offset"], ["pos=absolute", "pos.random_offset=true", "pos.max_positions=122"]):
+        config = compose_config("data=copy", *settings)
+        assert config.pos.warnings(config.model.shape) == []
+    config = compose_config("data=copy", "pos=randomized", "pos.max_position=122")
+    assert config.pos.warnings(config.model.shape) == []
+    config = compose_config("pos=randomized", "pos.max_position=256")  # as the windows of a text have
+    (said,) = config.pos.warnings(config.model.shape)
+    assert said == "pos.max_position=256: a text has as many tokens, so nothing is random"
+
+
+def test_each_text_of_a_batch_has_its_own_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def noted(scheme: Absolute, tables: Tables, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        given.append(positions)
+        return embed(scheme, tables, x, positions)
+
+    embed = Absolute.embed
+    monkeypatch.setattr(Absolute, "embed", noted)
+    model = tiny(FAR)
+    given.clear()
+    for first in (0, 4):  # as one process draws them, and as one that has the second half of the batch
+        model.first_text = first
+        torch.manual_seed(1)
+        model(torch.zeros(8 - first, 6, dtype=torch.long))
+    whole, half = given[0].view(8, 6), given[1].view(4, 6)
+    assert len(set(whole[:, 0].tolist())) > 3
+    assert torch.equal(whole, whole[:, :1] + torch.arange(6))
+    assert torch.equal(whole[4:], half)
+
+
 def test_evaluation_begins_at_0() -> None:
     model = tiny(FAR).eval()
     tokens = torch.randint(0, 11, (1, 8))
@@ -88,10 +125,13 @@ def test_evaluation_begins_at_0() -> None:
 
 def test_settings_of_the_random_start() -> None:
     shape = ModelShape(context_length=8, embed_dim=4, num_layers=1, num_heads=1)
+    offset = Absolute(random_offset=True)
+    assert (offset.max_length(shape), offset.max_length(replace(shape, longest_text=3))) == (16, 8)
     with pytest.raises(UserError, match=r"^max_positions=7: must be at least the context length, 8"):
         Absolute(max_positions=7).check(shape)
     assert FAR.warnings(shape) == Absolute().warnings(shape) == []
-    (said,) = Absolute(random_offset=True).warnings(shape)
-    assert said.startswith("pos.random_offset=true does nothing without pos.max_positions")
+    full = Absolute(random_offset=True, max_positions=8)
+    assert full.warnings(shape) == ["pos.random_offset=true does nothing with pos.max_positions=8: a text has 8 tokens"]
+    assert full.warnings(replace(shape, longest_text=7)) == []
     (said,) = Absolute(max_positions=20).warnings(shape)
     assert said.startswith("pos.max_positions=20: a context of 8 never trains positions 8 to 19")

@@ -1,6 +1,6 @@
 """Two schemes at once, and positions drawn anew in training: nothing of the schemes within them is lost."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -8,6 +8,8 @@ import torch
 from conftest import make_scheme
 from poslab import GPT
 from poslab.errors import SettingError
+from poslab.evaluation.answers import answers, shares
+from poslab.evaluation.losses import window_losses
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.absolute import Absolute
 from poslab.positions.alibi import ALiBi
@@ -21,6 +23,7 @@ from poslab.positions.rope_nope import RoPENoPE
 from poslab.positions.rope_t5 import RoPET5
 from poslab.positions.shaw import Shaw
 from poslab.positions.t5 import T5
+from poslab.tasks import Examples
 from test_formulas import assert_is_the_formula
 
 SHAPE = ModelShape(40, 24, 3, 2)
@@ -155,8 +158,68 @@ def test_too_few_positions() -> None:
     with pytest.raises(SettingError, match=r"^max_position=39: must be at least the context length, 40"):
         GPT(Randomized(RoPE(), max_position=39), **SIZES)
     model = GPT(Randomized(RoPE(), max_position=50), **SIZES)
-    with pytest.raises(SettingError, match="51 long: there are 50 positions to draw from in training"):
-        model.train()(torch.zeros(1, 51, dtype=torch.long))
-    assert model.eval()(torch.zeros(1, 51, dtype=torch.long)).shape == (1, 51, 61)
+    for mode in (True, False):
+        with pytest.raises(SettingError, match="51 long: this position scheme knows 50 positions"):
+            model.train(mode)(torch.zeros(1, 51, dtype=torch.long))
+    counting = GPT(Randomized(RoPE(), max_position=50, count_in_evaluation=True), **SIZES).eval()
+    assert counting(torch.zeros(1, 51, dtype=torch.long)).shape == (1, 51, 61)
     (warning,) = Randomized(RoPE(), max_position=40).warnings(SHAPE)
     assert "nothing is random" in warning
+    assert not Randomized(RoPE(), max_position=40).warnings(replace(SHAPE, longest_text=39))
+
+
+def drawing_model(**settings: object) -> GPT:
+    """Of strong weights, so that positions matter, and with the seed of a run."""
+    torch.manual_seed(0)
+    model = GPT(Randomized(T5(), max_position=200, **settings), **SIZES, init_std=0.2).eval()
+    torch.nn.init.normal_(model.final_norm.weight)  # or each token would say itself
+    model.seed = 3
+    return model
+
+
+def test_losses_are_the_mean_over_draws_of_the_runs_seed() -> None:
+    model, tokens = drawing_model(), torch.randint(61, (2, 31))
+    batch = torch.arange(2), tokens[:, :-1], tokens[:, 1:]
+    drawn = [model.evaluation_positions(30, draw) for draw in range(4)]
+    assert len({tuple(positions.tolist()) for positions in drawn}) == 4
+    each = torch.stack(
+        [torch.nn.functional.cross_entropy(model(batch[1], positions=p).mT, batch[2], reduction="none") for p in drawn]
+    )  # (4, B, T)
+    assert each.mean((1, 2)).std() > 1e-3
+    found = {row: loss / count for row, (loss, count) in window_losses(model, *batch).items()}
+    assert found == pytest.approx(dict(enumerate(each.mean((0, 2)).tolist())), abs=1e-5)
+    model.seed = 4
+    assert window_losses(model, *batch) != pytest.approx(found, abs=1e-5)
+    counting = drawing_model(count_in_evaluation=True)
+    of_counting = {row: loss / count for row, (loss, count) in window_losses(counting, *batch).items()}
+    counted = torch.nn.functional.cross_entropy(model(batch[1]).mT, batch[2], reduction="none")
+    assert of_counting == pytest.approx(dict(enumerate(counted.mean(1).tolist())), abs=1e-5)
+
+
+def test_answers_are_the_mean_over_draws() -> None:
+    model = drawing_model()
+    tokens = torch.randint(61, (64, 12))
+    drawn = [model.evaluation_positions(12, draw) for draw in range(4)]
+    said = [model(tokens, positions=positions).argmax(-1) for positions in drawn]
+    targets = torch.full_like(tokens, -100)
+    targets[:, 8:] = said[0][:, 8:]  # all right in the first draw
+    found = answers(model, torch.arange(64), Examples(tokens, targets))
+    right = torch.stack([(one == targets)[:, 8:].sum(1) for one in said]).float()  # (4, B)
+    assert 0 < right[1:].mean() < 4
+    assert [row.right for row in found.values()] == pytest.approx(right.mean(0).tolist())
+    assert [row.exact for row in found.values()] == pytest.approx((right == 4).float().mean(0).tolist())
+    assert shares(found)["exact"] == pytest.approx((right == 4).float().mean().item())
+
+
+def test_a_text_that_is_generated_has_one_draw() -> None:
+    """Read with a cache, token by token, it has the positions of one pass; rows of unequal length count their own."""
+    model = drawing_model()
+    prompts = [[5, 3, 8, 1, 13, 2], [7, 4, 9]]
+    texts = model.generate(prompts, 20, temperature=0.0)
+    assert model.generate(prompts, 10, temperature=0.0) == [text[:-10] for text in texts]
+    positions = model.evaluation_positions(SIZES["context_length"])
+    for prompt, text in zip(prompts, texts, strict=True):
+        logits = model(torch.tensor([text]), positions=positions[: len(text)])[0]
+        assert logits.argmax(-1)[len(prompt) - 1 : -1].tolist() == text[len(prompt) :]
+    far = model.generate([prompts[0]], 220, temperature=0.0)[0]  # more than there are positions
+    assert len(far) == 226

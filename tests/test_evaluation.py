@@ -30,7 +30,10 @@ def by_windows(model: GPT, text: Tensor, length: int, stride: int) -> tuple[list
     full = []
     for start in range(0, len(text), stride):
         window = text[start : start + length + 1].long()
-        losses = F.cross_entropy(model(window[None, :-1])[0], window[1:], reduction="none")
+        drawn = [model.evaluation_positions(length, draw) for draw in model.draws]
+        places = [None if positions is None else positions[: len(window) - 1] for positions in drawn]
+        each = [F.cross_entropy(model(window[None, :-1], None, at)[0], window[1:], reduction="none") for at in places]
+        losses = torch.stack(each).mean(0)
         for place, loss in enumerate(losses.tolist()):
             counted.setdefault(start + 1 + place, loss)
         if len(losses) == length:

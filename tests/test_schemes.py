@@ -52,7 +52,8 @@ def test_yaml_lists_every_setting_with_its_default(name: str) -> None:
     yaml = OmegaConf.to_container(OmegaConf.load(CONFIGS / "pos" / f"{name}.yaml"))
     scheme = make_scheme(name)
     assert {"_target_", *(f.name for f in dataclasses.fields(scheme))} == set(yaml)
-    assert type(scheme)() == scheme
+    same_class = [other for other in map(make_scheme, SCHEMES) if type(other) is type(scheme)]
+    assert type(scheme)() in same_class  # one of its yamls has the defaults of the class
 
 
 @every_variant

@@ -145,6 +145,15 @@ def _rows(task: Task, examples: Examples) -> list[tuple[list[str], dict[int, str
     ]
 
 
+def test_majority_has_any_number_of_ones_as_often() -> None:
+    of_length = {"min_length": 1, "max_length": 25, "test_lengths": [25]}
+    for uniform_ones in (True, False):
+        ones = Majority(**of_length, uniform_ones=uniform_ones).test(25).tokens[:, :-1].sum(1)
+        far = (ones - 12.5).abs().mean().item()
+        assert far == pytest.approx(6.5 if uniform_ones else 2.0, abs=0.4)  # of all numbers, and of 25 coins
+        assert (ones.bincount(minlength=26) > 5).all() == uniform_ones
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_every_answer_is_the_oracles(name: str) -> None:
     task = _task(name)

@@ -26,6 +26,7 @@ class KeyValueCache:
     window: a query sees the last `window` keys, itself included; older ones are dropped. Positions count on.
     padding: (B,) whole numbers: so many tokens at the start of each row are none, where texts of unequal length end
         together. A row's positions count from its first real token.
+    positions: (N,), rising: those of a row's first N real tokens, which are all that it may read; None: 0, 1, 2, ...
     segment: in place of a window: a row is read in segments of so many tokens, from its first real one on, and a query
         sees its own segment and the last `memory_length` tokens before that.
 
@@ -36,6 +37,7 @@ class KeyValueCache:
         self,
         window: int | None = None,
         padding: Tensor | None = None,
+        positions: Tensor | None = None,
         *,
         segment: int | None = None,
         memory_length: int = 0,
@@ -45,6 +47,7 @@ class KeyValueCache:
         self.length = 0  # tokens read, padding and what was dropped included
         self._padding = padding if padding is not None and padding.any() else None
         self._paddings = [0] if padding is None else sorted(set(padding.tolist()))
+        self._positions = positions
         self._given: Tensor | None = None  # (length,) or (B, length): positions, where they were given
         self._layers: list[LayerCache] = []
         self._terms: list[RelativeTerms | None] = []
@@ -92,7 +95,11 @@ class KeyValueCache:
         positions = torch.arange(begin, end, device=device)
         if self._padding is not None:
             positions = (positions - self._padding.to(device)[:, None]).clamp(min=0)
-        return Places(positions if self._apart is None else positions % self._apart)
+        if self._apart is not None:
+            positions = positions % self._apart
+        if self._positions is None:
+            return Places(positions)
+        return Places(self._positions.to(device)[positions], irregular=True)
 
     @property
     def _apart(self) -> int | None:
@@ -100,7 +107,7 @@ class KeyValueCache:
         return None if self._memory_length else self.segment
 
     def positions_after(self, count: int) -> int:
-        """How many positions the longest row has once `count` more tokens are read."""
+        """How many tokens with positions of their own the longest row has once `count` more tokens are read."""
         positions = self.length + count - self._paddings[0]
         return positions if self._apart is None else min(positions, self._apart)
 
@@ -111,6 +118,8 @@ class KeyValueCache:
         """
         if self._given is not None:
             needed = Places(self._given[..., self.first_seen :], irregular=True).distances(causal=True)
+        elif self._positions is not None:
+            needed = range(int(self._positions[-1] - self._positions[0]) + 1)
         else:
             seen = self.window if self.segment is None else self.segment + self._memory_length
             limits = [limit for limit in (seen, longest) if limit is not None]

@@ -36,7 +36,8 @@ class Decoder(Protocol):
     @property
     def memory_length(self) -> int: ...
     def hidden(self, tokens: Tensor, cache: KeyValueCache) -> Tensor: ...
-    def new_cache(self, window: int | None, padding: Tensor | None) -> KeyValueCache: ...
+    def evaluation_positions(self, length: int) -> Tensor | None: ...
+    def new_cache(self, window: int | None, padding: Tensor | None, positions: Tensor | None) -> KeyValueCache: ...
     def train(self, mode: bool) -> Any: ...
 
 
@@ -142,6 +143,7 @@ def stream(
 
     A row's draws depend on the generator and on the row's number, not on the other rows; its logits depend on them in
     the last bits at most, where matrices of other sizes round otherwise. Without a generator, torch's own is used.
+    A scheme that draws positions in evaluation draws them once for the whole text.
     The model computes in eval mode and is in its own between two tokens.
     Raises SettingError for settings that can't be, and ValueError where logits are not finite, as after a training that
     diverged.
@@ -171,13 +173,16 @@ def _steps(
     readable = most_read(model, window)
     if readable is not None:
         tokens, padding = _last(tokens, padding, readable)
-    cache, new = model.new_cache(window, padding), tokens
+    # Of at least a context, so that a text begins alike however many tokens follow.
+    length = max(tokens.shape[1] + max_new_tokens, model.shape.context_length)
+    positions = model.evaluation_positions(length if longest is None else min(length, longest))
+    cache, new = model.new_cache(window, padding, positions), tokens
     head = _head(model, len(tokens))
     stopped = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
     for _ in range(max_new_tokens):
         if longest is not None and cache.positions_after(new.shape[1]) > longest:
             tokens, padding = _last(tokens, padding, longest)
-            cache, new = model.new_cache(window, padding), tokens
+            cache, new = model.new_cache(window, padding, positions), tokens
         with _eval_mode(model):
             hidden = model.hidden(new, cache)[:, -1]  # (B, D)
         logits = head(hidden).float()  # (B, V)

@@ -5,7 +5,8 @@ B batch, T sequence, D embedding, H heads, Dh head dimension, V vocabulary, L la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,18 +28,24 @@ from poslab.settings.retrieval import Retrieval, reach
 if TYPE_CHECKING:
     from poslab.data.vocabulary import AnyVocabulary
 
+_DRAWS = 4  # of positions, in an evaluation
+
 
 class GPT(nn.Module):
     """Pre-norm decoder after GPT-2 (Radford et al. 2019), its head tied to the token embedding.
 
     The defaults are `model=mini`. `pos` is any PositionScheme; without one the model has no positions at all. With
-    `causal=False` every token sees every other. `compile` trains through torch.compile; parameters keep their names, so
-    that checkpoints know nothing of it. With a `memory_length` M, `hidden_with_memory` and `hidden_in_segments` read a
-    text on beyond the context: each layer sees the last M tokens before a segment, too. Raises SettingError for sizes
-    that don't fit together.
+    `causal=False` every token sees every other. `longest_text` is how many tokens the longest text of training has,
+    None for a whole context. `compile` trains through torch.compile; parameters keep their names, so that checkpoints
+    know nothing of it. With a `memory_length` M, `hidden_with_memory` and `hidden_in_segments` read a text on beyond
+    the context: each layer sees the last M tokens before a segment, too. Raises SettingError for sizes that don't fit
+    together.
     """
 
     tokenizer: AnyVocabulary | None = None  # text to token ids and back; known of a model that `poslab.load` gives
+    seed = 0  # of its run; a scheme that draws positions in evaluation draws them by it
+    first_text = 0  # of a training batch, where several processes share one
+    _draw: int | None = None  # of the evaluation that is going on
 
     def __init__(
         self,
@@ -52,6 +59,7 @@ class GPT(nn.Module):
         dropout: float = 0.1,
         init_std: float = 0.02,
         causal: bool = True,
+        longest_text: int | None = None,
         attention_backend: str = "auto",
         compile: bool = False,
         memory_length: int = 0,
@@ -62,7 +70,7 @@ class GPT(nn.Module):
         require_at_least(0, init_std=init_std, memory_length=memory_length)
         # What a block adds is a product of two matrices: so tokens keep their proportion to it.
         token_std = 0.02 * (init_std / 0.02) ** 2
-        self.shape = ModelShape(context_length, embed_dim, num_layers, num_heads, causal, token_std)
+        self.shape = ModelShape(context_length, embed_dim, num_layers, num_heads, causal, token_std, longest_text)
         self.pos = pos or PositionScheme()
         check_sizes(self.pos, self.shape)
         check_memory(self.pos, self.shape, memory_length)
@@ -95,8 +103,8 @@ class GPT(nn.Module):
         """tokens (B, T) -> logits (B, T, V).
 
         With a cache, these tokens follow those that it has read, and no gradient comes from the blocks. positions: of
-        the tokens, (T,) or (B, T) whole numbers; by default 0, 1, 2, ..., or in training what the scheme draws. Raises
-        SettingError for positions that the scheme doesn't know.
+        the tokens, (T,) or (B, T) whole numbers; by default 0, 1, 2, ..., or in training, and where `drawing` says so,
+        what the scheme draws. Raises SettingError for positions that the scheme doesn't know.
         """
         return F.linear(self.hidden(tokens, cache, positions), self.token_embedding.weight)
 
@@ -129,6 +137,27 @@ class GPT(nn.Module):
         return self._hidden(tokens, self._places(tokens, positions), Asked.where(asked))
 
     @property
+    def draws(self) -> range:
+        """The numbers of the draws of positions whose mean an evaluation takes; one, of a scheme that counts."""
+        return range(_DRAWS if self.pos.samples_in_evaluation else 1)
+
+    @contextmanager
+    def drawing(self, draw: int) -> Iterator[None]:
+        """Within it, in eval mode, positions are those of this draw, if the scheme draws any in evaluation.
+
+        A draw depends on the run's seed, on its number and on the length of the text, and is the same for all texts.
+        """
+        self._draw = draw
+        try:
+            yield
+        finally:
+            self._draw = None
+
+    def evaluation_positions(self, length: int, draw: int = 0) -> Tensor | None:
+        """(length,): what the scheme draws in evaluation for a text of that length; None: 0, 1, 2, ..."""
+        return self._sample(length, self.seed * _DRAWS + draw) if self.pos.samples_in_evaluation else None
+
+    @property
     def remembers(self) -> bool:
         """Whether a segment of a text is read with what is left of those before."""
         return self.reach > 0
@@ -142,12 +171,17 @@ class GPT(nn.Module):
         """The memory of so many texts of which nothing has been read, by default where the weights are."""
         return Memory.empty(batch, self.token_embedding.weight.device if device is None else device)
 
-    def new_cache(self, window: int | None = None, padding: Tensor | None = None) -> KeyValueCache:
-        """For texts of which each token sees `window` tokens; None: the context, or with memory segment by segment."""
+    def new_cache(
+        self, window: int | None = None, padding: Tensor | None = None, positions: Tensor | None = None
+    ) -> KeyValueCache:
+        """For texts of which each token sees `window` tokens; None: the context, or with memory segment by segment.
+
+        positions: (N,), those of a text's first N tokens; None: 0, 1, 2, ...
+        """
         length = self.shape.context_length
         if window is None and self.remembers:
-            return KeyValueCache(None, padding, segment=length, memory_length=self.memory_length)
-        return KeyValueCache(window or length, padding)
+            return KeyValueCache(None, padding, positions, segment=length, memory_length=self.memory_length)
+        return KeyValueCache(window or length, padding, positions)
 
     def hidden_with_memory(self, tokens: Tensor, memory: Memory, asked: Tensor | None = None) -> tuple[Tensor, Memory]:
         """One segment, tokens (B, T) -> its hidden states as from `hidden`, (B, T, D), and the memory after it.
@@ -234,15 +268,27 @@ class GPT(nn.Module):
             return places
         remembered = 0 if segment is None else segment.remembered
         self._check_length(remembered + length)
+        sampled = None
         if seed is not None and self.pos.overrides("sample"):
-            sampled = self.pos.sample(self.shape, remembered + length, torch.Generator().manual_seed(seed))
-            if sampled is not None:
-                return Places(sampled.to(device), irregular=bool((sampled.diff() != 1).any()))
+            sampled = self._sample(remembered + length, seed, len(tokens) if self.pos.samples_each_text else None)
+        elif seed is None and self._draw is not None:
+            sampled = self.evaluation_positions(remembered + length, self._draw)
+        if sampled is not None:
+            return Places(sampled.to(device), irregular=bool((sampled.diff() != 1).any()))
         if segment is None:
             return Places(torch.arange(length, device=device))
         by_distance = self.pos.shift_invariant and not self.pos.overrides("embed")
         # Without memory_length, no token sees another of an earlier segment: positions begin anew, as in windows.
         return segment.places(length, counted=self.memory_length > 0 and not by_distance)
+
+    def _sample(self, length: int, seed: int, texts: int | None = None) -> Tensor | None:
+        """What the scheme draws, (T,), or (B, T) for so many texts of their own; None: it draws nothing."""
+        generator = torch.Generator().manual_seed(seed)
+        if texts is None:
+            return self.pos.sample(self.shape, length, generator)
+        of_batch = [self.pos.sample(self.shape, length, generator) for _ in range(self.first_text + texts)]
+        sampled = [positions for positions in of_batch[self.first_text :] if positions is not None]
+        return torch.stack(sampled) if sampled else None
 
     def _embed(self, tokens: Tensor, places: Places) -> Tensor:
         """The input of the first block, (B, T, D)."""

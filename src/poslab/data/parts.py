@@ -16,13 +16,15 @@ from poslab.tasks.base import IGNORED
 
 class Part(NamedTuple):
     """One process's rows of a training batch; their share of the whole batch's targets, 0 to 1, by which their mean
-    loss counts; the number of all its tokens; and of a stream, what each row has read, as in `Segments`."""
+    loss counts; the number of all its tokens; which of its rows is the first here; and of a stream, what each row has
+    read, as in `Segments`."""
 
     tokens: Tensor  # (b, T)
     targets: Tensor  # (b, T)
     positions: Tensor | None
     share: float
     batch_tokens: int
+    first_row: int
     read: Tensor | None = None  # (b,)
 
 
@@ -43,7 +45,7 @@ class Parts(Dataset[Part]):
         own = index[rows]  # the others' need not be read
         windows = [self.source[i] for i in own or index[:1]]  # with none there would be no gradient
         tokens, targets, *read = (torch.stack(column) for column in zip(*windows, strict=True))
-        return Part(tokens, targets, None, len(own) / len(index), len(index) * tokens.shape[1], *read)
+        return Part(tokens, targets, None, len(own) / len(index), len(index) * tokens.shape[1], rows.start, *read)
 
     def _of_batch(self, tokens: Tensor, targets: Tensor, positions: Tensor | None) -> Part:
         rows = piece(len(tokens), self.rank, self.world_size)
@@ -51,7 +53,7 @@ class Parts(Dataset[Part]):
         # Where nothing is asked of these rows, there would be no mean loss: any will do.
         rows = rows if share else slice(None)
         part = None if positions is None else positions[rows]
-        return Part(tokens[rows], targets[rows], part, share, tokens.numel())
+        return Part(tokens[rows], targets[rows], part, share, tokens.numel(), rows.start or 0)
 
 
 def piece(rows: int, rank: int, world_size: int) -> slice:

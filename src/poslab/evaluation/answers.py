@@ -4,6 +4,7 @@ The model reads the right answers as it goes (teacher forcing). For what is exac
 every answer was right, the model would have read the same had it gone on from its own.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -25,29 +26,35 @@ MetricsByLength = dict[str, dict[str, float]]
 
 
 class Answers(NamedTuple):
-    """Of one example: the sum of its losses in nats, how many answers were asked, and how many were right."""
+    """Of one example: the sum of its losses in nats, how many answers were asked, how many were right, and whether all
+    were; the mean over the model's draws of positions, where it draws any."""
 
     loss: float
     asked: int
-    right: int
+    right: float
+    exact: float
 
 
 @torch.no_grad()
 def answers(model: GPT, numbers: Tensor, examples: Examples, in_segments: bool = False) -> dict[int, Answers]:
     """What came of a batch whose examples have these numbers (B,), each read whole or in segments of the context."""
-    logits = _logits(model, examples, in_segments)
-    losses = F.cross_entropy(logits.flatten(0, 1), examples.targets.to(logits.device).flatten(), reduction="none")
-    asked, right = _asked_and_right(logits.argmax(-1).cpu(), examples.targets.cpu())
-    sums = losses.view(examples.targets.shape).sum(1, dtype=torch.float64)
-    columns = zip(sums.tolist(), asked.sum(1).tolist(), right.sum(1).tolist(), strict=True)
-    return dict(zip(numbers.tolist(), (Answers(*row) for row in columns), strict=True))
+    of_draws = []
+    for draw in model.draws:
+        with model.drawing(draw):
+            logits = _logits(model, examples, in_segments)
+        losses = F.cross_entropy(logits.flatten(0, 1), examples.targets.to(logits.device).flatten(), reduction="none")
+        asked, right = (part.sum(1) for part in _asked_and_right(logits.argmax(-1).cpu(), examples.targets.cpu()))
+        sums = losses.view(examples.targets.shape).sum(1, dtype=torch.float64).cpu()
+        of_draws.append(torch.stack([sums, asked, right, right == asked]))
+    rows = torch.stack(of_draws).mean(0).T.tolist()  # of each example
+    return dict(zip(numbers.tolist(), (Answers(loss, int(asked), *rest) for loss, asked, *rest in rows), strict=True))
 
 
 def shares(scores: Mapping[int, Answers]) -> dict[str, float]:
     """The metrics of many examples."""
     rows = [score for score in scores.values() if score.asked]
     right, asked = sum(row.right for row in rows), sum(row.asked for row in rows)
-    exact = sum(row.right == row.asked for row in rows)
+    exact = sum(row.exact for row in rows)
     values = (exact / len(rows), right / asked) if rows else ()
     return dict(zip((metric.name for metric in SHARES), values, strict=False))
 
@@ -58,13 +65,20 @@ def measure(model: GPT, task: Task) -> MetricsByLength:
     metrics: MetricsByLength = {}
     for length in sorted(task.test_lengths):
         for ending, variant in _variants(task).items():
-            examples = variant.test(length)
-            answered = said(model, examples, variant.in_segments)
-            for name, share in _by_part(variant, examples, answered).items():
+            for name, share in _mean_over_draws(model, variant, variant.test(length)).items():
                 metrics.setdefault(f"{name}{ending}", {})[str(length)] = round(share, 5)
         for name, share in chance(task, length).items():
             metrics.setdefault(f"{name}_chance", {})[str(length)] = round(share, 5)
     return metrics
+
+
+def _mean_over_draws(model: GPT, task: Task, examples: Examples) -> dict[str, float]:
+    """The metrics of `_by_part`, the mean over the model's draws of positions."""
+    found = []
+    for draw in model.draws:
+        with model.drawing(draw):
+            found.append(_by_part(task, examples, said(model, examples, task.in_segments)))
+    return {name: math.fsum(shares[name] for shares in found) / len(found) for name in found[0]}
 
 
 def metric_names(task: Task) -> list[str]:
@@ -86,7 +100,8 @@ def wrong_answers(model: GPT, task: Task) -> WrongAnswers:
     wrong: dict[str, list[WrongAnswer]] = {}
     for length in sorted(task.test_lengths):
         examples = task.test(length).rows(slice(LOOKED_AT))
-        answered = said(model, examples, task.in_segments)
+        with model.drawing(0):
+            answered = said(model, examples, task.in_segments)
         rows = enumerate(zip(examples.tokens, examples.targets, answered, strict=True))
         answers = (_answer(task, number, *row) for number, row in rows)
         wrong[str(length)] = [answer for answer in answers if answer.errors]
@@ -144,7 +159,7 @@ def _by_part(task: Task, examples: Examples, said: Tensor) -> dict[str, float]:
 
 def _shares(said: Tensor, targets: Tensor) -> dict[str, float]:
     asked, right = (part.sum(1).tolist() for part in _asked_and_right(said, targets))
-    return shares({row: Answers(0.0, a, r) for row, (a, r) in enumerate(zip(asked, right, strict=True))})
+    return shares({row: Answers(0.0, a, r, a == r) for row, (a, r) in enumerate(zip(asked, right, strict=True))})
 
 
 def _asked_and_right(said: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -50,10 +50,11 @@ def _of_layers(
     was_training = model.training
     model.eval()
     try:
-        model.hidden(
-            tokens[None].to(model.token_embedding.weight.device),
-            positions=None if positions is None else positions[None],
-        )
+        with model.drawing(0):
+            model.hidden(
+                tokens[None].to(model.token_embedding.weight.device),
+                positions=None if positions is None else positions[None],
+            )
     finally:
         model.train(was_training)
         for hook in hooks:

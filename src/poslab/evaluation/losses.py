@@ -6,6 +6,8 @@ short windows is dominated by their starts. At the training length, that is the 
 by a stride; of each but the first only the last `stride` tokens count, and all of those have at least length - stride
 tokens before them.
 
+Where a scheme draws positions in evaluation, too, each loss is the mean over the model's draws.
+
 The last loss asks whether more context helps: it is the loss of the last K tokens of windows that end at the same
 places at every length, up to eight times the training length. So at each length the very same tokens are predicted, and
 only what stands before them grows.
@@ -144,11 +146,17 @@ def _by_window(numbers: Tensor, losses: Tensor, targets: Tensor) -> WindowLosses
 @torch.no_grad()
 def scan_losses(model: GPT, scan: Scan) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Of each segment of a scan that judges some: the windows' numbers (R,), their losses (R, T) and targets (R, T)."""
-    memory = model.empty_memory(scan.numbers.shape[1])
+    memories = [model.empty_memory(scan.numbers.shape[1])] * len(model.draws)
     for numbers, tokens, targets, read in zip(*scan, strict=True):
-        hidden, memory = model.hidden_with_memory(tokens.to(memory.read.device), memory.restarted(read))
-        if (targets != CoveringWindows.IGNORED).any():
-            yield numbers, _head_losses(model, hidden, targets), targets
+        judged, of_draws = (targets != CoveringWindows.IGNORED).any(), []
+        for draw, memory in enumerate(memories):
+            with model.drawing(draw):
+                here = memory.restarted(read)
+                hidden, memories[draw] = model.hidden_with_memory(tokens.to(here.read.device), here)
+            if judged:
+                of_draws.append(_head_losses(model, hidden, targets))
+        if judged:
+            yield numbers, torch.stack(of_draws).mean(0), targets
 
 
 def scanned_losses(model: GPT, scan: Scan) -> WindowLosses:
@@ -256,9 +264,12 @@ def _batches(tokens: Tensor, length: int, stride: int) -> DataLoader[Any]:
 def _losses(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
     """inputs (B, T), targets of their last places (B, K) -> (B, K) on the CPU, 0 for targets that are ignored; the
     logits (B K, V) never exist all at once."""
-    inputs = inputs.to(model.token_embedding.weight.device)
-    hidden = model.hidden_in_segments(inputs)[0] if model.remembers else model.hidden(inputs)
-    return _head_losses(model, hidden[:, -targets.shape[1] :], targets)
+    inputs, of_draws = inputs.to(model.token_embedding.weight.device), []
+    for draw in model.draws:
+        with model.drawing(draw):
+            hidden = model.hidden_in_segments(inputs)[0] if model.remembers else model.hidden(inputs)
+        of_draws.append(_head_losses(model, hidden[:, -targets.shape[1] :], targets))
+    return torch.stack(of_draws).mean(0)
 
 
 def _head_losses(model: GPT, hidden: Tensor, targets: Tensor) -> Tensor:

@@ -159,7 +159,8 @@ class TaskScoring(Scoring[TaskDataModule]):
     def sample(self, model: GPT) -> tuple[str, str]:
         tokens, targets, _ = self.example
         asked = targets != IGNORED
-        answers = said(model, self.example, self.in_segments).where(asked, IGNORED)
+        with model.drawing(0):
+            answers = said(model, self.example, self.in_segments).where(asked, IGNORED)
         words = self.data.task.words
         rows = {"reads": words(tokens[0]), "right": words(targets[0]), "says": words(answers[0])}
         right, given = (" ".join(words(answered[asked])) for answered in (targets, answers))

@@ -113,11 +113,12 @@ def _results(model: GPT, questions: Sequence[Questions], exact: bool) -> Tensor:
 
 def _last_hidden(model: GPT, tokens: Tensor, positions: Tensor | None) -> Tensor:
     """(B, D), of the last of tokens (B, T); those beyond a context are read in segments by a model that remembers."""
-    if not model.remembers or positions is not None or tokens.shape[-1] <= model.shape.context_length:
-        return model.hidden(tokens, positions=positions)[:, -1]
-    asked = torch.zeros(tokens.shape, dtype=torch.bool)
-    asked[:, -1] = True
-    return model.hidden_in_segments(tokens, asked=asked)[0]
+    with model.drawing(0):
+        if not model.remembers or positions is not None or tokens.shape[-1] <= model.shape.context_length:
+            return model.hidden(tokens, positions=positions)[:, -1]
+        asked = torch.zeros(tokens.shape, dtype=torch.bool)
+        asked[:, -1] = True
+        return model.hidden_in_segments(tokens, asked=asked)[0]
 
 
 def cuts(longest: int) -> dict[int, Change]:

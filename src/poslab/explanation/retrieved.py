@@ -56,7 +56,8 @@ def retrieved(model: GPT, tokens: Tensor) -> Retrieved:
     assert model.retrieval is not None
     begin = (len(tokens) - 1) // model.shape.context_length * model.shape.context_length
     last = tokens[None, begin:]
-    _, memory = model.hidden_in_segments(tokens[None, :begin])
+    with model.drawing(0):
+        _, memory = model.hidden_in_segments(tokens[None, :begin])
     given: list[tuple[RetrievedAttention, tuple[Tensor, Tensor]]] = []
 
     def record(attention: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -69,7 +70,8 @@ def retrieved(model: GPT, tokens: Tensor) -> Retrieved:
     parts = (part for part in model.modules() if isinstance(part, RetrievedAttention))
     hooks = [part.register_forward_pre_hook(record) for part in parts]
     try:
-        model.hidden_with_memory(last, memory)
+        with model.drawing(0):
+            model.hidden_with_memory(last, memory)
     finally:
         for hook in hooks:
             hook.remove()

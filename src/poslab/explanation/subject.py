@@ -15,7 +15,7 @@ from torch import Tensor
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.errors import SettingError
 from poslab.evaluation.attention_maps import sample_pairs
-from poslab.explanation.material import Material
+from poslab.explanation.material import Material, Questions
 from poslab.explanation.measures import Attention, Trial, attention, cuts, shifts, shuffles, trial
 from poslab.explanation.retrieved import Retrieved, retrieved
 from poslab.model import GPT
@@ -105,9 +105,16 @@ def _trials(model: GPT, material: Material) -> dict[str, Trial]:
     if not material.exact:  # half as long, so that there are positions to move to where they end with the context
         halve = cuts(max(1, longest // 2))[max(1, longest // 2)]
         shifted = [halve(some) for some in material.questions]
+    shifted = [_at_drawn_positions(model, some) for some in shifted]
     reach = max(some.tokens.shape[-1] if some.positions is None else int(some.positions.max()) + 1 for some in shifted)
     trials["shifted"] = measure(shifted, changes=shifts(model, reach, 4 * model.shape.context_length))
     return trials
+
+
+def _at_drawn_positions(model: GPT, some: Questions) -> Questions:
+    """The questions where the model reads them, if it draws positions in evaluation."""
+    drawn = model.evaluation_positions(some.tokens.shape[-1]) if some.positions is None else None
+    return some if drawn is None else some._replace(positions=drawn.expand(some.tokens.shape))
 
 
 def _descriptions(model: GPT) -> dict[str, str]:

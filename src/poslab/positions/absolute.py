@@ -4,9 +4,11 @@ Vaswani et al. 2017, "Attention Is All You Need", section 3.5 (the learned varia
 
     x_t = token_embedding_t + position_t          position: (max_positions, D), normal, as token embeddings
 
-With `random_offset` each training step begins at a random position, the same for its whole batch, so that positions
-beyond the context are learned, too (SHAPE, Kiyono et al. 2021, "Shifted Absolute Position Embedding for Transformers",
-section 3, which draws an offset for each text and adds it to sinusoids):
+With `random_offset` each text of a training batch begins at a random position, so that positions beyond the longest
+text are learned, too; evaluation and generation count from 0. This is the learned table of Huang et al. 2024 ("A Formal
+Framework for Understanding Length Generalization in Transformers", section 5), which is as long as the longest test
+needs, as it is here for a task; SHAPE (Kiyono et al. 2021, "Shifted Absolute Position Embedding for Transformers",
+section 3) adds the offset to sinusoids:
 
     x_t = token_embedding_t + position_(t + offset)          offset uniform from 0 to max_positions - T
 """
@@ -29,16 +31,23 @@ _SIMILARITY = (
 
 @dataclass(frozen=True)
 class Absolute(PositionScheme):
-    """A learned table of max_positions rows, null for the context length; nothing is known beyond its last row."""
+    """A learned table of max_positions rows; nothing is known beyond its last one.
+
+    max_positions: None for the context length, with random_offset at least twice that of the longest text of training.
+    """
 
     random_offset: bool = False
     max_positions: int | None = None
     shift_invariant = False
+    samples_each_text = True
 
     variants = ({"random_offset": True, "max_positions": 5000},)
 
     def __post_init__(self) -> None:
         require_at_least(1, max_positions=self.max_positions)
+
+    def overrides(self, hook: str) -> bool:
+        return super().overrides(hook) and (hook != "sample" or self.random_offset)
 
     def check(self, shape: ModelShape) -> None:
         if self.max_length(shape) < shape.context_length:
@@ -46,9 +55,9 @@ class Absolute(PositionScheme):
             raise SettingError("max_positions", self.max_positions, problem)
 
     def warnings(self, shape: ModelShape) -> list[str]:
-        known, context = self.max_length(shape), shape.context_length
-        if self.random_offset and known == context:
-            return [f"pos.random_offset=true does nothing without pos.max_positions above the context of {context}"]
+        known, context, longest = self.max_length(shape), shape.context_length, shape.training_length
+        if self.random_offset and known <= longest:
+            return [f"pos.random_offset=true does nothing with pos.max_positions={known}: a text has {longest} tokens"]
         if not self.random_offset and known > context:
             return [
                 f"pos.max_positions={known}: a context of {context} never trains positions {context} to {known - 1} "
@@ -57,7 +66,8 @@ class Absolute(PositionScheme):
         return []
 
     def max_length(self, shape: ModelShape) -> int:
-        return self.max_positions or shape.context_length
+        room = 2 * shape.training_length if self.random_offset else 0
+        return self.max_positions or max(shape.context_length, room)
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         return {"position": torch.randn(self.max_length(shape), shape.embed_dim) * shape.token_std}

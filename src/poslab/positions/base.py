@@ -59,6 +59,7 @@ class ModelShape:
     num_heads: int
     causal: bool = True
     token_std: float = 0.02  # of token embeddings at the start, and of what is added to them
+    longest_text: int | None = None  # tokens of the longest text of training; None: a whole context
 
     def __post_init__(self) -> None:
         require_at_least(1, context_length=self.context_length, embed_dim=self.embed_dim)
@@ -69,6 +70,11 @@ class ModelShape:
     @property
     def head_dim(self) -> int:
         return self.embed_dim // self.num_heads
+
+    @property
+    def training_length(self) -> int:
+        """How many tokens the longest text of training has."""
+        return min(self.longest_text or self.context_length, self.context_length)
 
     @property
     def distances(self) -> range:
@@ -100,6 +106,10 @@ class PositionScheme:
     share_layers: bool = False
     # Whether only distances count, so that moving all positions by the same amount changes nothing.
     shift_invariant: ClassVar[bool] = True
+    # Whether each text of a training batch gets positions of its own from `sample`; else all of them get the same.
+    samples_each_text: bool = False
+    # Whether evaluation and generation take positions from `sample` as well; else they count 0, 1, 2, ...
+    samples_in_evaluation: bool = False
     # Settings other than the defaults that the tests of the contract try as well.
     variants: ClassVar[tuple[dict[str, Any], ...]] = ()
 
@@ -134,7 +144,8 @@ class PositionScheme:
     def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor | None:
         """The positions of one training step, (T,) int64 and rising, on the CPU; None: 0, 1, 2, ...
 
-        They are the same for the whole batch. In evaluation and generation positions are 0, 1, 2, ...
+        `samples_each_text` says whether they are those of one text or of the whole batch, `samples_in_evaluation`
+        whether they are drawn in evaluation and generation, too.
         """
         return None
 

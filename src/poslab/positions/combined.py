@@ -42,6 +42,14 @@ class Combined(PositionScheme):
     def shift_invariant(self) -> bool:  # type: ignore[override]
         return self.first.shift_invariant and self.second.shift_invariant
 
+    @property
+    def samples_each_text(self) -> bool:  # type: ignore[override]
+        return self._sampled.samples_each_text
+
+    @property
+    def samples_in_evaluation(self) -> bool:  # type: ignore[override]
+        return self._sampled.samples_in_evaluation
+
     def overrides(self, hook: str) -> bool:
         return self.first.overrides(hook) or self.second.overrides(hook)
 
@@ -52,7 +60,7 @@ class Combined(PositionScheme):
     def warnings(self, shape: ModelShape) -> list[str]:
         texts = [text for name, scheme in self._parts.items() for text in warnings_of_part(name, scheme, shape)]
         if self.first.overrides("sample") and self.second.overrides("sample"):
-            texts.append("pos.first and pos.second both may draw positions in training: those of pos.first are taken")
+            texts.append("pos.first and pos.second both draw positions: those of pos.first are taken")
         return texts
 
     def max_length(self, shape: ModelShape) -> int | None:
@@ -64,8 +72,7 @@ class Combined(PositionScheme):
         return {f"{part}_{name}": table for part, tables in parts.items() for name, table in tables.items()}
 
     def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor | None:
-        positions = self.first.sample(shape, length, generator)
-        return self.second.sample(shape, length, generator) if positions is None else positions
+        return self._sampled.sample(shape, length, generator)
 
     def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
         for name, scheme in self._parts.items():
@@ -133,6 +140,11 @@ class Combined(PositionScheme):
             of_part = scheme.explain(_of(part, tables), shape, own)
             found |= {f"{part}_{name}": picture for name, picture in of_part.items()}
         return found
+
+    @property
+    def _sampled(self) -> PositionScheme:
+        """The one whose positions are taken."""
+        return self.first if self.first.overrides("sample") else self.second
 
     @property
     def _parts(self) -> dict[str, PositionScheme]:

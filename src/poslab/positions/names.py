@@ -10,7 +10,7 @@ from typing import Any
 
 from poslab.errors import SettingError
 
-ATTRIBUTES = ("share_layers", "shift_invariant", "variants")
+ATTRIBUTES = ("share_layers", "shift_invariant", "samples_each_text", "samples_in_evaluation", "variants")
 
 
 def require_frozen(cls: type, option: str, value: str) -> None:

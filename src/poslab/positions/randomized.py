@@ -1,12 +1,17 @@
 """Randomised positions (Ruoss et al. 2023, "Randomized Positional Encodings Boost Length Generalization of
 Transformers", section 3.1): a short text is trained on with the positions of a long one.
 
-    training     positions i_1 < i_2 < ... < i_T drawn from {0, ..., max_position - 1}, without replacement
-    elsewhere    0, 1, 2, ...
+    positions i_1 < i_2 < ... < i_T drawn from {0, ..., max_position - 1}, without replacement
 
-Any scheme knows them: it sees a model whose context is max_position. Chosen here: one draw for each training step, the
-same for its whole batch, as in the paper; positions from 0, which are from 1 there. The paper evaluates with random
-positions, too; here evaluation and generation count, so that a text has one loss, and a cache can go on.
+Any scheme knows them: it sees a model whose context is max_position. Positions are drawn in training and, as in the
+paper, in evaluation: there four times, by the run's seed, and what is measured is the mean over these draws. A text
+that is generated has one draw. So no text is longer than max_position. With count_in_evaluation=true evaluation and
+generation count 0, 1, 2, ..., which such a model has hardly seen, as far as the scheme goes.
+
+Chosen here: one draw for each training step, the same for its whole batch, as in the paper; positions from 0, which are
+from 1 there; all layers and schemes know the same positions. In the authors' code (randomized_positional_encodings,
+models/positional_encodings.py) relative schemes draw distances, one number for each diagonal, so that i - j is the same
+for all pairs of a diagonal, and rotary ones draw new positions in each layer.
 """
 
 from __future__ import annotations
@@ -32,10 +37,12 @@ from poslab.positions.rope import RoPE
 
 @dataclass(frozen=True)
 class Randomized(PositionScheme):
-    """of: the scheme whose positions are drawn. max_position: how many there are to draw from, the paper's L."""
+    """of: the scheme whose positions are drawn. max_position: how many there are to draw from, the paper's L.
+    count_in_evaluation: whether evaluation and generation count 0, 1, 2, ... in place of drawing."""
 
     of: PositionScheme = field(default_factory=RoPE)
     max_position: int = 2048
+    count_in_evaluation: bool = False
 
     variants = (
         {"of": "t5", "max_position": 512},
@@ -49,6 +56,10 @@ class Randomized(PositionScheme):
     @property
     def shift_invariant(self) -> bool:  # type: ignore[override]
         return self.of.shift_invariant
+
+    @property
+    def samples_in_evaluation(self) -> bool:  # type: ignore[override]
+        return not self.count_in_evaluation
 
     def __post_init__(self) -> None:
         require_at_least(1, max_position=self.max_position)
@@ -64,21 +75,22 @@ class Randomized(PositionScheme):
 
     def warnings(self, shape: ModelShape) -> list[str]:
         texts = warnings_of_part("of", self.of, self._shape(shape))
-        if self.max_position == shape.context_length:
-            texts.append(f"pos.max_position={self.max_position} is the context length, so nothing is random")
+        if self.max_position <= shape.training_length:
+            texts.append(f"pos.max_position={self.max_position}: a text has as many tokens, so nothing is random")
         if self.of.overrides("sample"):
-            texts.append("pos.of may draw positions in training, too: those of pos.max_position are taken")
+            texts.append("pos.of draws positions, too: those of pos.max_position are taken")
         return texts
 
     def max_length(self, shape: ModelShape) -> int | None:
-        return self.of.max_length(self._shape(shape))
+        known = self.of.max_length(self._shape(shape))
+        return known if self.count_in_evaluation or known is not None else self.max_position
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         return self.of.tables(self._shape(shape))
 
     def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor:
         if length > self.max_position:
-            problem = f"there are {self.max_position} positions to draw from in training, by pos.max_position"
+            problem = f"there are {self.max_position} positions to draw from, by pos.max_position"
             raise SettingError("tokens", f"{length} long", problem)
         return torch.randperm(self.max_position, generator=generator)[:length].sort().values
 

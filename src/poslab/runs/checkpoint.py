@@ -149,7 +149,7 @@ def load_checkpoint(
     except Exception as error:  # of values that no check foresees
         problem = f"no model can be made of what it says of itself ({type(error).__name__}: {_short(str(error))})"
         raise SettingError("ckpt", path, problem) from error
-    model.tokenizer = vocabulary
+    model.tokenizer, model.seed = vocabulary, int(about["config"]["seed"])
     checkpoint = Checkpoint(
         path, model.eval(), vocabulary, pos_name, data_path, sha256, split, scheme_edited, dict(about["config"])
     )

@@ -43,6 +43,7 @@ class ModelConfig(Limited):
     init_std: float = setting(0.02, above=0)
     attention_backend: str = setting("auto", role=Role.ROUNDING, choices=BACKENDS)
     compile: bool = setting(False, role=Role.ROUNDING)
+    longest_text: int | None = setting(None, least=1, later=True)  # that of a task, wherever there is one
     memory_length: int = setting(0, role=Role.SCHEME, least=0, most=MOST_REMEMBERED, later=True)
     retrieval: Retrieval | None = setting(None, role=Role.SCHEME, later=True)
 
@@ -59,7 +60,8 @@ class ModelConfig(Limited):
 
     @property
     def shape(self) -> ModelShape:
-        return ModelShape(self.context_length, self.embed_dim, self.num_layers, self.num_heads)
+        sizes = self.context_length, self.embed_dim, self.num_layers, self.num_heads
+        return ModelShape(*sizes, longest_text=self.longest_text)
 
 
 @dataclass

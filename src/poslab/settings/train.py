@@ -188,6 +188,8 @@ def parse(
     task = parse_task(plain["data"]) if is_task(plain.get("data")) else None
     schemas = {name: schema for name, schema in _GROUPS.items() if task is None or name != "data"}
     parsed: dict[str, Any] = {name: typed(schema, plain.get(name, {}), name) for name, schema in schemas.items()}
+    if task is not None:
+        parsed["model"].longest_text = min(task.reach(task.lengths[-1]), parsed["model"].context_length)
     rest = {key: value for key, value in plain.items() if key not in _GROUPS and key != "pos"}
     node = chosen(plain["pos"], given_of(overrides or ()))
     if pos_name is not None and not node.get(TARGET):

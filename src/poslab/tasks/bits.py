@@ -23,7 +23,11 @@ class Bits(Task):
         """(B, n) -> (B,): 0 or 1."""
         raise NotImplementedError
 
+    def bits(self, generator: torch.Generator, count: int, length: int) -> Tensor:
+        """(count, length) of 0 and 1, by default each by itself."""
+        return numbers(2, generator, count, length)
+
     def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
-        bits = numbers(2, generator, count, length)
+        bits = self.bits(generator, count, length)
         question = torch.cat([bits, torch.full((count, 1), SEP)], 1)
         return one_answer(question, self.answer(bits))

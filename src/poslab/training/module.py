@@ -37,6 +37,7 @@ class LanguageModel(LightningModule):
     def __init__(self, model: GPT, config: TrainConfig, source: Source, scoring: Scoring[Any]) -> None:
         super().__init__()
         self.model = model
+        model.seed = config.settings.seed
         self.config = config
         self.source = source
         self.scoring = scoring
@@ -62,6 +63,7 @@ class LanguageModel(LightningModule):
 
     def _loss(self, batch: Batch) -> Tensor:
         tokens, targets, *_ = batch
+        self.model.first_text = batch.first_row if isinstance(batch, Part) else 0
         read = batch.read if isinstance(batch, Segments | Part) else None
         if read is not None and self.model.remembers:
             memory = self.model.empty_memory(len(tokens)) if self.memory is None else self.memory

@@ -142,7 +142,8 @@ def _train(
     data: DataModule = scoring.data
     trainer = make_trainer(config, folder, every, scoring, stop, world_size)
     if trainer.is_global_zero:
-        seen = replace(config.model.shape, context_length=config.model.context_length + config.model.memory_length)
+        reach = config.model.context_length + config.model.memory_length
+        seen = replace(config.model.shape, context_length=reach)
         notes = config.pos.warnings(seen) + slow_precision(config.trainer, trainer.strategy.root_device)
         notes += missing_compiler(config.model, config.trainer)
         notes += earlier.notes if earlier else []
