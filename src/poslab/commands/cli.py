@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, NoReturn, TypeVar
 
+from poslab import processors
 from poslab.errors import Fault, UserError
 from poslab.interruption import Interrupted, raise_on_signals, received_signal
 from poslab.positions.trial import hook_at_fault
@@ -36,6 +37,7 @@ def run_script(task: Callable[[Schema], object], schema: type[Schema], script: s
 
 def start() -> tuple[list[str], bool]:
     """Prepares the process of a script; returns its arguments without debug=true, and whether that was given."""
+    processors.prepare()
     sys.path.append(os.getcwd())  # pos._target_=my_file.MyScheme finds my_file.py where the command is given
     for stream in (sys.stdout, sys.stderr):  # a model may write characters that the terminal doesn't have
         if isinstance(stream, io.TextIOWrapper):

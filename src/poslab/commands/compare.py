@@ -26,6 +26,7 @@ from poslab.comparison.task_report import matrices, task_panels, task_report, ta
 from poslab.comparison.two_way import text_differences, with_text
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run
+from poslab.processors import compute_on
 from poslab.runs.evaluation import Evaluation, read_evaluation
 from poslab.runs.finished import LeftOut, Run, read_runs
 from poslab.runs.folder import RunFolder
@@ -42,6 +43,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
 
     Raises UserError for settings, runs and folders that can't be used.
     """
+    compute_on(config.threads)
     runs, left_out = read_runs(config.runs)
     runs, curves, contradicted = with_curves(runs)
     left_out += contradicted

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from poslab.errors import SettingError, as_typed
 from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
+from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, choose_device, find_checkpoint, load_checkpoint
 from poslab.runs.evaluation import Evaluation, LengthLoss, perplexity
 from poslab.runs.folder import EVALUATION
@@ -32,6 +33,7 @@ _COLUMNS = (
 
 def run_evaluation(config: EvaluateConfig) -> Evaluation:
     """Evaluates, prints and writes. Raises UserError for whatever the user can put right."""
+    compute_on(config.threads)
     settings = given_settings(config.pos)
     checkpoint = load_checkpoint(
         find_checkpoint(config.ckpt), choose_device(config.device), config.allow_code, settings

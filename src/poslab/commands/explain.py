@@ -16,6 +16,7 @@ from poslab.explanation.material import Material, of_task, of_text
 from poslab.explanation.page import MARK, write
 from poslab.explanation.subject import Subject, examine, require_comparable
 from poslab.model import GPT
+from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.code import distrust, outside
 from poslab.runs.start import start_and_best
@@ -33,6 +34,7 @@ _NAME = "explanation"
 
 def run_explanation(config: ExplainConfig) -> Path:
     """Writes the page and returns its path. Raises UserError for whatever the user can put right."""
+    compute_on(config.threads)
     if config.ckpt:
         checkpoints = [load_checkpoint(find_checkpoint(path), allow_code=config.allow_code) for path in config.ckpt]
         out = _out(config, checkpoints)

@@ -12,6 +12,7 @@ import torch
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.errors import SettingError
 from poslab.generate import Sampling, most_positions, most_read, stream
+from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, choose_device, find_checkpoint, load_checkpoint
 from poslab.settings.command_line import given_settings
 from poslab.settings.scripts import GenerateConfig
@@ -19,6 +20,7 @@ from poslab.settings.scripts import GenerateConfig
 
 def run_generation(config: GenerateConfig) -> None:
     """Prints each prompt and what the model makes of it. Raises UserError for whatever the user can put right."""
+    compute_on(config.threads)
     settings = given_settings(config.pos)
     checkpoint = load_checkpoint(
         find_checkpoint(config.ckpt), choose_device(config.device), config.allow_code, settings

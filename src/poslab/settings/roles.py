@@ -30,6 +30,8 @@ class Role(Enum):
     COMMAND = auto()  # of the command that starts a run or goes on with it; never in a run's configuration
 
 
+MOST_THREADS = 1024  # torch crashes with many thousands
+
 # Settings with these roles are no part of ...
 NOT_IDENTITY = frozenset({Role.TEXT, Role.OUTPUT, Role.SPEED, Role.COMMAND})  # ... what makes two jobs the same one
 NOT_COMPARED = NOT_IDENTITY | {Role.SCHEME, Role.SEED, Role.ROUNDING}  # ... what compared runs must have in common

@@ -20,7 +20,7 @@ from poslab.settings.contrasts import Contrast
 from poslab.settings.files import BUNDLED_DATA, find_files, python_library
 from poslab.settings.formats import check_corpus
 from poslab.settings.retrieval import MOST_REMEMBERED, Retrieval, reach
-from poslab.settings.roles import Limited, Role, setting
+from poslab.settings.roles import MOST_THREADS, Limited, Role, setting
 from poslab.tasks.metric import LOSS
 
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps", "tpu")
@@ -192,7 +192,7 @@ class Settings(Limited):
     early_stopping_patience: int | None = setting(None, least=1)
     target_loss: float | None = setting(None, role=Role.LENGTH, least=0)
     checkpoint_every_n_steps: int | None = setting(100, role=Role.SPEED, least=1)
-    threads: int | None = setting(None, role=Role.SPEED, least=1, most=1024)  # torch crashes with many thousands
+    threads: int | None = setting(None, role=Role.SPEED, least=1, most=MOST_THREADS)
     allow_code: bool = setting(False, role=Role.COMMAND)
     contrasts: list[Contrast] = setting([], role=Role.COMMAND)  # registered by a sweep when it begins
 

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError
 from poslab.settings.retrieval import MOST_REMEMBERED
-from poslab.settings.roles import Limited, setting
+from poslab.settings.roles import MOST_THREADS, Limited, setting
 
 _CKPT = "a checkpoint, or a run folder: its best weights"
 _POS = "pos=SCHEME, pos.NAME=VALUE, as for train: another scheme, or setting, that takes the tables as trained"
 _DEVICE = "auto, cpu or cuda"
+_THREADS = "processors to compute on; null: all"
 _DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -45,6 +46,7 @@ class EvaluateConfig(Limited):
         "that remembers, none, its own, and once and four times the training length",
     )
     device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
+    threads: int | None = setting(None, least=1, most=MOST_THREADS, help=_THREADS)
     allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
 
     def __post_init__(self) -> None:
@@ -113,6 +115,7 @@ class CompareConfig(Limited):
     )
     out: str | None = setting(None, help='folder of the report; null: "report" in the folder of the runs')
     allow_differences: bool = setting(False, help="compare runs that differ in more than the scheme")
+    threads: int | None = setting(None, least=1, most=MOST_THREADS, help=_THREADS)
     allow_code: bool = setting(False, help="import schemes from outside poslab that checkpoints name")
 
     def __post_init__(self) -> None:
@@ -139,6 +142,7 @@ class ExplainConfig(Limited):
         None, text=True, help="whose words are looked at; by default how the validation text begins"
     )
     out: str | None = setting(None, help='the page; null: "explanation.html" in the (first) run, or here without one')
+    threads: int | None = setting(None, least=1, most=MOST_THREADS, help=_THREADS)
     allow_code: bool = setting(False, help="import a scheme or task from outside poslab that the checkpoint names")
 
     def __post_init__(self) -> None:
@@ -183,6 +187,7 @@ class GenerateConfig(Limited):
     )
     pos: list[str] = setting([], text=True, inner=True, help=_POS)
     device: str = setting("auto", choices=_DEVICES, help=_DEVICE)
+    threads: int | None = setting(None, least=1, most=MOST_THREADS, help=_THREADS)
     allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 
 from poslab.errors import UserError
 from poslab.interruption import Interrupted, raise_on_signals
+from poslab.processors import busy_with_others
 from poslab.runs.folder import RunFolder
 from poslab.runs.place import place
 from poslab.runs.planned import add_to_plan
@@ -50,6 +51,8 @@ def run_sweep(
     print(
         f"{name}: {len(jobs)} job{'s' * (len(jobs) != 1)}, {to_train} to run{to_evaluate}; runs in {folder}", flush=True
     )
+    for note in busy_with_others() if to_train else []:
+        print(f"note: {note}", flush=True)
     add_to_plan(folder, planned_groups(jobs))
     if contrasts:
         require_writable("run_dir", folder)

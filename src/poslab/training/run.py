@@ -24,6 +24,7 @@ from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
 from poslab.exchange.initial import begin_with
 from poslab.interruption import Interrupted, StopRequest
 from poslab.model import GPT
+from poslab.processors import busy_with_others
 from poslab.runs.code import outside, task_sha256
 from poslab.runs.folder import RunFolder, new_run_folder, old_run_folder
 from poslab.runs.place import is_first_process, place
@@ -146,6 +147,8 @@ def _train(
         seen = replace(config.model.shape, context_length=reach)
         notes = config.pos.warnings(seen) + slow_precision(config.trainer, trainer.strategy.root_device)
         notes += missing_compiler(config.model, config.trainer)
+        if config.settings.threads is None and world_size == 1:
+            notes += busy_with_others()
         notes += earlier.notes if earlier else []
         introduce(module, data, folder, notes, earlier.state.step if earlier else None)
     # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
