@@ -874,6 +874,11 @@ BUGS = [
         "test_sweep.py::test_a_job_does_not_start_over_among_foreign_files",
     ),
     Bug(
+        "any-refusal-starts-a-job-over", "runs/checkpoint_files.py",
+        "else SettingError\n", "else NothingIntact\n",
+        "test_sweep.py::test_a_job_that_is_refused_leaves_its_folder_alone",
+    ),
+    Bug(
         "any-folder-is-a-finished-job", "sweep/plan.py",
         "return RunFolder(self.folder).finished", "return self.folder.exists()",
         "test_sweep.py::test_only_what_is_not_finished_runs_again",

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -460,6 +461,60 @@ def test_an_interrupted_job_goes_on_or_starts_over(
     assert f"goes on from step {summary['steps']}" in JobFiles(folder).log.read_text()
     assert json.loads((folder / "summary.json").read_text())["best_val_loss"] == summary["best_val_loss"]
     assert (folder / "notes.txt").read_text() == "mine"
+
+
+def another_process(folder: Path) -> FileLock:
+    """As `resume=FOLDER` by hand holds it."""
+    lock = FileLock(folder / ".lock")
+    lock.acquire()
+    return lock
+
+
+def before_its_first_checkpoint(folder: Path) -> FileLock:
+    for checkpoint in (folder / "checkpoints").iterdir():
+        checkpoint.unlink()
+    return another_process(folder)
+
+
+def unreadable(folder: Path) -> None:
+    """As on a failing disk: the system gives an error for the contents."""
+    (folder / "checkpoints" / "last.ckpt").unlink()
+    (folder / "checkpoints" / "last.ckpt").mkdir()
+
+
+def of_other_settings(folder: Path) -> None:
+    content = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    content["poslab"]["config"]["optim"]["learning_rate"] = 0.5
+    torch.save(content, folder / "checkpoints" / "last.ckpt")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (another_process, "another process is running it"),
+        (before_its_first_checkpoint, "another process is running it"),
+        (unreadable, "last.ckpt: can't be read: Is a directory"),
+        (of_other_settings, "(its own: 0.5)"),
+    ],
+)
+def test_a_job_that_is_refused_leaves_its_folder_alone(
+    spoil: Callable[[Path], Any],
+    problem: str,
+    trained: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_module, "_run_alone", in_this_process)
+    folder = tmp_path / "sweep" / "job"
+    shutil.copytree(trained(*TINY, "threads=1"), folder)
+    (folder / "summary.json").unlink()
+    held = spoil(folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path != folder / ".lock"}
+    run_job(compose_config(*TINY, f"run_dir={folder}"), [])
+    assert problem in JobFiles(folder).failure
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path != folder / ".lock"} == before
+    if held is not None:
+        held.release()
 
 
 def test_a_job_does_not_start_over_among_foreign_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

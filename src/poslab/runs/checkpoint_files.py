@@ -27,6 +27,14 @@ _OBSERVED = "observed_tokens"  # the vocabulary, beside the weights
 _FOREIGN = "not a checkpoint of poslab's, or a damaged one"
 
 
+class Damaged(ValueError):
+    """A file whose bytes can't be those that were written."""
+
+
+class NothingIntact(SettingError):
+    """A run whose checkpoints are all Damaged: nothing is lost if it starts over."""
+
+
 def save_weights(path: Path, state: Mapping[str, Tensor], about: dict[str, Any]) -> None:
     """Writes weights and their description (poslab.runs.checkpoint.describe) as one safetensors file."""
     # Copies, because the format refuses tensors that share memory.
@@ -45,17 +53,22 @@ def save_weights(path: Path, state: Mapping[str, Tensor], about: dict[str, Any])
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Reads a checkpoint of either format: weights by name under "state_dict", their description under "poslab".
 
-    Raises ValueError with a one-line reason for a file that is not, to the bit, what poslab has written.
+    Raises ValueError with a one-line reason for a file that is not, to the bit, what poslab has written; Damaged where
+    that is known, and not only that it can't be read.
     """
     try:
         content = _read_safetensors(path) if path.suffix == SAFETENSORS else _read_zip(path)
     except pickle.UnpicklingError as error:
         problem = "holds something else than tensors and plain values, so it isn't loaded: that could run any code"
         raise ValueError(problem) from error
+    except zipfile.BadZipFile as error:
+        raise Damaged(_FOREIGN) from error
+    except OSError as error:
+        raise ValueError(f"can't be read: {error.strerror or error}") from error
     except Exception as error:  # whatever half a file, or another program's, makes of the reader
         raise ValueError(_FOREIGN) from error
     if content is None:
-        raise ValueError("damaged: its contents are not those that were written")
+        raise Damaged("damaged: its contents are not those that were written")
     if not isinstance(content, dict) or not {"poslab", "state_dict"} <= content.keys():
         raise ValueError(_FOREIGN)
     return content
@@ -91,20 +104,24 @@ def _sha256(description: str, tensors: Mapping[str, Tensor]) -> str:
 
 def newest_intact(run: RunFolder) -> tuple[Path | None, dict[str, Any], list[str]]:
     """(file, its contents, a warning for each damaged file) of the checkpoint that the run goes on from; None and
-    nothing where none was ever written. Raises SettingError if there are some but none is intact."""
-    problems: list[str] = []
+    nothing where none was ever written. Raises SettingError if there are some but none can be used, NothingIntact if
+    they are damaged."""
+    problems: dict[Path, ValueError] = {}
     for path in (run.last, run.previous):
         if not path.exists():
             continue
         try:
             content = read_checkpoint(path)
         except ValueError as error:
-            problems.append(f"{path}: {error}")
+            problems[path] = error
             continue
-        return path, content, [f"{problem}; going on from {path.name}" for problem in problems] + _lost_best(run)
+        warnings = [f"{file}: {problem}; going on from {path.name}" for file, problem in problems.items()]
+        return path, content, warnings + _lost_best(run)
     if problems:
-        problem = "; no intact checkpoint is left; without its checkpoints folder the run starts over"
-        raise SettingError("resume", run, "; ".join(problems) + problem)
+        listed = "; ".join(f"{file}: {problem}" for file, problem in problems.items())
+        problem = f"{listed}; no intact checkpoint is left; without its checkpoints folder the run starts over"
+        kind = NothingIntact if all(isinstance(error, Damaged) for error in problems.values()) else SettingError
+        raise kind("resume", run, problem)
     return None, {}, []
 
 

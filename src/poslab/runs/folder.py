@@ -74,15 +74,15 @@ class RunFolder:
         """Removes what an unfinished run has left, and nothing else; the folder, too, if that leaves it empty."""
         measured = (self.evaluation, self.answers)
         weights = (self.start, self.best, self.old_best, self.last, self.previous)
-        written = (self._lock, self.config, self.diverged, *measured, *weights)
+        written = (self.config, self.diverged, *measured, *weights)
         unfinished = [*self.path.glob(f"*{UNFINISHED}"), *self.checkpoints.glob(f"*{UNFINISHED}")]
         for path in (*written, *self.events, *unfinished):
             path.unlink(missing_ok=True)
         for logged in (self.csv, self.wandb, self.mlflow.parent):
             shutil.rmtree(logged, ignore_errors=True)
-        for folder in (self.checkpoints, self.path):
+        for remove in (self.checkpoints.rmdir, self._lock.unlink, self.path.rmdir):  # whoever clears holds the lock
             with suppress(OSError):  # not there, or somebody's files are
-                folder.rmdir()
+                remove()
 
     def _check_empty(self) -> None:
         """Raises SettingError for a folder with anything in it but what a run leaves that was killed at its start."""

@@ -16,11 +16,11 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from poslab.errors import SettingError, UserError
+from poslab.errors import UserError
 from poslab.interruption import Interrupted, deaf_to_interrupts, end_with_parent, raise_on_signals
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import unmeasured_lengths
-from poslab.runs.folder import SWEEP, RunFolder, failure_in
+from poslab.runs.folder import SWEEP, RunFolder, failure_in, old_run_folder
 from poslab.runs.summary import Summary
 from poslab.settings.program import argv_of
 from poslab.settings.train import TrainConfig
@@ -140,22 +140,30 @@ def train_or_evaluate(config: TrainConfig, planned_code: dict[str, str | None] |
 
 
 def _train(config: TrainConfig) -> None:
-    """Goes on with an interrupted run of the same job; where nothing intact is saved, starts over."""
+    """Goes on with an interrupted run of the same job; where nothing intact is saved, starts over. SettingError where
+    the run there can't be taken up for another reason; it is left as it is."""
     from poslab.training import train
 
-    folder, command = _folder(config), sys.argv
-    if folder.resumable:
+    folder = _folder(config)
+    if folder.path.exists() and _can_go_on(folder):
         sys.argv = argv_of("train", f"resume={folder}")  # what Lightning starts for every further device
-        try:
-            train(replace(config, settings=replace(config.settings, resume=str(folder))))
-            return
-        except SettingError as error:
-            if error.option != "resume":
-                raise
-            print(f"{error}; starting over", file=sys.stderr)
-            sys.argv = command
-    folder.clear()
+        config = replace(config, settings=replace(config.settings, resume=str(folder)))
     train(config)
+
+
+def _can_go_on(folder: RunFolder) -> bool:
+    """Whether there is an intact checkpoint; the folder is cleared where there is none, and nobody is at work there."""
+    from poslab.runs.checkpoint_files import NothingIntact, newest_intact
+
+    with old_run_folder(folder.path):
+        try:
+            checkpoint, *_ = newest_intact(folder)
+        except NothingIntact as error:
+            print(f"{error}; starting over", file=sys.stderr)
+            checkpoint = None
+        if checkpoint is None:
+            folder.clear()
+    return checkpoint is not None
 
 
 def _evaluate(config: TrainConfig) -> None:
