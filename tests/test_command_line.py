@@ -139,6 +139,19 @@ def test_train_s_lines_in_hydra_s_grammar() -> None:
     assert as_typed("data.path='a, b'") == "data.path='a, b'"
 
 
+@pytest.mark.parametrize(
+    "word", ["-pos=t5", "-p", "-c", "-1", "-", "--", "-seed=2", "-mx", "--pos=t5", "--conf", "--config-d=x", "--multi"]
+)
+def test_what_is_no_flag_of_train_s(word: str) -> None:
+    """Some are short for flags of Hydra's, or begin like one, and would be read as that."""
+    for line in ([word], ["seed=1", word, "-m"], ["--cfg", "job", word]):
+        with pytest.raises(UserError, match=rf"^{word}: unknown flag; --help shows what there is$"):
+            for_hydra(line)
+    known = ["--cfg=job", "--config-dir", "x", "-h", "--multirun", "--resolve"]
+    assert for_hydra(["seed=1", *known]) == [*known, "seed=1"]
+    assert for_hydra(["-sc", "install=bash"]) == ["-sc", "install=bash"]
+
+
 def test_a_number_is_refused_as_it_was_typed(run_script: RunScript) -> None:
     assert run_script("compare", "effect=-1e3") == (2, "", "error: effect=-1000: must be above 0\n")
 

@@ -87,6 +87,7 @@ OF_SCRIPTS = [
     ("compare", "effect=0", "effect=0: must be above 0"),
     ("compare", "rnus=x", "rnus=x: unknown setting; did you mean runs?"),
     ("evaluate", "", "ckpt=: must be given (text)"),
+    *((name, "-pos=t5", "-pos=t5: unknown flag; --help shows") for name in ("train", "compare", "evaluate", "explain")),
     ("generate", "-m", "-m: unknown flag"),
 ]
 LINES = [("train", typed, expected) for typed, expected in BAD] + OF_SCRIPTS

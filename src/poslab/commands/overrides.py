@@ -12,6 +12,9 @@ from omegaconf import OmegaConf
 from poslab.errors import UserError
 from poslab.settings.composed import with_any_scheme
 
+# Hydra has more, and takes -pos=t5 for -p, its short name of --package, and --conf for --config-dir.
+_SHOWING = ("-h", "--help", "--hydra-help", "--version", "--cfg", "--resolve", "-sc", "--shell-completion")
+_FLAGS = ("-m", "--multirun", "--config-dir", *_SHOWING)
 _TEXT = "sample.prompt"  # always plain text
 _PATHS = ("run_dir", "resume", "data.path", "data.cache_dir")  # plain text wherever Hydra can't read them
 
@@ -23,6 +26,9 @@ def for_hydra(arguments: list[str]) -> list[str]:
     """
     settings = settings_in(arguments)
     flags = [argument for argument in arguments if argument not in settings]
+    for flag in flags:
+        if flag.startswith("-") and flag.partition("=")[0] not in _FLAGS:
+            _refuse(f"{flag}: unknown flag")
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     parser.parse_args([*flags, *settings])
