@@ -874,6 +874,16 @@ BUGS = [
         "test_sweep.py::test_a_job_does_not_start_over_among_foreign_files",
     ),
     Bug(
+        "extended-run-counts-as-trained-at-once", "runs/resumed_run.py",
+        "if was[name] != now[name]]", "if False]",
+        "test_resume.py::test_an_extended_run_is_none_that_was_trained_for_as_long_at_once",
+    ),
+    Bug(
+        "job-goes-on-with-an-extended-run", "sweep/job.py",
+        "elif _lengths(content", "elif False and _lengths(content",
+        "test_sweep.py::test_a_job_that_is_refused_leaves_its_folder_alone",
+    ),
+    Bug(
         "any-refusal-starts-a-job-over", "runs/checkpoint_files.py",
         "else SettingError\n", "else NothingIntact\n",
         "test_sweep.py::test_a_job_that_is_refused_leaves_its_folder_alone",

@@ -11,12 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from pytorch_lightning import Callback
 from tensorboard.summary.writer.event_file_writer import AtomicCounter
 
 from conftest import ENDLESS, FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
+from poslab.comparison.groups import Group, differences_beyond_the_scheme
+from poslab.comparison.repeat import command_of
+from poslab.comparison.scores import score_of
 from poslab.errors import RunStopped, UserError
 from poslab.runs.finished import read_runs
+from poslab.runs.planned import keys_of
 from poslab.runs.state import random_states, restore_random_states
 from poslab.settings.files import CONFIGS
 from poslab.training import run as run_module
@@ -285,6 +290,32 @@ def test_a_finished_run_is_extended(run_folder: Path) -> None:
     rates = dict(logged(run_folder)["train/learning_rate"])
     assert rates[10] > 2 * rates[9]  # the longer schedule, from its place for this step on
     assert go_on(run_folder, "trainer.max_epochs=4")["steps"] == 20
+    lengths = ["trainer.max_epochs=2 to step 10", "trainer.max_epochs=3 to step 15"]
+    assert yaml.safe_load((run_folder / "config.yaml").read_text())["extended"] == lengths
+
+
+def test_an_extended_run_is_none_that_was_trained_for_as_long_at_once(
+    trained: Callable[..., Path], hooks: Callable[..., Counter], tmp_path: Path
+) -> None:
+    """Its learning rate was another one; also where it is interrupted as well, which by itself changes nothing."""
+    cut, whole = tmp_path / "cut", trained(*TINY, "trainer.max_epochs=3")
+    shutil.copytree(trained(*TINY), cut)
+    hooks(at=2)
+    with pytest.raises(CutOff):
+        go_on(cut, "trainer.max_epochs=3")
+    hooks(at=9)
+    with pytest.raises(CutOff):
+        go_on(cut)
+    hooks()
+    go_on(cut)
+    runs, left_out = read_runs([str(cut), str(whole)])
+    assert not left_out
+    told = "[trainer.max_epochs=2 to step 10] (as in cut), [] (as in run)"
+    assert differences_beyond_the_scheme(runs) == {"extended": told}
+    own, other = map(keys_of, runs)
+    assert own[0] != other[0]
+    assert own[1] != other[1]
+    assert command_of(Group("t5", runs[:1], score_of(runs))) == "not recorded"
 
 
 @pytest.mark.parametrize(

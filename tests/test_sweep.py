@@ -43,7 +43,7 @@ from poslab.sweep.plan import Job, _hash, identity, plan
 from poslab.sweep.sweep import Progress, _divide_threads
 from poslab.tasks import Task
 from processes import run_here, run_process
-from runs_to_compare import SUMMARY, change_summary
+from runs_to_compare import SUMMARY, change_config, change_summary
 
 TRAIN = [sys.executable, str(REPOSITORY / "scripts" / "train.py")]
 TINY = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed", "trainer.max_epochs=1", "model.dropout=0.1")
@@ -176,6 +176,23 @@ def test_a_run_is_found_by_its_contents_not_by_its_folder_s_name(swept_here: Swe
     assert "3 jobs, 1 to run" in output
     assert sum("-0ldname" in line and line.endswith("was finished before") for line in table(output).values()) == 2
     assert "other code" not in output
+
+
+def test_an_extended_run_is_no_job_s(swept_here: Sweep, tmp_path: Path) -> None:
+    """Neither of the length that it had at first, though it lies in that job's folder, nor of the one that it has."""
+    swept_here("pos=t5", "seed=1,2")
+    run, _ = folders(tmp_path / "runs" / "smoke")
+    change_config(run, "trainer.max_epochs", 2)
+    change_config(run, "extended", ["trainer.max_epochs=1 to step 3"])
+    code, output, _ = swept_here("pos=t5", "seed=1,2")
+    assert code == 1
+    assert "2 jobs, 0 to run" in output
+    failed, reused = table(output).values()
+    assert re.search(r" failed .*: holds another run by now, as one that was extended; move it, and ", failed)
+    assert reused.endswith("was finished before")
+    assert "1 job, 1 to run" in swept_here("pos=t5", "seed=1", "trainer.max_epochs=2")[1]
+    run.rename(run.with_name("extended"))
+    assert "2 jobs, 1 to run" in swept_here("pos=t5", "seed=1,2")[1]
 
 
 def test_settings_that_change_no_training_train_nothing_again(swept_here: Sweep) -> None:
@@ -482,10 +499,14 @@ def unreadable(folder: Path) -> None:
     (folder / "checkpoints" / "last.ckpt").mkdir()
 
 
-def of_other_settings(folder: Path) -> None:
+def of_other_settings(folder: Path, group: str = "optim", name: str = "learning_rate", value: float = 0.5) -> None:
     content = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
-    content["poslab"]["config"]["optim"]["learning_rate"] = 0.5
+    content["poslab"]["config"][group][name] = value
     torch.save(content, folder / "checkpoints" / "last.ckpt")
+
+
+def being_extended(folder: Path) -> None:
+    of_other_settings(folder, "trainer", "max_steps", 60)
 
 
 @pytest.mark.parametrize(
@@ -495,6 +516,7 @@ def of_other_settings(folder: Path) -> None:
         (before_its_first_checkpoint, "another process is running it"),
         (unreadable, "last.ckpt: can't be read: Is a directory"),
         (of_other_settings, "(its own: 0.5)"),
+        (being_extended, "holds another run by now, as one that was extended"),
     ],
 )
 def test_a_job_that_is_refused_leaves_its_folder_alone(

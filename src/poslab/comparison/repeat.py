@@ -14,10 +14,11 @@ from poslab.settings.train import role_of
 
 
 def command_of(group: Group) -> str:
-    """The command that repeats a group: what was typed for one of its runs, with the seeds of all."""
+    """The command that repeats a group: what was typed for one of its runs, with the seeds of all. No single one
+    repeats runs that were extended."""
     recorded = [run.config.get("overrides") for run in group.runs]
     typed = next((overrides for overrides in recorded if isinstance(overrides, list)), None)
-    if typed is None:
+    if typed is None or any(run.config.get("extended") for run in group.runs):
         return "not recorded"
     settings = [str(o) for o in typed if role_of(_name(str(o))) not in NOT_REPEATED | {Role.SEED}]
     many = ["-m"] if len(group.runs) > 1 else []

@@ -47,6 +47,7 @@ def _own(
     own = _read(folder)
     pos_name = own.pop("pos_name", None)
     recorded = _put_together(own.pop("overrides", None), overrides)
+    own.pop("extended", None)  # which its checkpoint says
     given = given_of(overrides)
     named = chosen(composed["pos"], given)
     foreign = [target for target in outside(own["pos"]) if target not in targets(named)]

@@ -1,13 +1,13 @@
 """What a run folder tells of a run that goes on."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pytorch_lightning.callbacks import Timer
 
-from poslab.errors import SettingError
+from poslab.errors import SettingError, as_typed
 from poslab.positions import PositionScheme
 from poslab.runs.checkpoint_files import newest_intact
 from poslab.runs.code import changed, outside
@@ -28,6 +28,7 @@ class ResumedRun:
     state: RunState
     text_sha256: str | None
     notes: list[str]
+    extended: list[str] = field(default_factory=list)  # as in TrainConfig
 
     @classmethod
     def of(cls, folder: RunFolder, config: TrainConfig, world_size: int = 1) -> "ResumedRun":
@@ -45,7 +46,8 @@ class ResumedRun:
         except ValueError as error:
             raise SettingError("resume", checkpoint, str(error)) from error
         check_same(folder.path, flat(config), flat(content["poslab"]["config"], without={Role.COMMAND}))
-        run = cls(folder, checkpoint, state, str(content["poslab"]["data_sha256"]), notes)
+        extended = _extended(content["poslab"]["config"], config, state.step)
+        run = cls(folder, checkpoint, state, str(content["poslab"]["data_sha256"]), notes, extended)
         run._check_unfinished(config, content)
         run._check_code(config.pos, content["poslab"])
         run._check_processes(world_size)
@@ -134,3 +136,12 @@ class ResumedRun:
         validation."""
         whole = self.state.batches > 0 and content["loops"]["fit_loop"]["epoch_loop.batch_progress"]["is_last_batch"]
         return self.state.epoch + int(whole)
+
+
+def _extended(before: dict[str, Any], config: TrainConfig, step: int) -> list[str]:
+    """What a run was to train before `config`, which goes on at that step: by the settings that its learning rate
+    follows."""
+    was, now = flat(before), flat(config)
+    changed = [name for name in ("trainer.max_epochs", "trainer.max_steps") if was[name] != now[name]]
+    settings = " ".join(f"{name}={as_typed(was[name])}" for name in changed)
+    return [*before.get("extended", []), *([f"{settings} to step {step}"] if changed else [])]

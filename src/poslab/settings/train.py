@@ -51,6 +51,8 @@ class TrainConfig:
     logger: LoggerConfig
     settings: Settings
     overrides: list[str] | None = None  # as typed; None: not known
+    # What it was to train before it was extended, "trainer.max_steps=20 to step 20": the learning rate was another one.
+    extended: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def pos_settings(self) -> dict[str, Any]:
@@ -78,7 +80,8 @@ class TrainConfig:
         else:  # a run may go on from elsewhere
             groups["data"]["path"] = os.path.abspath(os.path.expanduser(self.data.path))
         settings = {k: v for k, v in vars(self.settings).items() if role_of(k) is not Role.COMMAND}
-        return {"pos": node_of(self.pos), **groups, **settings}
+        extended = {"extended": self.extended} if self.extended else {}
+        return {"pos": node_of(self.pos), **groups, **settings, **extended}
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -118,7 +121,7 @@ LATER: dict[str, Any] = {
     for group, schema in {**_GROUPS, "": Settings}.items()
     for field in dataclasses.fields(schema)
     if field.metadata.get("later")
-}
+} | {"extended": []}
 
 
 def role_of(setting: str) -> Role:
@@ -127,6 +130,8 @@ def role_of(setting: str) -> Role:
         return Role.SCHEME
     if setting == "overrides":
         return Role.COMMAND
+    if setting == "extended":
+        return Role.LENGTH
     return _ROLES.get(setting) or _ROLES.get(setting.rpartition(".")[0], Role.RESULT)  # a group's, of those within
 
 

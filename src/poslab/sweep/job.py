@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
@@ -23,7 +24,9 @@ from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import SWEEP, RunFolder, failure_in, old_run_folder
 from poslab.runs.summary import Summary
 from poslab.settings.program import argv_of
-from poslab.settings.train import TrainConfig
+from poslab.settings.roles import Role
+from poslab.settings.train import LATER, TrainConfig, flat, role_of
+from poslab.sweep.plan import EXTENDED
 from poslab.tasks import Task
 
 
@@ -145,25 +148,32 @@ def _train(config: TrainConfig) -> None:
     from poslab.training import train
 
     folder = _folder(config)
-    if folder.path.exists() and _can_go_on(folder):
+    if folder.path.exists() and _can_go_on(folder, config):
         sys.argv = argv_of("train", f"resume={folder}")  # what Lightning starts for every further device
         config = replace(config, settings=replace(config.settings, resume=str(folder)))
     train(config)
 
 
-def _can_go_on(folder: RunFolder) -> bool:
-    """Whether there is an intact checkpoint; the folder is cleared where there is none, and nobody is at work there."""
+def _can_go_on(folder: RunFolder, config: TrainConfig) -> bool:
+    """Whether there is an intact checkpoint; the folder is cleared where there is none, and nobody is at work there.
+    Raises UserError where the run was extended, which makes it another one than `config` asks for."""
     from poslab.runs.checkpoint_files import NothingIntact, newest_intact
 
     with old_run_folder(folder.path):
         try:
-            checkpoint, *_ = newest_intact(folder)
+            checkpoint, content, _ = newest_intact(folder)
         except NothingIntact as error:
             print(f"{error}; starting over", file=sys.stderr)
             checkpoint = None
         if checkpoint is None:
             folder.clear()
+        elif _lengths(content["poslab"]["config"]) != _lengths(config):
+            raise UserError(f"{folder}: {EXTENDED}")
     return checkpoint is not None
+
+
+def _lengths(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any]:
+    return {name: value for name, value in (LATER | flat(config)).items() if role_of(name) is Role.LENGTH}
 
 
 def _evaluate(config: TrainConfig) -> None:

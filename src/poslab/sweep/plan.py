@@ -27,6 +27,7 @@ from poslab.settings.schema import EvaluationConfig
 from poslab.settings.train import TrainConfig, parse
 from poslab.tasks import Task
 
+EXTENDED = "holds another run by now, as one that was extended; move it, and this job is trained"
 _text_fingerprint = cache(fingerprint)  # a text is read once for all jobs of a sweep
 
 
@@ -54,7 +55,7 @@ class Job:
 
     @property
     def trained(self) -> bool:
-        return RunFolder(self.folder).finished
+        return RunFolder(self.folder).finished and not self.problem
 
     @property
     def finished(self) -> bool:
@@ -111,12 +112,16 @@ def _finished_runs(folder: Path) -> dict[str, Run]:
     """The runs in a sweep's folder by identity, whatever their folders are called."""
     runs = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        try:
-            run = read_run(path)
-        except ValueError:  # unfinished, or no run
-            continue
-        runs[_hash(run.summary.pos, run.config, run.summary.data_sha256, run.summary.scheme_fingerprint)] = run
+        if (run := _finished_run(path)) is not None:
+            runs[_hash(run.summary.pos, run.config, run.summary.data_sha256, run.summary.scheme_fingerprint)] = run
     return runs
+
+
+def _finished_run(folder: Path) -> Run | None:
+    try:
+        return read_run(folder)
+    except ValueError:  # unfinished, or no run
+        return None
 
 
 def _hash(pos_name: str, config: dict[str, Any], text: str, source: str | None) -> str:
@@ -172,7 +177,10 @@ def _plan_job(
         if (run := finished.get(decisive)) is not None:
             other_code = _other_code(run.summary, parsed.pos)
             return Job(overrides, run.folder, parsed, decisive, reused=True, other_code=other_code)
-        return Job(overrides, folder / f"{safe_name(name, 100)}-{decisive[:8]}", parsed, decisive)
+        own = folder / f"{safe_name(name, 100)}-{decisive[:8]}"
+        # A finished one of this identity would have been found, and its folder is called after that at first.
+        problem = f"{own}: {EXTENDED}" if _finished_run(own) else ""
+        return Job(overrides, own, parsed, decisive, problem)
     except (HydraException, OmegaConfBaseException) as error:
         problem = explain(error, overrides)
     except UserError as error:

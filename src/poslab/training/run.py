@@ -82,6 +82,7 @@ def train(config: TrainConfig) -> Summary:
         else:
             folder = held.enter_context(old_run_folder(Path(os.path.expanduser(settings.resume))))
             earlier = ResumedRun.of(folder, config, world_size)
+            config = replace(config, extended=earlier.extended)
             prepared = _prepare(config, world_size, earlier)
             processes.together("the beginning")
             if is_first_process():
