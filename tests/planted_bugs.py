@@ -842,8 +842,8 @@ BUGS = [
     ),
     Bug(
         "identity-ignores-the-scheme-s-source", "sweep/plan.py",
-        "return _hash(config.pos_name, config.plain, *_sources(config))",
-        'return _hash(config.pos_name, config.plain, _sources(config)[0], "")',
+        "return _hash(config.pos_name, _plain(config), *_sources(config))",
+        'return _hash(config.pos_name, _plain(config), _sources(config)[0], "")',
         "test_sweep.py::test_an_edited_scheme_is_another_job_and_another_group",
     ),
     # Tasks
@@ -882,6 +882,16 @@ BUGS = [
         "job-goes-on-with-an-extended-run", "sweep/job.py",
         "elif _lengths(content", "elif False and _lengths(content",
         "test_sweep.py::test_a_job_that_is_refused_leaves_its_folder_alone",
+    ),
+    Bug(
+        "identity-ignores-weights-to-begin-with", "sweep/plan.py",
+        "    if folder is None:\n", "    if True:\n",
+        "test_sweep.py::test_weights_to_begin_with_are_part_of_a_job_by_their_contents",
+    ),
+    Bug(
+        "run-goes-on-from-its-beginning-with-other-weights", "training/run.py",
+        "begins = earlier is None or earlier.checkpoint is None", "begins = earlier is None",
+        "test_resume.py::test_weights_to_begin_with",
     ),
     Bug(
         "any-refusal-starts-a-job-over", "runs/checkpoint_files.py",

@@ -57,6 +57,7 @@ SUMMARY = {
     "context_length": 32,
     "data": "the-verdict.txt",
     "data_sha256": VERDICT,
+    "init_sha256": None,
     "documents": None,
     "vocabulary": "observed",
     "vocabulary_size": 1417,

@@ -65,6 +65,23 @@ def test_one_scheme_under_several_conditions(tmp_path: Path) -> None:
     assert labels == {"t5 model.dropout=0.0": 2, "t5 model.dropout=0.3": 2}
 
 
+def test_weights_to_begin_with_are_told_apart_by_their_contents(tmp_path: Path) -> None:
+    """Of a run from before they had a hash, by their folder."""
+    first, second, older = (write_run(tmp_path / name, "t5") for name in ("first", "second", "older"))
+    for run, sha256 in ((first, "1" * 64), (second, "2" * 64)):
+        change_config(run, "init_from", "/weights")
+        change_config(run, "init_sha256", sha256)
+    change_config(older, "init_from", "/weights")
+    write_run(tmp_path, "t5")
+    with pytest.raises(UserError, match=r"init_sha256: 1{12}\.\.\. \(as in .*, /weights \(.*, 2{12}.*, null \("):
+        compare_folders(tmp_path)
+    change_config(second, "init_sha256", "1" * 64)
+    change_config(second, "init_from", "/elsewhere")
+    change_config(second, "seed", 2)
+    change_summary(second, seed=2)
+    assert len(compare_folders(tmp_path / "first", tmp_path / "second").groups) == 1
+
+
 def test_how_a_scheme_is_trained_makes_groups(tmp_path: Path) -> None:
     """The factor of its learning rate, which runs from before there was one have as 1."""
     factor = "optim.position_learning_rate_factor"

@@ -20,10 +20,12 @@ from poslab.comparison.groups import Group, differences_beyond_the_scheme
 from poslab.comparison.repeat import command_of
 from poslab.comparison.scores import score_of
 from poslab.errors import RunStopped, UserError
+from poslab.exchange.export import export
+from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.finished import read_runs
 from poslab.runs.planned import keys_of
 from poslab.runs.state import random_states, restore_random_states
-from poslab.settings.files import CONFIGS
+from poslab.settings.files import CONFIGS, initial_sha256
 from poslab.training import run as run_module
 from poslab.training import train
 from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, go_on, logged
@@ -195,6 +197,32 @@ def test_cut_off_before_the_first_checkpoint(
     hooks()
     go_on(cut)
     assert_same_run(cut, whole)
+
+
+def test_weights_to_begin_with(
+    hooks: Callable[..., Counter], trained: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run goes on from its beginning with them, later without; what they were stands in its summary."""
+    cut, weights = tmp_path / "cut", tmp_path / "weights"
+    export(load_checkpoint(find_checkpoint(str(trained(*TINY)))), weights)
+    settings = [*TINY, f"init_from={weights}"]
+    whole = trained(*settings)
+    hooks(at=1)
+    with pytest.raises(CutOff):
+        train(compose_config(*settings, f"run_dir={cut}"))
+    hooks()
+    assert go_on(cut)["init_sha256"] == initial_sha256(str(weights))
+    assert_same_run(cut, whole)
+    assert yaml.safe_load((cut / "config.yaml").read_text())["init_sha256"] == initial_sha256(str(weights))
+    shutil.copytree(weights, tmp_path / "copy")
+    (tmp_path / "copy" / "config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"^init_from=.*/copy: the run began with other weights$"):
+        go_on(cut, "trainer.max_epochs=3", f"init_from={tmp_path / 'copy'}")
+    sha256 = initial_sha256(str(weights))
+    shutil.rmtree(weights)
+    capsys.readouterr()
+    assert go_on(cut, "trainer.max_epochs=3")["init_sha256"] == sha256
+    assert "weights begin with" not in capsys.readouterr().out
 
 
 def test_the_best_weights_stay_the_best(hooks: Callable[..., Counter], tmp_path: Path) -> None:

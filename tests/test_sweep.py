@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -34,7 +35,7 @@ from poslab.runs.finished import read_runs
 from poslab.runs.planned import keys_of, read_plan
 from poslab.runs.summary import Summary
 from poslab.settings.contrasts import ALL, parse_contrast
-from poslab.settings.files import CONFIGS, fingerprint
+from poslab.settings.files import CONFIGS, fingerprint, initial_sha256
 from poslab.settings.train import TrainConfig
 from poslab.sweep import job as job_module
 from poslab.sweep.contrasts import checked_contrasts
@@ -71,7 +72,9 @@ def without_training(config: TrainConfig, overrides: list[str], log: Path) -> st
     """Leaves what a finished run leaves, but for its checkpoints."""
     folder = Path(str(config.settings.run_dir))
     folder.mkdir(exist_ok=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump({"pos_name": config.pos_name} | config.plain))
+    if config.settings.init_from is not None:
+        config = replace(config, init_sha256=initial_sha256(config.settings.init_from))
+    (folder / "config.yaml").write_text(yaml.safe_dump(config.recorded))
     about = {"pos": config.pos_name, "seed": config.settings.seed, "data_sha256": fingerprint(config.data.path)}
     about |= {"pos_settings": config.pos_settings, "pos_target": config.plain["pos"]["_target_"]}
     Summary(**SUMMARY | about | fingerprints(config.pos)).write(folder / "summary.json")
@@ -449,6 +452,26 @@ def test_identity_is_settings_and_text(tmp_path: Path) -> None:
         of("pos=t5", f"data.path={tmp_path}/other.txt"),
     ]
     assert len({base, *different}) == 9
+
+
+def test_weights_to_begin_with_are_part_of_a_job_by_their_contents(swept_here: Sweep, tmp_path: Path) -> None:
+    """Wherever they are; and they are read without torch, so here they need be none."""
+    for name in ("one", "copy"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        (tmp_path / name / "model.safetensors").write_text("weights")
+
+    def jobs(name: str) -> str:
+        return re.search(r"\d jobs?, \d to run", swept_here("pos=t5", f"init_from={name}")[1])[0]
+
+    assert (jobs("one"), jobs("one"), jobs("copy")) == ("1 job, 1 to run", "1 job, 0 to run", "1 job, 0 to run")
+    (tmp_path / "one" / "model.safetensors").write_text("other weights")
+    assert (jobs("one"), jobs("copy")) == ("1 job, 1 to run", "1 job, 0 to run")
+    (tmp_path / "copy" / "config.json").write_text('{"n_layer": 2}')
+    assert jobs("copy") == "1 job, 1 to run"
+    assert len({group.group for group in read_plan(tmp_path / "runs" / "smoke")}) == 3
+    nowhere = swept_here("pos=t5", "init_from=nowhere")
+    assert nowhere == (2, "", f"error: init_from={tmp_path}/nowhere: no such folder\n")
 
 
 def test_a_job_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from poslab.data.tokenizer import GPT2_FILES
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
 from poslab.exchange.architectures import ARCHITECTURES, elsewhere
-from poslab.runs.checkpoint import EXPORTED, Checkpoint
+from poslab.runs.checkpoint import Checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
-from poslab.settings.files import require_writable
+from poslab.settings.files import EXPORTED, require_writable
 
 _CODE = Path(__file__).with_name("modeling_poslab.py")
 

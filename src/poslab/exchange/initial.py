@@ -13,7 +13,7 @@ from poslab.data.vocabulary import AnyVocabulary, Vocabulary
 from poslab.errors import SettingError
 from poslab.exchange.architectures import GPT2, elsewhere, transposed
 from poslab.model import GPT
-from poslab.runs.checkpoint import EXPORTED
+from poslab.settings.files import initial_files
 
 _PREFIX = "transformer."  # which the files of some versions leave out
 # What poslab's decoder does; a configuration that says otherwise describes another one.
@@ -36,12 +36,10 @@ def begin_with(model: GPT, folder: Path, vocabulary: AnyVocabulary) -> str:
     positions that it has, and else stays as it is at the start. Of a vocabulary that has only some of the encoding's
     tokens, those rows are taken. Raises SettingError for a folder that holds no GPT-2, or one of other sizes.
     """
-    for needed in (folder, folder / "config.json", folder / EXPORTED):
-        if not needed.exists():
-            raise SettingError("init_from", folder, "no such folder" if needed == folder else f"has no {needed.name}")
+    configuration, file = initial_files(str(folder))
     try:
-        config = _read_config(folder)
-        weights = {_named(name): weight for name, weight in load_file(folder / EXPORTED).items()}
+        config = _read_config(configuration)
+        weights = {_named(name): weight for name, weight in load_file(file).items()}
     except (OSError, ValueError, SafetensorError) as error:
         problem = f"is no folder with a GPT-2 as transformers writes it: {str(error).splitlines()[0]}"
         raise SettingError("init_from", folder, problem) from error
@@ -66,9 +64,9 @@ def begin_with(model: GPT, folder: Path, vocabulary: AnyVocabulary) -> str:
     return f"weights begin with those of {folder}; {_keep_positions(model, weights)}"
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def _read_config(file: Path) -> dict[str, Any]:
     """Raises ValueError for the configuration of another decoder."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(config, dict):
         raise ValueError("config.json is no configuration")
     for name, value in _FIXED.items():

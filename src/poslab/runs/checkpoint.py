@@ -24,12 +24,12 @@ from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import changed as changed_code
 from poslab.runs.code import distrust, outside
 from poslab.runs.folder import RunFolder
+from poslab.settings.files import EXPORTED
 from poslab.settings.schema import ModelConfig
 from poslab.settings.schemes import TARGET, changed, node_of, parse_scheme, shown
 from poslab.settings.train import TrainConfig
 from poslab.settings.typed import typed
 
-EXPORTED = "model.safetensors"  # in a folder that scripts/export.py has written, as transformers calls it
 _LONGEST = 2**20  # tokens of context; a file that claims more is damaged, and would take any amount of memory
 
 

@@ -33,6 +33,8 @@ def read_config(file: Path, groups: tuple[str, ...] = ("pos", "model", "data")) 
     for target in targets(config["pos"]):
         if not (isinstance(target, str) and all(part.isidentifier() for part in target.split("."))):
             raise ValueError(f"{file.name} has pos._target_={reprlib.repr(target)}, which is no class")
+    if config.get("init_from") is not None:
+        config.setdefault("init_sha256", config["init_from"])  # of older versions, by which they are told apart
     return config
 
 

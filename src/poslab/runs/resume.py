@@ -18,7 +18,7 @@ from poslab.settings.command_line import given_settings
 from poslab.settings.roles import MAY_CHANGE, Role
 from poslab.settings.schemes import changed, chosen, given_of, node_of, parse_scheme, part_of, targets
 from poslab.settings.tasks import is_task
-from poslab.settings.train import LATER, TrainConfig, flat, names, parse, resolved, role_of
+from poslab.settings.train import FACTS, LATER, TrainConfig, flat, names, parse, resolved, role_of
 
 
 def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
@@ -47,7 +47,8 @@ def _own(
     own = _read(folder)
     pos_name = own.pop("pos_name", None)
     recorded = _put_together(own.pop("overrides", None), overrides)
-    own.pop("extended", None)  # which its checkpoint says
+    for fact in FACTS:  # which its checkpoint says
+        own.pop(fact, None)
     given = given_of(overrides)
     named = chosen(composed["pos"], given)
     foreign = [target for target in outside(own["pos"]) if target not in targets(named)]

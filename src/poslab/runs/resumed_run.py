@@ -14,6 +14,7 @@ from poslab.runs.code import changed, outside
 from poslab.runs.folder import RunFolder
 from poslab.runs.resume import check_same
 from poslab.runs.state import RunState, rewind_events
+from poslab.settings.files import initial_sha256
 from poslab.settings.roles import Role
 from poslab.settings.schemes import node_of
 from poslab.settings.train import TrainConfig, flat, role_of
@@ -28,7 +29,7 @@ class ResumedRun:
     state: RunState
     text_sha256: str | None
     notes: list[str]
-    extended: list[str] = field(default_factory=list)  # as in TrainConfig
+    facts: dict[str, Any] = field(default_factory=dict)  # FACTS of its configuration
 
     @classmethod
     def of(cls, folder: RunFolder, config: TrainConfig, world_size: int = 1) -> "ResumedRun":
@@ -46,8 +47,11 @@ class ResumedRun:
         except ValueError as error:
             raise SettingError("resume", checkpoint, str(error)) from error
         check_same(folder.path, flat(config), flat(content["poslab"]["config"], without={Role.COMMAND}))
-        extended = _extended(content["poslab"]["config"], config, state.step)
-        run = cls(folder, checkpoint, state, str(content["poslab"]["data_sha256"]), notes, extended)
+        own = content["poslab"]["config"]
+        facts = {"extended": _extended(own, config, state.step), "init_sha256": own.get("init_sha256")}
+        run = cls(folder, checkpoint, state, str(content["poslab"]["data_sha256"]), notes, facts)
+        if (given := config.settings.init_from) != own.get("init_from"):
+            run._check_initial(given)
         run._check_unfinished(config, content)
         run._check_code(config.pos, content["poslab"])
         run._check_processes(world_size)
@@ -66,6 +70,11 @@ class ResumedRun:
         """Raises SettingError where the text is another one than before."""
         if self.text_sha256 not in (None, sha256):
             raise SettingError("resume", self.folder, "the text at data.path is not the one that it was trained on")
+
+    def _check_initial(self, folder: str | None) -> None:
+        """Raises SettingError for other weights than those that the run began with."""
+        if folder is None or initial_sha256(folder) != self.facts["init_sha256"]:
+            raise SettingError("init_from", folder, "the run began with other weights")
 
     def rewind(self) -> None:
         """Takes back what was written after the checkpoint; the figures of a finished run that goes on are kept, under

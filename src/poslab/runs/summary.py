@@ -47,6 +47,7 @@ class Summary:
     context_length: int
     data: str
     data_sha256: str
+    init_sha256: str | None = None  # of the weights that it began with
     vocabulary: str = "full"
     vocabulary_size: int | None = None
     train_tokens: int | None = None

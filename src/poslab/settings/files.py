@@ -18,6 +18,7 @@ _IN_WHEEL = (_PACKAGE / "bundled").is_dir()
 BUNDLED = _PACKAGE / "bundled" if _IN_WHEEL else _PACKAGE.parents[1]  # holds configs/ and data/
 BUNDLED_DATA = BUNDLED / "data"
 CONFIGS = BUNDLED / "configs"
+EXPORTED = "model.safetensors"  # in a folder that scripts/export.py has written, as transformers calls it
 UNFINISHED = ".tmp"  # ends the name of a file that is being written
 
 
@@ -71,16 +72,33 @@ def fingerprint(path: str) -> str:
     That of documents is another one than that of their files read as a text, which gives other tokens.
     """
     files = find_files(path)
-    hashes = []
-    for file in files:
-        try:
-            with file.open("rb") as opened:
-                hashes.append(hashlib.file_digest(opened, "sha256").hexdigest())
-        except OSError as error:
-            raise SettingError("path", path, f"{file} can't be read: {error.strerror}") from error
+    hashes = [_sha256(file, "path", path) for file in files]
     if any(suffix(file) and FORMATS[suffix(file)].kind is Kind.DOCUMENTS for file in files):
         hashes.insert(0, "documents")
     return joined_sha256(hashes)
+
+
+def initial_files(folder: str) -> list[Path]:
+    """The configuration and the weights of a GPT-2 as transformers writes it. SettingError where one is missing."""
+    given = Path(folder)
+    files = [given / "config.json", given / EXPORTED]
+    for needed in (given, *files):
+        if not needed.exists():
+            raise SettingError("init_from", folder, "no such folder" if needed == given else f"has no {needed.name}")
+    return files
+
+
+def initial_sha256(folder: str) -> str:
+    """sha256 of these files, as in `joined_sha256`. SettingError where one is missing or can't be read."""
+    return joined_sha256([_sha256(file, "init_from", folder) for file in initial_files(folder)])
+
+
+def _sha256(file: Path, option: str, given: str) -> str:
+    try:
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        raise SettingError(option, given, f"{file} can't be read: {error.strerror}") from error
 
 
 def joined_sha256(hashes: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ class Role(Enum):
     SCHEME = auto()  # of the position scheme, which decides it too, and is what comparisons are about
     SEED = auto()  # chance: runs that differ in nothing else form a group
     LENGTH = auto()  # how long to train; a run may be extended
-    TEXT = auto()  # where the text is; what counts is its contents, of which every consumer has the hash
+    TEXT = auto()  # where a text is, or weights to begin with; what counts is the contents, by their hash
     ROUNDING = auto()  # how the same sums are computed: other bits, the same up to rounding
     OUTPUT = auto()  # what a run measures, shows and logs of its training, which is the same to the bit
     SPEED = auto()  # where and how fast a run computes, how often it saves

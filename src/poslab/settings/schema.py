@@ -187,7 +187,7 @@ class Settings(Limited):
     seed: int = setting(1, role=Role.SEED, least=0, below=2**32)
     run_dir: str | None = setting(None, role=Role.COMMAND)
     resume: str | None = setting(None, role=Role.COMMAND)
-    init_from: str | None = setting(None, later=True)
+    init_from: str | None = setting(None, role=Role.TEXT, later=True)
     monitor: str = setting(LOSS, later=True)
     early_stopping_patience: int | None = setting(None, least=1)
     target_loss: float | None = setting(None, role=Role.LENGTH, least=0)

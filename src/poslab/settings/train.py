@@ -53,6 +53,7 @@ class TrainConfig:
     overrides: list[str] | None = None  # as typed; None: not known
     # What it was to train before it was extended, "trainer.max_steps=20 to step 20": the learning rate was another one.
     extended: list[str] = dataclasses.field(default_factory=list)
+    init_sha256: str | None = None  # of what it began with, once it has
 
     @property
     def pos_settings(self) -> dict[str, Any]:
@@ -80,8 +81,8 @@ class TrainConfig:
         else:  # a run may go on from elsewhere
             groups["data"]["path"] = os.path.abspath(os.path.expanduser(self.data.path))
         settings = {k: v for k, v in vars(self.settings).items() if role_of(k) is not Role.COMMAND}
-        extended = {"extended": self.extended} if self.extended else {}
-        return {"pos": node_of(self.pos), **groups, **settings, **extended}
+        facts = {name: value for name in FACTS if (value := getattr(self, name))}
+        return {"pos": node_of(self.pos), **groups, **settings, **facts}
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -115,13 +116,17 @@ GROUPS_WITHIN = {
 }
 
 
+# What a run's configuration says beside its settings, and what other ones have there.
+FACTS: dict[str, Any] = {"extended": [], "init_sha256": None}
+
+
 # What runs have that were made before there was such a setting, by its name.
 LATER: dict[str, Any] = {
     f"{group}.{field.name}" if group else field.name: field.default
     for group, schema in {**_GROUPS, "": Settings}.items()
     for field in dataclasses.fields(schema)
     if field.metadata.get("later")
-} | {"extended": []}
+} | FACTS
 
 
 def role_of(setting: str) -> Role:

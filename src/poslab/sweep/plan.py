@@ -21,7 +21,7 @@ from poslab.runs.folder import RUNS, RunFolder
 from poslab.runs.planned import PlannedGroup, group_keys, merged, settings_sha256
 from poslab.runs.summary import Summary
 from poslab.settings.composed import explain, scheme_name, with_any_scheme
-from poslab.settings.files import fingerprint, safe_name
+from poslab.settings.files import fingerprint, initial_files, initial_sha256, safe_name
 from poslab.settings.roles import NOT_IDENTITY
 from poslab.settings.schema import EvaluationConfig
 from poslab.settings.train import TrainConfig, parse
@@ -87,19 +87,33 @@ def plan(combinations: Sequence[Sequence[str]], config: DictConfig, loader: Conf
 
 
 def identity(config: TrainConfig) -> str:
-    """A hash of everything that decides what training gives: resolved settings, the text, which is read for it, and the
-    source of a scheme from outside poslab."""
-    return _hash(config.pos_name, config.plain, *_sources(config))
+    """A hash of everything that decides what training gives: resolved settings, the text and the weights to begin with,
+    which are read for it, and the source of a scheme from outside poslab."""
+    return _hash(config.pos_name, _plain(config), *_sources(config))
 
 
 def planned_groups(jobs: Sequence[Job]) -> list[PlannedGroup]:
     """What a comparison will expect of the jobs."""
     groups = []
     for config in (job.config for job in jobs if job.config is not None):
-        group, shared = group_keys(config.pos_name, config.plain, *_sources(config))
+        group, shared = group_keys(config.pos_name, _plain(config), *_sources(config))
         seeds = [config.settings.seed]
         groups.append(PlannedGroup(config.pos_name, config.scheme_settings, config.data_name, group, shared, seeds))
     return merged(groups)
+
+
+def _plain(config: TrainConfig) -> dict[str, Any]:
+    """The configuration as the run will record it, with the hash of the weights that it begins with."""
+    folder = config.settings.init_from
+    if folder is None:
+        return config.plain
+    written = (file.stat().st_mtime_ns for file in initial_files(folder))
+    return replace(config, init_sha256=_initial_sha256(folder, *written)).plain
+
+
+@cache
+def _initial_sha256(folder: str, *_written: int) -> str:
+    return initial_sha256(folder)
 
 
 def _sources(config: TrainConfig) -> tuple[str, str | None]:

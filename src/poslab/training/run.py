@@ -33,7 +33,7 @@ from poslab.runs.resumed_run import ResumedRun
 from poslab.runs.start import write_start
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
-from poslab.settings.files import write_whole
+from poslab.settings.files import initial_sha256, write_whole
 from poslab.settings.program import command_line
 from poslab.settings.schemes import node_of
 from poslab.settings.tasks import node_of_task
@@ -71,24 +71,24 @@ def train(config: TrainConfig) -> Summary:
     processes.meet(place())
     processes.check_same(flat(config) | vars(settings))
     with ExitStack() as held:
-        if settings.resume is None:
-            earlier = None
-            prepared = _prepare(config, world_size)
-            if settings.init_from is not None:
-                module = prepared[0]
-                print(begin_with(module.model, Path(settings.init_from), module.source.vocabulary))
-            processes.together("the beginning")  # all that can be refused has been
-            folder = held.enter_context(new_run_folder(settings.run_dir, config.pos_name, settings.seed))
-        else:
+        earlier = None
+        if settings.resume is not None:
             folder = held.enter_context(old_run_folder(Path(os.path.expanduser(settings.resume))))
             earlier = ResumedRun.of(folder, config, world_size)
-            config = replace(config, extended=earlier.extended)
-            prepared = _prepare(config, world_size, earlier)
-            processes.together("the beginning")
-            if is_first_process():
-                earlier.rewind()
+            config = replace(config, **earlier.facts)
+        begins = earlier is None or earlier.checkpoint is None
+        if begins and settings.init_from is not None:
+            config = replace(config, init_sha256=initial_sha256(settings.init_from))
+        module, batches = _prepare(config, world_size, earlier)
+        if begins and settings.init_from is not None:
+            print(begin_with(module.model, Path(settings.init_from), module.source.vocabulary))
+        processes.together("the beginning")  # all that can be refused has been
+        if earlier is None:
+            folder = held.enter_context(new_run_folder(settings.run_dir, config.pos_name, settings.seed))
+        elif is_first_process():
+            earlier.rewind()
         _write_config(config, folder)
-        summary = _train(config, *prepared, world_size, folder, earlier)
+        summary = _train(config, module, batches, world_size, folder, earlier)
     processes.leave()
     return summary
 
