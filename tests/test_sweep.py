@@ -320,6 +320,13 @@ def test_a_sweep_of_nothing_but_mistakes_is_one_error(swept_here: Sweep, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("empty", ["seed=range(0)", "pos=glob(zzz*)", "pos.num_buckets=range(3,1)"])
+def test_a_sweep_of_no_jobs_is_one_error(empty: str, swept_here: Sweep, tmp_path: Path) -> None:
+    code, output, errors = swept_here("model.dropout=0.1,0.2", empty)
+    assert (code, output, errors) == (2, "", f"error: {empty}: has no values, so there are no jobs\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_can_not_be_written(swept_here: Sweep) -> None:
     code, output, errors = swept_here("pos=t5", "seed=1,2", "run_dir=/proc/runs")
     assert (code, output) == (2, "")

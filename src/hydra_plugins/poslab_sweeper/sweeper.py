@@ -7,6 +7,8 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from poslab.errors import UserError
+
 
 class ResumableSweeper(BasicSweeper):
     """Runs the combinations that Hydra's own sweeper makes, without those that are finished. A job that fails stops no
@@ -21,6 +23,9 @@ class ResumableSweeper(BasicSweeper):
         loader = self.hydra_context.config_loader
         parsed = OverridesParser.create(config_loader=loader).parse_overrides([*self._parse_config(), *arguments])
         (combinations,) = self.split_arguments(parsed, None)
+        if not combinations:
+            empty = next(o for o in reversed(parsed) if o.is_discrete_sweep() and not list(o.sweep_string_iterator()))
+            raise UserError(f"{str(empty.input_line).lstrip('+')}: has no values, so there are no jobs")
         if not run_sweep(combinations, self.config, loader, self.launcher):
             sys.exit(1)
 
