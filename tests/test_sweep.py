@@ -72,9 +72,7 @@ def without_training(config: TrainConfig, overrides: list[str], log: Path) -> st
     """Leaves what a finished run leaves, but for its checkpoints."""
     folder = Path(str(config.settings.run_dir))
     folder.mkdir(exist_ok=True)
-    if config.settings.init_from is not None:
-        config = replace(config, init_sha256=initial_sha256(config.settings.init_from))
-    (folder / "config.yaml").write_text(yaml.safe_dump(config.recorded))
+    (folder / "config.yaml").write_text(yaml.safe_dump({"pos_name": config.pos_name} | config.plain))
     about = {"pos": config.pos_name, "seed": config.settings.seed, "data_sha256": fingerprint(config.data.path)}
     about |= {"pos_settings": config.pos_settings, "pos_target": config.plain["pos"]["_target_"]}
     Summary(**SUMMARY | about | fingerprints(config.pos)).write(folder / "summary.json")
@@ -193,9 +191,10 @@ def test_an_extended_run_is_no_job_s(swept_here: Sweep, tmp_path: Path) -> None:
     failed, reused = table(output).values()
     assert re.search(r" failed .*: holds another run by now, as one that was extended; move it, and ", failed)
     assert reused.endswith("was finished before")
-    assert "1 job, 1 to run" in swept_here("pos=t5", "seed=1", "trainer.max_epochs=2")[1]
+    (longer,) = planned(*TINY, "pos=t5", "trainer.max_epochs=2")
+    assert not longer.trained
     run.rename(run.with_name("extended"))
-    assert "2 jobs, 1 to run" in swept_here("pos=t5", "seed=1,2")[1]
+    assert [job.problem or job.trained for job in planned(*TINY, "pos=t5", "seed=1,2")] == [False, True]
 
 
 def test_settings_that_change_no_training_train_nothing_again(swept_here: Sweep) -> None:
@@ -461,24 +460,27 @@ def test_identity_is_settings_and_text(tmp_path: Path) -> None:
     assert len({base, *different}) == 9
 
 
-def test_weights_to_begin_with_are_part_of_a_job_by_their_contents(swept_here: Sweep, tmp_path: Path) -> None:
+def test_weights_to_begin_with_are_part_of_a_job_by_their_contents(tmp_path: Path) -> None:
     """Wherever they are; and they are read without torch, so here they need be none."""
-    for name in ("one", "copy"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text("{}")
-        (tmp_path / name / "model.safetensors").write_text("weights")
+    one, copy = tmp_path / "one", tmp_path / "copy"
+    for folder in (one, copy):
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_text("weights")
+    config = compose_config("pos=t5")
 
-    def jobs(name: str) -> str:
-        return re.search(r"\d jobs?, \d to run", swept_here("pos=t5", f"init_from={name}")[1])[0]
+    def beginning_with(folder: Path) -> TrainConfig:
+        return replace(config, settings=replace(config.settings, init_from=str(folder)))
 
-    assert (jobs("one"), jobs("one"), jobs("copy")) == ("1 job, 1 to run", "1 job, 0 to run", "1 job, 0 to run")
-    (tmp_path / "one" / "model.safetensors").write_text("other weights")
-    assert (jobs("one"), jobs("copy")) == ("1 job, 1 to run", "1 job, 0 to run")
-    (tmp_path / "copy" / "config.json").write_text('{"n_layer": 2}')
-    assert jobs("copy") == "1 job, 1 to run"
-    assert len({group.group for group in read_plan(tmp_path / "runs" / "smoke")}) == 3
-    nowhere = swept_here("pos=t5", "init_from=nowhere")
-    assert nowhere == (2, "", f"error: init_from={tmp_path}/nowhere: no such folder\n")
+    known = identity(beginning_with(one))
+    assert known == identity(beginning_with(copy)) != identity(config)
+    recorded = replace(beginning_with(copy), init_sha256=initial_sha256(str(one))).plain
+    assert _hash(config.pos_name, recorded, fingerprint(config.data.path), None) == known
+    (one / "model.safetensors").write_text("other weights")
+    (copy / "config.json").write_text('{"n_layer": 2}')
+    assert len({known, identity(beginning_with(one)), identity(beginning_with(copy))}) == 3
+    with pytest.raises(UserError, match=r"^init_from=.*/nowhere: no such folder$"):
+        identity(beginning_with(tmp_path / "nowhere"))
 
 
 def test_a_job_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:
