@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 import poslab
 from conftest import EXPORTED, RunScript, compose_config, make_scheme
@@ -84,6 +85,61 @@ def test_other_schemes_bring_code_and_load_in_both(
     torch.testing.assert_close(logits(tmp_path / "out", tokens, trust_remote_code=True), ours(tokens), atol=0, rtol=0)
     meanings = json.loads((tmp_path / "out" / "tokens.json").read_text())
     assert meanings == [ours.tokenizer.decode([i]) for i in range(ours.tokenizer.size)]
+
+
+def with_code(name: str, **sizes: object) -> "transformers.PreTrainedModel":
+    """As the code of an exported folder has it."""
+    from poslab.exchange.modeling_poslab import PoslabConfig, PoslabForCausalLM
+
+    sizes = SIZES | {"dropout": 0.0} | sizes
+    vocab_size = sizes.pop("vocab_size")
+    config = PoslabConfig(pos={"_target_": name}, model=sizes, vocab_size=vocab_size)
+    return moved(PoslabForCausalLM(config).eval())
+
+
+@pytest.mark.parametrize("name", ["absolute", "t5", "cope", "forgetting"])
+def test_left_padded_texts_are_those_alone(name: str) -> None:
+    """Logits, gradients and what is generated: of positions that end, biases, scores and marks."""
+    model = with_code(name)
+    texts = [torch.randint(SIZES["vocab_size"], (1, length)) for length in (12, 7, 1)]
+    batch = torch.cat([F.pad(text, (12 - text.shape[1], 0)) for text in texts])
+    mask = torch.cat([F.pad(torch.ones_like(text), (12 - text.shape[1], 0)) for text in texts])
+    together, alone = model(batch, attention_mask=mask, labels=batch), [model(text, labels=text) for text in texts[:2]]
+    logits = torch.cat([*(out.logits[0] for out in alone), model(texts[2]).logits[0]])
+    torch.testing.assert_close(together.logits[mask.bool()], logits, atol=1e-5, rtol=1e-5)
+    loss = (11 * alone[0].loss + 6 * alone[1].loss) / 17
+    torch.testing.assert_close(together.loss, loss)
+    gradients = [torch.autograd.grad(of, list(model.parameters())) for of in (together.loss, loss)]
+    torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-4)
+    settings = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0, "use_cache": False}
+    written = model.generate(batch, attention_mask=mask, **settings)[:, 12:]
+    assert written.tolist() == [
+        model.generate(text, attention_mask=torch.ones_like(text), **settings)[0, text.shape[1] :].tolist()
+        for text in texts
+    ]
+
+
+def test_right_padding_is_never_looked_at() -> None:
+    model, tokens = with_code("t5"), torch.randint(SIZES["vocab_size"], (2, 9))
+    mask = torch.tensor([[1] * 9, [0, 0, *[1] * 4, 0, 0, 0]])
+    logits = model(tokens, attention_mask=mask).logits
+    torch.testing.assert_close(logits[1, 2:6], model(tokens[1:, 2:6]).logits[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("causal", "mask", "problem"),
+    [
+        (True, [[1, 1, 1], [1, 0, 1]], r"row 1 of attention_mask has zeros between ones"),
+        (True, [[0, 0, 0], [1, 1, 1]], r"row 0 of attention_mask is all zeros"),
+        (True, [[[0, 1, 1]]], r"attention_mask must be \(2, 3\), as input_ids are; not \(1, 1, 3\)"),
+        (False, [[1, 1, 1], [0, 1, 1]], r"this model is not causal"),
+    ],
+)
+def test_masks_that_cannot_be(causal: bool, mask: list[object], problem: str) -> None:
+    model = with_code("nope", causal=causal)
+    tokens = torch.randint(SIZES["vocab_size"], (2, 3))
+    with pytest.raises(ValueError, match=problem):
+        model(tokens, attention_mask=torch.tensor(mask))
 
 
 @pytest.mark.parametrize("name", KNOWN)

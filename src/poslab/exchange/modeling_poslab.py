@@ -57,11 +57,48 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         super().train(mode)
         return self
 
-    def forward(self, input_ids: Tensor, labels: Tensor | None = None, **unused: Any) -> CausalLMOutput:
-        """input_ids, labels (B, T) -> logits (B, T, V), and the loss of saying each next token; texts side by side must
-        have one length, as there is no padding."""
-        logits = self.gpt[0](input_ids)
+    def forward(
+        self,
+        input_ids: Tensor,
+        labels: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        **unused: Any,
+    ) -> CausalLMOutput:
+        """input_ids, labels (B, T) -> logits (B, T, V), and the loss of saying each next token.
+
+        attention_mask: (B, T), 0 where a token is padding, at either end of a row. Positions count from a row's first
+        real token; logits of padding mean nothing, and the loss leaves it out. Raises ValueError for any other mask.
+        """
+        gpt = self.gpt[0]
+        if attention_mask is None or attention_mask.bool().all():
+            logits = gpt(input_ids)
+        else:
+            real = attention_mask.bool()
+            padding = _padding(real, input_ids.shape, gpt.shape.causal)  # before each row, (B,)
+            places = torch.arange(input_ids.shape[1], device=input_ids.device)
+            # Moved behind the text, where a causal model never looks, and back.
+            turned, back = ((places + by[:, None]) % len(places) for by in (padding, -padding))
+            hidden = gpt.hidden(input_ids.gather(1, turned))
+            logits = F.linear(hidden.take_along_dim(back[..., None], 1), gpt.token_embedding.weight)
+            if labels is not None:
+                follows = F.pad(real[:, 1:] & real[:, :-1], (1, 0))  # a token that another stands before
+                labels = labels.masked_fill(~follows, -100)
         loss = None
         if labels is not None:
             loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
         return CausalLMOutput(loss=loss, logits=logits)
+
+
+def _padding(real: Tensor, shape: torch.Size, causal: bool) -> Tensor:
+    """How much stands before the real tokens of each row, (B,). Raises ValueError for a mask that can't be kept to."""
+    if real.shape != shape:
+        raise ValueError(f"attention_mask must be {tuple(shape)}, as input_ids are; not {tuple(real.shape)}")
+    if not causal:
+        raise ValueError("attention_mask has zeros, and this model is not causal: every token sees those of padding")
+    begins = F.pad(real, (1, 0))
+    begins = begins[:, 1:] & ~begins[:, :-1]  # where a real token follows none
+    for row, count in enumerate(begins.sum(1).tolist()):
+        if count != 1:
+            what = "has zeros between ones" if count else "is all zeros"
+            raise ValueError(f"row {row} of attention_mask {what}; there can be padding only before and after a text")
+    return begins.int().argmax(1)
