@@ -23,6 +23,7 @@ import torch
 from conftest import FULL_CAMPAIGN, REPOSITORY, SMOKE, compose_config
 from poslab.data import corpus, document_tokens, tokenising
 from poslab.data.corpus import Split, load_corpus
+from poslab.data.token_stream import read_tokens_of
 from poslab.data.tokenizer import Bytes, Characters
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_text
@@ -193,6 +194,23 @@ def test_tokens_without_documents_are_cut_by_their_number(gpt2: tiktoken.Encodin
     assert (loaded.train.tolist(), loaded.validation.tolist()) == ([*range(90)], [*range(90, 100)])
 
 
+@pytest.mark.parametrize(("dtype", "encoding"), [("<u4", "gpt2"), ("<i8", "gpt2"), ("<u4", "o200k_base")])
+def test_wider_tokens_are_told_from_those_of_nanogpt(dtype: str, encoding: str, tmp_path: Path) -> None:
+    """Whose every other number is small by chance only where they are few."""
+    vocabulary_size = {"gpt2": 50257, "o200k_base": 200019}[encoding]
+
+    def read(tokens: np.ndarray) -> list[int]:
+        tokens.tofile(tmp_path / "c.bin")
+        pieces = read_tokens_of("c.bin", tmp_path / "c.bin", vocabulary_size, encoding)
+        return [token for piece, _ in pieces for token in piece.tolist()]
+
+    ids = np.random.default_rng(1).integers(vocabulary_size, size=1000)
+    with pytest.raises(SettingError, match="seems to hold tokens of 32 or 64 bits"):
+        read(ids.astype(dtype))
+    assert len(read((ids % 50257).astype("<u2"))) == 1000
+    assert read(np.array([17, 0] * 7, "<u2")) == [17, 0] * 7
+
+
 def parquet_without(tmp_path: Path) -> Path:
     pyarrow = pytest.importorskip("pyarrow")
     pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table({"content": ["a"]}), tmp_path / "c.parquet")
@@ -214,6 +232,19 @@ def spoiled_parquet(tmp_path: Path) -> bytes:
     return bytes(content)
 
 
+def damaged_page(tmp_path: Path) -> bytes:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    plain = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    parquet.write_table(pyarrow.table({"text": DOCUMENTS}), tmp_path / "whole", **plain)
+    return (tmp_path / "whole").read_bytes().replace(b"Number 17 says", b"Number 71 says")
+
+
+def arrow_without_its_end(tmp_path: Path) -> bytes:
+    """As it is where it is cut after any record batch."""
+    (file, *_) = sorted(write_dataset(tmp_path / "whole", DOCUMENTS).glob("*.arrow"))
+    return file.read_bytes()[:-8]
+
+
 BAD = {
     "no column": (
         "c.jsonl",
@@ -229,6 +260,8 @@ BAD = {
         r"c\.jsonl: line 2: is no complete JSON .*; is the file complete\?",
     ),
     "cut gz": ("c.jsonl.gz", cut(write_gz), r"c\.jsonl\.gz: after line \d+: .*; the file is damaged or not complete"),
+    "empty gz": ("c.jsonl.gz", b"", r"c\.jsonl\.gz: after line 0: it is empty; the file is damaged or not complete"),
+    "empty zst": ("c.jsonl.zst", b"", r"c\.jsonl\.zst: after line 0: it is empty; the file is damaged or not complete"),
     "no gz": ("c.jsonl.gz", b"plain", r"c\.jsonl\.gz: after line 0: Not a gzipped file"),
     "cut zst": (
         "c.jsonl.zst",
@@ -238,11 +271,22 @@ BAD = {
     "no zst": ("c.jsonl.zst", b"plain", r"c\.jsonl\.zst: after line 0: no Zstandard data"),
     "cut parquet": ("c.parquet", cut(write_parquet), r"c\.parquet: Parquet magic bytes not found"),
     "spoiled parquet": ("c.parquet", spoiled_parquet, r"c\.parquet: after row 0: .*damaged or not complete"),
+    "damaged page": ("c.parquet", damaged_page, r"c\.parquet: after row 0: .*damaged or not complete"),
+    "arrow without its end": (
+        "c.arrow",
+        arrow_without_its_end,
+        r"c\.arrow: has no mark of its end; the file is damaged or not complete",
+    ),
     "nothing": ("c.jsonl", b"\n\n", r"data\.path=.*: the text is empty"),
     "beyond": (
         "c.bin",
         np.array([5, 50257], "<u2").tobytes(),
         r"c\.bin has the token 50,257 at place 1; gpt2 has 50,257: ",
+    ),
+    "tokens of 32 bits": (
+        "c.bin",
+        np.arange(100, 108, dtype="<u4").tobytes(),
+        r"c\.bin seems to hold tokens of 32 or 64 bits, as every other number of 16 bits is 0; .* uint16, nothing else",
     ),
     "half a token": ("c.bin", b"abc", r"c\.bin ends within a token of 2 bytes"),
     "cut llm.c": ("c.bin", llm_c([1, 2, 3], count=9), r"c\.bin is not complete: of 9 tokens it has 3"),

@@ -6,6 +6,7 @@ left out. Half a surrogate pair, which JSON can write and no byte stands for, be
 
 import gzip
 import json
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from poslab.settings.formats import suffix
 
 _BLOCK = 1 << 20  # bytes read at a time
 _ROWS = 64  # of a table at a time: documents may be long
+_END_OF_ARROW = b"\xff\xff\xff\xff\0\0\0\0"  # of a stream
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 Documents = Iterator[tuple[str | None, int]]
@@ -48,7 +50,10 @@ def _lines_of_json(file: Path, column: str) -> Documents:
     number = 0
     with file.open("rb") as opened:
         try:
-            for number, line in enumerate(_lines(_DECOMPRESSED[suffix(file)](opened)), start=1):
+            decompressed = _DECOMPRESSED[suffix(file)]
+            if decompressed is not _blocks and file.stat().st_size == 0:  # nothing, compressed, is some bytes
+                raise EOFError("it is empty")
+            for number, line in enumerate(_lines(decompressed(opened)), start=1):
                 if line.strip():
                     value = _value(line, column, f"{file}, line {number}")
                     yield _text(value, column), opened.tell()
@@ -135,7 +140,8 @@ _DECOMPRESSED: dict[str, Callable[[BinaryIO], Iterator[bytes]]] = {
 def _rows_of_parquet(file: Path, column: str) -> Documents:
     parquet = import_module("pyarrow.parquet")
     size = file.stat().st_size
-    with parquet.ParquetFile(file, buffer_size=_BLOCK) as table:  # pages and not whole row groups in memory
+    # In memory are pages, not whole row groups.
+    with parquet.ParquetFile(file, buffer_size=_BLOCK, page_checksum_verification=True) as table:
         _require_column(table.schema_arrow.names, column, file)
         batches = table.iter_batches(_ROWS, columns=[column])
         rows = (batch.column(0).to_pylist() for batch in batches)
@@ -144,6 +150,10 @@ def _rows_of_parquet(file: Path, column: str) -> Documents:
 
 def _rows_of_dataset(file: Path, column: str) -> Documents:
     table = import_module("datasets").Dataset.from_file(str(file)).with_format(None)
+    with file.open("rb") as opened:
+        opened.seek(-len(_END_OF_ARROW), os.SEEK_END)
+        if opened.read() != _END_OF_ARROW:  # a lack that its reader doesn't notice
+            raise ValueError("has no mark of its end; the file is damaged or not complete")
     _require_column(table.column_names, column, file)
     batches = table.select_columns([column]).iter(_ROWS)
     yield from _rows((batch[column] for batch in batches), column, file.stat().st_size / max(1, len(table)))

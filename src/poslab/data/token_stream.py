@@ -16,6 +16,7 @@ _HEADER = np.dtype("<i4"), 256
 _UINT16: np.dtype[Any] = np.dtype("<u2")
 _OF_MAGIC = {20240520: (1, _UINT16), 20240801: (7, np.dtype("<u4"))}  # version, type
 _TOKENS = 1 << 20  # at a time
+_FEW = 16  # of which every other one may be small by chance
 
 Tokens = np.ndarray[Any, Any]
 
@@ -23,7 +24,8 @@ Tokens = np.ndarray[Any, Any]
 def read_tokens_of(path: str, file: Path, vocabulary_size: int, encoding: str) -> Iterator[tuple[Tokens, int]]:
     """The tokens of one of the files at `path`, in pieces (N,), and how far the file has been read.
 
-    Raises SettingError for a file that is not complete, or has ids that the encoding doesn't.
+    Raises SettingError for a file that is not complete, or has ids that the encoding doesn't; and where nanoGPT's would
+    be uint16, but every other number is no more than the upper half of a wider one.
     """
 
     def problem(what: str) -> SettingError:
@@ -36,6 +38,11 @@ def read_tokens_of(path: str, file: Path, vocabulary_size: int, encoding: str) -
             number = 0
             while block := opened.read(_TOKENS * dtype.itemsize):
                 tokens = np.frombuffer(block, dtype)
+                most = (vocabulary_size - 1) >> 16
+                if start == number == 0 and len(tokens) >= _FEW and tokens[1::2].max() <= most:
+                    halves = f"at most {most}" if most else "0"
+                    what = f"seems to hold tokens of 32 or 64 bits, as every other number of 16 bits is {halves}"
+                    raise problem(f"{what}; without llm.c's header it must be uint16, nothing else")
                 if (beyond := (tokens >= vocabulary_size)).any():
                     place = int(beyond.argmax())
                     known = f"{encoding} has {vocabulary_size:,}: is data.encoding the one that made it?"
