@@ -302,11 +302,29 @@ def test_a_damaged_cache_is_made_anew(
     damage(damaged)
     assert capsys.readouterr().err == ""
     again = load_corpus(str(VERDICT), gpt2, tmp_path, observed)
-    assert capsys.readouterr().err == f"warning: {damaged} is damaged; it is made anew from the text\n"
+    assert capsys.readouterr().err == f"warning: {damaged} is damaged or another's; it is made anew from the text\n"
     assert (again.train.tolist(), again.validation.tolist()) == (train, validation)
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == written
     load_corpus(str(VERDICT), gpt2, tmp_path, observed)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["text.txt", "c.jsonl"])
+def test_a_cache_file_under_another_name_is_made_anew(
+    name: str, gpt2: tiktoken.Encoding, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where two are swapped: a file holds tokens of one text only."""
+    file, made = tmp_path / name, {}
+    for text in ("one two three four five six", "six five four three two one"):
+        file.write_text(f'{{"text": "{text}"}}\n' * 10)
+        cache = tmp_path / text
+        made[text] = load_corpus(str(file), gpt2, cache).train.tolist(), {file.name for file in cache.iterdir()}
+    (one, _), (other, names) = made.values()
+    assert one != other
+    for mine, theirs in zip(sorted(names), sorted((tmp_path / "one two three four five six").iterdir()), strict=True):
+        (cache / mine).write_bytes(theirs.read_bytes())
+    assert load_corpus(str(file), gpt2, cache).train.tolist() == other
+    assert capsys.readouterr().err.count("is damaged or another's; it is made anew from the text\n") == 2
 
 
 def test_a_damaged_cache_that_cannot_be_replaced(

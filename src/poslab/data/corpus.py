@@ -30,7 +30,7 @@ from poslab.settings.formats import Kind, kind_of
 from poslab.settings.schema import DataConfig
 
 _PIECE = 1 << 20  # bytes of text, or tokens, at a time
-_LAYOUT = "2"  # part of every cache key; another number wherever the same text would give other files
+_LAYOUT = "3"  # part of every cache key; another number wherever the same text would give other files
 
 # Where every tiktoken pattern starts a new word, so that tokenising the text before and after separately gives the same
 # tokens as tokenising it whole: between a letter or digit and a space or line end, and after a single line end (unless

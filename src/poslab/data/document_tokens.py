@@ -25,7 +25,7 @@ from poslab.errors import SettingError
 from poslab.settings.files import fingerprint
 from poslab.settings.formats import Kind
 
-_LAYOUT = "documents 1"  # part of every cache key; another number wherever the same corpus would give other files
+_LAYOUT = "documents 2"  # part of every cache key; another number wherever the same corpus would give other files
 _PIECE = 1 << 20  # characters at a time
 
 

@@ -1,5 +1,8 @@
 """Files of token ids: one after the other, all of one type, then how many there are and their checksum, which are
-verified on opening. They are written piece by piece, and go on where they were saved last after whatever ended that."""
+verified on opening. They are written piece by piece, and go on where they were saved last after whatever ended that.
+
+The checksum begins with the file's name, which is the key of what it holds: under another name it is no valid file.
+"""
 
 import json
 import os
@@ -17,21 +20,21 @@ from torch import Tensor
 
 from poslab.settings.files import write_whole
 
-_TRAILER = struct.Struct("<QI")  # number of tokens, crc32 of their bytes (0.2 s for 50 million on one core)
+_TRAILER = struct.Struct("<QI")  # number of tokens, crc32 of name and bytes (0.2 s for 50 million on one core)
 _BLOCK = 1 << 20  # bytes read at a time
 
 
 def read_tokens(file: Path, dtype: torch.dtype) -> Tensor | None:
-    """The tokens of a file, memory-mapped (N,); None where there is none, or it is damaged, which is said."""
+    """The tokens of a file, memory-mapped (N,); None where there is none, or it is damaged or another's, as is said."""
     try:
         with file.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size - _TRAILER.size
-            checksum = _checksum(opened, size)
+            checksum = _checksum(opened, size, _of_name(file))
             intact = size >= 0 and opened.read() == _TRAILER.pack(size // dtype.itemsize, checksum)
     except OSError:  # there is none yet, or no folder for it
         return None
     if not intact:
-        print(f"warning: {file} is damaged; it is made anew from the text", file=sys.stderr)
+        print(f"warning: {file} is damaged or another's; it is made anew from the text", file=sys.stderr)
         return None
     if size == 0:
         return torch.empty(0, dtype=dtype)
@@ -53,7 +56,7 @@ class GrowingFiles:
         first = next(iter(files.values()))
         self._unfinished = {name: file.with_name(f"{file.name}.unfinished") for name, file in files.items()}
         self._progress = first.with_name(f"{first.name}.progress")
-        self._written = dict.fromkeys(files, (0, 0))  # bytes and their checksum
+        self._written = {name: (0, _of_name(file)) for name, file in files.items()}  # bytes and the checksum
         first.parent.mkdir(parents=True, exist_ok=True)
         self._go_on()
         self._opened = {name: file.open("r+b" if self.read else "wb") for name, file in self._unfinished.items()}
@@ -112,21 +115,24 @@ class GrowingFiles:
         try:
             saved = json.loads(self._progress.read_text())
             written = {name: (int(saved["written"][name][0]), int(saved["written"][name][1])) for name in self.files}
-            intact = all(_begins_with(self._unfinished[name], *written[name]) for name in written)
+            intact = all(self._begins_with(name, *written[name]) for name in written)
         except (OSError, ValueError, KeyError, TypeError, IndexError):  # nothing was saved, or not all of it
             return
         if intact:
             self.read, self._written = int(saved["read"]), written
 
+    def _begins_with(self, name: str, size: int, checksum: int) -> bool:
+        with self._unfinished[name].open("rb") as opened:
+            return _checksum(opened, size, _of_name(self.files[name])) == checksum and opened.tell() == size
 
-def _begins_with(file: Path, size: int, checksum: int) -> bool:
-    with file.open("rb") as opened:
-        return _checksum(opened, size) == checksum and opened.tell() == size
+
+def _of_name(file: Path) -> int:
+    """The checksum of a file before its first byte."""
+    return crc32(file.name.encode())
 
 
-def _checksum(opened: BinaryIO, size: int) -> int:
-    """Of the next bytes of a file."""
-    checksum = 0
+def _checksum(opened: BinaryIO, size: int, checksum: int) -> int:
+    """With the next bytes of a file."""
     for left in range(size, 0, -_BLOCK):
         checksum = crc32(opened.read(min(left, _BLOCK)), checksum)
     return checksum
