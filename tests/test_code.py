@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from conftest import ALIBI, SCHEMES, compose_config, make_scheme
-from poslab import load
+from poslab import load, positions
 from poslab.errors import SettingError
 from poslab.evaluation.files import evaluate_run
+from poslab.positions.rope import RoPE
+from poslab.positions.rope_t5 import RoPET5
 from poslab.runs import code
+from poslab.tasks.copy import Copy
 from poslab.training import train
 from runs_to_resume import TINY, content_of, go_on
 
@@ -20,9 +23,11 @@ from runs_to_resume import TINY, content_of, go_on
 def scheme_in(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str = "my_file.MyALiBi") -> type:
     """The class, loaded anew from the files in `folder`, as a new process would."""
     module, name = target.rsplit(".", 1)
-    for loaded in [m for m in sys.modules if m.split(".")[0] in ("my_file", "pack", "slopes", "tables")]:
+    own = ("my_file", "pack", "slopes", "tables", "poslab.positions.my_file")
+    for loaded in [m for m in sys.modules if m.startswith(own)]:
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    monkeypatch.setattr(positions, "__path__", [*positions.__path__, str(folder)])
     importlib.invalidate_caches()
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within one second would not be seen
     found: type = getattr(importlib.import_module(module), name)
@@ -34,13 +39,12 @@ def fingerprint(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str = "my
         return code.scheme_fingerprint(scheme_in(folder, patch, target))
 
 
-def test_only_what_the_code_does_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_file_holds_counts_and_not_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "my_file.py"
     file.write_text(ALIBI)
     before = fingerprint(tmp_path, monkeypatch)
     assert before is not None
-    file.write_text(ALIBI.replace('"""ALiBi', '"""Another ALiBi').replace("bias = ", "bias  =  ") + "\n# a comment\n")
-    assert fingerprint(tmp_path, monkeypatch) == before
+    assert fingerprint(tmp_path, monkeypatch, "poslab.positions.my_file.MyALiBi") == before
     file.write_text(ALIBI.replace("bias = -slopes", "bias = slopes"))
     assert fingerprint(tmp_path, monkeypatch) != before
     elsewhere = tmp_path / "elsewhere"
@@ -91,8 +95,33 @@ def test_schemes_of_poslab_have_fingerprints_of_their_own(monkeypatch: pytest.Mo
     code.code_fingerprint.__wrapped__()
     inside = {file.relative_to(code._PACKAGE).as_posix() for file in hashed}
     assert {"positions/base.py", "model.py", "layers/block.py", "training/optim.py", "attention/blockwise.py"} <= inside
-    assert "memory/segments.py" in inside
+    assert {"memory/segments.py", "tasks/base.py", "tasks/metric.py"} <= inside
     assert not any(f"positions/{file}" in inside for file in files)
+    assert "tasks/copy.py" not in inside
+
+
+@pytest.mark.parametrize(
+    ("cls", "files"),
+    [
+        (RoPE, {"rope.py", "rotary.py"}),
+        (RoPET5, {"rope_t5.py", "combined.py", "rope.py", "rotary.py", "t5.py"}),
+        (Copy, {"copy.py", "transcription.py"}),
+    ],
+)
+def test_what_schemes_and_tasks_of_poslab_import_counts_without_the_contract(cls: type, files: set[str]) -> None:
+    assert {file.name for file in code.source_files(cls) or ()} == files
+
+
+def test_another_source_makes_another_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(inspect.getfile(Copy)).read_text()
+    file = tmp_path / "my_file.py"
+    hashes = []
+    settings = vars(compose_config("data=copy").data)
+    for text in (source, source, source + "# edited"):
+        file.write_text(text)
+        with monkeypatch.context() as patch:
+            hashes.append(code.task_sha256(scheme_in(tmp_path, patch, "my_file.Copy")(**settings)))
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_a_run_says_which_code_trained_it(tmp_path: Path) -> None:
@@ -102,32 +131,34 @@ def test_a_run_says_which_code_trained_it(tmp_path: Path) -> None:
     assert content_of(tmp_path / "run")["poslab"]["code_fingerprint"] == code.code_fingerprint()
 
 
+@pytest.mark.parametrize("module", ["my_file", "poslab.positions.my_file"])
 def test_a_run_does_not_go_on_with_an_edited_scheme(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    target = f"{module}.MyALiBi"
     file, run = tmp_path / "my_file.py", tmp_path / "run"
     file.write_text(ALIBI)
     with monkeypatch.context() as patch:
-        scheme_in(tmp_path, patch)
-        train(compose_config(*TINY, "pos._target_=my_file.MyALiBi", f"run_dir={run}"))
+        scheme_in(tmp_path, patch, target)
+        train(compose_config(*TINY, f"pos._target_={target}", f"run_dir={run}"))
         capsys.readouterr()
         load(run, allow_code=True)
         assert capsys.readouterr().err == ""
     file.write_text(ALIBI.replace("bias = -slopes", "bias = slopes"))
     before = content_of(run)
     with monkeypatch.context() as patch:
-        scheme_in(tmp_path, patch)
-        message = r"run: the code of my_file\.MyALiBi has changed since step \d+; a new run trains the new code"
+        scheme_in(tmp_path, patch, target)
+        message = rf"run: the code of {target} has changed since step \d+; a new run trains the new code"
         with pytest.raises(SettingError, match=message):
             go_on(run, "trainer.max_epochs=3", "allow_code=true")
         assert content_of(run)["state"]["step"] == before["state"]["step"]
-        with pytest.raises(SettingError, match="its losses would be another model's"):
+        with pytest.raises(SettingError, match="its losses may be another model's"):
             evaluate_run(run, allow_code=True)
         assert not (run / "evaluation.json").exists()
         capsys.readouterr()
         load(run, allow_code=True)
     assert "warning: " in (warned := capsys.readouterr().err)
-    assert "the code of my_file.MyALiBi has changed since it was trained" in warned
+    assert f"the code of {target} has changed since it was trained" in warned
 
 
 def test_a_run_that_goes_on_with_other_code_of_poslab_says_so(

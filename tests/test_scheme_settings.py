@@ -230,10 +230,10 @@ def test_a_scheme_of_a_stranger_within_one_of_poslab_s(
     scheme_fingerprint.cache_clear()
     changed = compose_config(*TINY, "pos=randomized", "pos.of._target_=within_file.MyALiBi")
     assert identity(changed) != before
-    with pytest.raises(SettingError, match=r"the code of within_file\.MyALiBi has changed since step"):
+    with pytest.raises(SettingError, match=r"Randomized with within_file\.MyALiBi has changed since step"):
         go_on(run, "trainer.max_epochs=4", "allow_code=true")
     load(run, allow_code=True)
-    assert "the code of within_file.MyALiBi has changed since it was trained" in capsys.readouterr().err
+    assert "with within_file.MyALiBi has changed since it was trained" in capsys.readouterr().err
 
 
 def test_classes_a_checkpoint_names_within_a_scheme_are_texts(tmp_path: Path) -> None:

@@ -240,7 +240,6 @@ def test_another_length_is_only_evaluated(
 def test_an_edited_scheme_is_another_job_and_another_group(
     swept_here: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a scheme from outside poslab."""
     file = tmp_path / "swept_scheme.py"
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within one second would not be seen
     monkeypatch.syspath_prepend(tmp_path)
@@ -251,7 +250,7 @@ def test_an_edited_scheme_is_another_job_and_another_group(
         return swept_here("pos._target_=swept_scheme.MyALiBi", f"seed={seeds}", "run_dir=s")[1]
 
     assert "2 jobs, 2 to run" in swept_as(ALIBI, "1,2")
-    assert "2 jobs, 0 to run" in swept_as(f"{ALIBI}\n# a comment\n", "1,2")
+    assert "2 jobs, 0 to run" in swept_as(ALIBI, "1,2")
     edited = ALIBI.replace("bias = -slopes", "bias = slopes")
     assert "3 jobs, 3 to run" in (output := swept_as(edited, "1,2,3"))
     assert "was finished before" not in output
@@ -278,7 +277,7 @@ def test_runs_of_other_code_are_reused_only_with_a_line(swept_here: Sweep, tmp_p
     swept_here("pos=t5", "seed=1,2,3")
     first, second, _ = folders(tmp_path / "runs" / "smoke")
     change_summary(first, code_fingerprint="an older one")
-    change_summary(second, code_fingerprint=None, scheme_fingerprint=None)
+    change_summary(second, code_fingerprint=None)
     code, output, _ = swept_here("pos=t5", "seed=1,2,3")
     assert code == 0
     assert "3 jobs, 0 to run" in output
@@ -446,7 +445,8 @@ def test_identity_is_settings_and_text(tmp_path: Path) -> None:
     older = compose_config("pos=t5").plain
     del older["optim"]["position_learning_rate_factor"]  # as runs have it from before there was one
     config = compose_config("pos=t5")
-    assert _hash(config.pos_name, older, fingerprint(config.data.path), None) == base
+    source = fingerprints(config.pos)["scheme_fingerprint"]
+    assert _hash(config.pos_name, older, fingerprint(config.data.path), source) == base
     different = [
         of("pos=t5", factor),
         of("pos=t5", "seed=2"),

@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,10 @@ from poslab import GPT
 from poslab.data.task import TaskDataModule
 from poslab.errors import SettingError
 from poslab.evaluation.answers import answers, chance, measure
+from poslab.evaluation.files import own_task
 from poslab.evaluation.scoring import TaskScoring
+from poslab.runs import code
+from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import task_sha256
 from poslab.runs.finished import read_run
@@ -26,6 +30,7 @@ from poslab.runs.summary import Summary
 from poslab.tasks import Examples, Task
 from poslab.tasks.addition import Addition
 from poslab.tasks.base import IGNORED
+from poslab.tasks.copy import Copy
 from poslab.tasks.distant_recall import DistantRecall
 from poslab.tasks.majority import Majority
 from poslab.tasks.recall import Recall
@@ -346,6 +351,20 @@ def test_scripts_know_a_task_from_a_text(finished: Path, run_script: RunScript) 
     code, _, complaint = run_script("evaluate", f"ckpt={finished}", "device=cpu")
     assert code == 2
     assert "was trained on a task" in complaint
+
+
+def test_an_edited_task_is_not_taken_for_the_one_trained(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    checkpoint = load_checkpoint(find_checkpoint(str(run)))
+    assert own_task(checkpoint, allow_code=False) == compose_config(*TINY_TASK).data
+    source = code.scheme_fingerprint
+    monkeypatch.setattr(code, "scheme_fingerprint", lambda *of: "edited" if of == (Copy,) else source(*of))
+    with pytest.raises(SettingError, match=r"the code of poslab\.tasks\.copy\.Copy has changed since it was trained"):
+        own_task(checkpoint, allow_code=False)
+    with pytest.raises(SettingError, match="the code of the task, is not the one that it was trained on"):
+        go_on(run, "trainer.max_steps=12")
 
 
 def test_an_example_is_printed(run_script: RunScript) -> None:

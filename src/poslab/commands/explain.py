@@ -11,14 +11,13 @@ from hydra.errors import HydraException
 from poslab.commands.overrides import for_hydra
 from poslab.data.corpus import corpus_of
 from poslab.errors import SettingError, UserError
-from poslab.evaluation.files import own_text
+from poslab.evaluation.files import own_task, own_text
 from poslab.explanation.material import Material, of_task, of_text
 from poslab.explanation.page import MARK, write
 from poslab.explanation.subject import Subject, examine, require_comparable
 from poslab.model import GPT
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
-from poslab.runs.code import distrust, outside
 from poslab.runs.start import start_and_best
 from poslab.settings.composed import explain
 from poslab.settings.files import CONFIGS, require_writable, safe_name, write_whole
@@ -26,7 +25,7 @@ from poslab.settings.program import command_line
 from poslab.settings.schema import DataConfig
 from poslab.settings.schemes import node_of, shown
 from poslab.settings.scripts import ExplainConfig
-from poslab.settings.tasks import is_task, parse_task
+from poslab.settings.tasks import is_task
 from poslab.settings.train import parse
 
 _NAME = "explanation"
@@ -115,9 +114,7 @@ def _material(checkpoint: Checkpoint, allow_code: bool) -> Material:
     """What it was trained on. Raises UserError where that is gone."""
     node = checkpoint.config.get("data") or {}
     if is_task(node):
-        if problem := distrust("task", outside(node), allow_code):
-            raise SettingError("ckpt", checkpoint.path, problem)
-        return of_task(parse_task(node), checkpoint.model)
+        return of_task(own_task(checkpoint, allow_code), checkpoint.model)
     text = own_text(checkpoint)
     if len(text.tokens) < 2:
         raise SettingError("ckpt", checkpoint.path, "its validation text has fewer than two tokens")

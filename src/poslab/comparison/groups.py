@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -17,7 +17,7 @@ from poslab.positions.base import knows_nothing
 from poslab.runs.code import outside
 from poslab.runs.finished import Run
 from poslab.settings.roles import NOT_COMPARED
-from poslab.settings.schemes import TARGET, parse_scheme
+from poslab.settings.schemes import TARGET, parse_scheme, targets
 from poslab.settings.train import LATER, flat, role_of, usual_settings
 
 
@@ -110,10 +110,14 @@ def same_tokens(first: Run, second: Run) -> bool:
 def group_runs(runs: Sequence[Run], conditions: list[str], score: Score) -> tuple[list[Group], list[Repeat]]:
     """Groups by all settings but the seed; of runs that repeat a seed, all but the first are left out. A group may be
     of runs that diverged alone."""
+    sources: dict[tuple[Any, ...], set[str | None]] = defaultdict(set)
+    for run in runs:
+        sources[_classes(run)].add(run.summary.scheme_fingerprint)
+    edited = {classes for classes, of_classes in sources.items() if len(of_classes) > 1}
     keyed: dict[tuple[Any, ...], dict[int, Run]] = defaultdict(dict)
     repeats = []
     for run in runs:
-        of_seeds = keyed[(run.summary.pos, frozenset(_distinctions(run, conditions).items()))]
+        of_seeds = keyed[(run.summary.pos, frozenset(_distinctions(run, conditions, edited).items()))]
         if run.seed in of_seeds:
             repeats.append(Repeat(of_seeds[run.seed], run))
         else:
@@ -123,17 +127,22 @@ def group_runs(runs: Sequence[Run], conditions: list[str], score: Score) -> tupl
     found = []
     for members in groups:
         finished, diverged = [run for run in members if not run.diverged], [run for run in members if run.diverged]
-        told = _distinctions(members[0], conditions)
-        label = _label(members[0], first_runs, conditions)
+        told = _distinctions(members[0], conditions, edited)
+        label = _label(members[0], first_runs, conditions, edited)
         disputed = [repeat.disputed for repeat in repeats if repeat.differing and repeat.first in members]
         found.append(Group(label, finished, score, told, diverged, disputed))
     return found, repeats
 
 
-def _label(run: Run, first_runs: list[Run], conditions: list[str]) -> str:
+def _classes(run: Run) -> tuple[Any, ...]:
+    return tuple(targets(run.config["pos"]))
+
+
+def _label(run: Run, first_runs: list[Run], conditions: list[str], edited: Collection[tuple[Any, ...]]) -> str:
     """The scheme of the run's group, and of its settings those that tell it from other groups of that scheme."""
-    settings = _distinctions(run, conditions)
-    namesakes = [_distinctions(other, conditions) for other in first_runs if other.summary.pos == run.summary.pos]
+    settings = _distinctions(run, conditions, edited)
+    same_name = (other for other in first_runs if other.summary.pos == run.summary.pos)
+    namesakes = [_distinctions(other, conditions, edited) for other in same_name]
 
     def tells(key: str) -> bool:
         """Where schemes are settings, the settings of one tell nothing of another."""
@@ -143,12 +152,11 @@ def _label(run: Run, first_runs: list[Run], conditions: list[str]) -> str:
     return " ".join([run.summary.pos, *(f"{key}={value}" for key, value in settings.items() if tells(key))])
 
 
-def _distinctions(run: Run, conditions: list[str]) -> dict[str, str]:
+def _distinctions(run: Run, conditions: list[str], edited: Collection[tuple[Any, ...]]) -> dict[str, str]:
     """Values that tell groups of one scheme name apart: the scheme's settings, how it is trained, its class (two
-    schemes may share a name), its source if it is from outside poslab, and the settings and facts in `conditions`."""
-    node = {TARGET: run.config["pos"][TARGET]} | run.summary.pos_settings
-    settings = run.scheme_settings | {TARGET: node[TARGET]}
-    if outside(node):
+    schemes may share a name), its source where its classes are `edited`, and the settings and facts in `conditions`."""
+    settings = run.scheme_settings | {TARGET: run.config["pos"][TARGET]}
+    if _classes(run) in edited:
         settings["source"] = run.summary.scheme_fingerprint or "unknown"
     shared = _shared_by_comparable_runs(run)
     return {str(key): _short(value) for key, value in settings.items()} | {

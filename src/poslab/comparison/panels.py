@@ -17,16 +17,15 @@ from poslab.comparison.trade_offs import trade_off_figure
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.answers import legible_example
 from poslab.evaluation.attention_maps import LEGIBLE, attention_maps
-from poslab.evaluation.files import own_text
+from poslab.evaluation.files import own_task, own_text
 from poslab.evaluation.pictures import attention_figure, draw
 from poslab.positions import Curves
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
-from poslab.runs.code import distrust, outside
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import Run
 from poslab.runs.folder import RunFolder
 from poslab.runs.start import start_and_best
-from poslab.settings.tasks import is_task, parse_task
+from poslab.settings.tasks import is_task
 from poslab.tasks.metric import LOSS
 
 _BY_RUN = (
@@ -183,11 +182,8 @@ def _read(run: Run, checkpoint: Checkpoint, sentence: str | None, allow_code: bo
         if not ids:
             raise SettingError("sentence", sentence, "has no tokens")
         return torch.tensor(ids[:longest]), None
-    data = run.config["data"]
-    if not is_task(data):
+    if not is_task(run.config["data"]):
         return own_text(checkpoint).tokens[:longest].to(torch.int64), None
-    if problem := distrust("task", outside(data), allow_code):
-        raise UserError(problem)
-    example = legible_example(parse_task(data))
+    example = legible_example(own_task(checkpoint, allow_code))
     positions = None if example.positions is None else example.positions[0, :longest]
     return example.tokens[0, :longest], positions

@@ -47,7 +47,6 @@ _SAME_BITS = (
     "device",
     "threads",
     "code_fingerprint",
-    "scheme_fingerprint",
     "attention_backend",
     "precision",
     "versions",

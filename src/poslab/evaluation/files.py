@@ -21,9 +21,13 @@ from poslab.evaluation.losses import can_remember, evaluate
 from poslab.evaluation.probes import places_in
 from poslab.model import GPT
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.code import distrust, outside, task_sha256
 from poslab.runs.evaluation import Evaluation, read_evaluation
 from poslab.runs.folder import EVALUATION, RunFolder
 from poslab.settings.files import default_cache_dir, fingerprint, write_whole
+from poslab.settings.schemes import TARGET
+from poslab.settings.tasks import parse_task
+from poslab.tasks import Task
 
 _EVENTS = ".evaluation"  # ends the name of the event file, so that a new evaluation can replace it
 
@@ -74,6 +78,17 @@ def own_text(checkpoint: Checkpoint) -> Text:
         raise SettingError("ckpt", checkpoint.path, problem) from error
     problem = f"{path} is not the text any more that it was trained on; name one with data_path"
     raise SettingError("ckpt", checkpoint.path, problem)
+
+
+def own_task(checkpoint: Checkpoint, allow_code: bool) -> Task:
+    """The task that the model was trained on. Raises SettingError where it may not be imported, or has changed."""
+    node = checkpoint.config["data"]
+    problem = distrust("task", outside(node), allow_code)
+    task = None if problem else parse_task(node)
+    if task is None or task_sha256(task) != checkpoint.data_sha256:
+        problem = problem or f"the code of {node[TARGET]} has changed since it was trained"
+        raise SettingError("ckpt", checkpoint.path, problem)
+    return task
 
 
 def other_text(checkpoint: Checkpoint, path: str) -> Text:
@@ -129,7 +144,7 @@ def evaluate_checkpoint(
     those of the trained model.
     """
     if checkpoint.scheme_edited:
-        problem = "the code of its scheme has changed since it was trained, so its losses would be another model's"
+        problem = "the code of its scheme has changed since it was trained, so its losses may be another model's"
         raise SettingError("ckpt", checkpoint.path, problem)
     if len(text.tokens) < 2:
         raise SettingError("data_path", text.name, "has fewer than two tokens, so there is none to predict")

@@ -21,8 +21,7 @@ from poslab.model import GPT
 from poslab.positions import PositionScheme
 from poslab.positions.checks import check_hooks, check_sizes
 from poslab.runs.checkpoint_files import read_checkpoint
-from poslab.runs.code import changed as changed_code
-from poslab.runs.code import distrust, outside
+from poslab.runs.code import distrust, edited, outside
 from poslab.runs.folder import RunFolder
 from poslab.settings.files import EXPORTED
 from poslab.settings.schema import ModelConfig
@@ -37,7 +36,7 @@ _LONGEST = 2**20  # tokens of context; a file that claims more is damaged, and w
 class Checkpoint:
     """A model in eval mode, and what is known of its training.
 
-    scheme_edited: whether the code of a scheme from outside poslab has changed since, so that the model is another one.
+    scheme_edited: whether the code of its scheme has changed since, so that the model may be another one.
     config: every setting of its training, in plain values.
     settings: those of the scheme that are others than in training; trained_with: the same ones, as they were then.
     """
@@ -128,14 +127,11 @@ def load_checkpoint(
         content = read_checkpoint(path)
         about = content["poslab"]
         node = about["config"]["pos"]
-        foreign = outside(node)
-        if problem := distrust("scheme", foreign, allow_code):
+        if problem := distrust("scheme", outside(node), allow_code):
             raise ValueError(problem)
         scheme = parse_scheme(node)
-        scheme_edited = bool(foreign) and "scheme_fingerprint" in changed_code(about, scheme)
-        if scheme_edited:
-            named = ", ".join(foreign)
-            print(f"warning: {path}: the code of {named} has changed since it was trained", file=sys.stderr)
+        if whose := edited(about, scheme):
+            print(f"warning: {path}: the code of {whose} has changed since it was trained", file=sys.stderr)
         vocabulary = _vocabulary(about)
         data = about["config"]["data"]
         data_path = None if about.get("symbols") else str(data["path"])
@@ -151,7 +147,7 @@ def load_checkpoint(
         raise SettingError("ckpt", path, problem) from error
     model.tokenizer, model.seed = vocabulary, int(about["config"]["seed"])
     checkpoint = Checkpoint(
-        path, model.eval(), vocabulary, pos_name, data_path, sha256, split, scheme_edited, dict(about["config"])
+        path, model.eval(), vocabulary, pos_name, data_path, sha256, split, bool(whose), dict(about["config"])
     )
     return _with_settings(checkpoint, settings) if settings else checkpoint
 

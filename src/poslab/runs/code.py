@@ -1,7 +1,7 @@
-"""Fingerprints of the code that decides a run's numbers: poslab's own, and that of its position scheme.
+"""Fingerprints of the source that decides a run's numbers: poslab's own, and that of its position scheme and its task.
 
-A fingerprint follows what the code says to do: comments, docstrings, layout and the place of the files don't count.
-Modules that are imported by a computed name are not seen.
+A fingerprint is of what files hold, comments included, wherever they are and whatever they are called. Modules that are
+imported by a computed name are not seen.
 """
 
 import ast
@@ -16,12 +16,15 @@ from typing import Any
 from poslab.positions import PositionScheme
 from poslab.settings.schemes import classes, targets
 from poslab.settings.tasks import node_of_task
+from poslab.settings.typed import full_name
 from poslab.tasks import Task
 
 _PACKAGE = Path(__file__).parents[1]
-# What decides a result, and what all schemes build on.
-_ROOMS = ("attention", "data", "layers", "memory", "tasks", "training", "model.py", "evaluation/losses.py")
-_SCHEMES = "poslab.positions."
+# What decides a result, whatever the scheme and the task.
+_ROOMS = ("attention", "data", "layers", "memory", "training", "model.py", "evaluation/losses.py")
+# Of the packages of schemes and tasks, `checks` and what it imports there are the contract, on which all of them build.
+# It counts as poslab's own code; everything else there counts with the schemes and tasks that import it.
+_OPEN = ("poslab.positions.", "poslab.tasks.")
 
 
 def outside(node: Mapping[Any, Any]) -> list[str]:
@@ -40,27 +43,34 @@ def distrust(what: str, foreign: Sequence[str], allow_code: bool) -> str:
 
 @cache
 def code_fingerprint() -> str:
-    """16 hex digits for poslab's own code that decides what training gives, schemes left out.
+    """16 hex digits for poslab's own code that decides what training gives, schemes and tasks left out.
 
     As it was at the first call in this process, which should be soon after that code was loaded.
     """
     rooms = [_PACKAGE / room for room in _ROOMS]
-    return _hash(_base() | {file for room in rooms for file in (room.rglob("*.py") if room.is_dir() else [room])})
+    return _hash(_contract() | {file for room in rooms for file in (room.rglob("*.py") if room.is_dir() else [room])})
 
 
 @cache
-def scheme_fingerprint(*schemes: type) -> str | None:
-    """16 hex digits for the source of schemes: the files of their classes and bases, and of the modules in the same
-    folder tree that they import. None where there are no files, as for a class typed into a notebook.
+def scheme_fingerprint(*classes: type) -> str | None:
+    """16 hex digits for the source of schemes, or of a task. None where there are no files, as for a class typed into a
+    notebook.
 
     As it was at the first call in this process, which should be soon after that code was loaded.
     """
+    files = source_files(*classes)
+    return None if files is None else _hash(files)
+
+
+def source_files(*classes: type) -> set[Path] | None:
+    """The files of classes and their bases, and of the modules in the same folder tree that they import, without those
+    on which all schemes and tasks build. None where there are none at all."""
     files: dict[str, Path] = {}
-    for name in {base.__module__ for scheme in schemes for base in scheme.__mro__} - sys.stdlib_module_names:
+    for name in {base.__module__ for cls in classes for base in cls.__mro__} - sys.stdlib_module_names:
         file = Path(getattr(sys.modules.get(name), "__file__", None) or "none")
         if file.is_file():
             _collect(name, file, files)
-    return _hash(set(files.values()) - _base()) if files else None
+    return set(files.values()) - _contract() if files else None
 
 
 def fingerprints(scheme: PositionScheme) -> dict[str, str | None]:
@@ -69,17 +79,20 @@ def fingerprints(scheme: PositionScheme) -> dict[str, str | None]:
 
 
 def task_sha256(task: Task) -> str:
-    """The sha256 of what decides a task's examples: its class and settings, and its source where that is no part of
-    poslab."""
-    node = node_of_task(task)
+    """The sha256 of what decides a task's examples: its class, its settings and its source."""
     kind: Any = type(task)
-    source = scheme_fingerprint(kind) if outside(node) else None
-    return hashlib.sha256(json.dumps([node, source], sort_keys=True).encode()).hexdigest()
+    content = [node_of_task(task), scheme_fingerprint(kind)]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def changed(before: Mapping[str, Any], scheme: PositionScheme) -> list[str]:
     """Those of the fingerprints in `before` that the code no longer has."""
     return [key for key, now in fingerprints(scheme).items() if before.get(key) and not _ends(before[key], now)]
+
+
+def edited(before: Mapping[str, Any], scheme: PositionScheme) -> str:
+    """A scheme's classes, where their source is no longer that of the fingerprint in `before`; empty where it is."""
+    return " with ".join(map(full_name, classes(scheme))) if "scheme_fingerprint" in changed(before, scheme) else ""
 
 
 def continued(before: Mapping[str, Any], scheme: PositionScheme) -> dict[str, str | None]:
@@ -93,21 +106,22 @@ def _ends(earlier: Any, now: str | None) -> bool:
 
 
 @cache
-def _base() -> set[Path]:
-    """The files that every scheme builds on."""
+def _contract() -> set[Path]:
     files: dict[str, Path] = {}
-    _collect(f"{_SCHEMES}base", _PACKAGE / "positions" / "base.py", files)
+    for package in _OPEN:
+        _collect(f"{package}checks", _PACKAGE.parent / package.replace(".", "/") / "checks.py", files)
     return set(files.values())
 
 
 def _collect(name: str, file: Path, files: dict[str, Path]) -> None:
-    """Adds the module and, as deep as it goes, what it imports from its own folder tree or from poslab's schemes."""
+    """Adds the module and, as deep as it goes, what it imports from its own folder tree or from poslab's schemes and
+    tasks."""
     files[name] = file
     parts = name.split(".")
     root = file.parents[len(parts) - (file.name != "__init__.py")]
     package = parts if file.name == "__init__.py" else parts[:-1]
     for imported in _imports(file, package):
-        top, of_poslab = imported.split(".")[0], imported.startswith(_SCHEMES)
+        top, of_poslab = imported.split(".")[0], imported.startswith(_OPEN)
         if imported in files or top in sys.stdlib_module_names or (top == "poslab" and not of_poslab):
             continue
         if "site-packages" in root.parts and top != parts[0]:  # everything that is installed lies beside it
@@ -123,7 +137,11 @@ def _find(name: str, root: Path) -> Path | None:
 
 def _imports(file: Path, package: list[str]) -> Iterator[str]:
     """Names that may be modules, those of the packages around them included."""
-    for node in ast.walk(_parsed(file)):
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # edited since it was loaded, which its fingerprint tells
+        return
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -137,28 +155,6 @@ def _imports(file: Path, package: list[str]) -> Iterator[str]:
 
 
 def _hash(files: Iterable[Path]) -> str:
-    """Of what the files say, in whatever order and under whatever names."""
-    contents = (hashlib.sha256(repr(_plain(_parsed(file))).encode()).hexdigest() for file in files)
-    return hashlib.sha256("".join(sorted(contents)).encode()).hexdigest()[:16]
-
-
-def _parsed(file: Path) -> ast.AST:
-    source = file.read_bytes()
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError):  # edited since it was loaded
-        return ast.Constant(source)
-
-
-def _plain(node: Any) -> Any:
-    """The syntax tree without docstrings, and without what one version of Python writes into it and another doesn't."""
-    if isinstance(node, list):
-        return [_plain(item) for item in node if not _is_text(item)]
-    if not isinstance(node, ast.AST):
-        return node
-    fields = ((name, _plain(value)) for name, value in ast.iter_fields(node))
-    return type(node).__name__, [(name, value) for name, value in fields if value is not None and value != []]
-
-
-def _is_text(node: Any) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    """Of what the files hold, in whatever order and under whatever names."""
+    contents = sorted(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
+    return hashlib.sha256("".join(contents).encode()).hexdigest()[:16]

@@ -15,7 +15,6 @@ import yaml
 from filelock import FileLock
 
 from poslab.errors import UserError
-from poslab.runs.code import outside
 from poslab.runs.finished import Run
 from poslab.runs.folder import SWEEP
 from poslab.runs.readers import checked
@@ -43,11 +42,11 @@ class PlannedGroup:
 def settings_sha256(
     pos_name: str, config: Mapping[Any, Any], data: str, source: str | None, without: Collection[Role]
 ) -> str:
-    """A hash of settings, without those of some roles, the data and, where that is from outside poslab, the source of
-    the scheme. config: of plain values, by a run or a job."""
+    """A hash of settings, without those of some roles, the data and the scheme's `source`. config: of plain values, by
+    a run or a job."""
     decisive = flat(config, without=without)
     settings = {k: v for k, v in decisive.items() if k != "pos_name" and (k, v) not in LATER.items()}
-    content = [pos_name, settings, data, source if outside(config["pos"]) else None]
+    content = [pos_name, settings, data, source]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 

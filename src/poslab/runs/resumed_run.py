@@ -10,13 +10,12 @@ from pytorch_lightning.callbacks import Timer
 from poslab.errors import SettingError, as_typed
 from poslab.positions import PositionScheme
 from poslab.runs.checkpoint_files import newest_intact
-from poslab.runs.code import changed, outside
+from poslab.runs.code import changed, edited
 from poslab.runs.folder import RunFolder
 from poslab.runs.resume import check_same
 from poslab.runs.state import RunState, rewind_events
 from poslab.settings.files import initial_sha256
 from poslab.settings.roles import Role
-from poslab.settings.schemes import node_of
 from poslab.settings.train import TrainConfig, flat, role_of
 
 
@@ -67,9 +66,10 @@ class ResumedRun:
         return None if self.checkpoint is None else self.state.threads
 
     def check_text(self, sha256: str) -> None:
-        """Raises SettingError where the text is another one than before."""
+        """Raises SettingError where the text, or the task, is another one than before."""
         if self.text_sha256 not in (None, sha256):
-            raise SettingError("resume", self.folder, "the text at data.path is not the one that it was trained on")
+            problem = "the text at data.path, or the code of the task, is not the one that it was trained on"
+            raise SettingError("resume", self.folder, problem)
 
     def _check_initial(self, folder: str | None) -> None:
         """Raises SettingError for other weights than those that the run began with."""
@@ -85,14 +85,11 @@ class ResumedRun:
                 os.replace(file, file.with_name(f"{file.stem}-step{self.step}{file.suffix}"))
 
     def _check_code(self, scheme: PositionScheme, before: dict[str, Any]) -> None:
-        """Raises SettingError where the scheme is from outside poslab and its source has changed; of a change of
-        poslab's own code a note tells."""
-        differing = changed(before, scheme)
-        foreign = ", ".join(outside(node_of(scheme)))
-        if "scheme_fingerprint" in differing and foreign:
-            problem = f"the code of {foreign} has changed since step {self.step}; a new run trains the new code"
+        """Raises SettingError where the source of the scheme has changed; of a change of the rest a note tells."""
+        if whose := edited(before, scheme):
+            problem = f"the code of {whose} has changed since step {self.step}; a new run trains the new code"
             raise SettingError("resume", self.folder, f"{problem}, the old code goes on with this one")
-        if differing:
+        if changed(before, scheme):
             self.notes.append(f"poslab's code has changed since step {self.step}: a new run may give another result")
 
     def _check_processes(self, world_size: int) -> None:

@@ -88,7 +88,7 @@ def plan(combinations: Sequence[Sequence[str]], config: DictConfig, loader: Conf
 
 def identity(config: TrainConfig) -> str:
     """A hash of everything that decides what training gives: resolved settings, the text and the weights to begin with,
-    which are read for it, and the source of a scheme from outside poslab."""
+    which are read for it, and the source of the scheme or task."""
     return _hash(config.pos_name, _plain(config), *_sources(config))
 
 
