@@ -1,6 +1,7 @@
 """A scheme whose hooks give what attention can't use is refused when the model is made: the hook, what it gave, and
 what it must give, in one line."""
 
+import math
 from collections.abc import Callable
 from dataclasses import make_dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ def terms(**tables: torch.Tensor) -> Callable[..., RelativeTerms]:
 
 nan = torch.full((H, 5), torch.nan)
 MIXES = ": must map each token by itself: what it gives for one changes with others, or by chance"
+OF_TILE = ": scores of a query change with what else is in its tile"
 # Hooks, and what is said of them. Those of one layer alone are wrong in the last.
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no dict": ({"tables": lambda self, shape: [torch.zeros(3)]}, "tables: must give a dict of tensors, not list"),
@@ -151,11 +153,55 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "scores of the future": (
         {"scores": lambda self, t, layer, pairs: pairs.scores + pairs.scores.mean(-1, keepdim=True) * pairs.j},
-        "scores: scores of a query change with a token that it doesn't see",
+        f"scores{OF_TILE}",
     ),
     "scores of other queries": (
         {"scores": lambda self, t, layer, pairs: pairs.scores - pairs.scores.mean(-2, keepdim=True)},
-        "scores: scores of a query change with a token that it doesn't see",
+        f"scores{OF_TILE}",
+    ),
+    "scores by how many keys there are": (
+        {"scores": lambda self, t, layer, pairs: pairs.scores + math.log(pairs.scores.shape[-1])},
+        f"scores{OF_TILE}",
+    ),
+    "scores by how many queries there are": (
+        {"scores": lambda self, t, layer, pairs: pairs.scores + math.log(pairs.scores.shape[-2])},
+        f"scores{OF_TILE}",
+    ),
+    "scores by the last key's mark": (
+        {
+            "marks": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
+            "scores": lambda self, t, layer, pairs: pairs.scores + pairs.marks[:, :, -1:],
+        },
+        f"scores{OF_TILE}",
+    ),
+    "infinite embed": ({"embed": lambda self, t, x, positions: x / 0}, "embed: its result has infinite values"),
+    "infinite rotate": (
+        {"rotate": lambda self, t, x, positions: x - math.inf},
+        "rotate: its result has infinite values",
+    ),
+    "infinite marks": (
+        {"marks": lambda self, t, layer, x: x[:, None].expand(-1, H, -1, -1) / 0},
+        "marks: its result has infinite values",
+    ),
+    "infinite scores": (
+        {"scores": lambda self, t, layer, pairs: pairs.scores.masked_fill(pairs.i == pairs.j, -math.inf)},
+        "scores: its result has infinite values",
+    ),
+    "embed in float64": (
+        {"embed": lambda self, t, x, positions: x.double()},
+        "embed: its result must be of float32, as what it is given, not (2, 3, 24) of float64",
+    ),
+    "query in float64": (
+        {"query": lambda self, t, layer, q, positions: q.double()},
+        "query: its result must be of float32, as what it is given, not (2, 4, 3, 6) of float64",
+    ),
+    "marks in bfloat16": (
+        {"marks": lambda self, t, layer, x: x[:, None].expand(-1, H, -1, -1).bfloat16()},
+        "marks: its result must be of float32, as what it is given, not (2, 4, 3, 24) of bfloat16",
+    ),
+    "scores in float64": (
+        {"scores": lambda self, t, layer, pairs: pairs.scores.double()},
+        "scores: its result must be of float32, as what it is given, not (2, 4, 2, 3) of float64",
     ),
     "sample": (
         {"sample": lambda self, shape, length, generator: torch.arange(length + 1)},

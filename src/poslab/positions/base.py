@@ -151,6 +151,7 @@ class PositionScheme:
 
     # `embed`, `query` and `key` map each token by itself: by nothing but its number in `positions`, which are whole
     # numbers from 0 on in any order. (Rows with positions of their own come as one row, their tokens laid end to end.)
+    # Their results, those of `marks` and those of `scores` are finite, and of the dtype of what they are made of.
 
     def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
         """x (B, T, D) token embeddings, positions (T,) -> (B, T, D)."""
@@ -169,7 +170,8 @@ class PositionScheme:
         return self.rotate(tables, k, positions)
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
-        """The terms of `layer`, None for no terms; `distances` occur in the text, from 0 on if the model is causal."""
+        """The terms of `layer`, None for no terms; `distances` occur in the text, from 0 on if the model is causal. The
+        tables may be of any floating point: attention takes them in its own."""
         return None
 
     def marks(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
@@ -184,12 +186,14 @@ class PositionScheme:
 
         The fields of `pairs`, with their shapes, are listed in `poslab.positions.terms.Pairs`: scores, queries, keys,
         marks, i and j (their positions), seen, scale, causal, query_index.
-        A query's result must not depend on which other queries share its tile, nor on keys that it doesn't see.
+        A query's result must not depend on which other queries share its tile, nor on keys that it doesn't see, nor
+        on the sizes m and n.
         """
         return pairs.scores
 
     def key_bias(self, tables: Tables, shape: ModelShape, layer: int, marks: Tensor) -> Tensor | None:
-        """marks (B, H, N, E) of all keys, in order -> (B, H, N), added to every score of the key; None: there is none.
+        """marks (B, H, N, E) of all keys, in order -> (B, H, N) in float32 or better, added to every score of the key;
+        None: there is none.
 
         The fast road for a `scores` that adds to each pair a number of the key and one of the query, which no softmax
         notices. Where this gives a bias, `scores` isn't asked.

@@ -48,7 +48,8 @@ class Trial:
         self.length = next((n for n in (3, 5, 7, 2) if n <= longest and n not in others), min(3, longest))
         self.positions = torch.arange(self.length, device=device)
         dtype = next((table.dtype for table in tables.values()), None)
-        self.x = torch.full((2, self.length, shape.embed_dim), 0.1, dtype=dtype, device=device)  # (B, T, D)
+        tokens = torch.linspace(0.1, 0.3, self.length, dtype=dtype, device=device)  # no two alike
+        self.x = tokens[:, None].repeat(2, 1, shape.embed_dim)  # (B, T, D)
         self.of_heads = self.x.unflatten(-1, (shape.num_heads, shape.head_dim)).transpose(1, 2)  # (B, H, T, Dh)
 
     def sample(self) -> None:
@@ -81,22 +82,19 @@ class Trial:
             if scheme.overrides(name):
                 self._map(name, partial(hook, tables, layer), x, "(B, H, T, Dh)")
         self._relative(layer)
+        entering = _precise(self.x)
         with trying(scheme, "marks"):
-            marks = scheme.marks(tables, layer, _precise(self.x)) if scheme.overrides("marks") else None
+            marks = scheme.marks(tables, layer, entering) if scheme.overrides("marks") else None
         if marks is not None:
-            self._require("marks", marks, (*x.shape[:3], None), "(B, H, T, E)")
-            self._require_by_itself("marks", partial(scheme.marks, tables, layer), _precise(self.x), marks)
+            self._require("marks", marks, (*x.shape[:3], None), "(B, H, T, E)", like=entering)
+            self._require_by_itself("marks", partial(scheme.marks, tables, layer), entering, marks)
             with trying(scheme, "key_bias"):
                 bias = scheme.key_bias(tables, self.shape, layer, marks)
             if bias is not None:
                 self._require("key_bias", bias, x.shape[:3], "(B, H, N)")
                 self._require_past_keys(layer, marks, bias)
         if scheme.overrides("scores"):
-            pairs = self._pairs(marks)
-            with trying(scheme, "scores"):
-                scores = scheme.scores(tables, layer, pairs)
-            self._require("scores", scores, pairs.scores.shape, "(B, H, m, n)")
-            self._require_past(layer, scores, pairs, marks)
+            self._scores(layer, marks)
 
     def sentences(self) -> None:
         """Raises SettingError where `warnings` gives none."""
@@ -151,7 +149,7 @@ class Trial:
         """Tries a hook that maps x to a tensor of its shape."""
         with trying(self.scheme, name):
             mapped = hook(x, self.positions)
-        self._require(name, mapped, x.shape, letters)
+        self._require(name, mapped, x.shape, letters, like=x)
         self._require_by_itself(name, lambda x: hook(x, self.positions), x, mapped)
 
     def _require_by_itself(self, name: str, hook: Callable[[Tensor], Any], x: Tensor, mapped: Tensor) -> None:
@@ -168,18 +166,22 @@ class Trial:
                 problem = "must map each token by itself: what it gives for one changes with others, or by chance"
                 raise wrong(self.scheme, name, problem)
 
-    def _require_past(self, layer: int, scores: Tensor, pairs: Pairs, marks: Tensor | None) -> None:
-        """Raises SettingError where scores of a causal query change with a token that comes later."""
-        if not self.shape.causal or len(pairs.query_index) < 2:
-            return
-        other = self.of_heads.clone()
-        other[:, :, -1] = -2 * other[:, :, -1] + 1
+    def _scores(self, layer: int, marks: Tensor | None) -> None:
+        """Raises SettingError where scores of a query aren't those that it has when it is alone in its tile."""
+        first = min(1, self.length - 1)
+        whole = self._tile_of_scores(layer, marks, range(first, self.length))
+        for row, place in enumerate(range(first, self.length)):
+            alone = self._tile_of_scores(layer, marks, range(place, place + 1))
+            if not torch.allclose(whole[:, :, row, : alone.shape[-1]], alone[:, :, 0], rtol=1e-4, atol=1e-5):
+                problem = "scores of a query change with what else is in its tile"
+                raise wrong(self.scheme, "scores", f"{problem}, look at pairs with `seen` alone, and at no sizes")
+
+    def _tile_of_scores(self, layer: int, marks: Tensor | None, queries: range) -> Tensor:
+        pairs = self._pairs(marks, queries)
         with trying(self.scheme, "scores"):
-            changed = self.scheme.scores(self.tables, layer, self._pairs(marks, other))
-        seen = pairs.seen.expand_as(scores)[:, :, :-1]
-        if not torch.allclose(scores[:, :, :-1][seen], changed[:, :, :-1][seen], rtol=1e-4, atol=1e-5):
-            problem = "scores of a query change with a token that it doesn't see, look at pairs with `seen` alone"
-            raise wrong(self.scheme, "scores", problem)
+            scores = self.scheme.scores(self.tables, layer, pairs)
+        self._require("scores", scores, pairs.scores.shape, "(B, H, m, n)", like=pairs.scores)
+        return scores
 
     def _require_past_keys(self, layer: int, marks: Tensor, bias: Tensor) -> None:
         """Raises SettingError where biases of keys beside each other change with a token that comes later."""
@@ -194,30 +196,36 @@ class Trial:
         if not torch.allclose(before, after, rtol=1e-4, atol=1e-5):
             raise wrong(self.scheme, "key_bias", "a key's bias beside that of another changes with a later token")
 
-    def _pairs(self, marks: Tensor | None, of_heads: Tensor | None = None) -> Pairs:
-        """All queries but the first, and all keys."""
-        first = min(1, self.length - 1)
-        keys = _precise(self.of_heads if of_heads is None else of_heads)
-        queries = keys[:, :, first:]
-        i, j = self.positions[None, None, first:, None], self.positions[None, None, None, :]
+    def _pairs(self, marks: Tensor | None, places: range) -> Pairs:
+        """The queries at these places, and every key that one of them sees."""
+        keys = _precise(self.of_heads)[:, :, : places.stop if self.shape.causal else self.length]
+        queries, count = keys[:, :, places.start : places.stop], keys.shape[2]
+        query_index = torch.arange(places.start, places.stop, device=keys.device)
+        i, j = self.positions[None, None, query_index, None], self.positions[None, None, None, :count]
         scale = self.shape.head_dim**-0.5
         return Pairs(
             queries @ keys.mT * scale,
             queries,
             keys,
-            marks,
+            None if marks is None else marks[:, :, :count],
             i,
             j,
             j <= i if self.shape.causal else torch.ones_like(j <= i),
             scale,
             self.shape.causal,
-            self.positions[first:],
+            query_index,
         )
 
     def _require(
-        self, hook: str, given: Any, shape: Sequence[int | None], letters: str, name: str = "its result"
+        self,
+        hook: str,
+        given: Any,
+        shape: Sequence[int | None],
+        letters: str,
+        name: str = "its result",
+        like: Tensor | None = None,
     ) -> None:
-        """shape: None for an axis of any size."""
+        """shape: None for an axis of any size. like: what the result must be of the dtype of, and finite."""
         fits = isinstance(given, torch.Tensor) and given.dim() == len(shape)
         if not fits or any(size not in (None, found) for size, found in zip(shape, given.shape, strict=True)):
             sizes = str(tuple("any" if size is None else size for size in shape)).replace("'", "")
@@ -226,6 +234,13 @@ class Trial:
             raise wrong(self.scheme, hook, f"{name} must be of floating point, not {described(given)}")
         if given.isnan().any():
             raise wrong(self.scheme, hook, f"{name} has values that are no numbers (NaN)")
+        if like is None:
+            return
+        if given.dtype != like.dtype:
+            dtype = str(like.dtype).removeprefix("torch.")
+            raise wrong(self.scheme, hook, f"{name} must be of {dtype}, as what it is given, not {described(given)}")
+        if given.isinf().any():
+            raise wrong(self.scheme, hook, f"{name} has infinite values")
 
 
 def _precise(x: Tensor) -> Tensor:
