@@ -36,7 +36,7 @@ class Decoder(Protocol):
     @property
     def memory_length(self) -> int: ...
     def hidden(self, tokens: Tensor, cache: KeyValueCache) -> Tensor: ...
-    def evaluation_positions(self, length: int) -> Tensor | None: ...
+    def text_positions(self, length: int) -> Tensor | None: ...
     def new_cache(self, window: int | None, padding: Tensor | None, positions: Tensor | None) -> KeyValueCache: ...
     def train(self, mode: bool) -> Any: ...
 
@@ -173,9 +173,7 @@ def _steps(
     readable = most_read(model, window)
     if readable is not None:
         tokens, padding = _last(tokens, padding, readable)
-    # Of at least a context, so that a text begins alike however many tokens follow.
-    length = max(tokens.shape[1] + max_new_tokens, model.shape.context_length)
-    positions = model.evaluation_positions(length if longest is None else min(length, longest))
+    positions = model.text_positions(tokens.shape[1] + max_new_tokens)
     cache, new = model.new_cache(window, padding, positions), tokens
     head = _head(model, len(tokens))
     stopped = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)

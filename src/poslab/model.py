@@ -157,6 +157,16 @@ class GPT(nn.Module):
         """(length,): what the scheme draws in evaluation for a text of that length; None: 0, 1, 2, ..."""
         return self._sample(length, self.seed * _DRAWS + draw) if self.pos.samples_in_evaluation else None
 
+    def text_positions(self, length: int) -> Tensor | None:
+        """(length,): where a text stands that is written on token by token; None: at 0, 1, 2, ...
+
+        They are drawn for a whole context, so that they stay as they are while the text grows up to there.
+        """
+        longest = self.pos.max_length(self.shape)
+        drawn = max(length, self.shape.context_length)
+        positions = self.evaluation_positions(drawn if longest is None else min(drawn, longest))
+        return None if positions is None else positions[:length]
+
     @property
     def remembers(self) -> bool:
         """Whether a segment of a text is read with what is left of those before."""

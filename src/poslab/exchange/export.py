@@ -63,6 +63,7 @@ def _write_with_code(checkpoint: Checkpoint, folder: Path) -> str:
         "pos": about["config"]["pos"],
         "model": sizes,
         "vocab_size": checkpoint.vocabulary.size,
+        "seed": about["config"]["seed"],
         "use_cache": False,
         "auto_map": {auto: f"{_CODE.stem}.{name}" for auto, name in classes.items()},
     }

@@ -19,7 +19,7 @@ from poslab.settings.schemes import parse_scheme
 
 
 class PoslabConfig(PreTrainedConfig):
-    """pos: the settings of the scheme, model: the sizes, both as poslab's own configuration has them."""
+    """pos: the settings of the scheme, model: the sizes, seed: of the run, as poslab's own configuration has them."""
 
     model_type = "poslab"
 
@@ -28,10 +28,11 @@ class PoslabConfig(PreTrainedConfig):
         pos: dict[str, Any] | None = None,
         model: dict[str, Any] | None = None,
         vocab_size: int = 50257,
+        seed: int = 0,
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
-        self.pos, self.model, self.vocab_size = pos, model or {}, vocab_size
+        self.pos, self.model, self.vocab_size, self.seed = pos, model or {}, vocab_size, seed
 
 
 class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
@@ -44,6 +45,7 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         super().__init__(config)
         with torch.device("cpu"):  # transformers begins on a device without memory, where a scheme can't be tried
             gpt = GPT(parse_scheme(config.pos) if config.pos else None, vocab_size=config.vocab_size, **config.model)
+        gpt.seed = config.seed
         for name, module in gpt.named_children():
             self.add_module(name, module)
         self.gpt = (gpt,)  # in a tuple, or it would be a module of its own; its parts are registered above
@@ -68,17 +70,19 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
 
         attention_mask: (B, T), 0 where a token is padding, at either end of a row. Positions count from a row's first
         real token; logits of padding mean nothing, and the loss leaves it out. Raises ValueError for any other mask.
+        In eval mode, a scheme that draws positions in evaluation draws those of a text once, however long it becomes.
         """
         gpt = self.gpt[0]
+        positions = None if self.training else gpt.text_positions(input_ids.shape[1])
         if attention_mask is None or attention_mask.bool().all():
-            logits = gpt(input_ids)
+            logits = gpt(input_ids, positions=positions)
         else:
             real = attention_mask.bool()
             padding = _padding(real, input_ids.shape, gpt.shape.causal)  # before each row, (B,)
             places = torch.arange(input_ids.shape[1], device=input_ids.device)
             # Moved behind the text, where a causal model never looks, and back.
             turned, back = ((places + by[:, None]) % len(places) for by in (padding, -padding))
-            hidden = gpt.hidden(input_ids.gather(1, turned))
+            hidden = gpt.hidden(input_ids.gather(1, turned), positions=positions)
             logits = F.linear(hidden.take_along_dim(back[..., None], 1), gpt.token_embedding.weight)
             if labels is not None:
                 follows = F.pad(real[:, 1:] & real[:, :-1], (1, 0))  # a token that another stands before
