@@ -95,11 +95,12 @@ def test_all_retrieved_is_dense_attention(known: list[int]) -> None:
         assert torch.allclose(mine, theirs, atol=1e-12)
 
 
+@pytest.mark.parametrize("newest", [False, True])
 @pytest.mark.parametrize(("count", "k"), [(5000, 32), (4097, 1), (640, 32), (33, 32), (127, 31)])
-def test_the_nearest_of_many(count: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nearest_of_many(count: int, k: int, newest: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("poslab.memory.retrieval._BLOCK", 3 * H * count)  # three queries at a time
     q, keys = (torch.randint(-99, 99, (2, H, n, DH)).double() for n in (7, count))  # whose products are exact
-    scores, found = nearest(q, keys, torch.tensor([count, count - 1]), k)
+    scores, found = nearest(q, keys, torch.tensor([count, count - 1]), k, newest)
     products = q @ keys.mT
     assert torch.equal(products.gather(-1, found), scores)
     products[1, :, :, 0] = -math.inf  # which the second row doesn't know
@@ -107,14 +108,17 @@ def test_the_nearest_of_many(count: int, k: int, monkeypatch: pytest.MonkeyPatch
     assert all(len(set(row)) == k for row in found.flatten(0, 2).tolist())  # none of them twice
 
 
-def test_equal_keys_are_all_found() -> None:
-    q = torch.ones(1, 1, 1, DH)
-    keys = torch.ones(1, 1, 400, DH)
+def test_of_equal_keys_the_newest_are_found() -> None:
+    """Also where their products differ in the last bits; larger ones come before, wherever they are."""
+    q = torch.ones(1, 1, 2, DH)
+    keys = torch.full((1, 1, 400, DH), 1.0) + 2e-7 * torch.rand(400, 1)
     keys[..., 5, :] = 2.0
-    scores, found = nearest(q, keys, torch.tensor([400]), 4)
-    assert scores.tolist() == [[[[16.0, 8.0, 8.0, 8.0]]]]
-    assert found[0, 0, 0, 0] == 5
-    assert len(set(found.flatten().tolist())) == 4
+    keys[..., 390:, :] = 0.0
+    scores, found = nearest(q, keys, torch.tensor([400]), 4, newest=True)
+    assert torch.allclose(scores, torch.tensor([16.0, 8.0, 8.0, 8.0]), atol=1e-5)
+    assert found.flatten(0, 2).tolist() == [[5, 389, 388, 387]] * 2
+    assert nearest(q, keys, torch.tensor([400]), 1, newest=True)[1].unique().tolist() == [5]
+    assert nearest(q, keys, torch.tensor([10]), 3, newest=True)[1].flatten(0, 2).tolist() == [[399, 398, 397]] * 2
 
 
 def test_gradients_of_queries() -> None:
@@ -382,8 +386,7 @@ def test_cached_reading_is_that_of_segments(pos: str, memory_length: int) -> Non
     """However many tokens come at a time, and where rows begin at different times."""
     if pos == "absolute" and memory_length:
         return  # which ends
-    bias = pos == "t5"  # then with all: of equal keys it may be any that is found, and their distances differ
-    model = tiny(parse_scheme(pos), memory_length, layer=1, size=14, k=14 if bias else 5, position_bias=bias)
+    model = tiny(parse_scheme(pos), memory_length, layer=1, size=14, k=5, position_bias=pos == "t5")
     tokens, padding = torch.randint(11, (4, 31)), torch.tensor([0, 2, 6, 0])
     for sizes in ([1] * 31, [31], [5, 1, 7, 12, 6]):
         cache, found = model.new_cache(padding=padding), []
@@ -393,6 +396,22 @@ def test_cached_reading_is_that_of_segments(pos: str, memory_length: int) -> Non
         for row, skipped in enumerate(padding.tolist()):
             wanted, _ = model.hidden_in_segments(tokens[row : row + 1, skipped:])
             assert torch.allclose(cached[row, skipped:], wanted[0], atol=1e-10)
+
+
+@pytest.mark.parametrize("layer", [0, 2])
+@pytest.mark.parametrize("pos", ["t5", "alibi"])
+def test_cached_reading_finds_the_same_of_equal_keys(pos: str, layer: int) -> None:
+    """Of a text with doubled tokens, whose keys are equal but for rounding, and whose distances are not."""
+    model = tiny(parse_scheme(pos), layer=layer, size=120, k=5, position_bias=True)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(4)  # so that it matters which they are
+    tokens = torch.randint(11, (2, 75)).repeat_interleave(2, dim=1)
+    wanted, _ = model.hidden_in_segments(tokens)
+    for size in (1, 7, 150):
+        cache = model.new_cache()
+        cached = torch.cat([model.hidden(part, cache) for part in tokens.split(size, dim=1)], 1)
+        assert torch.allclose(cached, wanted, atol=1e-10)
 
 
 def test_generation_goes_on_beyond_a_scheme_that_ends() -> None:

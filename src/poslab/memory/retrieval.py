@@ -10,7 +10,14 @@ these alone, and a gate of each head mixes that with attention within the segmen
 Queries and keys are those from before the position scheme has touched them: "we don't use a position bias for the
 retrieved memories". With `position_bias` their scores get the scheme's bias[h, distance] all the same; which k they are
 is decided without it. As in the authors' code, the gate begins at 1/2, retrieved weights have no dropout, and memory
-holds tokens that `memory_length` may show as well. What differs from the paper:
+holds tokens that `memory_length` may show as well.
+
+Where tokens repeat, so do keys and values, and only the bias tells which of them were found. Segments and cached
+reading must find the same, and round differently. So with `position_bias`, products within _EQUAL of the k-th largest
+count as equal to it, and of these the newest are taken. (That bound moves as little by rounding as they do, while
+products that are rounded to fewer bits may be equal but for the last ones and still come to lie apart.)
+
+What differs from the paper:
 
     search      exact, in blocks of queries, by torch, in half the time of faiss's exact index; there it is approximate
     normalised  queries and keys of retrieval only: local attention stays that of the scheme; there both are
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
     from poslab.positions.base import Tables
 
 _BLOCK = 2**22  # scores that are computed at a time
+_EQUAL = 1e-5  # apart; of vectors of length 1, rounding moves a product by some 1e-7, as their own rounding does
 
 
 @dataclass(eq=False)
@@ -122,7 +130,7 @@ class RetrievedAttention(nn.Module):
             return None
         known, count = lookup.known.clamp(max=keys.shape[-2]), keys.shape[-2]
         with without_autocast(q.device):
-            scores, found = nearest(unit(q[:, :, first:]), keys, known, self.settings.k)
+            scores, found = nearest(unit(q[:, :, first:]), keys, known, self.settings.k, self.settings.position_bias)
             scores = scores * self.log_scale.exp()[:, None, None].to(scores.dtype)
             if self.settings.position_bias:
                 place = torch.as_tensor(lookup.place + first, device=q.device)
@@ -188,25 +196,27 @@ def distance_bias(terms: RelativeTerms, found: Tensor, count: int, place: Tensor
     return terms.bias.gather(-1, by_head.flatten(1)).unflatten(-1, by_head.shape[1:]).transpose(0, 1)
 
 
-def nearest(q: Tensor, keys: Tensor, known: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def nearest(q: Tensor, keys: Tensor, known: Tensor, k: int, newest: bool = False) -> tuple[Tensor, Tensor]:
     """The k largest inner products of each query (B, H, T, Dh), best first, and which keys (B, H, N, Dh) they are of.
 
     known: (B,), only the last so many keys of each row are there. Both are (B, H, T, k), less if no row has so many;
-    those that a row lacks are 0. Of equal ones, it may be any. Scores have gradients of the queries, none of the keys.
+    those that a row lacks are 0. Of equal ones it may be any; with `newest`, of those equal to the last the newest.
+    Scores have gradients of the queries, none of the keys.
     """
-    scores, found = _Nearest.apply(q, keys, known, min(k, int(known.max())))  # type: ignore[no-untyped-call]
+    most = min(k, int(known.max()))
+    scores, found = _Nearest.apply(q, keys, known, most, newest)  # type: ignore[no-untyped-call]
     return scores, found
 
 
 class _Nearest(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, keys: Tensor, known: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, q: Tensor, keys: Tensor, known: Tensor, k: int, newest: bool) -> tuple[Tensor, Tensor]:
         scores = q.new_zeros(*q.shape[:3], k)
         found = torch.zeros_like(scores, dtype=torch.int64)
         for row, count in enumerate(known.tolist()):
             if count:
                 first, best = keys.shape[-2] - count, min(k, count)
-                scores[row, ..., :best], places = _search(q[row], keys[row, :, first:], best)
+                scores[row, ..., :best], places = _search(q[row], keys[row, :, first:], best, newest)
                 found[row, ..., :best] = places + first
         ctx.save_for_backward(keys, found, known)
         ctx.mark_non_differentiable(found)
@@ -216,7 +226,7 @@ class _Nearest(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_scores: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         keys, found, known = ctx.saved_tensors
-        return _sum(grad_scores * _there(found, known), found, keys), None, None, None
+        return _sum(grad_scores * _there(found, known), found, keys), None, None, None, None
 
 
 def _there(found: Tensor, known: Tensor) -> Tensor:
@@ -224,12 +234,31 @@ def _there(found: Tensor, known: Tensor) -> Tensor:
     return torch.arange(found.shape[-1], device=found.device) < known[:, None, None, None]
 
 
-def _search(q: Tensor, keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _search(q: Tensor, keys: Tensor, k: int, newest: bool) -> tuple[Tensor, Tensor]:
     """The k largest products of each query (H, T, Dh) with keys (H, N, Dh), and their places: (H, T, k) each."""
     queries = max(1, _BLOCK // (len(keys) * keys.shape[-2]))
-    parts = [(block @ keys.mT).topk(k) for block in q.split(queries, dim=-2)]
+    largest = _newest_of_equal if newest else torch.topk
+    parts = [largest(block @ keys.mT, k) for block in q.split(queries, dim=-2)]
     scores, places = zip(*parts, strict=True)
     return torch.cat(scores, -2), torch.cat(places, -2)
+
+
+def _newest_of_equal(products: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """As topk, of products (H, T, N); but of those that are equal to the k-th, the last of the N."""
+    scores, places = products.topk(min(k + 1, products.shape[-1]))
+    least = scores[..., k - 1 : k] - _EQUAL
+    tied = (scores[..., k:] >= least).any(-1)  # (H, T): where there is a choice
+    scores, places = scores[..., :k], places[..., :k]
+    if tied.any():
+        rows, least, chosen = products[tied], least[tied], places[tied]
+        larger = scores[tied] > least + 2 * _EQUAL  # they stay, and the newest of the others follow
+        equal = (rows >= least).scatter_(-1, chosen, ~larger)
+        row, place = equal.nonzero(as_tuple=True)  # in ascending order
+        after = torch.bincount(row, minlength=len(rows)).cumsum(0)[:, None]  # the last of a row
+        nth = torch.arange(1, k + 1, device=row.device) - larger.sum(-1, keepdim=True)
+        chosen = torch.where(larger, chosen, place[(after - nth).clamp(max=len(place) - 1)])
+        scores[tied], places[tied] = rows.gather(-1, chosen), chosen
+    return scores, places
 
 
 def _sum(weights: Tensor, found: Tensor, table: Tensor) -> Tensor:
