@@ -25,6 +25,7 @@ import tiktoken
 import torch
 from hydra import compose, initialize_config_dir
 
+from poslab import GPT
 from poslab.commands.overrides import as_typed
 from poslab.data.tokenizer import load_tokenizer
 from poslab.positions import ModelShape, PositionScheme
@@ -120,12 +121,22 @@ def _with_settings(name: str, settings: dict[str, Any]) -> str:
     return f"{name}[{','.join(f'{key}={value}' for key, value in settings.items())}]"
 
 
+_SHAPE = ModelShape(context_length=32, embed_dim=32, num_layers=2, num_heads=2)
+
+
+def _is_sound(name: str) -> bool:
+    try:
+        GPT(make_scheme(name), vocab_size=2, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
+    except Exception:  # whatever it is, it comes up again in the tests of its own
+        return False
+    return True
+
+
 # Each scheme with the settings other than its defaults that it wants tried, for the tests where settings can matter.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {}
-VARIANTS |= {_with_settings(n, settings): (n, settings) for n in SCHEMES for settings in make_scheme(n).variants}
-
-
-_SHAPE = ModelShape(context_length=32, embed_dim=32, num_layers=2, num_heads=2)
+# Those with which a model can be made: one that is refused fails in the tests of its own, and in no others.
+SOUND = [name for name in SCHEMES if _is_sound(name)]
+VARIANTS |= {_with_settings(n, settings): (n, settings) for n in SOUND for settings in make_scheme(n).variants}
 
 
 def _richest(names: list[str]) -> str:
@@ -135,9 +146,9 @@ def _richest(names: list[str]) -> str:
 
 # Schemes by what they are, not by their names: a new one finds its place among them by itself. What concerns a whole
 # training or a script is tested with one of each kind; what concerns the scheme itself, with all (see test_schemes.py).
-UNBOUNDED = [name for name in SCHEMES if make_scheme(name).max_length(_SHAPE) is None]
-BOUNDED = [name for name in SCHEMES if name not in UNBOUNDED]
-RICHEST, ENDLESS, ENDING = _richest(SCHEMES), _richest(UNBOUNDED), _richest(BOUNDED)
+UNBOUNDED = [name for name in SOUND if make_scheme(name).max_length(_SHAPE) is None]
+BOUNDED = [name for name in SOUND if name not in UNBOUNDED]
+RICHEST, ENDLESS, ENDING = _richest(SOUND), _richest(UNBOUNDED), _richest(BOUNDED)
 
 # Runs scripts/<name>.py with arguments: exit code, what it says, what it complains of.
 RunScript = Callable[..., tuple[Any, str, str]]

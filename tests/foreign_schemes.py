@@ -150,3 +150,54 @@ class Stretched(PositionScheme):
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         lines = {f"layer {i}": slopes for i, slopes in enumerate(tables["slope"].float())}
         return {"slope": Curves("Slopes", "head", "slope", list(range(shape.num_heads)), lines)}
+
+
+@dataclass(frozen=True)
+class LearnedSlopes(PositionScheme):
+    """ALiBi whose slopes are learned: one number per head, the same in all layers, and pictures without captions."""
+
+    share_layers = True
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        return {"slopes": 2.0 ** -torch.linspace(1, 8, shape.num_heads)}
+
+    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
+        distance = torch.arange(distances.start, distances.stop, device=tables["slopes"].device).abs()
+        return RelativeTerms(distances[0], distances[-1], bias=-tables["slopes"][:, None] * distance)
+
+    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
+        lines = {"all layers": tables["slopes"].float()}
+        return {"slopes": Curves("Slopes", "head", "slope", list(range(shape.num_heads)), lines)}
+
+
+@dataclass(frozen=True)
+class AcrossHeads(PositionScheme):
+    """Scores and a bias of all heads, put through a small network together (after DAPE, Zheng et al. 2024)."""
+
+    width: int = 32
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        layers, heads = shape.num_layers, shape.num_heads
+        into = torch.randn(layers, self.width, 2 * heads) / (2 * heads) ** 0.5
+        return {"into": into, "out": torch.randn(layers, heads, self.width) / self.width**0.5}
+
+    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
+        bias = -(1 + (pairs.i - pairs.j).abs()).log().to(pairs.scores.dtype).expand_as(pairs.scores)
+        both = torch.cat([pairs.scores.masked_fill(~pairs.seen, 0.0), bias], 1)  # (B, 2 H, m, n)
+        linear, dtype = torch.nn.functional.linear, pairs.scores.dtype
+        hidden = linear(both.movedim(1, -1), tables["into"][layer].to(dtype)).tanh()  # (B, m, n, width)
+        return pairs.scores + bias + linear(hidden, tables["out"][layer].to(dtype)).movedim(-1, 1)
+
+
+@dataclass(frozen=True)
+class Sharpened(PositionScheme):
+    """Later queries are longer, by a learned number per head: its gradient is a sum in which nearly all cancels."""
+
+    shift_invariant = False
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        return {"growth": torch.full((shape.num_heads,), 0.3)}
+
+    def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor) -> Tensor:
+        factor = 1 + tables["growth"][:, None] * (positions + 1).log()  # (H, T)
+        return (q * factor[..., None]).to(q.dtype)

@@ -18,7 +18,7 @@ import pytest
 import torch
 import yaml
 
-from conftest import FULL_CAMPAIGN, SCHEMES, RunScript, compose_config, make_scheme
+from conftest import FULL_CAMPAIGN, SOUND, RunScript, compose_config, make_scheme
 from poslab.errors import SettingError
 from poslab.positions import PositionScheme
 from poslab.settings.command_line import parse_line
@@ -207,7 +207,7 @@ OF_SCRIPTS = [
     *((script, name, text) for script, schema in SCRIPTS.items() for name, text in wrong_values(schema)),
     *((script, name, text) for script, of in SCRIPT_LIMITS.items() for name, texts in of.items() for text in texts),
 ]
-OF_SCHEMES = [(name, *wrong) for name in SCHEMES for wrong in wrong_values(type(make_scheme(name)))]
+OF_SCHEMES = [(name, *wrong) for name in SOUND for wrong in wrong_values(type(make_scheme(name)))]
 WHOLE = [
     *(("train", f"{group}.{name}".lstrip("."), text) for group, name, text in TRAIN),
     *OF_SCRIPTS,

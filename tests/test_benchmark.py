@@ -301,7 +301,7 @@ def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
             "groups=[]: name at least one of attention, bfloat16, step, gpt2, profile, small, generate, startup",
         ),
         (("rounds=0",), "rounds=0: must be at least 1"),
-        (("schemes=[t6]",), "schemes=t6: unknown; did you mean t5"),
+        (("schemes=[t6]",), "schemes=t6: unknown; did you mean "),
         (
             ("round=3",),
             "round=3: unknown setting; did you mean rounds or tuned? valid: groups, schemes, dense, rivals, tuned, "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ALIBI, SCHEMES, compose_config, make_scheme
+from conftest import ALIBI, SOUND, compose_config, make_scheme
 from poslab import load, positions
 from poslab.errors import SettingError
 from poslab.evaluation.files import evaluate_run
@@ -87,7 +87,7 @@ def test_a_class_without_a_file_has_none() -> None:
 
 def test_schemes_of_poslab_have_fingerprints_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """And none counts as the code that all have in common: adding a scheme makes no other run another's."""
-    schemes = [type(make_scheme(name)) for name in SCHEMES]
+    schemes = [type(make_scheme(name)) for name in SOUND]
     files = {Path(inspect.getfile(scheme)).name for scheme in schemes}
     assert len({code.scheme_fingerprint(scheme) for scheme in schemes}) == len(files)
     hashed: set[Path] = set()

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytorch_lightning import Callback
 
-from conftest import FULL_CAMPAIGN, SCHEMES, compose_config
+from conftest import FULL_CAMPAIGN, SOUND, compose_config
 from poslab.errors import UserError
 from poslab.positions.base import BACKENDS
 from poslab.settings.schema import PRECISIONS
@@ -97,7 +97,7 @@ OPTIONS: dict[str, st.SearchStrategy[Any]] = {
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
     """A few options away from a tiny run of one step: mostly a handful, so that many draws train."""
-    scheme = draw(st.sampled_from(SCHEMES))
+    scheme = draw(st.sampled_from(SOUND))
     known = OPTIONS | {f"pos.{name}": values for name, values in POS.get(scheme, {}).items()}
     chosen = draw(st.lists(st.sampled_from(sorted(known)), max_size=5, unique=True))
     return [f"pos={scheme}", *(f"{option}={draw(known[option])}" for option in chosen)]

@@ -230,8 +230,7 @@ def largest_tensor(name: str, length: int, vocab_size: int) -> int:
 @pytest.mark.parametrize("name", SCHEMES)
 def test_no_tensor_is_quadratic_in_the_length(name: str) -> None:
     short, long = (largest_tensor(name, length, vocab_size=100) for length in (512, 2048))
-    assert long < 2 * 2048 * 2048  # half of (T, T) floats
-    assert long <= 5 * short
+    assert long <= 5 * short  # of four times the length
 
 
 def test_logits_do_not_grow_with_the_length() -> None:

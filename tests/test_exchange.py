@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import poslab
-from conftest import EXPORTED, RunScript, compose_config, make_scheme
+from conftest import EXPORTED, SOUND, RunScript, compose_config, make_scheme
 from poslab import GPT
 from poslab.data.corpus import Split
 from poslab.data.tokenizer import Characters, load_tokenizer
@@ -22,13 +22,12 @@ from poslab.exchange.export import export
 from poslab.exchange.initial import begin_with
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.settings.retrieval import Retrieval
-from poslab.settings.schemes import schemes
 
 transformers = pytest.importorskip("transformers")
 
 SIZES = {"vocab_size": 50257, "context_length": 16, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
 # The schemes of configs/pos that an architecture of transformers computes.
-KNOWN = [name for name in schemes() if "elsewhere" in vars(type(make_scheme(name)))]
+KNOWN = [name for name in SOUND if "elsewhere" in vars(type(make_scheme(name)))]
 
 
 def checkpoint_of(model: GPT) -> Checkpoint:
@@ -75,7 +74,7 @@ def test_other_schemes_bring_code_and_load_in_both(
 ) -> None:
     """Named by no scheme: any that learns something and that no architecture of transformers computes."""
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-    name = next(n for n in schemes() if n not in KNOWN and make_scheme(n).overrides("tables"))
+    name = next(n for n in SOUND if n not in KNOWN and make_scheme(n).overrides("tables"))
     run = trained("experiment=smoke", "trainer=cpu", f"pos={name}", "data.vocabulary=observed")
     said = export(load_checkpoint(find_checkpoint(str(run))), tmp_path / "out")
     assert said[0].startswith(f"no architecture of transformers computes pos={name}, so the folder brings code")

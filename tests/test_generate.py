@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from conftest import BOUNDED
 from poslab import GPT
 from poslab.errors import SettingError
 from poslab.generate import Sampling, _head, generate, stream
 from test_cache import CONTEXT, OTHERS, SCHEMES, VOCAB, close, some_tokens, strong_model, with_window
 
 every_scheme = pytest.mark.parametrize("name", [*SCHEMES, *OTHERS])
-ENDLESS = [n for n in [*SCHEMES, *OTHERS] if strong_model(n).pos.max_length(strong_model(n).shape) is None]
-ENDING = [name for name in [*SCHEMES, *OTHERS] if name not in ENDLESS]
+ENDLESS = [name for name in [*SCHEMES, *OTHERS] if name not in BOUNDED]  # of the others none ends
 
 
 def rows(count: int) -> list[torch.Generator]:
@@ -198,7 +198,7 @@ def test_stop_token() -> None:
     assert len(list(stream(model, [[4, 7]], 30, sampling=Sampling(0), stop_token=first[-1]))) == 1
 
 
-@pytest.mark.parametrize("name", ENDING)
+@pytest.mark.parametrize("name", BOUNDED)
 def test_strict_refuses_what_passes_the_positions(name: str) -> None:
     model = strong_model(name)
     longest = model.pos.max_length(model.shape)

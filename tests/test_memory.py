@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import SCHEMES, VARIANTS, compose_config, make_scheme
+from conftest import SCHEMES, SOUND, VARIANTS, compose_config, make_scheme
 from oracles import has_formula
 from poslab import GPT
 from poslab.errors import SettingError
@@ -34,7 +34,7 @@ def remembers(name: str) -> bool:
         return False
 
 
-REMEMBERING = [name for name in SCHEMES if remembers(name)]
+REMEMBERING = [name for name in SOUND if remembers(name)]
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if remembers(name)]
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import poslab
-from conftest import RICHEST, SCHEMES, make_scheme
+from conftest import RICHEST, SCHEMES, SOUND, make_scheme
 from poslab import GPT
 from poslab.errors import SettingError
 from poslab.generate import generate
@@ -24,7 +24,7 @@ SMALL = {"vocab_size": 61, "context_length": 16, "embed_dim": 24, "num_layers": 
 
 def test_nothing_is_imported_before_it_is_needed() -> None:
     """Schemes need no torch, and a model from a file needs no Lightning."""
-    modules = [type(make_scheme(name)).__module__ for name in SCHEMES]
+    modules = [type(make_scheme(name)).__module__ for name in SOUND]
     check = f"""import sys, poslab, {", ".join(modules)}
 assert 'torch' not in sys.modules
 import poslab.commands.evaluate, poslab.commands.explain, poslab.commands.generate

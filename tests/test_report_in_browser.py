@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import ENDING, ENDLESS, SCHEMES, compose_config
+from conftest import ENDING, ENDLESS, SCHEMES, SOUND, compose_config
 from poslab.commands.compare import run_comparison
 from poslab.runs.answers import WrongAnswer
 from poslab.settings.scripts import CompareConfig
@@ -19,7 +19,7 @@ from runs_to_compare import write_task_run
 pytestmark = pytest.mark.browser
 
 DESKTOP, PHONE, PAPER = 1280, 390, 680  # pixels; A4 within its margins
-POSES = [ENDLESS, ENDING, next(name for name in SCHEMES if name not in (ENDLESS, ENDING))]
+POSES = [ENDLESS, ENDING, next(name for name in SOUND if name not in (ENDLESS, ENDING))]
 # The widest that anything in the page reaches, apart from what scrolls in a box of its own.
 OVERFLOW = "document.documentElement.scrollWidth"
 CUT_OFF = "[...document.querySelectorAll('.table')].filter(box => box.scrollWidth > box.clientWidth).length"

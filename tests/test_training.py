@@ -17,7 +17,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from conftest import ALIBI, FULL_CAMPAIGN, REPOSITORY, RICHEST, SCHEMES, SMOKE, compose_config, make_scheme
+from conftest import ALIBI, FULL_CAMPAIGN, REPOSITORY, RICHEST, SCHEMES, SMOKE, SOUND, compose_config, make_scheme
 from poslab import GPT
 from poslab.comparison.repeat import command_of
 from poslab.errors import SettingError, UserError
@@ -87,7 +87,7 @@ def test_summary(finished: Path) -> None:
 
 def test_schemes_differ_in_nothing_but_the_scheme(trained: Callable[..., Path]) -> None:
     """Two show it; that all start from one trunk is part of the schemes' contract."""
-    names = [RICHEST, next(name for name in SCHEMES if name != RICHEST)]
+    names = [RICHEST, next(name for name in SOUND if name != RICHEST)]
     summaries = [json.loads((trained(*SMOKE, f"pos={name}") / "summary.json").read_text()) for name in names]
     assert len({s["params_trunk"] for s in summaries}) == 1
     assert len({s["best_val_loss"] for s in summaries}) == 2
@@ -189,7 +189,7 @@ def hparams_of(folder: Path) -> dict[str, object]:
 
 
 def test_hparams_have_one_flat_key_set(trained: Callable[..., Path]) -> None:
-    names = [RICHEST, next(name for name in SCHEMES if name != RICHEST)]
+    names = [RICHEST, next(name for name in SOUND if name != RICHEST)]
     settings = {name: hparams_of(trained(*SMOKE, f"pos={name}")) for name in names}
     assert len({tuple(sorted(keys)) for keys in settings.values()}) == 1
     for name, values in settings.items():
@@ -222,7 +222,7 @@ def test_all_schemes_see_the_same_batches(monkeypatch: pytest.MonkeyPatch, tmp_p
         return step(self, batch, index)
 
     monkeypatch.setattr(LanguageModel, "training_step", watched)
-    for name in (RICHEST, next(name for name in SCHEMES if name != RICHEST)):
+    for name in (RICHEST, next(name for name in SOUND if name != RICHEST)):
         run(tmp_path / name, f"pos={name}")
     first, second = seen.values()
     assert len(first) == 6
