@@ -1,13 +1,14 @@
 """Contextual position encoding, CoPE: a key's position is how many gates are open from it to the query.
 
-Golovneva et al. 2024, sections 3 and 3.1; their code is in appendix B.
+Golovneva et al. 2024, sections 3 and 3.1, and the code in appendix B.
 
     s[i, j]     = q_i . k_j / sqrt(Dh)
     p[i, j]     = sum_{l = j .. i} sigmoid(s[i, l]), at most max_positions - 1
     score[i, j] = s[i, j] + q_i . e(p[i, j])          e: between two rows of the table, in proportion
 
-Conventions, where the formulas leave them open, are those of the paper's code (and of x-transformers): gates see the
-scaled scores, q . e isn't divided by sqrt(Dh), the heads of a layer share a table, and it begins at zero.
+Conventions, where the formulas leave them open, are those of appendix B (and of x-transformers): gates see the scaled
+scores, q . e isn't divided by sqrt(Dh), the heads of a layer share a table, and it begins at zero. The repository of
+the authors (facebookresearch/RAM, projects/cope) divides q . e by sqrt(Dh), too, unless it is told --cope-nodiv.
 
 Chosen here: the paper is causal. Where a query sees the future, the gates from one place to the other are counted,
 both ends included, in either direction.

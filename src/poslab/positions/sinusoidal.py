@@ -3,7 +3,10 @@
     x_t = token_embedding_t + amplitude * signal_t
     signal[t, 2 d] = sin(t / base^(2 d / D))          signal[t, 2 d + 1] = cos(t / base^(2 d / D))
 
-The order of the channels is the paper's; tensor2tensor and others put all sines before all cosines, which renames them.
+Order of the channels and frequencies are the paper's. tensor2tensor, the authors' code, puts all sines before all
+cosines, which renames the channels, and takes base^(-d / (D/2 - 1)) for pair d = 0 .. D/2 - 1, where the paper has
+base^(-2 d / D): its slowest wave is 2 pi base long, the paper's a little shorter. x-transformers has that order with
+the paper's frequencies.
 
 Deviation: the paper multiplies token embeddings, whose standard deviation begins at 1 / sqrt(D), by sqrt(D), so that a
 signal of amplitude 1 meets tokens of standard deviation 1. Here tokens begin at 0.02, as in GPT-2, whatever the scheme,
