@@ -82,6 +82,9 @@ def initial_files(folder: str) -> list[Path]:
     """The configuration and the weights of a GPT-2 as transformers writes it. SettingError where one is missing."""
     given = Path(folder)
     files = [given / "config.json", given / EXPORTED]
+    if not files[1].exists() and (indices := sorted(given.glob("*.index.json"))):
+        problem = f"has its weights in shards ({indices[0].name}), which aren't read; save_pretrained writes one file"
+        raise SettingError("init_from", folder, f"{problem} where max_shard_size is larger than they are")
     for needed in (given, *files):
         if not needed.exists():
             raise SettingError("init_from", folder, "no such folder" if needed == given else f"has no {needed.name}")
