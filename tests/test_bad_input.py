@@ -304,7 +304,9 @@ def test_the_limits_that_numbers_have() -> None:
         "seed": 2**32,
         "generate.seed": 2**32,
         "generate.samples": 1000,
-        "threads": 1024,
+        **dict.fromkeys(
+            ("threads", "evaluate.threads", "compare.threads", "explain.threads", "generate.threads"), 1024
+        ),
         "model.memory_length": 1_000_000,
     }
 

@@ -62,20 +62,22 @@ def in_chunks(model: GPT, tokens: Tensor, sizes: list[int], cache: KeyValueCache
 
 
 @torch.no_grad()
-def with_window(model: GPT, tokens: Tensor, window: int) -> Tensor:
+def with_window(model: GPT, tokens: Tensor, window: int, positions: Tensor | None = None) -> Tensor:
     """The full pass in which a query sees the last `window` keys, by the definition, layer by layer."""
-    places = Places(torch.arange(tokens.shape[1]))
+    at = torch.arange(tokens.shape[1]) if positions is None else positions
+    places = Places(at, irregular=positions is not None)
     x = model._embed(tokens, places)
-    for block, layer in zip(model.blocks, model._layers(model.relative_terms(tokens.shape[1]), places), strict=True):
+    layers = model._layers(model._terms(places.distances(causal=True)), places)
+    for block, layer in zip(model.blocks, layers, strict=True):
         entering = block.attention_norm(x)
         q, k, v = block.attention.queries_keys_values(entering)
         q, k, marks = layer.enter(q, k, entering)
         rows = []
         for i in range(tokens.shape[1]):
             seen = slice(max(0, i + 1 - window), i + 1)
-            query = dataclasses.replace(layer, places=Places(torch.tensor([i])))
+            query = dataclasses.replace(layer, places=dataclasses.replace(places, positions=at[i : i + 1]))
             seen_marks = None if marks is None else marks[:, :, seen]
-            keys = Places(torch.arange(seen.start, seen.stop))
+            keys = dataclasses.replace(places, positions=at[seen])
             rows.append(
                 query.attend(q[:, :, i : i + 1], k[:, :, seen], v[:, :, seen], seen_marks, keys, offset=i - seen.start)
             )

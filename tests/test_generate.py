@@ -119,9 +119,11 @@ def greedy_by_definition(model: GPT, prompt: list[int], count: int) -> list[int]
     """The likeliest token after a full pass over all before it, those in a window of the context."""
     longest = model.pos.max_length(model.shape)
     text = prompt[-CONTEXT:]
+    drawn = model.text_positions(len(text) + count)
     for _ in range(count):
         read = torch.tensor([text if longest is None else text[-longest:]])
-        text = [*text, int(with_window(model, read, CONTEXT)[0, -1].argmax())]
+        at = None if drawn is None else drawn[: read.shape[1]]
+        text = [*text, int(with_window(model, read, CONTEXT, at)[0, -1].argmax())]
     return prompt + text[len(prompt[-CONTEXT:]) :]
 
 
@@ -223,7 +225,8 @@ def test_a_window_of_ones_own(name: str) -> None:
     (found,) = generate(model, [[5, 3, 8, 1]], 12, temperature=0, window=3)
     text = [3, 8, 1]  # the rest of the prompt is beyond the window
     for _ in range(12):
-        text.append(int(with_window(model, torch.tensor([text]), 3)[0, -1].argmax()))
+        at = model.text_positions(len(text))
+        text.append(int(with_window(model, torch.tensor([text]), 3, at)[0, -1].argmax()))
     assert found == [5, *text]
 
 

@@ -241,7 +241,7 @@ def test_a_scheme_that_ends_is_refused_in_a_line(name: str) -> None:
         ({"memory_length": -1}, "memory_length=-1: must be at least 0"),
         (
             {"pos": Randomized(max_position=6)},
-            "memory_length=4: with a context of 3 makes 7 positions, and pos.max_position=6 must be at least",
+            "memory_length=4: this position scheme ends at a length: it knows 6 positions, no more",
         ),
     ],
 )

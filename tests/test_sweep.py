@@ -475,7 +475,8 @@ def test_weights_to_begin_with_are_part_of_a_job_by_their_contents(tmp_path: Pat
     known = identity(beginning_with(one))
     assert known == identity(beginning_with(copy)) != identity(config)
     recorded = replace(beginning_with(copy), init_sha256=initial_sha256(str(one))).plain
-    assert _hash(config.pos_name, recorded, fingerprint(config.data.path), None) == known
+    source = fingerprints(config.pos)["scheme_fingerprint"]
+    assert _hash(config.pos_name, recorded, fingerprint(config.data.path), source) == known
     (one / "model.safetensors").write_text("other weights")
     (copy / "config.json").write_text('{"n_layer": 2}')
     assert len({known, identity(beginning_with(one)), identity(beginning_with(copy))}) == 3

@@ -26,7 +26,7 @@ class KeyValueCache:
     window: a query sees the last `window` keys, itself included; older ones are dropped. Positions count on.
     padding: (B,) whole numbers: so many tokens at the start of each row are none, where texts of unequal length end
         together. A row's positions count from its first real token.
-    positions: (N,), rising: those of a row's first N real tokens, which are all that it may read; None: 0, 1, 2, ...
+    positions: (B, N), rising: those of a row's first N real tokens, which are all that it may read; None: 0, 1, 2, ...
     segment: in place of a window: a row is read in segments of so many tokens, from its first real one on, and a query
         sees its own segment and the last `memory_length` tokens before that.
 
@@ -99,7 +99,8 @@ class KeyValueCache:
             positions = positions % self._apart
         if self._positions is None:
             return Places(positions)
-        return Places(self._positions.to(device)[positions], irregular=True)
+        own = self._positions.to(device)
+        return Places(own.gather(1, positions.expand(len(own), -1)), irregular=True)
 
     @property
     def _apart(self) -> int | None:
@@ -119,7 +120,7 @@ class KeyValueCache:
         if self._given is not None:
             needed = Places(self._given[..., self.first_seen :], irregular=True).distances(causal=True)
         elif self._positions is not None:
-            needed = range(int(self._positions[-1] - self._positions[0]) + 1)
+            needed = range(int(self._positions.max()) + 1)
         else:
             seen = self.window if self.segment is None else self.segment + self._memory_length
             limits = [limit for limit in (seen, longest) if limit is not None]

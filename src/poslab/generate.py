@@ -173,7 +173,7 @@ def _steps(
     readable = most_read(model, window)
     if readable is not None:
         tokens, padding = _last(tokens, padding, readable)
-    positions = model.text_positions(tokens.shape[1] + max_new_tokens)
+    positions = _drawn_positions(model, (tokens.shape[1] - padding + max_new_tokens).tolist())
     cache, new = model.new_cache(window, padding, positions), tokens
     head = _head(model, len(tokens))
     stopped = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
@@ -195,6 +195,12 @@ def _steps(
             return
         new = ids[:, None]
         tokens = torch.cat([tokens, new], dim=1)
+
+
+def _drawn_positions(model: Decoder, lengths: list[int]) -> Tensor | None:
+    """(B, N): where texts of these lengths stand, if the scheme draws positions in evaluation; None: they count."""
+    drawn = [positions for positions in map(model.text_positions, lengths) if positions is not None]
+    return nn.utils.rnn.pad_sequence(drawn, batch_first=True) if drawn else None
 
 
 def most_positions(model: Decoder, window: int | None) -> int | None:

@@ -186,7 +186,7 @@ class GPT(nn.Module):
     ) -> KeyValueCache:
         """For texts of which each token sees `window` tokens; None: the context, or with memory segment by segment.
 
-        positions: (N,), those of a text's first N tokens; None: 0, 1, 2, ...
+        positions: (B, N), those of the texts' first N tokens; None: 0, 1, 2, ...
         """
         length = self.shape.context_length
         if window is None and self.remembers:
