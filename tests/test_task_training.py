@@ -422,6 +422,18 @@ def test_bad_settings_are_refused_before_anything_trains(overrides: tuple[str, .
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("data", "pos", "length", "least"), [("recall", "absolute", 96, 0.8), ("back", "absolute_offset", 64, 0.6)]
+)
+def test_the_default_steps_are_enough_for_who_can_learn_it(
+    tmp_path: Path, data: str, pos: str, length: int, least: float
+) -> None:
+    summary = train(compose_config(f"data={data}", f"pos={pos}", "trainer=cpu", "threads=1", f"run_dir={tmp_path}/run"))
+    assert summary.solved_step is not None
+    assert summary.metrics["exact"][str(length)] >= least
+
+
 def test_the_command_line_wins_over_a_tasks_recipe() -> None:
     config = compose_config("data=recall", "model.num_layers=3", "trainer=cpu", "trainer.max_steps=7")
     assert (config.model.num_layers, config.model.embed_dim) == (3, 64)
