@@ -10,11 +10,13 @@ import pytest
 
 from conftest import ALIBI, SOUND, compose_config, make_scheme
 from poslab import load, positions
+from poslab.commands.explain import run_explanation
 from poslab.errors import SettingError
 from poslab.evaluation.files import evaluate_run
 from poslab.positions.rope import RoPE
 from poslab.positions.rope_t5 import RoPET5
 from poslab.runs import code
+from poslab.settings.scripts import ExplainConfig
 from poslab.tasks.copy import Copy
 from poslab.training import train
 from runs_to_resume import TINY, content_of, go_on
@@ -154,7 +156,9 @@ def test_a_run_does_not_go_on_with_an_edited_scheme(
         assert content_of(run)["state"]["step"] == before["state"]["step"]
         with pytest.raises(SettingError, match="its losses may be another model's"):
             evaluate_run(run, allow_code=True)
-        assert not (run / "evaluation.json").exists()
+        with pytest.raises(SettingError, match="its losses may be another model's"):
+            run_explanation(ExplainConfig(ckpt=[str(run)], allow_code=True))
+        assert not list(run.glob("ev*.json")) + list(run.glob("ex*.html"))
         capsys.readouterr()
         load(run, allow_code=True)
     assert "warning: " in (warned := capsys.readouterr().err)

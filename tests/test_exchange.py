@@ -144,6 +144,8 @@ def test_right_padding_is_never_looked_at() -> None:
     [
         (True, [[1, 1, 1], [1, 0, 1]], r"row 1 of attention_mask has zeros between ones"),
         (True, [[0, 0, 0], [1, 1, 1]], r"row 0 of attention_mask is all zeros"),
+        (True, [[1, 1, 1], [-1, 1, 1]], r"attention_mask must hold ones and zeros, nothing else"),
+        (True, [[1, 1, 1]], r"attention_mask must be \(2, 3\), as input_ids are; not \(1, 3\)"),
         (True, [[[0, 1, 1]]], r"attention_mask must be \(2, 3\), as input_ids are; not \(1, 1, 3\)"),
         (False, [[1, 1, 1], [0, 1, 1]], r"this model is not causal"),
     ],

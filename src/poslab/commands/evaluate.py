@@ -42,6 +42,8 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
     print(f"checkpoint  {checkpoint.path} ({checkpoint.pos_name}, trained to {checkpoint.model.shape.context_length})")
     if checkpoint.settings:
         print(f"settings    {checkpoint.settings_in_words}")
+    if len(checkpoint.model.draws) > 1:
+        print(f"positions   drawn as in training; figures are means over {len(checkpoint.model.draws)} draws")
     print(f"text        {text.name}; at every length, all {len(text.tokens) - 1:,} tokens but the first count\n")
     asked = config.lengths, config.stride, config.last, config.memory_lengths
     evaluation = evaluate_checkpoint(checkpoint, text, *asked)

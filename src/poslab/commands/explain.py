@@ -36,6 +36,8 @@ def run_explanation(config: ExplainConfig) -> Path:
     compute_on(config.threads)
     if config.ckpt:
         checkpoints = [load_checkpoint(find_checkpoint(path), allow_code=config.allow_code) for path in config.ckpt]
+        for checkpoint in checkpoints:
+            checkpoint.require_its_code()
         out = _out(config, checkpoints)
         subjects = [_trained(label, checkpoint, config) for label, checkpoint in _labelled(checkpoints).items()]
     else:
@@ -103,6 +105,7 @@ def _trained(label: str, checkpoint: Checkpoint, config: ExplainConfig) -> Subje
     except UserError as error:
         if isinstance(error, SettingError) and error.option == "sentence":
             raise
+        print(f"note       {error}")
         notes.append(f"{label}: what the model does with a text: {error}")
     start = {} if checkpoint.run is None else start_and_best(checkpoint.run)
     before = {name: table for name, (table, _) in start.items()}

@@ -143,9 +143,7 @@ def evaluate_checkpoint(
     memory that the model can't have, and for a scheme whose code is not the one trained: the losses would be kept as
     those of the trained model.
     """
-    if checkpoint.scheme_edited:
-        problem = "the code of its scheme has changed since it was trained, so its losses may be another model's"
-        raise SettingError("ckpt", checkpoint.path, problem)
+    checkpoint.require_its_code()
     if len(text.tokens) < 2:
         raise SettingError("data_path", text.name, "has fewer than two tokens, so there is none to predict")
     model, context = checkpoint.model, checkpoint.model.shape.context_length

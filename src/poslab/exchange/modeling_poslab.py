@@ -74,11 +74,11 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         """
         gpt = self.gpt[0]
         positions = None if self.training else gpt.text_positions(input_ids.shape[1])
-        if attention_mask is None or attention_mask.bool().all():
+        real = None if attention_mask is None else _real(attention_mask, input_ids.shape)
+        if real is None or real.all():
             logits = gpt(input_ids, positions=positions)
         else:
-            real = attention_mask.bool()
-            padding = _padding(real, input_ids.shape, gpt.shape.causal)  # before each row, (B,)
+            padding = _padding(real, gpt.shape.causal)  # before each row, (B,)
             places = torch.arange(input_ids.shape[1], device=input_ids.device)
             # Moved behind the text, where a causal model never looks, and back.
             turned, back = ((places + by[:, None]) % len(places) for by in (padding, -padding))
@@ -93,10 +93,17 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         return CausalLMOutput(loss=loss, logits=logits)
 
 
-def _padding(real: Tensor, shape: torch.Size, causal: bool) -> Tensor:
+def _real(mask: Tensor, shape: torch.Size) -> Tensor:
+    """(B, T) bool: which tokens are none of padding. Raises ValueError for a mask of another form."""
+    if mask.shape != shape:
+        raise ValueError(f"attention_mask must be {tuple(shape)}, as input_ids are; not {tuple(mask.shape)}")
+    if not ((mask == 0) | (mask == 1)).all():
+        raise ValueError("attention_mask must hold ones and zeros, nothing else")
+    return mask.bool()
+
+
+def _padding(real: Tensor, causal: bool) -> Tensor:
     """How much stands before the real tokens of each row, (B,). Raises ValueError for a mask that can't be kept to."""
-    if real.shape != shape:
-        raise ValueError(f"attention_mask must be {tuple(shape)}, as input_ids are; not {tuple(real.shape)}")
     if not causal:
         raise ValueError("attention_mask has zeros, and this model is not causal: every token sees those of padding")
     begins = F.pad(real, (1, 0))

@@ -97,7 +97,7 @@ def sentences(found: Findings) -> list[str]:
     """What was measured, in words."""
     model, material = found.subject.model, found.subject.material
     known = model.pos.max_length(model.shape)
-    longest = model.shape.context_length if material is None else material.longest
+    longest = model.shape.training_length if material is None else material.longest
     said = [
         f"It has something to say of any position; in training it read {longest:,} tokens at most, "
         "and what it does with longer ones nobody taught it."

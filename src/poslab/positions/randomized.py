@@ -76,7 +76,8 @@ class Randomized(PositionScheme):
     def warnings(self, shape: ModelShape) -> list[str]:
         texts = warnings_of_part("of", self.of, self._shape(shape))
         if self.max_position <= shape.training_length:
-            texts.append(f"pos.max_position={self.max_position}: a text has as many tokens, so nothing is random")
+            longest = f"texts of {shape.training_length} tokens, the longest"
+            texts.append(f"pos.max_position={self.max_position}: nothing is random for {longest}")
         if self.of.overrides("sample"):
             texts.append("pos.of draws positions, too: those of pos.max_position are taken")
         return texts

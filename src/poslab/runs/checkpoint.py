@@ -67,6 +67,12 @@ class Checkpoint:
         )
         return f"{now} (trained with {then})" if now else ""
 
+    def require_its_code(self) -> None:
+        """Raises SettingError where what is measured would be another model's."""
+        if self.scheme_edited:
+            problem = "the code of its scheme has changed since it was trained, so its losses may be another model's"
+            raise SettingError("ckpt", self.path, problem)
+
     @property
     def run(self) -> RunFolder | None:
         """The run that wrote it; None for a file somewhere else."""

@@ -51,8 +51,9 @@ def run_sweep(
     print(
         f"{name}: {len(jobs)} job{'s' * (len(jobs) != 1)}, {to_train} to run{to_evaluate}; runs in {folder}", flush=True
     )
-    for note in busy_with_others() if to_train else []:
-        print(f"note: {note}", flush=True)
+    if any(job.config is not None and job.config.settings.threads is None for job in left):
+        for note in busy_with_others():
+            print(f"note: {note}", flush=True)
     add_to_plan(folder, planned_groups(jobs))
     if contrasts:
         require_writable("run_dir", folder)
