@@ -19,7 +19,7 @@ FOREIGN = {
     "fast": "_target_: poslab.positions.foreign_schemes.FastDecay\nslope: 4.0\n",
     "gated": "_target_: poslab.positions.foreign_schemes.Gated\ngain: 2.0\n",
     "stretched": "_target_: poslab.positions.foreign_schemes.Stretched\n",
-    "slopes": "_target_: poslab.positions.foreign_schemes.LearnedSlopes\n",
+    "learned_slopes": "_target_: poslab.positions.foreign_schemes.LearnedSlopes\n",
     "rope2": "_target_: poslab.positions.foreign_schemes.AcrossHeads\nwidth: 32\n",
     "sharpened": "_target_: poslab.positions.foreign_schemes.Sharpened\n",
 }

@@ -12,7 +12,8 @@ from poslab.training.module import ours
 
 
 class Limits(Callback):
-    """Ends the training after `steps` optimiser steps, validated, or once a batch's loss is below `target`, in nats.
+    """Ends the training after `steps` optimiser steps, validated, or once there was one and a batch's loss is below
+    `target`, in nats.
 
     steps: -1 for any number. (Lightning's own max_steps skips that validation, and its loops go on from a checkpoint in
     another way where it is set.)
@@ -30,7 +31,7 @@ class Limits(Callback):
             module = ours(pl_module)
             assert module.loss is not None
             module.state.batch_loss = float(module.loss)
-            trainer.should_stop |= module.state.batch_loss < self.target
+            trainer.should_stop |= trainer.global_step > 0 and module.state.batch_loss < self.target
         self.on_train_start(trainer, pl_module)
 
 
