@@ -128,7 +128,7 @@ def test_only_what_a_scheme_needs_is_asked_for() -> None:
     assert other.key_bias(other.tables(SHAPE), SHAPE, 1, marks[..., :1]) is None
 
 
-def test_positions_are_drawn_in_training_alone() -> None:
+def test_a_model_draws_in_training_and_else_where_it_is_told() -> None:
     scheme = Randomized(Absolute(), max_position=60)
     drawn = [scheme.sample(SHAPE, 40, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
     assert drawn[0].shape == (40,)
