@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from poslab.errors import UserError
 from poslab.settings.composed import with_any_scheme
 
-# Hydra has more, and takes -pos=t5 for -p, its short name of --package, and --conf for --config-dir.
+# Hydra has more, and takes -pos=NAME for -p, its short name of --package, and --conf for --config-dir.
 _SHOWING = ("-h", "--help", "--hydra-help", "--version", "--cfg", "--resolve", "-sc", "--shell-completion")
 _FLAGS = ("-m", "--multirun", "--config-dir", *_SHOWING)
 _TEXT = "sample.prompt"  # always plain text
