@@ -3,15 +3,16 @@
 A thread of torch that waits for the others spins: it asks again and again, by default of GNU's OpenMP 300,000 times.
 Where other programs compute as well, the one that is waited for does not run meanwhile: two trainings of two threads
 each on two processors slow each other to an eighth. After a short spin threads sleep, and leave the processor to who
-needs it. Tokens/s of the main job on two cores (AMD EPYC, AVX-512), alone (means of three) and each of two at once:
+needs it. Tokens/s of the main job on two cores (AMD EPYC, AVX-512), alone and each of two at once; the first hour chose
+how to wait, the second, with means of three alone, for how long:
 
-    spins                  alone    two at once
-    300,000 (default)      1,364    164, 161
-    10,000                          431, 419
-    3,000                  1,374    626, 608
-    1,000                  1,314    694, 689
-    none (passive)                  671, 675
-    threads=1                       746, 644
+    spins                  alone    two at once        alone    two at once
+    300,000 (default)      1,268    164, 161           1,364
+    10,000                 1,245    431, 419
+    3,000                                              1,374    626, 608
+    1,000                  1,185    657, 636           1,314    694, 689
+    none (passive)         1,067    671, 675
+    threads=1                763    746, 644
 """
 
 from __future__ import annotations
