@@ -27,12 +27,12 @@ from hydra import compose, initialize_config_dir
 
 from poslab import GPT
 from poslab.commands.overrides import as_typed
+from poslab.config.composed import with_any_scheme
+from poslab.config.files import CONFIGS
+from poslab.config.schemes import parse_scheme
+from poslab.config.train import TrainConfig, parse
 from poslab.data.tokenizer import load_tokenizer
 from poslab.positions import ModelShape, PositionScheme
-from poslab.settings.composed import with_any_scheme
-from poslab.settings.files import CONFIGS
-from poslab.settings.schemes import parse_scheme
-from poslab.settings.train import TrainConfig, parse
 from poslab.training import train
 from processes import without_pictures
 

@@ -21,13 +21,13 @@ from poslab.commands.compare import run_comparison
 from poslab.commands.overrides import for_hydra
 from poslab.comparison.compare import Comparison, compare
 from poslab.comparison.groups import Group
+from poslab.config.files import CONFIGS
+from poslab.config.scripts import CompareConfig
+from poslab.config.train import TrainConfig, parse
 from poslab.runs.answers import LOOKED_AT, WrongAnswer, WrongAnswers
 from poslab.runs.evaluation import Evaluation, LengthLoss
 from poslab.runs.finished import read_runs
 from poslab.runs.planned import PlannedGroup, keys_of
-from poslab.settings.files import CONFIGS
-from poslab.settings.scripts import CompareConfig
-from poslab.settings.train import TrainConfig, parse
 from poslab.tasks.metric import SHARES, loss_metric
 
 VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"

@@ -8,10 +8,10 @@ import torch
 from hydra import compose, initialize_config_dir
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from poslab.config.composed import with_any_scheme
+from poslab.config.files import CONFIGS
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.resume import resumed
-from poslab.settings.composed import with_any_scheme
-from poslab.settings.files import CONFIGS
 from poslab.training import train
 
 TINY = [

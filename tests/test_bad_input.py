@@ -19,16 +19,16 @@ import torch
 import yaml
 
 from conftest import FULL_CAMPAIGN, SOUND, RunScript, compose_config, make_scheme
+from poslab.config.command_line import parse_line
+from poslab.config.contrasts import Contrast
+from poslab.config.retrieval import Retrieval
+from poslab.config.schema import Settings
+from poslab.config.schemes import node_of, parse_scheme
+from poslab.config.scripts import CompareConfig, EvaluateConfig, ExplainConfig, GenerateConfig
+from poslab.config.train import flat
+from poslab.config.typed import typed
 from poslab.errors import SettingError
 from poslab.positions import PositionScheme
-from poslab.settings.command_line import parse_line
-from poslab.settings.contrasts import Contrast
-from poslab.settings.retrieval import Retrieval
-from poslab.settings.schema import Settings
-from poslab.settings.schemes import node_of, parse_scheme
-from poslab.settings.scripts import CompareConfig, EvaluateConfig, ExplainConfig, GenerateConfig
-from poslab.settings.train import flat
-from poslab.settings.typed import typed
 from runs_to_resume import TINY
 
 SCRIPTS = {"evaluate": EvaluateConfig, "compare": CompareConfig, "explain": ExplainConfig, "generate": GenerateConfig}

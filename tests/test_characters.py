@@ -11,6 +11,8 @@ import torch
 
 from conftest import REPOSITORY, RunScript, compose_config
 from poslab import load
+from poslab.config.files import find_files, fingerprint, text_name
+from poslab.config.schema import DataConfig
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.module import TextDataModule
 from poslab.data.tokenizer import Bytes, Characters, load_tokenizer
@@ -18,8 +20,6 @@ from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_text
 from poslab.evaluation.losses import sliding_token_losses
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
-from poslab.settings.files import find_files, fingerprint, text_name
-from poslab.settings.schema import DataConfig
 from poslab.training import train
 
 SHAKESPEARE = REPOSITORY / "data" / "tinyshakespeare.txt"

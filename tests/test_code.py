@@ -11,12 +11,12 @@ import pytest
 from conftest import ALIBI, SOUND, compose_config, make_scheme
 from poslab import load, positions
 from poslab.commands.explain import run_explanation
+from poslab.config.scripts import ExplainConfig
 from poslab.errors import SettingError
 from poslab.evaluation.files import evaluate_run
 from poslab.positions.rope import RoPE
 from poslab.positions.rope_t5 import RoPET5
 from poslab.runs import code
-from poslab.settings.scripts import ExplainConfig
 from poslab.tasks.copy import Copy
 from poslab.training import train
 from runs_to_resume import TINY, content_of, go_on

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from conftest import RunScript
 from poslab.commands.overrides import as_typed, for_hydra
+from poslab.config.command_line import help_text, parse_line
+from poslab.config.files import CONFIGS
+from poslab.config.roles import setting
+from poslab.config.scripts import CompareConfig, EvaluateConfig, GenerateConfig
 from poslab.errors import UserError
-from poslab.settings.command_line import help_text, parse_line
-from poslab.settings.files import CONFIGS
-from poslab.settings.roles import setting
-from poslab.settings.scripts import CompareConfig, EvaluateConfig, GenerateConfig
 
 ODD = 'Hello, "world"! (it\'s ${odd}) [x] a=b {c: d} \\ $HOME #1 ~ é 漢字 😀 <|endoftext|>'
 SCRIPTS = {"evaluate": EvaluateConfig, "compare": CompareConfig, "generate": GenerateConfig}

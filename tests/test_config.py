@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from conftest import REPOSITORY, SCHEMES, compose_config
+from poslab.config.files import CONFIGS
+from poslab.config.schema import TrainerConfig
+from poslab.config.schemes import scheme_settings
 from poslab.errors import SettingError, suggestion
-from poslab.settings.files import CONFIGS
-from poslab.settings.schema import TrainerConfig
-from poslab.settings.schemes import scheme_settings
 
 TRAIN = REPOSITORY / "scripts" / "train.py"
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pytorch_lightning import Callback
 
 from conftest import FULL_CAMPAIGN, SOUND, compose_config
+from poslab.config.schema import PRECISIONS
 from poslab.errors import UserError
 from poslab.positions.base import BACKENDS
-from poslab.settings.schema import PRECISIONS
 from poslab.training import train
 
 DRAWS = 500 if FULL_CAMPAIGN else 120

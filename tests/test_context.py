@@ -11,8 +11,8 @@ import pytest
 from conftest import ENDLESS, compose_config
 from poslab.commands.compare import run_comparison
 from poslab.comparison.context import SHARES, common_losses, effective_length
+from poslab.config.scripts import CompareConfig
 from poslab.runs.evaluation import Evaluation, LengthLoss, last_targets
-from poslab.settings.scripts import CompareConfig
 from poslab.training import train
 from runs_to_resume import TINY
 

@@ -18,11 +18,11 @@ from conftest import RunScript, compose_config
 from poslab.comparison.compare import compare
 from poslab.comparison.contrasts import Verdict, verdict_table, verdicts
 from poslab.comparison.statistics import seeds_to_claim
+from poslab.config.contrasts import Contrast, named, parse_contrast
+from poslab.config.train import TrainConfig
 from poslab.errors import UserError
 from poslab.runs.finished import read_runs
 from poslab.runs.registered import read_registrations, register
-from poslab.settings.contrasts import Contrast, named, parse_contrast
-from poslab.settings.train import TrainConfig
 from poslab.sweep import job as job_module
 from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.plan import Job, identity

@@ -21,6 +21,8 @@ import tiktoken
 import torch
 
 from conftest import FULL_CAMPAIGN, REPOSITORY, SMOKE, compose_config
+from poslab.config.files import find_files, fingerprint
+from poslab.config.schema import DataConfig
 from poslab.data import corpus, document_tokens, tokenising
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.token_stream import read_tokens_of
@@ -28,8 +30,6 @@ from poslab.data.tokenizer import Bytes, Characters
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_text
 from poslab.runs.checkpoint import load_checkpoint
-from poslab.settings.files import find_files, fingerprint
-from poslab.settings.schema import DataConfig
 from poslab.training import train
 
 DOCUMENTS = [
@@ -333,7 +333,7 @@ def test_settings_that_no_corpus_has(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert DataConfig(str(tmp_path / "c.bin"), encoding="bytes").encoding == "bytes"
     assert refusal(tmp_path / "c.bin", encoding="characters").startswith("encoding=characters: ")
     assert refusal(tmp_path / "c.bin", column="body").endswith("c.bin holds tokens")
-    monkeypatch.setattr("poslab.settings.formats.find_spec", lambda name: None)
+    monkeypatch.setattr("poslab.config.formats.find_spec", lambda name: None)
     assert refusal(tmp_path / "c.parquet").endswith('needs pyarrow: python -m pip install "poslab[corpora]"')
     (tmp_path / "text.txt").write_text("a text")  # which a folder has been asked for before there were others
     assert find_files(str(tmp_path)) == [tmp_path / "text.txt"]

@@ -17,6 +17,8 @@ from tiktoken_ext import openai_public
 from torch.utils.data import DataLoader
 
 from conftest import REPOSITORY
+from poslab.config.files import find_files
+from poslab.config.schema import DataConfig
 from poslab.data import SlidingWindowDataset, corpus
 from poslab.data.corpus import load_corpus
 from poslab.data.module import TextDataModule
@@ -24,8 +26,6 @@ from poslab.data.orders import Shuffled
 from poslab.data.tokenizer import Characters, load_tokenizer
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError, UserError
-from poslab.settings.files import find_files
-from poslab.settings.schema import DataConfig
 
 
 def tiktoken_patterns() -> list[str]:

@@ -7,10 +7,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from conftest import ENDING, ENDLESS
+from poslab.config.schema import EvaluationConfig
 from poslab.evaluation.files import Text, write_evaluation
 from poslab.evaluation.losses import evaluate
 from poslab.runs.evaluation import Evaluation, read_evaluation, unmeasured_lengths
-from poslab.settings.schema import EvaluationConfig
 from runs_to_evaluate import CONTEXT, lively_model, random_text
 
 

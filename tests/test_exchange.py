@@ -13,6 +13,7 @@ from torch.nn import functional as F
 import poslab
 from conftest import EXPORTED, SOUND, RunScript, compose_config, make_scheme
 from poslab import GPT
+from poslab.config.retrieval import Retrieval
 from poslab.data.corpus import Split
 from poslab.data.tokenizer import Characters, load_tokenizer
 from poslab.data.vocabulary import Vocabulary
@@ -21,7 +22,6 @@ from poslab.exchange.architectures import elsewhere
 from poslab.exchange.export import export
 from poslab.exchange.initial import begin_with
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
-from poslab.settings.retrieval import Retrieval
 
 transformers = pytest.importorskip("transformers")
 

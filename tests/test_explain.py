@@ -8,6 +8,7 @@ import torch
 from conftest import BOUNDED, REPOSITORY, SCHEMES, UNBOUNDED, compose_config, make_scheme
 from foreign_schemes import FastDecay
 from poslab import GPT
+from poslab.config.retrieval import Retrieval
 from poslab.data.vocabulary import Symbols
 from poslab.evaluation.attention_maps import sample_pairs
 from poslab.explanation import charts
@@ -16,7 +17,6 @@ from poslab.explanation.measures import attention, cuts, shifts, shuffles, trial
 from poslab.explanation.retrieved import ASKING, retrieved
 from poslab.memory.retrieval import unit
 from poslab.positions import OnText, Strip
-from poslab.settings.retrieval import Retrieval
 from runs_to_evaluate import CONTEXT, VOCAB, lively_model, random_text
 
 SHIFTED = [name for name in UNBOUNDED if make_scheme(name).shift_invariant]

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import ENDING, ENDLESS
 from poslab.commands.explain import run_explanation
-from poslab.settings.scripts import ExplainConfig
+from poslab.config.scripts import ExplainConfig
 from runs_to_evaluate import make_run
 
 pytestmark = pytest.mark.browser

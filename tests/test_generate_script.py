@@ -13,12 +13,12 @@ import torch
 import poslab
 from conftest import ENDING, ENDLESS, REPOSITORY, RunScript
 from poslab.commands.generate import show_text
+from poslab.config.scripts import GenerateConfig
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
 from poslab.generate import Sampling
 from poslab.runs.checkpoint import load_checkpoint
-from poslab.settings.scripts import GenerateConfig
 from processes import Script
 from runs_to_evaluate import make_run
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from conftest import SMOKE, RunScript, compose_config
+from poslab.config.schema import LoggerConfig
 from poslab.errors import SettingError, UserError
 from poslab.runs.folder import RunFolder
-from poslab.settings.schema import LoggerConfig
 from poslab.training import loggers, train
 from runs_to_resume import go_on, logged
 

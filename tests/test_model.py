@@ -12,11 +12,11 @@ import torch
 import poslab
 from conftest import RICHEST, SCHEMES, SOUND, make_scheme
 from poslab import GPT
+from poslab.config.schema import ModelConfig
 from poslab.errors import SettingError
 from poslab.generate import generate
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.absolute import Absolute
-from poslab.settings.schema import ModelConfig
 from poslab.training.summary import training_backend
 
 SMALL = {"vocab_size": 61, "context_length": 16, "embed_dim": 24, "num_layers": 2, "num_heads": 2}

@@ -9,11 +9,11 @@ from scipy import stats
 
 from poslab.comparison.pairs import matrix
 from poslab.comparison.statistics import holm, paired
+from poslab.config.command_line import parse_line
+from poslab.config.schemes import parse_scheme, schemes
+from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
 from poslab.positions.base import ENTRANCES, HOOKS, knows_nothing
-from poslab.settings.command_line import parse_line
-from poslab.settings.schemes import parse_scheme, schemes
-from poslab.settings.scripts import CompareConfig
 from runs_to_compare import (
     change_config,
     change_summary,

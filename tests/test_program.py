@@ -10,7 +10,7 @@ import pytest
 from conftest import REPOSITORY, SMOKE, RunScript
 from poslab import __version__
 from poslab.commands.table import COMMANDS, main
-from poslab.settings.program import argv_of, command_line
+from poslab.config.program import argv_of, command_line
 
 Called = Callable[..., tuple[int, str, str]]
 

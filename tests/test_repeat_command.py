@@ -11,8 +11,8 @@ from hydra import compose, initialize_config_dir
 
 from poslab.commands.overrides import as_typed, for_hydra
 from poslab.comparison.repeat import command_of
-from poslab.settings.files import CONFIGS
-from poslab.settings.train import parse
+from poslab.config.files import CONFIGS
+from poslab.config.train import parse
 from runs_to_compare import change_config, group_of, repeated, report_of, write_run
 
 

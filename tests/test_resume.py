@@ -19,13 +19,13 @@ from conftest import ENDLESS, FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
 from poslab.comparison.groups import Group, differences_beyond_the_scheme
 from poslab.comparison.repeat import command_of
 from poslab.comparison.scores import score_of
+from poslab.config.files import CONFIGS, initial_sha256
 from poslab.errors import RunStopped, UserError
 from poslab.exchange.export import export
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.finished import read_runs
 from poslab.runs.planned import keys_of
 from poslab.runs.state import random_states, restore_random_states
-from poslab.settings.files import CONFIGS, initial_sha256
 from poslab.training import run as run_module
 from poslab.training import train
 from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, go_on, logged

@@ -14,13 +14,13 @@ from torch.nn import functional as F
 from conftest import SCHEMES
 from poslab import GPT
 from poslab.attention import Places, SchemeLayer
+from poslab.config.retrieval import Retrieval
+from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError
 from poslab.layers import Attention
 from poslab.memory import Memory
 from poslab.memory.retrieval import Lookup, RetrievedAttention, distance_bias, nearest, remembered, unit
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
-from poslab.settings.retrieval import Retrieval
-from poslab.settings.schemes import parse_scheme
 
 B, H, T, N, DH = 3, 2, 5, 37, 8
 

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from conftest import compose_config
-from poslab.settings.roles import MAY_CHANGE, NOT_COMPARED, NOT_IDENTITY, NOT_REPEATED, NOT_SHOWN, Role, roles, setting
-from poslab.settings.train import flat, names, role_of, training_of_scheme
+from poslab.config.roles import MAY_CHANGE, NOT_COMPARED, NOT_IDENTITY, NOT_REPEATED, NOT_SHOWN, Role, roles, setting
+from poslab.config.train import flat, names, role_of, training_of_scheme
 
 
 def test_a_role_stands_at_the_field() -> None:

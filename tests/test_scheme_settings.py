@@ -11,6 +11,8 @@ import yaml
 from conftest import ALIBI, RunScript, compose_config
 from poslab import load
 from poslab.comparison.compare import compare
+from poslab.config.schemes import parse_scheme, shown
+from poslab.config.train import flat
 from poslab.errors import SettingError
 from poslab.positions.combined import Combined
 from poslab.positions.randomized import Randomized
@@ -20,8 +22,6 @@ from poslab.positions.t5 import T5
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 from poslab.runs.code import fingerprints, scheme_fingerprint
 from poslab.runs.finished import read_runs
-from poslab.settings.schemes import parse_scheme, shown
-from poslab.settings.train import flat
 from poslab.sweep.plan import identity
 from poslab.training import train
 from poslab.training.summary import flat_settings

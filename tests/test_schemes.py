@@ -16,10 +16,10 @@ from torch import Tensor
 from conftest import SCHEMES, VARIANTS, make_scheme
 from poslab import GPT
 from poslab.attention import Places, SchemeLayer, scheme_attention
+from poslab.config.files import CONFIGS
 from poslab.errors import UserError
 from poslab.evaluation.attention_maps import sample_pairs
 from poslab.positions import Curves, Matrix, ModelShape, PositionScheme, Strip
-from poslab.settings.files import CONFIGS
 
 SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 3, "num_heads": 2}
 SHAPES = {causal: ModelShape(40, 24, 3, 2, causal) for causal in (True, False)}

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from conftest import ENDING, ENDLESS, REPOSITORY, RunScript, compose_config, make_scheme
+from poslab.config.retrieval import Retrieval
+from poslab.config.schema import DataConfig
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.module import TextDataModule
 from poslab.data.orders import InRows
@@ -25,8 +27,6 @@ from poslab.evaluation.files import other_text
 from poslab.evaluation.losses import consecutive_token_losses, evaluate, scanned_losses, sliding_token_losses
 from poslab.model import GPT
 from poslab.runs.checkpoint import load
-from poslab.settings.retrieval import Retrieval
-from poslab.settings.schema import DataConfig
 from poslab.training import train
 from runs_to_resume import TINY, content_of, go_on
 

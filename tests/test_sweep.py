@@ -28,15 +28,15 @@ from omegaconf import OmegaConf
 from conftest import ALIBI, REPOSITORY, SCHEMES, RunScript, compose_config
 from hydra_plugins.poslab_sweeper.sweeper import ResumableSweeper
 from poslab.comparison.compare import compare
+from poslab.config.contrasts import ALL, parse_contrast
+from poslab.config.files import CONFIGS, fingerprint, initial_sha256
+from poslab.config.train import TrainConfig
 from poslab.errors import UserError
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import read_evaluation
 from poslab.runs.finished import read_runs
 from poslab.runs.planned import keys_of, read_plan
 from poslab.runs.summary import Summary
-from poslab.settings.contrasts import ALL, parse_contrast
-from poslab.settings.files import CONFIGS, fingerprint, initial_sha256
-from poslab.settings.train import TrainConfig
 from poslab.sweep import job as job_module
 from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.job import JobFiles, run_job

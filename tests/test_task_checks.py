@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from poslab.config.tasks import parse_task
 from poslab.data.task import TaskDataModule
 from poslab.errors import SettingError
-from poslab.settings.tasks import parse_task
 from poslab.tasks import Examples, Task
 from poslab.tasks.base import IGNORED
 from poslab.tasks.checks import check_task

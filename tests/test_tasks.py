@@ -8,9 +8,9 @@ import torch
 from omegaconf import OmegaConf
 
 from conftest import REPOSITORY
+from poslab.config.files import CONFIGS
+from poslab.config.tasks import parse_task
 from poslab.errors import SettingError
-from poslab.settings.files import CONFIGS
-from poslab.settings.tasks import parse_task
 from poslab.tasks.addition import Addition
 from poslab.tasks.back import Back
 from poslab.tasks.base import IGNORED, Examples, Task

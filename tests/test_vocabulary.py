@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import REPOSITORY, compose_config
+from poslab.config.schema import DataConfig
 from poslab.data import corpus
 from poslab.data.corpus import Corpus, load_corpus
 from poslab.data.module import TextDataModule
@@ -18,7 +19,6 @@ from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
-from poslab.settings.schema import DataConfig
 from poslab.training import train
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"

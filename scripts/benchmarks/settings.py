@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from poslab.config.roles import Limited, setting
+from poslab.config.schemes import schemes
 from poslab.errors import SettingError
-from poslab.settings.roles import Limited, setting
-from poslab.settings.schemes import schemes
 
 GROUPS = ("attention", "bfloat16", "step", "gpt2", "profile", "small", "generate", "startup")
 LIBRARIES = ("torch", "transformers", "x-transformers")

@@ -20,10 +20,10 @@ from benchmarks.entrants import Size, ours, poslab_gpt
 from benchmarks.measure import Timing, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
-from poslab.settings.files import CONFIGS
-from poslab.settings.schema import OptimConfig
-from poslab.settings.schemes import default_scheme
-from poslab.settings.train import parse
+from poslab.config.files import CONFIGS
+from poslab.config.schema import OptimConfig
+from poslab.config.schemes import default_scheme
+from poslab.config.train import parse
 from poslab.training import train
 from poslab.training.loss import language_model_loss
 from poslab.training.memory import keep_freed_memory

@@ -25,8 +25,8 @@ from benchmarks.entrants import (
 from benchmarks.measure import Timing, peak_memory, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
-from poslab.settings.schema import OptimConfig
-from poslab.settings.schemes import default_scheme
+from poslab.config.schema import OptimConfig
+from poslab.config.schemes import default_scheme
 from poslab.training.loss import language_model_loss
 from poslab.training.memory import keep_freed_memory
 from poslab.training.optim import make_optimizer

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from poslab.attention import Places, SchemeLayer, check_backend
 from poslab.cache import KeyValueCache
+from poslab.config.retrieval import Retrieval, reach
 from poslab.errors import SettingError, require_at_least
 from poslab.generate import generate
 from poslab.layers import Asked, Block, TokenEmbedding, initialise
@@ -23,7 +24,6 @@ from poslab.memory import LayerMemory, Memory, Segment
 from poslab.memory.retrieval import RetrievedAttention, check_bias
 from poslab.positions import Explanation, ModelShape, Pairs, Picture, PositionScheme, RelativeTerms
 from poslab.positions.checks import check_hooks, check_memory, check_sizes, initial_tables
-from poslab.settings.retrieval import Retrieval, reach
 
 if TYPE_CHECKING:
     from poslab.data.vocabulary import AnyVocabulary

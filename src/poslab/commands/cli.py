@@ -14,19 +14,19 @@ from tempfile import NamedTemporaryFile
 from typing import IO, NoReturn, TypeVar
 
 from poslab import processors
+from poslab.config.command_line import help_text, parse_line
+from poslab.config.program import as_called
 from poslab.errors import Fault, UserError
 from poslab.interruption import Interrupted, raise_on_signals, received_signal
 from poslab.positions.trial import hook_at_fault
 from poslab.runs.folder import RunFolder
 from poslab.runs.processes import end, processes
-from poslab.settings.command_line import help_text, parse_line
-from poslab.settings.program import as_called
 
 Schema = TypeVar("Schema")
 
 
 def run_script(task: Callable[[Schema], object], schema: type[Schema], script: str) -> None:
-    """Runs `task` with the command line as one of the dataclasses of poslab.settings.scripts, or prints --help."""
+    """Runs `task` with the command line as one of the dataclasses of poslab.config.scripts, or prints --help."""
     arguments, debug = start()
     with told_in_one_line(script, arguments, debug):
         if {"-h", "--help"} & set(arguments):

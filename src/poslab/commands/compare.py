@@ -24,6 +24,10 @@ from poslab.comparison.scores import LAST
 from poslab.comparison.sections import Section
 from poslab.comparison.task_report import matrices, task_panels, task_report, task_runs
 from poslab.comparison.two_way import text_differences, with_text
+from poslab.config.files import require_writable
+from poslab.config.program import command_line
+from poslab.config.scripts import CompareConfig
+from poslab.config.tasks import is_task
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run
 from poslab.processors import compute_on
@@ -32,10 +36,6 @@ from poslab.runs.finished import LeftOut, Run, read_runs
 from poslab.runs.folder import RunFolder
 from poslab.runs.planned import PLAN, PlannedGroup, read_plan
 from poslab.runs.screen import table
-from poslab.settings.files import require_writable
-from poslab.settings.program import command_line
-from poslab.settings.scripts import CompareConfig
-from poslab.settings.tasks import is_task
 
 
 def run_comparison(config: CompareConfig, command: str) -> Path:

@@ -5,6 +5,9 @@ import math
 import sys
 from pathlib import Path
 
+from poslab.config.command_line import given_settings
+from poslab.config.files import safe_name
+from poslab.config.scripts import EvaluateConfig
 from poslab.errors import SettingError, as_typed
 from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
 from poslab.processors import compute_on
@@ -12,9 +15,6 @@ from poslab.runs.checkpoint import Checkpoint, choose_device, find_checkpoint, l
 from poslab.runs.evaluation import Evaluation, LengthLoss, perplexity
 from poslab.runs.folder import EVALUATION
 from poslab.runs.screen import table
-from poslab.settings.command_line import given_settings
-from poslab.settings.files import safe_name
-from poslab.settings.scripts import EvaluateConfig
 
 _COLUMNS = (
     "length",

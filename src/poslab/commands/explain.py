@@ -9,6 +9,14 @@ import torch
 from hydra.errors import HydraException
 
 from poslab.commands.overrides import for_hydra
+from poslab.config.composed import explain
+from poslab.config.files import CONFIGS, require_writable, safe_name, write_whole
+from poslab.config.program import command_line
+from poslab.config.schema import DataConfig
+from poslab.config.schemes import node_of, shown
+from poslab.config.scripts import ExplainConfig
+from poslab.config.tasks import is_task
+from poslab.config.train import parse
 from poslab.data.corpus import corpus_of
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_task, own_text
@@ -19,14 +27,6 @@ from poslab.model import GPT
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.start import start_and_best
-from poslab.settings.composed import explain
-from poslab.settings.files import CONFIGS, require_writable, safe_name, write_whole
-from poslab.settings.program import command_line
-from poslab.settings.schema import DataConfig
-from poslab.settings.schemes import node_of, shown
-from poslab.settings.scripts import ExplainConfig
-from poslab.settings.tasks import is_task
-from poslab.settings.train import parse
 
 _NAME = "explanation"
 

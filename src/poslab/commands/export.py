@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
+from poslab.config.scripts import ExportConfig
 from poslab.exchange.export import export
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
-from poslab.settings.scripts import ExportConfig
 
 
 def run_export(config: ExportConfig) -> None:

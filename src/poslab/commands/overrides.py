@@ -9,8 +9,8 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
+from poslab.config.composed import with_any_scheme
 from poslab.errors import UserError
-from poslab.settings.composed import with_any_scheme
 
 # Hydra has more, and takes -pos=NAME for -p, its short name of --package, and --conf for --config-dir.
 _SHOWING = ("-h", "--help", "--hydra-help", "--version", "--cfg", "--resolve", "-sc", "--shell-completion")

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import poslab
 from poslab.commands.cli import run_script, told_in_one_line
+from poslab.config.program import NAME, command_line
+from poslab.config.scripts import CompareConfig, EvaluateConfig, ExplainConfig, ExportConfig, GenerateConfig
 from poslab.errors import UserError, suggestion
-from poslab.settings.program import NAME, command_line
-from poslab.settings.scripts import CompareConfig, EvaluateConfig, ExplainConfig, ExportConfig, GenerateConfig
 
 Schema = TypeVar("Schema")
 

@@ -16,14 +16,14 @@ from yaml import YAMLError
 
 from poslab.commands.cli import start, told_in_one_line
 from poslab.commands.overrides import as_typed, for_hydra, settings_in
+from poslab.config.composed import config_groups, explain, scheme_name
+from poslab.config.files import CONFIGS
+from poslab.config.program import argv_of, as_called
+from poslab.config.schemes import chosen, given_of
+from poslab.config.train import parse
 from poslab.errors import UserError
 from poslab.runs.place import prepare_process
 from poslab.runs.resume import resumed
-from poslab.settings.composed import config_groups, explain, scheme_name
-from poslab.settings.files import CONFIGS
-from poslab.settings.program import argv_of, as_called
-from poslab.settings.schemes import chosen, given_of
-from poslab.settings.train import parse
 from poslab.tasks import Task
 
 

@@ -15,12 +15,12 @@ from poslab.comparison.provenance import caveats
 from poslab.comparison.scores import Score, score_of, scored
 from poslab.comparison.sentences import sentence, token_sentence
 from poslab.comparison.statistics import Difference, Estimate, differences, paired, token_difference
+from poslab.config.contrasts import named
+from poslab.config.schemes import default_scheme
 from poslab.errors import SettingError, UserError, require_one_of
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import LeftOut, Run
 from poslab.runs.planned import PlannedGroup
-from poslab.settings.contrasts import named
-from poslab.settings.schemes import default_scheme
 
 
 @dataclass(frozen=True)

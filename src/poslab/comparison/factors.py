@@ -23,8 +23,8 @@ from poslab.comparison.scores import Score
 from poslab.comparison.sentences import p_text, sentence
 from poslab.comparison.statistics import Difference, paired
 from poslab.comparison.table import Table
+from poslab.config.train import usual_settings
 from poslab.errors import as_typed
-from poslab.settings.train import usual_settings
 
 Level = tuple[str, ...]
 Cell = tuple[Group, Group]  # equal in all but the factor

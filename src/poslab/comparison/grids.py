@@ -20,7 +20,7 @@ from poslab.comparison.figures import Styles, add_legend, styles_of
 from poslab.comparison.groups import Group
 from poslab.comparison.panels import Panel
 from poslab.comparison.table import Table
-from poslab.settings.train import usual_settings
+from poslab.config.train import usual_settings
 
 _CAPTION = (
     "Each line is a scheme, by the value of the setting that it was trained with: means over seeds, and bars from the "

@@ -12,13 +12,13 @@ import numpy as np
 from poslab.comparison.provenance import Repeat
 from poslab.comparison.scores import Score
 from poslab.comparison.statistics import Estimate, estimate
+from poslab.config.roles import NOT_COMPARED
+from poslab.config.schemes import TARGET, parse_scheme, targets
+from poslab.config.train import LATER, flat, role_of, usual_settings
 from poslab.errors import SettingError, as_typed
 from poslab.positions.base import knows_nothing
 from poslab.runs.code import outside
 from poslab.runs.finished import Run
-from poslab.settings.roles import NOT_COMPARED
-from poslab.settings.schemes import TARGET, parse_scheme, targets
-from poslab.settings.train import LATER, flat, role_of, usual_settings
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from poslab.comparison.groups import Group
 from poslab.comparison.maturity import shared_references
 from poslab.comparison.statistics import Difference
 from poslab.comparison.trade_offs import trade_off_figure
+from poslab.config.tasks import is_task
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.answers import legible_example
 from poslab.evaluation.attention_maps import LEGIBLE, attention_maps
@@ -25,7 +26,6 @@ from poslab.runs.evaluation import Evaluation
 from poslab.runs.finished import Run
 from poslab.runs.folder import RunFolder
 from poslab.runs.start import start_and_best
-from poslab.settings.tasks import is_task
 from poslab.tasks.metric import LOSS
 
 _BY_RUN = (

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from poslab.comparison.scores import Score
+from poslab.config.schemes import targets
 from poslab.runs.consistency import close
 from poslab.runs.finished import Run
-from poslab.settings.schemes import targets
 
 
 def caveats(runs: Sequence[Run], score: Score) -> list[str]:

@@ -6,11 +6,11 @@ from typing import Any
 import yaml
 
 from poslab.comparison.groups import Group
+from poslab.config.program import command_line
+from poslab.config.roles import NOT_REPEATED, Role
+from poslab.config.tasks import is_task
+from poslab.config.train import role_of
 from poslab.runs.finished import Run
-from poslab.settings.program import command_line
-from poslab.settings.roles import NOT_REPEATED, Role
-from poslab.settings.tasks import is_task
-from poslab.settings.train import role_of
 
 
 def command_of(group: Group) -> str:

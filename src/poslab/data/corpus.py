@@ -19,15 +19,15 @@ import tiktoken
 import torch
 from torch import Tensor
 
+from poslab.config.files import default_cache_dir, find_files, fingerprint, joined_sha256, text_name
+from poslab.config.formats import Kind, kind_of
+from poslab.config.schema import DataConfig
 from poslab.data.document_tokens import Source, smallest_type, tokenised
 from poslab.data.token_files import GrowingFiles
 from poslab.data.tokenising import Encoded, encode, end_token, in_order, read_or_make, write_all
 from poslab.data.tokenizer import Bytes, Encoding, load_tokenizer
 from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.errors import SettingError
-from poslab.settings.files import default_cache_dir, find_files, fingerprint, joined_sha256, text_name
-from poslab.settings.formats import Kind, kind_of
-from poslab.settings.schema import DataConfig
 
 _PIECE = 1 << 20  # bytes of text, or tokens, at a time
 _LAYOUT = "3"  # part of every cache key; another number wherever the same text would give other files

@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from poslab.config.formats import suffix
 from poslab.errors import SettingError, suggestion
-from poslab.settings.formats import suffix
 
 _BLOCK = 1 << 20  # bytes read at a time
 _ROWS = 64  # of a table at a time: documents may be long

@@ -9,6 +9,7 @@ from pytorch_lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, Sampler, SequentialSampler, Subset
 
+from poslab.config.schema import DataConfig
 from poslab.data.corpus import corpus_of
 from poslab.data.orders import InRows, Order, Shuffled
 from poslab.data.parts import Part, Parts, dealt
@@ -17,7 +18,6 @@ from poslab.data.stream import Scan, Scans, Segments, StreamedWindows, segments_
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.data.windows import CoveringWindows, SlidingWindowDataset
 from poslab.errors import SettingError
-from poslab.settings.schema import DataConfig
 
 Batches = DataLoader[tuple[Tensor, Tensor]] | DataLoader[Segments] | DataLoader[Part]
 

@@ -18,7 +18,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from poslab.settings.files import write_whole
+from poslab.config.files import write_whole
 
 _TRAILER = struct.Struct("<QI")  # number of tokens, crc32 of name and bytes (0.2 s for 50 million on one core)
 _BLOCK = 1 << 20  # bytes read at a time

@@ -13,9 +13,9 @@ import tiktoken
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 from tiktoken_ext.openai_public import ENDOFTEXT, r50k_pat_str
 
+from poslab.config.files import BUNDLED_DATA
+from poslab.config.schema import check_encoding
 from poslab.errors import SettingError
-from poslab.settings.files import BUNDLED_DATA
-from poslab.settings.schema import check_encoding
 
 # The hashes that tiktoken itself checks.
 _VOCAB_SHA256 = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"

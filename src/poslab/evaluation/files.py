@@ -13,6 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
+from poslab.config.files import default_cache_dir, fingerprint, write_whole
+from poslab.config.schemes import TARGET
+from poslab.config.tasks import parse_task
 from poslab.data.corpus import WHOLE, Corpus, load_corpus
 from poslab.data.tokenizer import Encoding
 from poslab.data.vocabulary import Vocabulary
@@ -24,9 +27,6 @@ from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.code import distrust, outside, task_sha256
 from poslab.runs.evaluation import Evaluation, read_evaluation
 from poslab.runs.folder import EVALUATION, RunFolder
-from poslab.settings.files import default_cache_dir, fingerprint, write_whole
-from poslab.settings.schemes import TARGET
-from poslab.settings.tasks import parse_task
 from poslab.tasks import Task
 
 _EVENTS = ".evaluation"  # ends the name of the event file, so that a new evaluation can replace it

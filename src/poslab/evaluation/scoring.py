@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from poslab.config.train import TrainConfig
 from poslab.data.module import DataModule, TextDataModule
 from poslab.data.stream import Scan
 from poslab.data.task import TaskDataModule
@@ -29,7 +30,6 @@ from poslab.model import GPT
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.evaluation import perplexity
 from poslab.runs.folder import ANSWERS
-from poslab.settings.train import TrainConfig
 from poslab.tasks import Metric
 from poslab.tasks.base import IGNORED, in_columns
 from poslab.tasks.metric import LOSS, PERPLEXITY, SHARES, loss_metric

@@ -10,13 +10,13 @@ from safetensors.torch import save_file
 from tiktoken_ext.openai_public import ENDOFTEXT
 from torch import Tensor
 
+from poslab.config.files import EXPORTED, require_writable
 from poslab.data.tokenizer import GPT2_FILES
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
 from poslab.exchange.architectures import ARCHITECTURES, elsewhere
 from poslab.runs.checkpoint import Checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
-from poslab.settings.files import EXPORTED, require_writable
 
 _CODE = Path(__file__).with_name("modeling_poslab.py")
 

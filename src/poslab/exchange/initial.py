@@ -9,11 +9,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from poslab.config.files import initial_files
 from poslab.data.vocabulary import AnyVocabulary, Vocabulary
 from poslab.errors import SettingError
 from poslab.exchange.architectures import GPT2, elsewhere, transposed
 from poslab.model import GPT
-from poslab.settings.files import initial_files
 
 _PREFIX = "transformer."  # which the files of some versions leave out
 # What poslab's decoder does; a configuration that says otherwise describes another one.

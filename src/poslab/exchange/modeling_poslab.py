@@ -15,7 +15,7 @@ from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from poslab import GPT
-from poslab.settings.schemes import parse_scheme
+from poslab.config.schemes import parse_scheme
 
 
 class PoslabConfig(PreTrainedConfig):

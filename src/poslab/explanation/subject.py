@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from poslab.config.schemes import classes
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.errors import SettingError
 from poslab.evaluation.attention_maps import sample_pairs
@@ -20,7 +21,6 @@ from poslab.explanation.measures import Attention, Trial, attention, cuts, shift
 from poslab.explanation.retrieved import Retrieved, retrieved
 from poslab.model import GPT
 from poslab.positions import Explanation, OnText, Picture
-from poslab.settings.schemes import classes
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,9 +41,9 @@ from torch.nn import functional as F
 
 from poslab.attention import SchemeLayer
 from poslab.attention.problem import without_autocast
+from poslab.config.retrieval import Retrieval
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
-from poslab.settings.retrieval import Retrieval
 
 if TYPE_CHECKING:
     from poslab.positions.base import Tables

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from poslab.attention import Places
+from poslab.config.retrieval import Retrieval
 from poslab.errors import SettingError
 from poslab.memory.retrieval import Lookup
 from poslab.memory.state import Memory
-from poslab.settings.retrieval import Retrieval
 
 
 @dataclass(eq=False)

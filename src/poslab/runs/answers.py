@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from poslab.config.files import write_whole
 from poslab.runs.folder import ANSWERS
 from poslab.runs.readers import checked, read_mapping
-from poslab.settings.files import write_whole
 
 LOOKED_AT = 32  # tests of each length, the first ones
 

@@ -12,6 +12,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from poslab.config.files import EXPORTED
+from poslab.config.schema import ModelConfig
+from poslab.config.schemes import TARGET, changed, node_of, parse_scheme, shown
+from poslab.config.train import TrainConfig
+from poslab.config.typed import typed
 from poslab.data.corpus import Split
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import AnyVocabulary, Symbols, Vocabulary
@@ -23,11 +28,6 @@ from poslab.positions.checks import check_hooks, check_sizes
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import distrust, edited, outside
 from poslab.runs.folder import RunFolder
-from poslab.settings.files import EXPORTED
-from poslab.settings.schema import ModelConfig
-from poslab.settings.schemes import TARGET, changed, node_of, parse_scheme, shown
-from poslab.settings.train import TrainConfig
-from poslab.settings.typed import typed
 
 _LONGEST = 2**20  # tokens of context; a file that claims more is damaged, and would take any amount of memory
 

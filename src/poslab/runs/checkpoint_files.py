@@ -17,9 +17,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from poslab.config.files import appearing_whole
 from poslab.errors import SettingError
 from poslab.runs.folder import RunFolder
-from poslab.settings.files import appearing_whole
 
 SAFETENSORS = ".safetensors"
 _PREFIX = "model."  # of the weights' names in a Lightning module

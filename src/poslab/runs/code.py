@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from poslab.config.schemes import classes, targets
+from poslab.config.tasks import node_of_task
+from poslab.config.typed import full_name
 from poslab.positions import PositionScheme
-from poslab.settings.schemes import classes, targets
-from poslab.settings.tasks import node_of_task
-from poslab.settings.typed import full_name
 from poslab.tasks import Task
 
 _PACKAGE = Path(__file__).parents[1]

@@ -11,11 +11,11 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from poslab.config.roles import NOT_IDENTITY, Role
+from poslab.config.schemes import flat_node
+from poslab.config.train import flat
 from poslab.runs.folder import RunFolder
 from poslab.runs.summary import Summary
-from poslab.settings.roles import NOT_IDENTITY, Role
-from poslab.settings.schemes import flat_node
-from poslab.settings.train import flat
 from poslab.tasks.metric import LOSS
 
 CLOSE = 1e-4  # relative: TensorBoard has single precision, and figures may be shown with few digits

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from poslab.config.schema import EvaluationConfig
 from poslab.runs.folder import EVALUATION
 from poslab.runs.readers import checked, read_mapping
-from poslab.settings.schema import EvaluationConfig
 
 LAST_LOSS, MEMORY_LOSS = "last_loss", "memory_loss"
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from poslab.config.schemes import shown
+from poslab.config.train import training_of_scheme
 from poslab.errors import SettingError
 from poslab.runs.consistency import require_consistent
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
 from poslab.runs.readers import read_config
 from poslab.runs.summary import Summary
-from poslab.settings.schemes import shown
-from poslab.settings.train import training_of_scheme
 from poslab.tasks.metric import LOSS
 
 _INFINITE = 1e100  # losses from here on; sums of their squares would be

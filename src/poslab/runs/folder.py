@@ -9,10 +9,10 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from poslab.config.files import UNFINISHED, safe_name
 from poslab.errors import SettingError
 from poslab.runs.place import is_first_process
 from poslab.runs.processes import processes
-from poslab.settings.files import UNFINISHED, safe_name
 
 RUNS = Path("runs")
 EVALUATION = "evaluation.json"

@@ -14,13 +14,13 @@ from typing import Any
 import yaml
 from filelock import FileLock
 
+from poslab.config.files import require_writable, write_whole
+from poslab.config.roles import NOT_COMPARED, NOT_IDENTITY, Role
+from poslab.config.train import LATER, flat
 from poslab.errors import UserError
 from poslab.runs.finished import Run
 from poslab.runs.folder import SWEEP
 from poslab.runs.readers import checked
-from poslab.settings.files import require_writable, write_whole
-from poslab.settings.roles import NOT_COMPARED, NOT_IDENTITY, Role
-from poslab.settings.train import LATER, flat
 
 PLAN = "plan.yaml"
 _NOT_OF_GROUP = NOT_IDENTITY | {Role.SEED, Role.ROUNDING}  # settings that runs of one group may differ in

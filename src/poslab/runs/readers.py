@@ -8,8 +8,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
-from poslab.settings.schemes import targets
-from poslab.settings.typed import in_words, kinds
+from poslab.config.schemes import targets
+from poslab.config.typed import in_words, kinds
 
 
 def read_mapping(file: Path, parse: Callable[[str], Any]) -> dict[str, Any]:

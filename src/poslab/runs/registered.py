@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
+from poslab.config.contrasts import Contrast, parse_contrast
+from poslab.config.files import write_whole
 from poslab.errors import UserError
 from poslab.runs.folder import CONTRASTS, RunFolder
-from poslab.settings.contrasts import Contrast, parse_contrast
-from poslab.settings.files import write_whole
 
 
 @dataclass(frozen=True)

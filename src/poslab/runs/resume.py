@@ -10,15 +10,15 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from poslab.config.command_line import given_settings
+from poslab.config.roles import MAY_CHANGE, Role
+from poslab.config.schemes import changed, chosen, given_of, node_of, parse_scheme, part_of, targets
+from poslab.config.tasks import is_task
+from poslab.config.train import FACTS, LATER, TrainConfig, flat, names, parse, resolved, role_of
 from poslab.errors import SettingError, as_typed
 from poslab.runs.code import distrust, outside
 from poslab.runs.folder import RunFolder
 from poslab.runs.readers import read_config
-from poslab.settings.command_line import given_settings
-from poslab.settings.roles import MAY_CHANGE, Role
-from poslab.settings.schemes import changed, chosen, given_of, node_of, parse_scheme, part_of, targets
-from poslab.settings.tasks import is_task
-from poslab.settings.train import FACTS, LATER, TrainConfig, flat, names, parse, resolved, role_of
 
 
 def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:

@@ -7,6 +7,9 @@ from typing import Any
 
 from pytorch_lightning.callbacks import Timer
 
+from poslab.config.files import initial_sha256
+from poslab.config.roles import Role
+from poslab.config.train import TrainConfig, flat, role_of
 from poslab.errors import SettingError, as_typed
 from poslab.positions import PositionScheme
 from poslab.runs.checkpoint_files import newest_intact
@@ -14,9 +17,6 @@ from poslab.runs.code import changed, edited
 from poslab.runs.folder import RunFolder
 from poslab.runs.resume import check_same
 from poslab.runs.state import RunState, rewind_events
-from poslab.settings.files import initial_sha256
-from poslab.settings.roles import Role
-from poslab.settings.train import TrainConfig, flat, role_of
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from poslab.config.files import write_whole
 from poslab.runs.folder import RunFolder
-from poslab.settings.files import write_whole
 
 _PREFIX = "position_tables."  # of their names in a model
 

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from poslab.config.files import write_whole
 from poslab.runs.readers import checked, read_mapping
-from poslab.settings.files import write_whole
 from poslab.tasks import Metric
 from poslab.tasks.metric import ACCURACY, EXACT, loss_metric, metric_named
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from poslab.config.contrasts import ALL, Contrast, named
+from poslab.config.train import TrainConfig
 from poslab.errors import SettingError, require_one_of, suggestion
 from poslab.runs.evaluation import LAST_LOSS
-from poslab.settings.contrasts import ALL, Contrast, named
-from poslab.settings.train import TrainConfig
 from poslab.sweep.plan import Job
 from poslab.tasks import Task
 from poslab.tasks.metric import LOSS

@@ -12,6 +12,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from poslab.config.composed import explain, scheme_name, with_any_scheme
+from poslab.config.files import fingerprint, initial_files, initial_sha256, safe_name
+from poslab.config.roles import NOT_IDENTITY
+from poslab.config.schema import EvaluationConfig
+from poslab.config.train import TrainConfig, parse
 from poslab.errors import SettingError, UserError
 from poslab.positions import PositionScheme
 from poslab.runs.code import fingerprints, task_sha256
@@ -20,11 +25,6 @@ from poslab.runs.finished import Run, read_run
 from poslab.runs.folder import RUNS, RunFolder
 from poslab.runs.planned import PlannedGroup, group_keys, merged, settings_sha256
 from poslab.runs.summary import Summary
-from poslab.settings.composed import explain, scheme_name, with_any_scheme
-from poslab.settings.files import fingerprint, initial_files, initial_sha256, safe_name
-from poslab.settings.roles import NOT_IDENTITY
-from poslab.settings.schema import EvaluationConfig
-from poslab.settings.train import TrainConfig, parse
 from poslab.tasks import Task
 
 EXTENDED = "holds another run by now, as one that was extended; move it, and this job is trained"

@@ -12,6 +12,8 @@ from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig
 
+from poslab.config.files import require_writable
+from poslab.config.program import command_line
 from poslab.errors import UserError
 from poslab.interruption import Interrupted, raise_on_signals
 from poslab.processors import busy_with_others
@@ -21,8 +23,6 @@ from poslab.runs.planned import add_to_plan
 from poslab.runs.registered import register
 from poslab.runs.screen import clock, table
 from poslab.runs.summary import Summary
-from poslab.settings.files import require_writable
-from poslab.settings.program import command_line
 from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.job import JobFiles
 from poslab.sweep.plan import Job, plan, planned_groups, sweep_folder

@@ -10,6 +10,7 @@ from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Checkpoint
 from safetensors import SafetensorError
 
+from poslab.config.files import appearing_whole
 from poslab.data.parts import piece
 from poslab.errors import RunStopped
 from poslab.interruption import Interrupted, StopRequest
@@ -19,7 +20,6 @@ from poslab.runs.folder import RunFolder
 from poslab.runs.place import Place
 from poslab.runs.processes import processes
 from poslab.runs.state import event_sizes, random_states, restore_random_states
-from poslab.settings.files import appearing_whole
 from poslab.training import lightning_loops
 from poslab.training.device import largest, of_all_devices
 from poslab.training.loggers import writer_of

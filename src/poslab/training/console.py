@@ -9,12 +9,12 @@ from typing import Any
 from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import TQDMProgressBar
 
+from poslab.config.schemes import shown
 from poslab.data.module import DataModule
 from poslab.runs.evaluation import perplexity
 from poslab.runs.folder import RunFolder
 from poslab.runs.screen import clock, table_line
 from poslab.runs.summary import Summary
-from poslab.settings.schemes import shown
 from poslab.tasks.metric import LOSS
 from poslab.training.module import LanguageModel, ours
 

@@ -9,11 +9,11 @@ from typing import Any
 from pytorch_lightning import Trainer
 from pytorch_lightning.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
+from poslab.config.files import write_whole
+from poslab.config.schema import LoggerConfig
 from poslab.errors import SettingError, UserError
 from poslab.runs.folder import RunFolder
 from poslab.runs.place import is_first_process
-from poslab.settings.files import write_whole
-from poslab.settings.schema import LoggerConfig
 
 _PACKAGES = ("wandb", "mlflow")  # loggers that need one of their name, which is an extra of poslab
 

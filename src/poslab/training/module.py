@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 
+from poslab.config.train import TrainConfig
 from poslab.data.parts import Part
 from poslab.data.stream import Segments
 from poslab.evaluation.scoring import Scoring
@@ -19,7 +20,6 @@ from poslab.model import GPT
 from poslab.runs.checkpoint import Source, describe
 from poslab.runs.code import continued, fingerprints
 from poslab.runs.state import RunState
-from poslab.settings.train import TrainConfig
 from poslab.tasks import Examples
 from poslab.tasks.metric import EXACT, LOSS, SOLVED
 from poslab.training.device import of_all_devices, summed

@@ -17,6 +17,11 @@ import torch
 import yaml
 from pytorch_lightning import seed_everything
 
+from poslab.config.files import initial_sha256, write_whole
+from poslab.config.program import command_line
+from poslab.config.schemes import node_of
+from poslab.config.tasks import node_of_task
+from poslab.config.train import TrainConfig, flat
 from poslab.data.module import DataModule, TextDataModule
 from poslab.data.task import TaskDataModule
 from poslab.errors import Diverged, Fault, RunStopped, SettingError, UserError, lacks_memory
@@ -33,11 +38,6 @@ from poslab.runs.resumed_run import ResumedRun
 from poslab.runs.start import write_start
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
-from poslab.settings.files import initial_sha256, write_whole
-from poslab.settings.program import command_line
-from poslab.settings.schemes import node_of
-from poslab.settings.tasks import node_of_task
-from poslab.settings.train import TrainConfig, flat
 from poslab.tasks import Task
 from poslab.training import sharded
 from poslab.training.console import conclude, introduce

@@ -13,14 +13,14 @@ from pytorch_lightning import Trainer
 
 import poslab
 from poslab.attention import choose_backend
+from poslab.config.roles import NOT_SHOWN
+from poslab.config.schemes import scheme_settings, shown
+from poslab.config.train import TrainConfig, flat
 from poslab.data.module import DataModule
 from poslab.layers import Attention
 from poslab.model import GPT
 from poslab.runs.evaluation import perplexity
 from poslab.runs.summary import Summary
-from poslab.settings.roles import NOT_SHOWN
-from poslab.settings.schemes import scheme_settings, shown
-from poslab.settings.train import TrainConfig, flat
 from poslab.training.lightning_loops import batches_of_all_epochs
 from poslab.training.module import LanguageModel
 

@@ -16,14 +16,14 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping
 
+from poslab.config.schema import ModelConfig, TrainerConfig
+from poslab.config.train import TrainConfig
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.scoring import Scoring
 from poslab.interruption import StopRequest
 from poslab.runs.checkpoint import choose_device
 from poslab.runs.folder import RunFolder
 from poslab.runs.place import place
-from poslab.settings.schema import ModelConfig, TrainerConfig
-from poslab.settings.train import TrainConfig
 from poslab.tasks.metric import LOSS
 from poslab.training import sharded
 from poslab.training.checkpoints import CheckpointFiles, Checkpoints

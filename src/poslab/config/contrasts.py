@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from poslab.config.roles import Limited, setting
+from poslab.config.typed import typed
 from poslab.errors import SettingError, as_typed
-from poslab.settings.roles import Limited, setting
-from poslab.settings.typed import typed
 
 ALL = "all"  # in the place of a scheme: each of them
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from poslab.config.retrieval import MOST_REMEMBERED
+from poslab.config.roles import MOST_THREADS, Limited, setting
 from poslab.errors import SettingError
-from poslab.settings.retrieval import MOST_REMEMBERED
-from poslab.settings.roles import MOST_THREADS, Limited, setting
 
 _CKPT = "a checkpoint, or a run folder: its best weights"
 _POS = "pos=SCHEME, pos.NAME=VALUE, as for train: another scheme, or setting, that takes the tables as trained"

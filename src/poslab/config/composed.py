@@ -10,11 +10,11 @@ from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import InterpolationResolutionError
 from yaml import MarkedYAMLError, YAMLError
 
+from poslab.config.command_line import given_settings
+from poslab.config.files import CONFIGS
+from poslab.config.roles import Role
+from poslab.config.train import GROUPS_WITHIN, names
 from poslab.errors import suggestion
-from poslab.settings.command_line import given_settings
-from poslab.settings.files import CONFIGS
-from poslab.settings.roles import Role
-from poslab.settings.train import GROUPS_WITHIN, names
 
 
 def scheme_name(running: Any = None) -> str | None:

@@ -12,14 +12,11 @@ from typing import Any, get_type_hints
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from poslab.errors import SettingError, require_one_of
-from poslab.positions import PositionScheme
-from poslab.positions.checks import check_memory, check_sizes
-from poslab.settings.command_line import given_settings
-from poslab.settings.contrasts import Contrast, parse_contrast
-from poslab.settings.files import text_name
-from poslab.settings.roles import Role, roles
-from poslab.settings.schema import (
+from poslab.config.command_line import given_settings
+from poslab.config.contrasts import Contrast, parse_contrast
+from poslab.config.files import text_name
+from poslab.config.roles import Role, roles
+from poslab.config.schema import (
     DataConfig,
     EvaluationConfig,
     LoggerConfig,
@@ -29,9 +26,12 @@ from poslab.settings.schema import (
     Settings,
     TrainerConfig,
 )
-from poslab.settings.schemes import TARGET, chosen, flat_node, given_of, node_of, parse_scheme, schemes, shown
-from poslab.settings.tasks import is_task, node_of_task, parse_task
-from poslab.settings.typed import is_group, kinds, typed
+from poslab.config.schemes import TARGET, chosen, flat_node, given_of, node_of, parse_scheme, schemes, shown
+from poslab.config.tasks import is_task, node_of_task, parse_task
+from poslab.config.typed import is_group, kinds, typed
+from poslab.errors import SettingError, require_one_of
+from poslab.positions import PositionScheme
+from poslab.positions.checks import check_memory, check_sizes
 from poslab.tasks import Task
 from poslab.tasks.metric import LOSS, PERPLEXITY, SHARES
 

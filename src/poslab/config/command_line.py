@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from poslab.config.typed import typed
 from poslab.errors import UserError, as_typed
-from poslab.settings.typed import typed
 
 Schema = TypeVar("Schema")
 

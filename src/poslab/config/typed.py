@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from poslab.config.roles import Limited
 from poslab.errors import SettingError, suggestion
-from poslab.settings.roles import Limited
 
 Schema = TypeVar("Schema")
 Parser = Callable[[Any, str], Any]

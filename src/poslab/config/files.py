@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from poslab.config.formats import FORMATS, Kind, files_of_dataset, suffix
 from poslab.errors import SettingError
-from poslab.settings.formats import FORMATS, Kind, files_of_dataset, suffix
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IN_WHEEL = (_PACKAGE / "bundled").is_dir()

@@ -13,14 +13,14 @@ from typing import Any
 import tiktoken
 from omegaconf import OmegaConf
 
+from poslab.config.contrasts import Contrast
+from poslab.config.files import BUNDLED_DATA, find_files, python_library
+from poslab.config.formats import check_corpus
+from poslab.config.retrieval import MOST_REMEMBERED, Retrieval, reach
+from poslab.config.roles import MOST_THREADS, Limited, Role, setting
 from poslab.errors import SettingError, require_at_least, require_one_of
 from poslab.positions import ModelShape
 from poslab.positions.base import BACKENDS
-from poslab.settings.contrasts import Contrast
-from poslab.settings.files import BUNDLED_DATA, find_files, python_library
-from poslab.settings.formats import check_corpus
-from poslab.settings.retrieval import MOST_REMEMBERED, Retrieval, reach
-from poslab.settings.roles import MOST_THREADS, Limited, Role, setting
 from poslab.tasks.metric import LOSS
 
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps", "tpu")

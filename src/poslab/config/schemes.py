@@ -19,12 +19,12 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
+from poslab.config.command_line import given_settings
+from poslab.config.files import CONFIGS
+from poslab.config.typed import full_name, imported, of_class
 from poslab.errors import SettingError, suggestion
 from poslab.positions import PositionScheme
 from poslab.positions.names import require_frozen
-from poslab.settings.command_line import given_settings
-from poslab.settings.files import CONFIGS
-from poslab.settings.typed import full_name, imported, of_class
 
 TARGET = "_target_"
 

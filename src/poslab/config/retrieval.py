@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from poslab.config.roles import Limited, setting
 from poslab.errors import SettingError
 from poslab.positions import ModelShape
-from poslab.settings.roles import Limited, setting
 
 MOST_REMEMBERED = 1_000_000  # tokens
 

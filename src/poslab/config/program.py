@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from poslab.settings.files import BUNDLED
+from poslab.config.files import BUNDLED
 
 NAME = "poslab"
 

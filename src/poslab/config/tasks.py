@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from poslab.config.schemes import TARGET
+from poslab.config.typed import full_name, imported, of_class
 from poslab.errors import SettingError
-from poslab.settings.schemes import TARGET
-from poslab.settings.typed import full_name, imported, of_class
 from poslab.tasks import Task
 
 
