@@ -18,9 +18,9 @@ from poslab.data.corpus import Split
 from poslab.data.tokenizer import Characters, load_tokenizer
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
-from poslab.exchange.architectures import elsewhere
-from poslab.exchange.export import export
-from poslab.exchange.initial import begin_with
+from poslab.hf.architectures import elsewhere
+from poslab.hf.export import export
+from poslab.hf.pretrained import begin_with
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 
 transformers = pytest.importorskip("transformers")
@@ -89,7 +89,7 @@ def test_other_schemes_bring_code_and_load_in_both(
 
 def with_code(name: str, **sizes: object) -> "transformers.PreTrainedModel":
     """As the code of an exported folder has it."""
-    from poslab.exchange.modeling_poslab import PoslabConfig, PoslabForCausalLM
+    from poslab.hf.modeling_poslab import PoslabConfig, PoslabForCausalLM
 
     sizes = SIZES | {"dropout": 0.0} | sizes
     vocab_size = sizes.pop("vocab_size")

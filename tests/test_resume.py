@@ -21,7 +21,7 @@ from poslab.comparison.repeat import command_of
 from poslab.comparison.scores import score_of
 from poslab.config.files import CONFIGS, initial_sha256
 from poslab.errors import RunStopped, UserError
-from poslab.exchange.export import export
+from poslab.hf.export import export
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.finished import read_runs
 from poslab.runs.planned import keys_of

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from poslab.config.scripts import ExportConfig
-from poslab.exchange.export import export
+from poslab.hf.export import export
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 
 

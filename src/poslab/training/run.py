@@ -26,7 +26,7 @@ from poslab.data.module import DataModule, TextDataModule
 from poslab.data.task import TaskDataModule
 from poslab.errors import Diverged, Fault, RunStopped, SettingError, UserError, lacks_memory
 from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
-from poslab.exchange.initial import begin_with
+from poslab.hf.pretrained import begin_with
 from poslab.interruption import Interrupted, StopRequest
 from poslab.model import GPT
 from poslab.processors import busy_with_others

@@ -12,7 +12,7 @@ from torch import Tensor
 from poslab.config.files import initial_files
 from poslab.data.vocabulary import AnyVocabulary, Vocabulary
 from poslab.errors import SettingError
-from poslab.exchange.architectures import GPT2, elsewhere, transposed
+from poslab.hf.architectures import GPT2, elsewhere, transposed
 from poslab.model import GPT
 
 _PREFIX = "transformer."  # which the files of some versions leave out

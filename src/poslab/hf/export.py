@@ -14,7 +14,7 @@ from poslab.config.files import EXPORTED, require_writable
 from poslab.data.tokenizer import GPT2_FILES
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
-from poslab.exchange.architectures import ARCHITECTURES, elsewhere
+from poslab.hf.architectures import ARCHITECTURES, elsewhere
 from poslab.runs.checkpoint import Checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 
