@@ -16,8 +16,8 @@ from foreign_schemes import Gated, Mixed, Rotary, Sinusoid, Stretched
 from oracles import attention_by_loops
 from poslab import GPT
 from poslab.attention import Places, attend
-from poslab.cache import KeyValueCache
 from poslab.errors import SettingError
+from poslab.model.cache import KeyValueCache
 from poslab.positions import PositionScheme, RelativeTerms
 
 VOCAB, CONTEXT = 61, 40

@@ -15,7 +15,7 @@ from poslab.explanation import charts
 from poslab.explanation.material import Questions, of_task, of_text
 from poslab.explanation.measures import attention, cuts, shifts, shuffles, trial
 from poslab.explanation.retrieved import ASKING, retrieved
-from poslab.memory.retrieval import unit
+from poslab.model.memory.retrieval import unit
 from poslab.positions import OnText, Strip
 from runs_to_evaluate import CONTEXT, VOCAB, lively_model, random_text
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from conftest import BOUNDED
 from poslab import GPT
 from poslab.errors import SettingError
-from poslab.generate import Sampling, _head, generate, stream
+from poslab.model.generate import Sampling, _head, generate, stream
 from test_cache import CONTEXT, OTHERS, SCHEMES, VOCAB, close, some_tokens, strong_model, with_window
 
 every_scheme = pytest.mark.parametrize("name", [*SCHEMES, *OTHERS])

@@ -17,7 +17,7 @@ from poslab.config.scripts import GenerateConfig
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
-from poslab.generate import Sampling
+from poslab.model.generate import Sampling
 from poslab.runs.checkpoint import load_checkpoint
 from processes import Script
 from runs_to_evaluate import make_run

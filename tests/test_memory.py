@@ -12,7 +12,7 @@ from conftest import SCHEMES, SOUND, VARIANTS, compose_config, make_scheme
 from oracles import has_formula
 from poslab import GPT
 from poslab.errors import SettingError
-from poslab.memory import Memory
+from poslab.model.memory import Memory
 from poslab.positions import ModelShape, OneHead, PositionScheme
 from poslab.positions.randomized import Randomized
 from poslab.positions.rope_nope import RoPENoPE

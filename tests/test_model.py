@@ -14,7 +14,7 @@ from conftest import RICHEST, SCHEMES, SOUND, make_scheme
 from poslab import GPT
 from poslab.config.schema import ModelConfig
 from poslab.errors import SettingError
-from poslab.generate import generate
+from poslab.model.generate import generate
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.absolute import Absolute
 from poslab.training.summary import training_backend

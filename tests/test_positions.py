@@ -13,8 +13,8 @@ from foreign_schemes import Gated, Mixed, PerLayerBias, Rotary, Sinusoid, Stretc
 from oracles import attention_by_loops
 from poslab import GPT
 from poslab.attention import scheme_attention
-from poslab.cache import KeyValueCache
 from poslab.errors import SettingError
+from poslab.model.cache import KeyValueCache
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.music import MusicTransformer
 from poslab.positions.xpos import XPos

@@ -18,8 +18,8 @@ from poslab.config.retrieval import Retrieval
 from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError
 from poslab.layers import Attention
-from poslab.memory import Memory
-from poslab.memory.retrieval import Lookup, RetrievedAttention, distance_bias, nearest, remembered, unit
+from poslab.model.memory import Memory
+from poslab.model.memory.retrieval import Lookup, RetrievedAttention, distance_bias, nearest, remembered, unit
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 
 B, H, T, N, DH = 3, 2, 5, 37, 8
@@ -98,7 +98,7 @@ def test_all_retrieved_is_dense_attention(known: list[int]) -> None:
 @pytest.mark.parametrize("newest", [False, True])
 @pytest.mark.parametrize(("count", "k"), [(5000, 32), (4097, 1), (640, 32), (33, 32), (127, 31)])
 def test_the_nearest_of_many(count: int, k: int, newest: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poslab.memory.retrieval._BLOCK", 3 * H * count)  # three queries at a time
+    monkeypatch.setattr("poslab.model.memory.retrieval._BLOCK", 3 * H * count)  # three queries at a time
     q, keys = (torch.randint(-99, 99, (2, H, n, DH)).double() for n in (7, count))  # whose products are exact
     scores, found = nearest(q, keys, torch.tensor([count, count - 1]), k, newest)
     products = q @ keys.mT

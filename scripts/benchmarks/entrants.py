@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from benchmarks.settings import SCHEMES
 from poslab.attention import scheme_attention
 from poslab.config.schemes import parse_scheme
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 from poslab.positions import ModelShape
 
 TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT = "transformers GPT-2", "x-transformers"

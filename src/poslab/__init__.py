@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from poslab.model import GPT
+    from poslab.model.decoder import GPT
     from poslab.runs.checkpoint import load
 
 __all__ = ["GPT", "__version__", "load"]
@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     if name == "GPT":
-        return importlib.import_module("poslab.model").GPT
+        return importlib.import_module("poslab.model.decoder").GPT
     if name == "load":
         return importlib.import_module("poslab.runs.checkpoint").load
     try:

@@ -23,7 +23,7 @@ from poslab.evaluation.files import own_task, own_text
 from poslab.explanation.material import Material, of_task, of_text
 from poslab.explanation.page import MARK, write
 from poslab.explanation.subject import Subject, examine, require_comparable
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.start import start_and_best

@@ -10,7 +10,7 @@ import torch
 from poslab.config.files import BUNDLED_DATA, default_cache_dir, fingerprint
 from poslab.config.schemes import parse_scheme, schemes
 from poslab.errors import SettingError
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 from poslab.positions import PositionScheme
 from poslab.training.device import bfloat16_units
 from poslab.training.summary import PACKAGES, git_state, training_backend

@@ -13,7 +13,7 @@ MOST_REMEMBERED = 1_000_000  # tokens
 
 @dataclass(frozen=True)
 class Retrieval(Limited):
-    """Which layer looks up earlier tokens of its document, and among how many; see `poslab.memory.retrieval`.
+    """Which layer looks up earlier tokens of its document, and among how many; see `poslab.model.memory.retrieval`.
 
     layer: from 0 on. size: tokens before the segment that are kept. k: those that each query retrieves, of each head.
     position_bias: their scores get the scheme's bias by distance as well. Raises SettingError for what can't be.

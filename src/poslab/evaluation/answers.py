@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from poslab.evaluation.attention_maps import LEGIBLE
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 from poslab.runs.answers import LOOKED_AT, WrongAnswer, WrongAnswers
 from poslab.tasks import Examples, Metric, Task
 from poslab.tasks.base import IGNORED

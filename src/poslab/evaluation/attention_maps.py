@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from poslab.attention import SchemeLayer
 from poslab.layers import Attention
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 from poslab.positions import Pairs
 
 LEGIBLE = 20  # tokens: of more, a picture can't show the words

@@ -22,7 +22,7 @@ from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.losses import can_remember, evaluate
 from poslab.evaluation.probes import places_in
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.code import distrust, outside, task_sha256
 from poslab.runs.evaluation import Evaluation, read_evaluation

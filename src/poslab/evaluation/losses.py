@@ -27,7 +27,7 @@ from poslab.data.stream import Scan, Scans, segments_before
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
 from poslab.evaluation.probes import Places
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 from poslab.positions.checks import check_memory
 from poslab.runs.evaluation import Evaluation, LengthLoss, last_reach, last_tokens, sliding_stride
 

@@ -26,7 +26,7 @@ from poslab.evaluation.answers import (
 )
 from poslab.evaluation.files import evaluate_run, held_out, write_scalars
 from poslab.evaluation.losses import consecutive_token_losses, mean_loss, scanned_losses, window_losses
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.evaluation import perplexity
 from poslab.runs.folder import ANSWERS

@@ -12,7 +12,7 @@ from torch import Tensor
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.errors import SettingError
 from poslab.explanation.retrieved import passage
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 from poslab.tasks import Task
 from poslab.tasks.base import IGNORED
 

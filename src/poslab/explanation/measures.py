@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from poslab.evaluation.attention_maps import attention_maps
 from poslab.explanation.material import Questions
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 
 MASS = 0.9  # of the attention, within the receptive field
 _REPEATED = 8  # tokens whose repetitions are read

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from poslab.memory.retrieval import RetrievedAttention
-from poslab.model import GPT
+from poslab.model.decoder import GPT
+from poslab.model.memory.retrieval import RetrievedAttention
 
 ASKING = 32  # tokens at the end of the text
 LONGEST = 8192  # tokens before their segment

@@ -19,7 +19,7 @@ from poslab.evaluation.attention_maps import sample_pairs
 from poslab.explanation.material import Material, Questions
 from poslab.explanation.measures import Attention, Trial, attention, cuts, shifts, shuffles, trial
 from poslab.explanation.retrieved import Retrieved, retrieved
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 from poslab.positions import Explanation, OnText, Picture
 
 

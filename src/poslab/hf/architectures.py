@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 from poslab.positions import Elsewhere, ModelShape
 
 Weights = Mapping[str, Tensor]

@@ -13,7 +13,7 @@ from poslab.config.files import initial_files
 from poslab.data.vocabulary import AnyVocabulary, Vocabulary
 from poslab.errors import SettingError
 from poslab.hf.architectures import GPT2, elsewhere, transposed
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 
 _PREFIX = "transformer."  # which the files of some versions leave out
 # What poslab's decoder does; a configuration that says otherwise describes another one.

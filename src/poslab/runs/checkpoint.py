@@ -21,8 +21,8 @@ from poslab.data.corpus import Split
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import AnyVocabulary, Symbols, Vocabulary
 from poslab.errors import SettingError, as_typed
-from poslab.memory.retrieval import check_bias
-from poslab.model import GPT
+from poslab.model.decoder import GPT
+from poslab.model.memory.retrieval import check_bias
 from poslab.positions import PositionScheme
 from poslab.positions.checks import check_hooks, check_sizes
 from poslab.runs.checkpoint_files import read_checkpoint

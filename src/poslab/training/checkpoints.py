@@ -14,7 +14,7 @@ from poslab.config.files import appearing_whole
 from poslab.data.parts import piece
 from poslab.errors import RunStopped
 from poslab.interruption import Interrupted, StopRequest
-from poslab.memory import Memory
+from poslab.model.memory import Memory
 from poslab.runs.checkpoint_files import SAFETENSORS, save_weights
 from poslab.runs.folder import RunFolder
 from poslab.runs.place import Place

@@ -19,8 +19,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from poslab.attention.problem import without_autocast
-from poslab.memory import Memory
-from poslab.model import GPT
+from poslab.model.decoder import GPT
+from poslab.model.memory import Memory
 from poslab.tasks.base import IGNORED
 
 _FEW_LOGITS = 2**18  # up to which torch's functions take half of the time

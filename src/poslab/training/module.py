@@ -14,9 +14,9 @@ from poslab.config.train import TrainConfig
 from poslab.data.parts import Part
 from poslab.data.stream import Segments
 from poslab.evaluation.scoring import Scoring
-from poslab.memory import Memory
-from poslab.memory.retrieval import RetrievedAttention
-from poslab.model import GPT
+from poslab.model.decoder import GPT
+from poslab.model.memory import Memory
+from poslab.model.memory.retrieval import RetrievedAttention
 from poslab.runs.checkpoint import Source, describe
 from poslab.runs.code import continued, fingerprints
 from poslab.runs.state import RunState

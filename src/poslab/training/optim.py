@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from poslab.config.schema import OptimConfig
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 
 
 def make_optimizer(model: GPT, config: OptimConfig, fused: bool) -> torch.optim.AdamW:

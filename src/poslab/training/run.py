@@ -28,7 +28,7 @@ from poslab.errors import Diverged, Fault, RunStopped, SettingError, UserError, 
 from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
 from poslab.hf.pretrained import begin_with
 from poslab.interruption import Interrupted, StopRequest
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 from poslab.processors import busy_with_others
 from poslab.runs.code import outside, task_sha256
 from poslab.runs.folder import RunFolder, new_run_folder, old_run_folder

@@ -11,7 +11,7 @@ from pytorch_lightning.strategies import ModelParallelStrategy
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
 from poslab.errors import SettingError
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 from poslab.training.module import LanguageModel
 
 NAMES = ("fsdp2", "ModelParallelStrategy")

@@ -18,7 +18,7 @@ from poslab.config.schemes import scheme_settings, shown
 from poslab.config.train import TrainConfig, flat
 from poslab.data.module import DataModule
 from poslab.layers import Attention
-from poslab.model import GPT
+from poslab.model.decoder import GPT
 from poslab.runs.evaluation import perplexity
 from poslab.runs.summary import Summary
 from poslab.training.lightning_loops import batches_of_all_epochs

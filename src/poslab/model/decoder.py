@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from poslab.attention import Places, SchemeLayer, check_backend
-from poslab.cache import KeyValueCache
 from poslab.config.retrieval import Retrieval, reach
 from poslab.errors import SettingError, require_at_least
-from poslab.generate import generate
 from poslab.layers import Asked, Block, TokenEmbedding, initialise
-from poslab.memory import LayerMemory, Memory, Segment
-from poslab.memory.retrieval import RetrievedAttention, check_bias
+from poslab.model.cache import KeyValueCache
+from poslab.model.generate import generate
+from poslab.model.memory import LayerMemory, Memory, Segment
+from poslab.model.memory.retrieval import RetrievedAttention, check_bias
 from poslab.positions import Explanation, ModelShape, Pairs, Picture, PositionScheme, RelativeTerms
 from poslab.positions.checks import check_hooks, check_memory, check_sizes, initial_tables
 

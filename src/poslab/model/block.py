@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from poslab.attention import SchemeLayer
-from poslab.cache import LayerCache
-from poslab.memory import LayerMemory
-from poslab.memory.retrieval import RetrievedAttention
+from poslab.model.cache import LayerCache
+from poslab.model.memory import LayerMemory
+from poslab.model.memory.retrieval import RetrievedAttention
 from poslab.positions import ModelShape
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from poslab.cache import KeyValueCache
 from poslab.errors import SettingError, require_at_least
+from poslab.model.cache import KeyValueCache
 from poslab.positions import ModelShape, PositionScheme
 
 Prompts = Tensor | Sequence[Sequence[int]]

@@ -20,8 +20,8 @@ from torch import Tensor
 from poslab.attention import Places
 from poslab.config.retrieval import Retrieval
 from poslab.errors import SettingError
-from poslab.memory.retrieval import Lookup
-from poslab.memory.state import Memory
+from poslab.model.memory.retrieval import Lookup
+from poslab.model.memory.state import Memory
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from poslab.attention import Places, SchemeLayer
 from poslab.errors import SettingError
-from poslab.memory.retrieval import CachedLookup, Lookup
+from poslab.model.memory.retrieval import CachedLookup, Lookup
 from poslab.positions import RelativeTerms
 
 # From distances to each layer's terms for them.
