@@ -17,7 +17,7 @@ from poslab.attention import Places, SchemeLayer
 from poslab.config.retrieval import Retrieval
 from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError
-from poslab.layers import Attention
+from poslab.model.block import Attention
 from poslab.model.memory import Memory
 from poslab.model.memory.retrieval import Lookup, RetrievedAttention, distance_bias, nearest, remembered, unit
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms

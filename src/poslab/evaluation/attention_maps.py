@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from poslab.attention import SchemeLayer
-from poslab.layers import Attention
+from poslab.model.block import Attention
 from poslab.model.decoder import GPT
 from poslab.positions import Pairs
 

@@ -17,9 +17,11 @@ from torch.nn import functional as F
 from poslab.attention import Places, SchemeLayer, check_backend
 from poslab.config.retrieval import Retrieval, reach
 from poslab.errors import SettingError, require_at_least
-from poslab.layers import Asked, Block, TokenEmbedding, initialise
+from poslab.model.block import Asked, Block
 from poslab.model.cache import KeyValueCache
+from poslab.model.embedding import TokenEmbedding
 from poslab.model.generate import generate
+from poslab.model.init import initialise
 from poslab.model.memory import LayerMemory, Memory, Segment
 from poslab.model.memory.retrieval import RetrievedAttention, check_bias
 from poslab.positions import Explanation, ModelShape, Pairs, Picture, PositionScheme, RelativeTerms

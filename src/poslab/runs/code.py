@@ -21,7 +21,7 @@ from poslab.tasks import Task
 
 _PACKAGE = Path(__file__).parents[1]
 # What decides a result, whatever the scheme and the task.
-_ROOMS = ("attention", "data", "layers", "memory", "training", "model.py", "evaluation/losses.py")
+_ROOMS = ("attention", "data", "model", "training", "evaluation/losses.py")
 # Of the packages of schemes and tasks, `checks` and what it imports there are the contract, on which all of them build.
 # It counts as poslab's own code; everything else there counts with the schemes and tasks that import it.
 _OPEN = ("poslab.positions.", "poslab.tasks.")

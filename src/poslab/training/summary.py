@@ -17,7 +17,7 @@ from poslab.config.roles import NOT_SHOWN
 from poslab.config.schemes import scheme_settings, shown
 from poslab.config.train import TrainConfig, flat
 from poslab.data.module import DataModule
-from poslab.layers import Attention
+from poslab.model.block import Attention
 from poslab.model.decoder import GPT
 from poslab.runs.evaluation import perplexity
 from poslab.runs.summary import Summary
