@@ -96,7 +96,13 @@ def test_schemes_of_poslab_have_fingerprints_of_their_own(monkeypatch: pytest.Mo
     monkeypatch.setattr(code, "_hash", lambda files: hashed.update(files) or "hash")
     code.code_fingerprint.__wrapped__()
     inside = {file.relative_to(code._PACKAGE).as_posix() for file in hashed}
-    assert {"positions/base.py", "model.py", "model/block.py", "training/optim.py", "attention/blockwise.py"} <= inside
+    assert {
+        "positions/base.py",
+        "model.py",
+        "model/block.py",
+        "training/optim.py",
+        "attention/kernels/blockwise.py",
+    } <= inside
     assert {"memory/segments.py", "tasks/base.py", "tasks/metric.py"} <= inside
     assert not any(f"positions/{file}" in inside for file in files)
     assert "tasks/copy.py" not in inside

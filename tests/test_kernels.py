@@ -15,14 +15,14 @@ from torch.utils.checkpoint import checkpoint
 
 from oracles import attention_by_loops
 from poslab.attention import attend, banded, dispatch
-from poslab.attention.banded import banded_attention
-from poslab.attention.blocks import query_blocks
-from poslab.attention.blockwise import blockwise_attention
-from poslab.attention.flash import by_distance
-from poslab.attention.flash_by_key import blocks_by_key
+from poslab.attention.kernels.banded import banded_attention
+from poslab.attention.kernels.blocks import query_blocks
+from poslab.attention.kernels.blockwise import blockwise_attention
+from poslab.attention.kernels.flash import by_distance
+from poslab.attention.kernels.flash_by_key import blocks_by_key
+from poslab.attention.kernels.products import products_for
+from poslab.attention.kernels.relative import near_tables, needed_keys
 from poslab.attention.problem import Problem
-from poslab.attention.products import products_for
-from poslab.attention.relative import near_tables, needed_keys
 from poslab.positions import RelativeTerms
 
 BAND = ["bias", "keys", "values", "bias, keys, values", "keys, values per head"]

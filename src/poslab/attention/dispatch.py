@@ -4,13 +4,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from poslab.attention.banded import banded_attention
-from poslab.attention.blocks import BLOCK
-from poslab.attention.blockwise import blockwise_attention
-from poslab.attention.newest import is_newest, newest_attention
+from poslab.attention.kernels.banded import banded_attention
+from poslab.attention.kernels.blocks import BLOCK
+from poslab.attention.kernels.blockwise import blockwise_attention
+from poslab.attention.kernels.decode import is_newest, newest_attention
+from poslab.attention.kernels.tiles import tiled_attention
 from poslab.attention.problem import Pairwise, Problem, without_autocast
 from poslab.attention.reference import reference_attention
-from poslab.attention.tiles import tiled_attention
 from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
 

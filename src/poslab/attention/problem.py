@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from poslab.attention.blocks import Block, query_blocks
+from poslab.attention.kernels.blocks import Block, query_blocks
 from poslab.positions import Pairs, RelativeTerms
 
 if TYPE_CHECKING:

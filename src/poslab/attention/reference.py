@@ -8,10 +8,10 @@ import math
 import torch
 from torch import Tensor
 
-from poslab.attention.blocks import query_blocks
-from poslab.attention.dropout import WeightDropout
+from poslab.attention.kernels.blocks import query_blocks
+from poslab.attention.kernels.dropout import WeightDropout
+from poslab.attention.kernels.relative import no_infinity
 from poslab.attention.problem import Problem
-from poslab.attention.relative import no_infinity
 from poslab.positions import Pairs
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from poslab.attention.blocks import Block
+from poslab.attention.kernels.blocks import Block
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from poslab.attention.kernels.relative import NEAR_BY
 from poslab.attention.problem import Problem
 from poslab.attention.reference import reference_attention
-from poslab.attention.relative import NEAR_BY
 from poslab.positions import RelativeTerms
 
 

@@ -21,10 +21,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from poslab.attention.blocks import BLOCK, Block, query_blocks
-from poslab.attention.flash import flash, flash_backward
+from poslab.attention.kernels.blocks import BLOCK, Block, query_blocks
+from poslab.attention.kernels.flash import flash, flash_backward
+from poslab.attention.kernels.relative import NEAR_BY, largest_score, needed_keys
 from poslab.attention.problem import Problem
-from poslab.attention.relative import NEAR_BY, largest_score, needed_keys
 
 _LEAST = 2 * BLOCK  # queries of a block
 _PADDING = 8  # channels; it takes as long with one

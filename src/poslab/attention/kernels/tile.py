@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from poslab.attention.blocks import ALIGNED, BLOCK, Block
-from poslab.attention.products import unrounded
-from poslab.attention.relative import LOG2_E, NearTables, band
+from poslab.attention.kernels.blocks import ALIGNED, BLOCK, Block
+from poslab.attention.kernels.products import unrounded
+from poslab.attention.kernels.relative import LOG2_E, NearTables, band
 
 
 def storage_size(block: Block) -> int:

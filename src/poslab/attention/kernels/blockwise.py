@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from poslab.attention.dropout import WeightDropout
-from poslab.attention.flash import Flash, by_distance
-from poslab.attention.flash_by_key import FlashByKey, blocks_by_key
+from poslab.attention.kernels.dropout import WeightDropout
+from poslab.attention.kernels.flash import Flash, by_distance
+from poslab.attention.kernels.flash_by_key import FlashByKey, blocks_by_key
+from poslab.attention.kernels.products import factor, products_for, rounded, unrounded
+from poslab.attention.kernels.relative import NearTables, key_bias, near_tables, no_infinity, with_far_values
+from poslab.attention.kernels.scores import Call, Scores, adding
+from poslab.attention.kernels.tile import Tile
 from poslab.attention.problem import Problem
-from poslab.attention.products import factor, products_for, rounded, unrounded
-from poslab.attention.relative import NearTables, key_bias, near_tables, no_infinity, with_far_values
-from poslab.attention.scores import Call, Scores, adding
-from poslab.attention.tile import Tile
 
 
 @torch.compiler.disable

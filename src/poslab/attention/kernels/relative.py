@@ -25,7 +25,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from poslab.attention.blocks import Block
+from poslab.attention.kernels.blocks import Block
 from poslab.attention.problem import Problem
 from poslab.positions import RelativeTerms
 

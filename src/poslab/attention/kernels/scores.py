@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from poslab.attention.blocks import BLOCK, LARGE_BLOCK, Block, query_blocks
-from poslab.attention.dropout import WeightDropout
-from poslab.attention.flash import ByDistance
-from poslab.attention.products import factor, rounded
-from poslab.attention.relative import LOG2_E, NearTables, largest_score, needed_keys
-from poslab.attention.tile import Tile, limits_of_scores, storage_size
+from poslab.attention.kernels.blocks import BLOCK, LARGE_BLOCK, Block, query_blocks
+from poslab.attention.kernels.dropout import WeightDropout
+from poslab.attention.kernels.flash import ByDistance
+from poslab.attention.kernels.products import factor, rounded
+from poslab.attention.kernels.relative import LOG2_E, NearTables, largest_score, needed_keys
+from poslab.attention.kernels.tile import Tile, limits_of_scores, storage_size
 
 
 @dataclass(frozen=True)
