@@ -22,7 +22,7 @@ from poslab.attention.kernels.flash import by_distance
 from poslab.attention.kernels.flash_by_key import blocks_by_key
 from poslab.attention.kernels.products import products_for
 from poslab.attention.kernels.relative import near_tables, needed_keys
-from poslab.attention.problem import Problem
+from poslab.attention.spec import Problem
 from poslab.positions import RelativeTerms
 
 BAND = ["bias", "keys", "values", "bias, keys, values", "keys, values per head"]

@@ -9,8 +9,8 @@ from poslab.attention.kernels.blocks import BLOCK
 from poslab.attention.kernels.blockwise import blockwise_attention
 from poslab.attention.kernels.decode import is_newest, newest_attention
 from poslab.attention.kernels.tiles import tiled_attention
-from poslab.attention.problem import Pairwise, Problem, without_autocast
 from poslab.attention.reference import reference_attention
+from poslab.attention.spec import Pairwise, Problem, without_autocast
 from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
 

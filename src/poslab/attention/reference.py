@@ -11,7 +11,7 @@ from torch import Tensor
 from poslab.attention.kernels.blocks import query_blocks
 from poslab.attention.kernels.dropout import WeightDropout
 from poslab.attention.kernels.relative import no_infinity
-from poslab.attention.problem import Problem
+from poslab.attention.spec import Problem
 from poslab.positions import Pairs
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from poslab.attention.dispatch import attend
-from poslab.attention.problem import Pairwise, Problem, without_autocast
 from poslab.attention.reference import attention_weights, pair_scores
+from poslab.attention.spec import Pairwise, Problem, without_autocast
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, Pairs, PositionScheme, RelativeTerms
 from poslab.positions.checks import check_once, check_sizes

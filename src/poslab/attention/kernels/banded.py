@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 from poslab.attention.kernels.flash import flash, flash_backward
 from poslab.attention.kernels.relative import LOG2_E, NearTables, band, near_tables, no_infinity, with_far_values
-from poslab.attention.problem import Problem
+from poslab.attention.spec import Problem
 
 CHUNK = 2**19  # scores that are worked on at a time: few enough for a cache, enough for two cores
 

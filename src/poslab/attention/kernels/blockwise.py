@@ -26,7 +26,7 @@ from poslab.attention.kernels.products import factor, products_for, rounded, unr
 from poslab.attention.kernels.relative import NearTables, key_bias, near_tables, no_infinity, with_far_values
 from poslab.attention.kernels.scores import Call, Scores, adding
 from poslab.attention.kernels.tile import Tile
-from poslab.attention.problem import Problem
+from poslab.attention.spec import Problem
 
 
 @torch.compiler.disable

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from poslab.attention.kernels.relative import NEAR_BY
-from poslab.attention.problem import Problem
 from poslab.attention.reference import reference_attention
+from poslab.attention.spec import Problem
 from poslab.positions import RelativeTerms
 
 

@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from poslab.attention.kernels.blocks import BLOCK, Block, query_blocks
 from poslab.attention.kernels.relative import LOG2_E, NearTables, largest_score
-from poslab.attention.problem import Problem
+from poslab.attention.spec import Problem
 
 # What scaled_dot_product_attention runs on a CPU. Only here is the log-sum-exp to be had.
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

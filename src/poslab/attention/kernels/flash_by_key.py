@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from poslab.attention.kernels.blocks import BLOCK, Block, query_blocks
 from poslab.attention.kernels.flash import flash, flash_backward
 from poslab.attention.kernels.relative import NEAR_BY, largest_score, needed_keys
-from poslab.attention.problem import Problem
+from poslab.attention.spec import Problem
 
 _LEAST = 2 * BLOCK  # queries of a block
 _PADDING = 8  # channels; it takes as long with one

@@ -19,8 +19,8 @@ from torch.autograd.function import once_differentiable
 
 from poslab.attention.kernels.dropout import WeightDropout
 from poslab.attention.kernels.relative import LOG2_E, no_infinity
-from poslab.attention.problem import Problem, without_autocast
 from poslab.attention.reference import by_row, pair_scores
+from poslab.attention.spec import Problem, without_autocast
 
 
 @torch.compiler.disable

@@ -40,7 +40,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from poslab.attention import SchemeLayer
-from poslab.attention.problem import without_autocast
+from poslab.attention.spec import without_autocast
 from poslab.config.retrieval import Retrieval
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
