@@ -26,7 +26,7 @@ from poslab.config.schemes import default_scheme
 from poslab.config.train import parse
 from poslab.training import train
 from poslab.training.loss import language_model_loss
-from poslab.training.memory import keep_freed_memory
+from poslab.training.malloc import keep_freed_memory
 from poslab.training.module import LanguageModel
 from poslab.training.optim import make_optimizer
 

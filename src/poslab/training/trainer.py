@@ -30,9 +30,9 @@ from poslab.training.checkpoints import CheckpointFiles, Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
 from poslab.training.device import bfloat16_units, compiler_problem
 from poslab.training.lightning_loops import leave_signals_alone
-from poslab.training.limits import FiniteLoss, Limits
 from poslab.training.loggers import make_loggers
 from poslab.training.module import IMPROVEMENTS
+from poslab.training.stopping import FiniteLoss, Limits
 from poslab.training.tensorboard import HyperParameters, Pictures, SampleText
 
 

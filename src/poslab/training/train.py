@@ -43,7 +43,7 @@ from poslab.training import sharded
 from poslab.training.console import conclude, introduce
 from poslab.training.device import is_of_connection
 from poslab.training.loggers import check_logger
-from poslab.training.memory import keep_freed_memory
+from poslab.training.malloc import keep_freed_memory
 from poslab.training.module import LanguageModel
 from poslab.training.summary import summarise
 from poslab.training.trainer import (
