@@ -24,9 +24,9 @@ from poslab.comparison.groups import Group
 from poslab.config.files import CONFIGS
 from poslab.config.scripts import CompareConfig
 from poslab.config.train import TrainConfig, parse
-from poslab.runs.answers import LOOKED_AT, WrongAnswer, WrongAnswers
+from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
 from poslab.runs.evaluation import Evaluation, LengthLoss
-from poslab.runs.finished import read_runs
+from poslab.runs.load import read_runs
 from poslab.runs.planned import PlannedGroup, keys_of
 from poslab.tasks.metric import SHARES, loss_metric
 

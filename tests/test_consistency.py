@@ -13,7 +13,7 @@ import torch
 from conftest import SMOKE
 from poslab.comparison.curves import read_curve, with_curves
 from poslab.runs.checkpoint_files import save_weights
-from poslab.runs.finished import read_runs
+from poslab.runs.load import read_runs
 from runs_to_compare import (
     SUMMARY,
     change_config,

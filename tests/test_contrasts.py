@@ -21,8 +21,8 @@ from poslab.comparison.statistics import seeds_to_claim
 from poslab.config.contrasts import Contrast, named, parse_contrast
 from poslab.config.train import TrainConfig
 from poslab.errors import UserError
-from poslab.runs.finished import read_runs
-from poslab.runs.registered import read_registrations, register
+from poslab.runs.load import read_runs
+from poslab.runs.preregistration import read_registrations, register
 from poslab.sweep import job as job_module
 from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.plan import Job, identity

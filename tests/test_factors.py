@@ -15,7 +15,7 @@ from poslab.comparison.compare import compare
 from poslab.comparison.factors import confounded, effects, factors, in_words, two_way_tables
 from poslab.comparison.groups import Group
 from poslab.comparison.statistics import holm
-from poslab.runs.finished import read_runs
+from poslab.runs.load import read_runs
 from runs_to_compare import (
     change_config,
     change_summary,

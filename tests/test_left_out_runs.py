@@ -10,7 +10,7 @@ import pytest
 
 from poslab.comparison.compare import Comparison
 from poslab.errors import SettingError, UserError
-from poslab.runs.finished import read_runs
+from poslab.runs.load import read_runs
 from runs_to_compare import SUMMARY, change_config, change_summary, compare_folders, write_run
 
 

@@ -14,7 +14,7 @@ from poslab.comparison import moves
 from poslab.evaluation.pictures import draw
 from poslab.positions import Curves
 from poslab.runs.folder import RunFolder
-from poslab.runs.start import start_and_best
+from poslab.runs.initial_tables import start_and_best
 from poslab.training import train
 from runs_to_compare import group_of, report_of, write_run
 

@@ -12,7 +12,7 @@ import torch
 from conftest import ENDING, ENDLESS, SCHEMES, SOUND, compose_config
 from poslab.commands.compare import run_comparison
 from poslab.config.scripts import CompareConfig
-from poslab.runs.answers import WrongAnswer
+from poslab.runs.error_examples import WrongAnswer
 from poslab.training import train
 from runs_to_compare import write_task_run
 

@@ -23,7 +23,7 @@ from poslab.config.files import CONFIGS, initial_sha256
 from poslab.errors import RunStopped, UserError
 from poslab.hf.export import export
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
-from poslab.runs.finished import read_runs
+from poslab.runs.load import read_runs
 from poslab.runs.planned import keys_of
 from poslab.runs.state import random_states, restore_random_states
 from poslab.training import run as run_module

@@ -21,7 +21,7 @@ from poslab.positions.rope_t5 import RoPET5
 from poslab.positions.t5 import T5
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 from poslab.runs.code import fingerprints, scheme_fingerprint
-from poslab.runs.finished import read_runs
+from poslab.runs.load import read_runs
 from poslab.sweep.plan import identity
 from poslab.training import train
 from poslab.training.summary import flat_settings

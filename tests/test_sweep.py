@@ -34,7 +34,7 @@ from poslab.config.train import TrainConfig
 from poslab.errors import UserError
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import read_evaluation
-from poslab.runs.finished import read_runs
+from poslab.runs.load import read_runs
 from poslab.runs.planned import keys_of, read_plan
 from poslab.runs.summary import Summary
 from poslab.sweep import job as job_module

@@ -10,8 +10,8 @@ from poslab.comparison.figures import styles_of
 from poslab.comparison.task_figures import by_length_figure, steps_figure
 from poslab.comparison.task_report import matrices, solved_table, task_panels, task_report, task_runs
 from poslab.comparison.tasks import TaskRuns
-from poslab.runs.answers import WrongAnswer
-from poslab.runs.finished import read_runs
+from poslab.runs.error_examples import WrongAnswer
+from poslab.runs.load import read_runs
 from runs_to_compare import (
     ANSWER,
     TASK_STEPS,

@@ -25,7 +25,7 @@ from poslab.runs import code
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import task_sha256
-from poslab.runs.finished import read_run
+from poslab.runs.load import read_run
 from poslab.runs.summary import Summary
 from poslab.tasks import Examples, Task
 from poslab.tasks.addition import Addition

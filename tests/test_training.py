@@ -24,8 +24,8 @@ from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_checkpoint, own_text
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
-from poslab.runs.finished import read_run
 from poslab.runs.folder import new_run_folder
+from poslab.runs.load import read_run
 from poslab.training import train
 from poslab.training.device import compiler_problem
 from poslab.training.loss import language_model_loss

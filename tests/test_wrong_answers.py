@@ -17,7 +17,7 @@ from conftest import ENDLESS, compose_config
 from poslab.data.task import TaskDataModule
 from poslab.evaluation.answers import measure, wrong_answers
 from poslab.evaluation.scoring import TaskScoring
-from poslab.runs.answers import LOOKED_AT, WrongAnswers
+from poslab.runs.error_examples import LOOKED_AT, WrongAnswers
 from poslab.runs.folder import RunFolder
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary

@@ -32,8 +32,8 @@ from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run
 from poslab.processors import compute_on
 from poslab.runs.evaluation import Evaluation, read_evaluation
-from poslab.runs.finished import LeftOut, Run, read_runs
 from poslab.runs.folder import RunFolder
+from poslab.runs.load import LeftOut, Run, read_runs
 from poslab.runs.planned import PLAN, PlannedGroup, read_plan
 from poslab.runs.screen import table
 

@@ -26,7 +26,7 @@ from poslab.explanation.subject import Subject, examine, require_comparable
 from poslab.model.decoder import GPT
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
-from poslab.runs.start import start_and_best
+from poslab.runs.initial_tables import start_and_best
 
 _NAME = "explanation"
 

@@ -19,7 +19,7 @@ from poslab.config.contrasts import named
 from poslab.config.schemes import default_scheme
 from poslab.errors import SettingError, UserError, require_one_of
 from poslab.runs.evaluation import Evaluation
-from poslab.runs.finished import LeftOut, Run
+from poslab.runs.load import LeftOut, Run
 from poslab.runs.planned import PlannedGroup
 
 

@@ -24,7 +24,7 @@ from poslab.comparison.compare import Comparison
 from poslab.comparison.statistics import estimate
 from poslab.comparison.table import Table
 from poslab.runs.evaluation import Evaluation, last_targets
-from poslab.runs.finished import Run
+from poslab.runs.load import Run
 
 LEAST_GAIN = 0.01
 SHARES = (0.1, 0.5, 1.0)  # r, as in the paper

@@ -28,7 +28,7 @@ from poslab.comparison.sentences import p_text
 from poslab.comparison.statistics import CONFIDENCE, holm, seeds_to_claim, sign_flip_test
 from poslab.comparison.table import Table
 from poslab.config.contrasts import ALL, Contrast, named
-from poslab.runs.registered import read_registrations, runs_finished
+from poslab.runs.preregistration import read_registrations, runs_finished
 
 SHOWN, NOT_SHOWN, OPPOSITE, NOT_TESTED = "shown", "not shown", "the opposite shown", "not tested"
 

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from poslab.comparison.groups import Group
 from poslab.runs.consistency import close
-from poslab.runs.finished import LeftOut, Run
+from poslab.runs.load import LeftOut, Run
 from poslab.tasks.metric import LOSS
 
 Points = list[tuple[int, float]]

@@ -18,7 +18,7 @@ from poslab.config.train import LATER, flat, role_of, usual_settings
 from poslab.errors import SettingError, as_typed
 from poslab.positions.base import knows_nothing
 from poslab.runs.code import outside
-from poslab.runs.finished import Run
+from poslab.runs.load import Run
 
 
 @dataclass(frozen=True)

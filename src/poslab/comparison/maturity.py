@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from poslab.comparison.scores import Score
 from poslab.comparison.statistics import Difference
-from poslab.runs.finished import Run
+from poslab.runs.load import Run
 
 COUNTED = {"bigram": "pairs of tokens", "unigram": "single tokens"}  # what models that need no training count
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from poslab.comparison.groups import Group
 from poslab.comparison.table import Table
 from poslab.config.train import LATER
-from poslab.runs.finished import Run
 from poslab.runs.folder import RunFolder
-from poslab.runs.start import start_and_best
+from poslab.runs.initial_tables import start_and_best
+from poslab.runs.load import Run
 
 _REMARK = (
     "Root mean squares of each table's numbers before training and of their change up to the best weights, means over "

@@ -23,9 +23,9 @@ from poslab.evaluation.pictures import attention_figure, draw
 from poslab.positions import Curves
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.evaluation import Evaluation
-from poslab.runs.finished import Run
 from poslab.runs.folder import RunFolder
-from poslab.runs.start import start_and_best
+from poslab.runs.initial_tables import start_and_best
+from poslab.runs.load import Run
 from poslab.tasks.metric import LOSS
 
 _BY_RUN = (

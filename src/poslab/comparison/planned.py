@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from poslab.comparison.groups import Group
 from poslab.comparison.statistics import Difference
-from poslab.runs.finished import LeftOut, Run
+from poslab.runs.load import LeftOut, Run
 from poslab.runs.planned import PlannedGroup, keys_of, merged
 
 Key = TypeVar("Key")

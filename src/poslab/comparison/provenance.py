@@ -8,7 +8,7 @@ from typing import Any
 from poslab.comparison.scores import Score
 from poslab.config.schemes import targets
 from poslab.runs.consistency import close
-from poslab.runs.finished import Run
+from poslab.runs.load import Run
 
 
 def caveats(runs: Sequence[Run], score: Score) -> list[str]:

@@ -10,7 +10,7 @@ from poslab.config.program import command_line
 from poslab.config.roles import NOT_REPEATED, Role
 from poslab.config.tasks import is_task
 from poslab.config.train import role_of
-from poslab.runs.finished import Run
+from poslab.runs.load import Run
 
 
 def command_of(group: Group) -> str:

@@ -15,7 +15,7 @@ from poslab.comparison.panels import Panel
 from poslab.comparison.sections import Section, file_name
 from poslab.comparison.task_report import Matrix
 from poslab.evaluation.pictures import svg
-from poslab.runs.finished import LeftOut
+from poslab.runs.load import LeftOut
 
 
 @dataclass(frozen=True)

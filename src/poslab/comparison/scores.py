@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from poslab.errors import SettingError, suggestion
-from poslab.runs.finished import LeftOut, Run, first_beyond
+from poslab.runs.load import LeftOut, Run, first_beyond
 from poslab.tasks import Metric
 from poslab.tasks.metric import LOSS
 

@@ -6,7 +6,7 @@ All figures are over all seeds; those over the seeds that solved the range stand
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from poslab.runs.finished import Run
+from poslab.runs.load import Run
 from poslab.tasks import Metric
 
 _MOST_LENGTHS = 4  # that tables show; of more, those at one, two and three times the training length

@@ -30,7 +30,7 @@ from poslab.comparison.groups import Group, same_tokens
 from poslab.comparison.sentences import p_text
 from poslab.comparison.statistics import CONFIDENCE, Difference, Interval, block_means, holm
 from poslab.runs.evaluation import Evaluation
-from poslab.runs.finished import Run
+from poslab.runs.load import Run
 
 SMALLEST_BLOCK = 16  # tokens
 MOST_BLOCKS = 40

@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from poslab.comparison.tasks import TaskRuns
-from poslab.runs.answers import LOOKED_AT, WrongAnswer, WrongAnswers
+from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
 from poslab.tasks.base import in_columns
 
 _MOST_TESTS = 3  # shown of each length

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from poslab.evaluation.attention_maps import LEGIBLE
 from poslab.model.decoder import GPT
-from poslab.runs.answers import LOOKED_AT, WrongAnswer, WrongAnswers
+from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
 from poslab.tasks import Examples, Metric, Task
 from poslab.tasks.base import IGNORED
 from poslab.tasks.metric import SHARES, loss_metric

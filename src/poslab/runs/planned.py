@@ -18,8 +18,8 @@ from poslab.config.files import require_writable, write_whole
 from poslab.config.roles import NOT_COMPARED, NOT_IDENTITY, Role
 from poslab.config.train import LATER, flat
 from poslab.errors import UserError
-from poslab.runs.finished import Run
 from poslab.runs.folder import SWEEP
+from poslab.runs.load import Run
 from poslab.runs.readers import checked
 
 PLAN = "plan.yaml"

@@ -21,8 +21,8 @@ from poslab.errors import SettingError, UserError
 from poslab.positions import PositionScheme
 from poslab.runs.code import fingerprints, task_sha256
 from poslab.runs.evaluation import unmeasured_lengths
-from poslab.runs.finished import Run, read_run
 from poslab.runs.folder import RUNS, RunFolder
+from poslab.runs.load import Run, read_run
 from poslab.runs.planned import PlannedGroup, group_keys, merged, settings_sha256
 from poslab.runs.summary import Summary
 from poslab.tasks import Task

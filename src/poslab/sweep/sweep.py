@@ -20,7 +20,7 @@ from poslab.processors import busy_with_others
 from poslab.runs.folder import RunFolder
 from poslab.runs.place import place
 from poslab.runs.planned import add_to_plan
-from poslab.runs.registered import register
+from poslab.runs.preregistration import register
 from poslab.runs.screen import clock, table
 from poslab.runs.summary import Summary
 from poslab.sweep.contrasts import checked_contrasts

@@ -32,10 +32,10 @@ from poslab.model.decoder import GPT
 from poslab.processors import busy_with_others
 from poslab.runs.code import outside, task_sha256
 from poslab.runs.folder import RunFolder, new_run_folder, old_run_folder
+from poslab.runs.initial_tables import write_start
 from poslab.runs.place import is_first_process, place
 from poslab.runs.processes import GONE, processes
 from poslab.runs.resumed_run import ResumedRun
-from poslab.runs.start import write_start
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
 from poslab.tasks import Task
