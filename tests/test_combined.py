@@ -8,8 +8,8 @@ import torch
 from conftest import make_scheme
 from poslab import GPT
 from poslab.errors import SettingError
-from poslab.evaluation.answers import answers, shares
 from poslab.evaluation.losses import window_losses
+from poslab.evaluation.task_metrics import answers, shares
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.absolute import Absolute
 from poslab.positions.alibi import ALiBi

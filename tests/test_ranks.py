@@ -16,10 +16,10 @@ from conftest import ENDLESS, REPOSITORY
 from poslab.data.parts import Parts, dealt
 from poslab.data.task import _TrainingBatches
 from poslab.errors import SettingError
-from poslab.interruption import Interrupted
 from poslab.runs.checkpoint import load
 from poslab.runs.folder import new_run_folder, old_run_folder
 from poslab.runs.place import Place, is_first_process, place
+from poslab.signals import Interrupted
 from poslab.tasks.flip_flop import FlipFlop
 from processes import Script
 from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, logged

@@ -18,9 +18,9 @@ from conftest import BOUNDED, ENDLESS, REPOSITORY, RunScript, compose_config, ma
 from poslab import GPT
 from poslab.data.task import TaskDataModule
 from poslab.errors import SettingError
-from poslab.evaluation.answers import answers, chance, measure
 from poslab.evaluation.files import own_task
 from poslab.evaluation.scoring import TaskScoring
+from poslab.evaluation.task_metrics import answers, chance, measure
 from poslab.runs import code
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint

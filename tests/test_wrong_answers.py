@@ -15,8 +15,8 @@ from torch import nn
 import poslab
 from conftest import ENDLESS, compose_config
 from poslab.data.task import TaskDataModule
-from poslab.evaluation.answers import measure, wrong_answers
 from poslab.evaluation.scoring import TaskScoring
+from poslab.evaluation.task_metrics import measure, wrong_answers
 from poslab.runs.error_examples import LOOKED_AT, WrongAnswers
 from poslab.runs.folder import RunFolder
 from poslab.runs.state import RunState

@@ -16,10 +16,10 @@ from poslab.comparison.statistics import Difference
 from poslab.comparison.trade_offs import trade_off_figure
 from poslab.config.tasks import is_task
 from poslab.errors import SettingError, UserError
-from poslab.evaluation.answers import legible_example
 from poslab.evaluation.attention_maps import LEGIBLE, attention_maps
 from poslab.evaluation.files import own_task, own_text
 from poslab.evaluation.pictures import attention_figure, draw
+from poslab.evaluation.task_metrics import legible_example
 from poslab.positions import Curves
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.evaluation import Evaluation

@@ -26,7 +26,7 @@ from tqdm import tqdm
 from poslab.data.token_files import GrowingFiles, read_tokens
 from poslab.data.tokenizer import Encoding, end_of_text
 from poslab.errors import UserError
-from poslab.interruption import deaf_to_interrupts, end_with_parent
+from poslab.signals import deaf_to_interrupts, end_with_parent
 
 _SAVE_EVERY = 16  # pieces, of a megabyte or so
 _PROCESSORS = 32  # as fast as one thread reads; more would only take memory

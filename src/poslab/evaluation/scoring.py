@@ -14,7 +14,9 @@ from poslab.data.module import DataModule, TextDataModule
 from poslab.data.stream import Scan
 from poslab.data.task import TaskDataModule
 from poslab.errors import SettingError
-from poslab.evaluation.answers import (
+from poslab.evaluation.files import evaluate_run, held_out, write_scalars
+from poslab.evaluation.losses import consecutive_token_losses, mean_loss, scanned_losses, window_losses
+from poslab.evaluation.task_metrics import (
     MetricsByLength,
     answers,
     legible_example,
@@ -24,8 +26,6 @@ from poslab.evaluation.answers import (
     shares,
     wrong_answers,
 )
-from poslab.evaluation.files import evaluate_run, held_out, write_scalars
-from poslab.evaluation.losses import consecutive_token_losses, mean_loss, scanned_losses, window_losses
 from poslab.model.decoder import GPT
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.evaluation import perplexity

@@ -60,7 +60,7 @@ def _check_figure(contrast: Contrast, config: TrainConfig) -> None:
         usual = [metric.name for metric in config.data.metrics]
         metric = contrast.metric or usual[0]
         if metric not in (LOSS, *usual):
-            from poslab.evaluation.answers import metric_names  # loads torch
+            from poslab.evaluation.task_metrics import metric_names  # loads torch
 
             require_one_of([LOSS, *metric_names(config.data)], metric=metric)
         lengths = () if metric == LOSS else config.data.test_lengths

@@ -21,11 +21,11 @@ from poslab.config.program import argv_of
 from poslab.config.roles import Role
 from poslab.config.train import LATER, TrainConfig, flat, role_of
 from poslab.errors import UserError
-from poslab.interruption import Interrupted, deaf_to_interrupts, end_with_parent, raise_on_signals
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import SWEEP, RunFolder, failure_in, old_run_folder
 from poslab.runs.summary import Summary
+from poslab.signals import Interrupted, deaf_to_interrupts, end_with_parent, raise_on_signals
 from poslab.sweep.plan import EXTENDED
 from poslab.tasks import Task
 

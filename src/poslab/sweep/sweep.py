@@ -15,7 +15,6 @@ from omegaconf import DictConfig
 from poslab.config.files import require_writable
 from poslab.config.program import command_line
 from poslab.errors import UserError
-from poslab.interruption import Interrupted, raise_on_signals
 from poslab.processors import busy_with_others
 from poslab.runs.folder import RunFolder
 from poslab.runs.place import place
@@ -23,6 +22,7 @@ from poslab.runs.planned import add_to_plan
 from poslab.runs.preregistration import register
 from poslab.runs.screen import clock, table
 from poslab.runs.summary import Summary
+from poslab.signals import Interrupted, raise_on_signals
 from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.job import JobFiles
 from poslab.sweep.plan import Job, plan, planned_groups, sweep_folder

@@ -13,13 +13,13 @@ from safetensors import SafetensorError
 from poslab.config.files import appearing_whole
 from poslab.data.parts import piece
 from poslab.errors import RunStopped
-from poslab.interruption import Interrupted, StopRequest
 from poslab.model.memory import Memory
 from poslab.runs.checkpoint_files import SAFETENSORS, save_weights
 from poslab.runs.folder import RunFolder
 from poslab.runs.place import Place
 from poslab.runs.processes import processes
 from poslab.runs.state import event_sizes, random_states, restore_random_states
+from poslab.signals import Interrupted, StopRequest
 from poslab.training import lightning_loops
 from poslab.training.device import largest, of_all_devices
 from poslab.training.loggers import writer_of

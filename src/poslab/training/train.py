@@ -27,7 +27,6 @@ from poslab.data.task import TaskDataModule
 from poslab.errors import Diverged, Fault, RunStopped, SettingError, UserError, lacks_memory
 from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
 from poslab.hf.pretrained import begin_with
-from poslab.interruption import Interrupted, StopRequest
 from poslab.model.decoder import GPT
 from poslab.processors import busy_with_others
 from poslab.runs.code import outside, task_sha256
@@ -38,6 +37,7 @@ from poslab.runs.processes import GONE, processes
 from poslab.runs.resumed_run import ResumedRun
 from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
+from poslab.signals import Interrupted, StopRequest
 from poslab.tasks import Task
 from poslab.training import sharded
 from poslab.training.console import conclude, introduce

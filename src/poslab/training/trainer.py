@@ -20,10 +20,10 @@ from poslab.config.schema import ModelConfig, TrainerConfig
 from poslab.config.train import TrainConfig
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.scoring import Scoring
-from poslab.interruption import StopRequest
 from poslab.runs.checkpoint import choose_device
 from poslab.runs.folder import RunFolder
 from poslab.runs.place import place
+from poslab.signals import StopRequest
 from poslab.tasks.metric import LOSS
 from poslab.training import sharded
 from poslab.training.checkpoints import CheckpointFiles, Checkpoints
