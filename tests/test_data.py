@@ -22,7 +22,7 @@ from poslab.config.schema import DataConfig
 from poslab.data import SlidingWindowDataset, corpus
 from poslab.data.corpus import load_corpus
 from poslab.data.module import TextDataModule
-from poslab.data.orders import Shuffled
+from poslab.data.samplers import Shuffled
 from poslab.data.tokenizer import Characters, load_tokenizer
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError, UserError

@@ -5,8 +5,8 @@ import tracemalloc
 import pytest
 import torch
 
-from poslab.data.orders import Shuffled
 from poslab.data.permutation import Permutation
+from poslab.data.samplers import Shuffled
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 16, 17, 100, 1000, 4097])

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from conftest import ENDLESS, REPOSITORY
-from poslab.data.parts import Parts, dealt
+from poslab.data.batch_shards import Parts, dealt
 from poslab.data.task import _TrainingBatches
 from poslab.errors import SettingError
 from poslab.runs.checkpoint import load

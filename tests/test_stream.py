@@ -15,10 +15,10 @@ from torch import Tensor
 from conftest import ENDING, ENDLESS, REPOSITORY, RunScript, compose_config, make_scheme
 from poslab.config.retrieval import Retrieval
 from poslab.config.schema import DataConfig
+from poslab.data.batch_shards import Part
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.module import TextDataModule
-from poslab.data.orders import InRows
-from poslab.data.parts import Part
+from poslab.data.samplers import InRows
 from poslab.data.stream import Scans, Segments, document_start, segments_before
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.windows import CoveringWindows

@@ -168,7 +168,7 @@ def test_second_load_reads_the_files_of_the_first(
     first = load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True)
     files = cached(tmp_path)
     assert len(files) == 4
-    monkeypatch.setattr("poslab.data.tokenising.GrowingFiles", None)
+    monkeypatch.setattr("poslab.data.token_cache.GrowingFiles", None)
     monkeypatch.setattr(Vocabulary, "narrow", None)
     again = load_corpus(str(VERDICT), gpt2, tmp_path, observed_only=True)
     assert torch.equal(first.train, again.train)

@@ -1,7 +1,7 @@
 """Whether runs were trained for long enough that a difference between their losses means anything.
 
 Early in training a scheme is ahead because it moves first, and may end behind. Two signs that it is early: a loss above
-that of counting pairs of tokens (`poslab.data.references`), and one that still falls faster than schemes differ.
+that of counting pairs of tokens (`poslab.data.ngram_baselines`), and one that still falls faster than schemes differ.
 """
 
 import math

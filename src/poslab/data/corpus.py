@@ -23,8 +23,8 @@ from poslab.config.files import default_cache_dir, find_files, fingerprint, join
 from poslab.config.formats import Kind, kind_of
 from poslab.config.schema import DataConfig
 from poslab.data.document_tokens import Source, smallest_type, tokenised
+from poslab.data.token_cache import Encoded, encode, end_token, in_order, read_or_make, write_all
 from poslab.data.token_files import GrowingFiles
-from poslab.data.tokenising import Encoded, encode, end_token, in_order, read_or_make, write_all
 from poslab.data.tokenizer import Bytes, Encoding, load_tokenizer
 from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.errors import SettingError

@@ -19,9 +19,9 @@ from torch import Tensor
 from poslab.config.files import fingerprint
 from poslab.config.formats import Kind
 from poslab.data.documents import read_documents
+from poslab.data.token_cache import Encoded, encode, end_token, in_order, read_or_make, write_all
 from poslab.data.token_files import GrowingFiles
 from poslab.data.token_stream import read_tokens_of
-from poslab.data.tokenising import Encoded, encode, end_token, in_order, read_or_make, write_all
 from poslab.data.tokenizer import Encoding, end_of_text
 from poslab.errors import SettingError
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, Sampler, SequentialSampler, Subset
 
 from poslab.config.schema import DataConfig
+from poslab.data.batch_shards import Part, Parts, dealt
 from poslab.data.corpus import corpus_of
-from poslab.data.orders import InRows, Order, Shuffled
-from poslab.data.parts import Part, Parts, dealt
-from poslab.data.references import reference_losses
+from poslab.data.ngram_baselines import reference_losses
+from poslab.data.samplers import InRows, Order, Shuffled
 from poslab.data.stream import Scan, Scans, Segments, StreamedWindows, segments_before
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.data.windows import CoveringWindows, SlidingWindowDataset

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from poslab.data.batch_shards import Part, Parts
 from poslab.data.module import DataModule
-from poslab.data.orders import Steps
-from poslab.data.parts import Part, Parts
+from poslab.data.samplers import Steps
 from poslab.data.vocabulary import Symbols
 from poslab.tasks import Examples, Task
 from poslab.tasks.checks import check_task

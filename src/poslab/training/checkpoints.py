@@ -11,7 +11,7 @@ from pytorch_lightning.callbacks import Checkpoint
 from safetensors import SafetensorError
 
 from poslab.config.files import appearing_whole
-from poslab.data.parts import piece
+from poslab.data.batch_shards import piece
 from poslab.errors import RunStopped
 from poslab.model.memory import Memory
 from poslab.runs.checkpoint_files import SAFETENSORS, save_weights

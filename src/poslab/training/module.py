@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from poslab.config.train import TrainConfig
-from poslab.data.parts import Part
+from poslab.data.batch_shards import Part
 from poslab.data.stream import Segments
 from poslab.evaluation.scoring import Scoring
 from poslab.model.decoder import GPT
