@@ -17,7 +17,7 @@ from poslab import processors
 from poslab.config.command_line import help_text, parse_line
 from poslab.config.program import as_called
 from poslab.errors import Fault, UserError
-from poslab.positions.trial import hook_at_fault
+from poslab.positions.contract import hook_at_fault
 from poslab.runs.folder import RunFolder
 from poslab.runs.processes import end, processes
 from poslab.signals import Interrupted, raise_on_signals, received_signal

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.elsewhere import Elsewhere
+from poslab.positions.hf_equivalent import Elsewhere
 from poslab.positions.names import check_names, require_frozen
 from poslab.positions.pictures import Curves, Explanation, Matrix, OnText, Picture, Strip
 from poslab.positions.terms import Pairs, RelativeTerms

@@ -9,7 +9,7 @@ from typing import Any
 from poslab.errors import SettingError
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import ModelShape, PositionScheme, Tables
-from poslab.positions.trial import Trial, check_numbers, described, trying, wrong
+from poslab.positions.contract import Trial, check_numbers, described, trying, wrong
 
 
 def check_sizes(scheme: PositionScheme, shape: ModelShape) -> None:
