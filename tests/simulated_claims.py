@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import special, stats
 
+from poslab.comparison.seeds_and_text import two_way
 from poslab.comparison.statistics import differences, seeds_needed
-from poslab.comparison.two_way import two_way
 
 Array = np.ndarray
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]

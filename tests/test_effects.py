@@ -8,7 +8,7 @@ import pytest
 from poslab.comparison.curves import Curve
 from poslab.comparison.effects import effect_table, mean_curve, steps_to
 from poslab.comparison.figures import styles_of
-from poslab.comparison.trade_offs import front, trade_off_figure
+from poslab.comparison.pareto import front, trade_off_figure
 from runs_to_compare import compare_folders, page_in, report_of, write_curve, write_run, write_sweep, write_task_run
 
 POINTS = [(10, 5.0), (20, 4.0), (30, 3.0), (40, 3.5)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from poslab.commands.compare import run_comparison
 from poslab.comparison.compare import compare
-from poslab.comparison.outcomes import outcomes_of, signed_ranks
+from poslab.comparison.missing_seeds import outcomes_of, signed_ranks
 from poslab.comparison.sentences import sentence
 from poslab.comparison.statistics import differences, paired, signed_rank_test
 from poslab.config.scripts import CompareConfig

@@ -11,8 +11,7 @@ from scipy import stats
 
 from conftest import SMOKE
 from poslab.comparison.compare import Comparison
-from poslab.comparison.statistics import Difference
-from poslab.comparison.two_way import (
+from poslab.comparison.seeds_and_text import (
     FEWEST_BLOCKS,
     MOST_BLOCKS,
     SMALLEST_BLOCK,
@@ -22,6 +21,7 @@ from poslab.comparison.two_way import (
     text_differences,
     two_way,
 )
+from poslab.comparison.statistics import Difference
 from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import read_evaluation
 from runs_to_compare import (

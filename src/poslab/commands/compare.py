@@ -22,8 +22,8 @@ from poslab.comparison.planned import picked
 from poslab.comparison.report import Report
 from poslab.comparison.scores import LAST
 from poslab.comparison.sections import Section
+from poslab.comparison.seeds_and_text import text_differences, with_text
 from poslab.comparison.task_report import matrices, task_panels, task_report, task_runs
-from poslab.comparison.two_way import text_differences, with_text
 from poslab.config.files import require_writable
 from poslab.config.program import command_line
 from poslab.config.scripts import CompareConfig

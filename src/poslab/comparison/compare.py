@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from poslab.comparison.convergence import caution
 from poslab.comparison.groups import Group, differences_beyond_the_scheme, group_runs, same_tokens
-from poslab.comparison.maturity import caution
 from poslab.comparison.planned import Planned, comparable, planned_seeds, unsettled
 from poslab.comparison.provenance import caveats
 from poslab.comparison.scores import Score, score_of, scored

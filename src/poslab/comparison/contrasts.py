@@ -9,7 +9,7 @@ claim about all schemes is as sure as it is of the one for which it is least sur
 All that a sweep registered is one family: by Holm's correction for the number of its contrasts, the chance that any of
 them is shown though it is false is at most 1 - CONFIDENCE; so is, by itself, the chance that the opposite of any is
 shown though that is false (the other scheme is better; the figure is on the other side of its limit). Nothing is
-tested while planned seeds are missing, as `poslab.comparison.outcomes` explains; a seed that diverged speaks against
+tested while planned seeds are missing, as `poslab.comparison.missing_seeds` explains; a seed that diverged speaks against
 its scheme, and then signs are flipped of ranks. To add seeds
 where there were too few to show anything takes nothing from that; to add some until a contrast is shown does.
 """
@@ -22,7 +22,7 @@ from statistics import fmean
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group
-from poslab.comparison.outcomes import missing_seeds, outcomes_of, signed_ranks
+from poslab.comparison.missing_seeds import missing_seeds, outcomes_of, signed_ranks
 from poslab.comparison.planned import Planned
 from poslab.comparison.sentences import p_text
 from poslab.comparison.statistics import CONFIDENCE, holm, seeds_to_claim, sign_flip_test

@@ -16,8 +16,8 @@ from itertools import combinations
 from statistics import fmean
 
 from poslab.comparison.compare import Comparison
+from poslab.comparison.convergence import caution
 from poslab.comparison.groups import Group
-from poslab.comparison.maturity import caution
 from poslab.comparison.planned import without_lost
 from poslab.comparison.scores import Score
 from poslab.comparison.sentences import p_text, sentence

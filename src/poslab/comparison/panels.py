@@ -9,11 +9,11 @@ from torch import Tensor
 
 from poslab.comparison import figures
 from poslab.comparison.compare import Comparison
+from poslab.comparison.convergence import shared_references
 from poslab.comparison.curves import Curve
 from poslab.comparison.groups import Group
-from poslab.comparison.maturity import shared_references
+from poslab.comparison.pareto import trade_off_figure
 from poslab.comparison.statistics import Difference
-from poslab.comparison.trade_offs import trade_off_figure
 from poslab.config.tasks import is_task
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.attention_maps import LEGIBLE, attention_maps

@@ -8,17 +8,17 @@ from statistics import fmean
 
 from poslab.comparison import factors, pairs
 from poslab.comparison.compare import Comparison
+from poslab.comparison.convergence import shared_references
 from poslab.comparison.grids import choices
 from poslab.comparison.groups import Group
-from poslab.comparison.maturity import shared_references
 from poslab.comparison.panels import Panel
 from poslab.comparison.repeat import command_of, configurations, facts
 from poslab.comparison.scores import Score
+from poslab.comparison.seeds_and_text import claims_by_text
 from poslab.comparison.sentences import p_text
 from poslab.comparison.statistics import Difference
 from poslab.comparison.table import Table
 from poslab.comparison.task_report import TaskReport
-from poslab.comparison.two_way import claims_by_text
 from poslab.runs.evaluation import Evaluation
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from poslab.comparison.outcomes import Outcomes, outcomes_of, signed_ranks
+from poslab.comparison.missing_seeds import Outcomes, outcomes_of, signed_ranks
 from poslab.tasks import Metric
 from poslab.tasks.metric import loss_metric
 
@@ -64,7 +64,7 @@ class Estimate:
 @dataclass(frozen=True)
 class Difference:
     """The mean of (group - baseline) over n common seeds; of losses, negative where the group is better. Seeds of which
-    a run diverged or is missing are none of the n; what becomes of the p-value is in `poslab.comparison.outcomes`.
+    a run diverged or is missing are none of the n; what becomes of the p-value is in `poslab.comparison.missing_seeds`.
 
     `sd` is the standard deviation of the differences, `p_value` is corrected for the number of `comparisons`, and the
     interval is not; None where all seeds differ alike. With n = 1 only the mean is known, with n = 0 nothing.

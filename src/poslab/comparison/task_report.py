@@ -5,12 +5,12 @@ from statistics import fmean
 from typing import NamedTuple
 
 from poslab.comparison.compare import Comparison
+from poslab.comparison.error_analysis import WrongAtLength, wrong_by_length
 from poslab.comparison.figures import styles_of
 from poslab.comparison.panels import Panel
 from poslab.comparison.table import Table
 from poslab.comparison.task_figures import MOST_RANGES, by_length_figure, steps_figure
 from poslab.comparison.tasks import TaskRuns
-from poslab.comparison.wrong_answers import WrongAtLength, wrong_by_length
 from poslab.config.tasks import is_task
 
 SHADES = 10  # from chance to everything right
