@@ -12,8 +12,8 @@ from poslab.config.retrieval import Retrieval
 from poslab.data.vocabulary import Symbols
 from poslab.evaluation.attention_maps import sample_pairs
 from poslab.explanation import charts
-from poslab.explanation.material import Questions, of_task, of_text
 from poslab.explanation.measures import attention, cuts, shifts, shuffles, trial
+from poslab.explanation.probe_data import Questions, of_task, of_text
 from poslab.explanation.retrieved import ASKING, retrieved
 from poslab.model.memory.retrieval import unit
 from poslab.positions import OnText, Strip

@@ -123,7 +123,7 @@ def test_two_runs_side_by_side(script: RunScript, tmp_path: Path) -> None:
 
 
 def test_a_scheme_that_is_not_trained(script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poslab.explanation.material.LONGEST", 16)
+    monkeypatch.setattr("poslab.explanation.probe_data.LONGEST", 16)
     assert script(f"pos={ENDLESS}")[::2] == (0, "")
     page = Page(tmp_path / f"explanation-{ENDLESS}.html")
     assert "none: as it is made, before its first step" in page.text

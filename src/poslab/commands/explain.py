@@ -20,9 +20,9 @@ from poslab.config.train import parse
 from poslab.data.corpus import corpus_of
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_task, own_text
-from poslab.explanation.material import Material, of_task, of_text
+from poslab.explanation.model_under_study import Subject, examine, require_comparable
 from poslab.explanation.page import MARK, write
-from poslab.explanation.subject import Subject, examine, require_comparable
+from poslab.explanation.probe_data import Material, of_task, of_text
 from poslab.model.decoder import GPT
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint

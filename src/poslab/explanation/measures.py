@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from poslab.evaluation.attention_maps import attention_maps
-from poslab.explanation.material import Questions
+from poslab.explanation.probe_data import Questions
 from poslab.model.decoder import GPT
 
 MASS = 0.9  # of the attention, within the receptive field

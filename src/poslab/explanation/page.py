@@ -15,8 +15,8 @@ from poslab.evaluation.attention_maps import attention_maps
 from poslab.explanation import charts
 from poslab.explanation.charts import Cells, Chart, Chips
 from poslab.explanation.measures import MASS, Trial
+from poslab.explanation.model_under_study import Findings
 from poslab.explanation.retrieved import Retrieved
-from poslab.explanation.subject import Findings
 from poslab.positions import Curves, Matrix, OnText, Strip
 
 MARK = '<meta name="generator" content="poslab explain">'  # by which a page is known as one

@@ -16,8 +16,8 @@ from poslab.config.schemes import classes
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.errors import SettingError
 from poslab.evaluation.attention_maps import sample_pairs
-from poslab.explanation.material import Material, Questions
 from poslab.explanation.measures import Attention, Trial, attention, cuts, shifts, shuffles, trial
+from poslab.explanation.probe_data import Material, Questions
 from poslab.explanation.retrieved import Retrieved, retrieved
 from poslab.model.decoder import GPT
 from poslab.positions import Explanation, OnText, Picture
