@@ -33,7 +33,7 @@ from poslab.config.schemes import parse_scheme
 from poslab.config.train import TrainConfig, parse
 from poslab.data.tokenizer import load_tokenizer
 from poslab.positions import ModelShape, PositionScheme
-from poslab.training import train
+from poslab.training.train import train
 from processes import without_pictures
 
 REPOSITORY = Path(__file__).resolve().parents[1]

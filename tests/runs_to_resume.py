@@ -12,7 +12,7 @@ from poslab.config.composed import with_any_scheme
 from poslab.config.files import CONFIGS
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.resume import resumed
-from poslab.training import train
+from poslab.training.train import train
 
 TINY = [
     "data.vocabulary=observed", "data.stride=null", "model.context_length=16", "model.embed_dim=16",

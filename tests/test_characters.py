@@ -20,7 +20,7 @@ from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_text
 from poslab.evaluation.losses import sliding_token_losses
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
-from poslab.training import train
+from poslab.training.train import train
 
 SHAKESPEARE = REPOSITORY / "data" / "tinyshakespeare.txt"
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"

@@ -20,7 +20,7 @@ from poslab.evaluation.losses import evaluate
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 from poslab.runs.evaluation import read_evaluation
-from poslab.training import train
+from poslab.training.train import train
 from runs_to_evaluate import VERDICT, LargestTensor, Malicious, copied, make_run
 
 

@@ -18,7 +18,7 @@ from poslab.positions.rope import RoPE
 from poslab.positions.rope_t5 import RoPET5
 from poslab.runs import code
 from poslab.tasks.copy import Copy
-from poslab.training import train
+from poslab.training.train import train
 from runs_to_resume import TINY, content_of, go_on
 
 

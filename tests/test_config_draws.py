@@ -15,7 +15,7 @@ from conftest import FULL_CAMPAIGN, SOUND, compose_config
 from poslab.config.schema import PRECISIONS
 from poslab.errors import UserError
 from poslab.positions.base import BACKENDS
-from poslab.training import train
+from poslab.training.train import train
 
 DRAWS = 500 if FULL_CAMPAIGN else 120
 COUNTS = st.integers(-1, 6)

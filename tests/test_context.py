@@ -13,7 +13,7 @@ from poslab.commands.compare import run_comparison
 from poslab.comparison.context import SHARES, common_losses, effective_length
 from poslab.config.scripts import CompareConfig
 from poslab.runs.evaluation import Evaluation, LengthLoss, last_targets
-from poslab.training import train
+from poslab.training.train import train
 from runs_to_resume import TINY
 
 

@@ -23,14 +23,14 @@ import torch
 from conftest import FULL_CAMPAIGN, REPOSITORY, SMOKE, compose_config
 from poslab.config.files import find_files, fingerprint
 from poslab.config.schema import DataConfig
-from poslab.data import corpus, document_tokens, tokenising
+from poslab.data import corpus, document_tokens, token_cache
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.token_stream import read_tokens_of
 from poslab.data.tokenizer import Bytes, Characters
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_text
 from poslab.runs.checkpoint import load_checkpoint
-from poslab.training import train
+from poslab.training.train import train
 
 DOCUMENTS = [
     "The first one.",
@@ -298,7 +298,7 @@ BAD = {
 @pytest.mark.parametrize("kind", BAD)
 def test_bad_corpora_are_refused_and_leave_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document_tokens, "_PIECE", 40)
-    monkeypatch.setattr(tokenising, "_SAVE_EVERY", 1)
+    monkeypatch.setattr(token_cache, "_SAVE_EVERY", 1)
     name, content, problem = BAD[kind]
     if name.endswith(".zst"):
         pytest.importorskip("zstandard")
@@ -387,7 +387,7 @@ def test_tokenising_goes_on_after_a_kill(
     gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(document_tokens, "_PIECE", 40)
-    monkeypatch.setattr(tokenising, "_SAVE_EVERY", 2)
+    monkeypatch.setattr(token_cache, "_SAVE_EVERY", 2)
     monkeypatch.setattr(document_tokens, "in_order", map)  # or pieces ahead would be counted
     path, cache = str(write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)), tmp_path / "cache"
     encode_all = document_tokens._encode_all
@@ -398,7 +398,7 @@ def test_tokenising_goes_on_after_a_kill(
     assert {file.suffix for file in cache.iterdir()} == {".unfinished", ".progress"}
     tokenised: list[str] = []
 
-    def remembering(tokenizer: tiktoken.Encoding, piece: document_tokens._Piece) -> tokenising.Encoded:
+    def remembering(tokenizer: tiktoken.Encoding, piece: document_tokens._Piece) -> token_cache.Encoded:
         tokenised.extend(piece.documents)
         return encode_all(tokenizer, piece)
 
@@ -415,7 +415,7 @@ def test_damaged_beginnings_are_not_gone_on_with(
     gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(document_tokens, "_PIECE", 40)
-    monkeypatch.setattr(tokenising, "_SAVE_EVERY", 2)
+    monkeypatch.setattr(token_cache, "_SAVE_EVERY", 2)
     path, cache = str(write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)), tmp_path / "cache"
     with monkeypatch.context() as patch:
         patch.setattr(document_tokens, "_encode_all", interrupted_after(7, document_tokens._encode_all))
@@ -445,7 +445,7 @@ def test_documents_that_change_while_they_are_read(
     path = write_jsonl(tmp_path / "c.jsonl", DOCUMENTS)
     encode_all = document_tokens._encode_all
 
-    def changing(tokenizer: tiktoken.Encoding, piece: document_tokens._Piece) -> tokenising.Encoded:
+    def changing(tokenizer: tiktoken.Encoding, piece: document_tokens._Piece) -> token_cache.Encoded:
         write_jsonl(path, DOCUMENTS[:5])
         return encode_all(tokenizer, piece)
 
@@ -465,7 +465,7 @@ def test_two_that_want_the_same_tokens_make_them_once(
 ) -> None:
     path = write_jsonl(tmp_path / name, DOCUMENTS)
     running, made = threading.Event(), []
-    write_all = tokenising.write_all
+    write_all = token_cache.write_all
 
     def slowly(*given: object) -> None:
         made.append(threading.get_ident())
@@ -489,7 +489,7 @@ def test_a_text_goes_on_after_a_kill(
     gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(corpus, "_PIECE", 1000)
-    monkeypatch.setattr(tokenising, "_SAVE_EVERY", 2)
+    monkeypatch.setattr(token_cache, "_SAVE_EVERY", 2)
     monkeypatch.setattr(corpus, "in_order", map)
     path, encoded, left = str(REPOSITORY / "data" / "the-verdict.txt"), corpus._encoded, [9]
 
@@ -534,7 +534,7 @@ def test_a_large_corpus_trains_in_little_memory(tmp_path: Path) -> None:
 import resource, sys, time
 sys.path.insert(0, sys.argv[1])
 from conftest import compose_config
-from poslab.training import train
+from poslab.training.train import train
 import matplotlib.figure, torch.utils.tensorboard
 before, start = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
 train(compose_config("experiment=smoke", "trainer=cpu", "data=text", "data.path=large.jsonl", *sys.argv[2:]))
@@ -574,11 +574,11 @@ def _square(number: int) -> tuple[int, int]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads compute")
 def test_pieces_are_computed_in_processes_and_come_in_order() -> None:
-    squares = list(tokenising.in_order(_square, range(12)))
+    squares = list(token_cache.in_order(_square, range(12)))
     assert [square for square, _ in squares] == [number * number for number in range(12)]
     assert os.getpid() not in {process for _, process in squares}
-    assert list(tokenising.in_order(_square, [5])) == [(25, os.getpid())]  # alone it needs none
+    assert list(token_cache.in_order(_square, [5])) == [(25, os.getpid())]  # alone it needs none
     with pytest.raises(SettingError, match="is no text"):
-        list(tokenising.in_order(_square, range(14)))
+        list(token_cache.in_order(_square, range(14)))
     with pytest.raises(UserError, match="was killed"):
-        list(tokenising.in_order(_square, range(17, 30)))
+        list(token_cache.in_order(_square, range(17, 30)))

@@ -11,7 +11,7 @@ import torch
 from conftest import REPOSITORY, RICHEST, SCHEMES, SMOKE, compose_config
 from poslab.commands import info
 from poslab.errors import RunStopped
-from poslab.training import train
+from poslab.training.train import train
 from processes import run_process
 
 BROKEN = '''

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from conftest import FULL_CAMPAIGN, REPOSITORY, RICHEST, SCHEMES, compose_config
-from poslab.training import train
+from poslab.training.train import train
 from processes import Script
 from runs_to_resume import TINY, assert_same_run, content_of, go_on
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from oracles import attention_by_loops
-from poslab.attention import attend, banded, dispatch
+from poslab.attention import attend, dispatch
+from poslab.attention.kernels import banded
 from poslab.attention.kernels.banded import banded_attention
 from poslab.attention.kernels.blocks import query_blocks
 from poslab.attention.kernels.blockwise import blockwise_attention

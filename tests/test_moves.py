@@ -10,12 +10,12 @@ from safetensors.torch import load_file, save_file
 
 from conftest import SMOKE, compose_config
 from poslab import GPT
-from poslab.comparison import moves
+from poslab.comparison import parameter_drift
 from poslab.evaluation.pictures import draw
 from poslab.positions import Curves
 from poslab.runs.folder import RunFolder
 from poslab.runs.initial_tables import start_and_best
-from poslab.training import train
+from poslab.training.train import train
 from runs_to_compare import group_of, report_of, write_run
 
 T5 = (*SMOKE, "pos=t5", "pos.num_buckets=32", "pos.max_distance=256", "sample.new_tokens=0")
@@ -54,20 +54,20 @@ def test_moves_by_definition(tmp_path: Path) -> None:
     best = torch.tensor([[3.0, 4.0], [0.006, 0.0]])
     files = RunFolder(folder)
     files.checkpoints.mkdir()
-    assert moves.moves(group_of(tmp_path).runs[0]) == {}
+    assert parameter_drift.moves(group_of(tmp_path).runs[0]) == {}
     save_file({"bias": start}, files.start)
     save_file({"position_tables.bias": best, "token_embedding.weight": torch.zeros(3)}, files.best)
-    (found,) = moves.moves(group_of(tmp_path).runs[0]).values()
+    (found,) = parameter_drift.moves(group_of(tmp_path).runs[0]).values()
     assert (found.numbers, found.start, found.still) == (4, 2.5, 0.75)
     assert found.moved == pytest.approx(0.003)
     assert found.of_most == pytest.approx(0.003 / (1e-3 * 10))
-    table = moves.table([group_of(tmp_path)])
+    table = parameter_drift.table([group_of(tmp_path)])
     assert table is not None
     assert table.rows == [["t5", "bias", "4", "2.5", "0.003", "30%", "75%"]]
     save_file({"bias": start[:1]}, files.start)
-    assert moves.table([group_of(tmp_path)]) is None
+    assert parameter_drift.table([group_of(tmp_path)]) is None
     files.start.write_bytes(b"no tensors")
-    assert moves.table([group_of(tmp_path)]) is None
+    assert parameter_drift.table([group_of(tmp_path)]) is None
 
 
 def test_what_training_never_reached(run: Path) -> None:

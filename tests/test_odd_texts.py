@@ -8,7 +8,7 @@ import tiktoken
 
 from conftest import compose_config
 from poslab.data.corpus import load_corpus
-from poslab.training import train
+from poslab.training.train import train
 from runs_to_resume import TINY
 
 ODD = {

@@ -13,7 +13,7 @@ from conftest import ENDING, ENDLESS, SCHEMES, SOUND, compose_config
 from poslab.commands.compare import run_comparison
 from poslab.config.scripts import CompareConfig
 from poslab.runs.error_examples import WrongAnswer
-from poslab.training import train
+from poslab.training.train import train
 from runs_to_compare import write_task_run
 
 pytestmark = pytest.mark.browser

@@ -15,6 +15,7 @@ import yaml
 from pytorch_lightning import Callback
 from tensorboard.summary.writer.event_file_writer import AtomicCounter
 
+import poslab.training.train as train_module
 from conftest import ENDLESS, FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
 from poslab.comparison.groups import Group, differences_beyond_the_scheme
 from poslab.comparison.repeat import command_of
@@ -26,8 +27,7 @@ from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.load import read_runs
 from poslab.runs.planned import keys_of
 from poslab.runs.state import random_states, restore_random_states
-from poslab.training import run as run_module
-from poslab.training import train
+from poslab.training.train import train
 from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, go_on, logged
 
 HOOKS = (
@@ -75,10 +75,10 @@ def hooks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counter]:
             trainer.callbacks.insert(0 if first else len(trainer.callbacks), counter)
             return trainer
 
-        monkeypatch.setattr(run_module, "make_trainer", make)
+        monkeypatch.setattr(train_module, "make_trainer", make)
         return counter
 
-    make_trainer = run_module.make_trainer
+    make_trainer = train_module.make_trainer
     return install
 
 

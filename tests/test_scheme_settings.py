@@ -23,8 +23,8 @@ from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 from poslab.runs.code import fingerprints, scheme_fingerprint
 from poslab.runs.load import read_runs
 from poslab.sweep.plan import identity
-from poslab.training import train
 from poslab.training.summary import flat_settings
+from poslab.training.train import train
 from runs_to_compare import change_config, write_run
 from runs_to_resume import TINY, go_on
 

@@ -27,7 +27,7 @@ from poslab.evaluation.files import other_text
 from poslab.evaluation.losses import consecutive_token_losses, evaluate, scanned_losses, sliding_token_losses
 from poslab.model.decoder import GPT
 from poslab.runs.checkpoint import load
-from poslab.training import train
+from poslab.training.train import train
 from runs_to_resume import TINY, content_of, go_on
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"

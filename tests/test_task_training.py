@@ -35,9 +35,9 @@ from poslab.tasks.distant_recall import DistantRecall
 from poslab.tasks.majority import Majority
 from poslab.tasks.recall import Recall
 from poslab.tasks.reverse import Reverse
-from poslab.training import train
 from poslab.training.loss import language_model_loss, loss_in_segments
 from poslab.training.module import LanguageModel
+from poslab.training.train import train
 from processes import run_process
 from runs_to_resume import TINY_TASK, go_on
 

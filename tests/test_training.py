@@ -26,11 +26,11 @@ from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.folder import new_run_folder
 from poslab.runs.load import read_run
-from poslab.training import train
 from poslab.training.device import compiler_problem
 from poslab.training.loss import language_model_loss
 from poslab.training.module import LanguageModel
 from poslab.training.optim import clip_gradients, learning_rate_factor, make_optimizer, parameter_groups
+from poslab.training.train import train
 from processes import run_process
 from runs_to_compare import group_of
 from runs_to_resume import go_on
@@ -534,7 +534,7 @@ def test_a_large_text_trains_in_little_memory(tmp_path: Path) -> None:
 import resource, sys
 sys.path.insert(0, sys.argv[1])
 from conftest import compose_config
-from poslab.training import train
+from poslab.training.train import train
 import matplotlib.figure, torch.utils.tensorboard
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 train(compose_config("experiment=smoke", "trainer=cpu", "data=text", *sys.argv[2:]))

@@ -19,7 +19,7 @@ from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import Vocabulary, observed_ids
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
-from poslab.training import train
+from poslab.training.train import train
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"
 FOREIGN = "Ein Café in 東京 – “naïve” 🙂 и так далее.\n" * 20

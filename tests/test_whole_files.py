@@ -11,8 +11,8 @@ from conftest import compose_config
 from poslab.errors import RunStopped
 from poslab.runs.checkpoint_files import save_weights
 from poslab.runs.screen import printable
-from poslab.training import train
 from poslab.training.checkpoints import CheckpointFiles
+from poslab.training.train import train
 from runs_to_resume import TINY
 
 

@@ -23,7 +23,7 @@ from poslab.runs.state import RunState
 from poslab.runs.summary import Summary
 from poslab.tasks import Task
 from poslab.tasks.reverse import Reverse
-from poslab.training import train
+from poslab.training.train import train
 from runs_to_resume import TINY_TASK, go_on
 
 REVERSE = Reverse(min_length=1, max_length=3, test_lengths=[3, 5], vocabulary=3)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from poslab.comparison import moves
+from poslab.comparison import parameter_drift
 from poslab.comparison.compare import Comparison, compare, token_sentences
 from poslab.comparison.context import context_tables
 from poslab.comparison.contrasts import verdicts
@@ -138,7 +138,7 @@ def _section(
         notes,
         of_losses + of_models,
         task,
-        moves.table(comparison.groups),
+        parameter_drift.table(comparison.groups),
         over_text,
         effect_table(comparison, curves),
         context_tables(comparison, by_group),

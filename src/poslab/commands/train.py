@@ -22,6 +22,7 @@ from poslab.config.program import argv_of, as_called
 from poslab.config.schemes import chosen, given_of
 from poslab.config.train import parse
 from poslab.errors import UserError
+from poslab.lazy import import_training
 from poslab.runs.place import prepare_process
 from poslab.runs.resume import resumed
 from poslab.tasks import Task
@@ -67,9 +68,7 @@ def _run_alone(config: DictConfig) -> None:
     again = config.resume is not None
     checked = resumed(config, _overrides()) if again else parse(config, scheme_name(), _typed())
     print("loading torch and Lightning ...", flush=True)
-    from poslab.training import train  # after the checks, which need neither
-
-    train(checked)
+    import_training().train(checked)  # after the checks, which need neither
 
 
 def _run_job(config: DictConfig) -> None:

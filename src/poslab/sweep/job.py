@@ -145,7 +145,7 @@ def train_or_evaluate(config: TrainConfig, planned_code: dict[str, str | None] |
 def _train(config: TrainConfig) -> None:
     """Goes on with an interrupted run of the same job; where nothing intact is saved, starts over. SettingError where
     the run there can't be taken up for another reason; it is left as it is."""
-    from poslab.training import train
+    from poslab.training.train import train
 
     folder = _folder(config)
     if folder.path.exists() and _can_go_on(folder, config):

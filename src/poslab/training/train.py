@@ -29,7 +29,7 @@ from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
 from poslab.hf.pretrained import begin_with
 from poslab.model.decoder import GPT
 from poslab.processors import busy_with_others
-from poslab.runs.code import outside, task_sha256
+from poslab.runs.code import code_fingerprint, outside, task_sha256
 from poslab.runs.folder import RunFolder, new_run_folder, old_run_folder
 from poslab.runs.initial_tables import write_start
 from poslab.runs.place import is_first_process, place
@@ -63,6 +63,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 def train(config: TrainConfig) -> Summary:
     """Trains, and returns what summary.json says. Raises UserError for whatever the user can put right, Interrupted
     after Ctrl-C or SIGTERM; the run can then be resumed."""
+    code_fingerprint()  # of the code that is loaded now, which may be edited before the run ends
     _quieten()
     keep_freed_memory()
     world_size = check_trainer(config.trainer)
