@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from poslab.lazy import torch
-from poslab.positions.base import Curves, ModelShape, Pairs, Picture, PositionScheme, RelativeTerms
+from poslab.positions.base import Curves, ModelShape, Picture, PositionScheme, RelativeTerms, ScoreTile
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -119,15 +119,15 @@ class Gated(PositionScheme):
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         return {"gate": torch.randn(shape.num_layers, shape.num_heads, shape.embed_dim) * 0.3}
 
-    def marks(self, tables: Tables, layer: int, x: Tensor) -> Tensor:
+    def token_state(self, tables: Tables, layer: int, x: Tensor) -> Tensor:
         gate = torch.nn.functional.linear(x, tables["gate"][layer]).sigmoid()  # (B, T, H)
         return gate.transpose(1, 2)[..., None]
 
-    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
-        assert pairs.marks is not None
-        passed = pairs.marks[..., 0].cumsum(-1)  # (B, H, n)
-        between = passed[..., pairs.query_index, None] - passed[..., None, :]  # (B, H, m, n)
-        return pairs.scores - self.gain * between.abs()
+    def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
+        assert tile.token_state is not None
+        passed = tile.token_state[..., 0].cumsum(-1)  # (B, H, n)
+        between = passed[..., tile.query_index, None] - passed[..., None, :]  # (B, H, m, n)
+        return tile.scores - self.gain * between.abs()
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         lines = {f"layer {i}": norms for i, norms in enumerate(tables["gate"].float().norm(dim=-1))}
@@ -143,9 +143,9 @@ class Stretched(PositionScheme):
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         return {"slope": torch.ones(shape.num_layers, shape.num_heads)}
 
-    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
-        share = (pairs.i - pairs.j).abs() / (pairs.i + 1)  # (B or 1, 1, m, n)
-        return pairs.scores - tables["slope"][layer][:, None, None] * share.to(pairs.scores.dtype)
+    def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
+        share = (tile.i - tile.j).abs() / (tile.i + 1)  # (B or 1, 1, m, n)
+        return tile.scores - tables["slope"][layer][:, None, None] * share.to(tile.scores.dtype)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         lines = {f"layer {i}": slopes for i, slopes in enumerate(tables["slope"].float())}
@@ -181,12 +181,12 @@ class AcrossHeads(PositionScheme):
         into = torch.randn(layers, self.width, 2 * heads) / (2 * heads) ** 0.5
         return {"into": into, "out": torch.randn(layers, heads, self.width) / self.width**0.5}
 
-    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
-        bias = -(1 + (pairs.i - pairs.j).abs()).log().to(pairs.scores.dtype).expand_as(pairs.scores)
-        both = torch.cat([pairs.scores.masked_fill(~pairs.seen, 0.0), bias], 1)  # (B, 2 H, m, n)
-        linear, dtype = torch.nn.functional.linear, pairs.scores.dtype
+    def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
+        bias = -(1 + (tile.i - tile.j).abs()).log().to(tile.scores.dtype).expand_as(tile.scores)
+        both = torch.cat([tile.scores.masked_fill(~tile.seen, 0.0), bias], 1)  # (B, 2 H, m, n)
+        linear, dtype = torch.nn.functional.linear, tile.scores.dtype
         hidden = linear(both.movedim(1, -1), tables["into"][layer].to(dtype)).tanh()  # (B, m, n, width)
-        return pairs.scores + bias + linear(hidden, tables["out"][layer].to(dtype)).movedim(-1, 1)
+        return tile.scores + bias + linear(hidden, tables["out"][layer].to(dtype)).movedim(-1, 1)
 
 
 @dataclass(frozen=True)

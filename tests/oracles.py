@@ -72,5 +72,5 @@ def t5_bucket(relative_position: int, bidirectional: bool, num_buckets: int, max
 
 def has_formula(scheme: PositionScheme) -> bool:
     """Whether its `score` says what its attention computes: one that somebody else has written may have none."""
-    hooks = ("rotate", "query", "key", "relative", "scores", "key_bias")
-    return scheme.overrides("score") or not any(map(scheme.overrides, hooks))
+    hooks = ("rotate", "query", "key", "relative", "score_mod", "key_bias")
+    return scheme.overrides("reference_score") or not any(map(scheme.overrides, hooks))

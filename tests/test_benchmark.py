@@ -57,7 +57,7 @@ class Turning(PositionScheme):
     def marks(self, tables, layer, x):
         return x[:, None, :, :1].expand(-1, SHAPE[1], -1, -1)
 
-    def scores(self, tables, layer, pairs):
+    def score_mod(self, tables, layer, pairs):
         return pairs.scores + pairs.marks.mT
 
 

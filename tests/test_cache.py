@@ -15,7 +15,7 @@ from conftest import ALIBI, SCHEMES, VARIANTS, make_scheme
 from foreign_schemes import Gated, Mixed, Rotary, Sinusoid, Stretched
 from oracles import attention_by_loops
 from poslab import GPT
-from poslab.attention import Places, attend
+from poslab.attention import PositionIds, attend
 from poslab.errors import SettingError
 from poslab.model.cache import KeyValueCache
 from poslab.positions import PositionScheme, RelativeTerms
@@ -65,19 +65,19 @@ def in_chunks(model: GPT, tokens: Tensor, sizes: list[int], cache: KeyValueCache
 def with_window(model: GPT, tokens: Tensor, window: int, positions: Tensor | None = None) -> Tensor:
     """The full pass in which a query sees the last `window` keys, by the definition, layer by layer."""
     at = torch.arange(tokens.shape[1]) if positions is None else positions
-    places = Places(at, irregular=positions is not None)
-    x = model._embed(tokens, places)
-    layers = model._layers(model._terms(places.distances(causal=True)), places)
+    position_ids = PositionIds(at, irregular=positions is not None)
+    x = model._embed(tokens, position_ids)
+    layers = model._layers(model._terms(position_ids.distances(causal=True)), position_ids)
     for block, layer in zip(model.blocks, layers, strict=True):
         entering = block.attention_norm(x)
         q, k, v = block.attention.queries_keys_values(entering)
-        q, k, marks = layer.enter(q, k, entering)
+        q, k, token_state = layer.enter(q, k, entering)
         rows = []
         for i in range(tokens.shape[1]):
             seen = slice(max(0, i + 1 - window), i + 1)
-            query = dataclasses.replace(layer, places=dataclasses.replace(places, positions=at[i : i + 1]))
-            seen_marks = None if marks is None else marks[:, :, seen]
-            keys = dataclasses.replace(places, positions=at[seen])
+            query = dataclasses.replace(layer, position_ids=dataclasses.replace(position_ids, positions=at[i : i + 1]))
+            seen_marks = None if token_state is None else token_state[:, :, seen]
+            keys = dataclasses.replace(position_ids, positions=at[seen])
             rows.append(
                 query.attend(q[:, :, i : i + 1], k[:, :, seen], v[:, :, seen], seen_marks, keys, offset=i - seen.start)
             )
@@ -163,12 +163,12 @@ def test_a_cache_keeps_no_gradients_and_no_state_in_the_model(name: str) -> None
 def test_positions_count_from_the_first_real_token() -> None:
     cache = KeyValueCache(padding=torch.tensor([0, 2]))
     cpu = torch.device("cpu")
-    assert cache.places(4, cpu).positions.tolist() == [[0, 1, 2, 3], [0, 0, 0, 1]]
+    assert cache.position_ids(4, cpu).positions.tolist() == [[0, 1, 2, 3], [0, 0, 0, 1]]
     assert cache.positions_after(4) == 4
     cache.advance(4)
-    assert cache.places(2, cpu).positions.tolist() == [[4, 5], [2, 3]]
+    assert cache.position_ids(2, cpu).positions.tolist() == [[4, 5], [2, 3]]
     assert KeyValueCache(padding=torch.tensor([3, 1])).positions_after(4) == 3
-    assert KeyValueCache(padding=torch.tensor([0, 0])).places(2, cpu).positions.tolist() == [0, 1]
+    assert KeyValueCache(padding=torch.tensor([0, 0])).position_ids(2, cpu).positions.tolist() == [0, 1]
 
 
 def test_a_model_that_sees_the_future_has_no_cache() -> None:

@@ -34,14 +34,14 @@ SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 
 class TwoMarks(PositionScheme):
     """Adds to each key, in each of three heads, a number of its token, made of two marks of different weight."""
 
-    def marks(self, tables, layer, x):
+    def token_state(self, tables, layer, x):
         return x[:, None, :, :2].expand(-1, 3, -1, -1)
 
-    def scores(self, tables, layer, pairs):
-        return pairs.scores + pairs.marks[..., None, :, 0] - 3 * pairs.marks[..., None, :, 1]
+    def score_mod(self, tables, layer, pairs):
+        return pairs.scores + pairs.token_state[..., None, :, 0] - 3 * pairs.token_state[..., None, :, 1]
 
-    def score(self, tables, shape, layer, head, text, i, j):
-        return super().score(tables, shape, layer, head, text, i, j) + text.x[j, 0] - 3 * text.x[j, 1]
+    def reference_score(self, tables, shape, layer, head, text, i, j):
+        return super().reference_score(tables, shape, layer, head, text, i, j) + text.x[j, 0] - 3 * text.x[j, 1]
 
 
 PAIRS = {
@@ -118,14 +118,14 @@ def test_what_both_share_and_picture() -> None:
 
 def test_only_what_a_scheme_needs_is_asked_for() -> None:
     """Rotation and bias take the fast kernels; marks that end as a bias of keys need no tile."""
-    assert not any(map(PAIRS["rotation and bias"].overrides, ("marks", "scores", "key_bias", "sample")))
+    assert not any(map(PAIRS["rotation and bias"].overrides, ("token_state", "score_mod", "key_bias", "sample")))
     pair = PAIRS["two sets of marks"]
     tables, x = pair.tables(SHAPE), torch.randn(1, 6, 24)
-    marks = pair.marks(tables, 1, x)
-    assert marks.shape == (1, 2, 6, 2)
-    assert pair.key_bias(tables, SHAPE, 1, marks) is not None
+    token_state = pair.token_state(tables, 1, x)
+    assert token_state.shape == (1, 2, 6, 2)
+    assert pair.key_bias(tables, SHAPE, 1, token_state) is not None
     other = PAIRS["marks and a tile"]
-    assert other.key_bias(other.tables(SHAPE), SHAPE, 1, marks[..., :1]) is None
+    assert other.key_bias(other.tables(SHAPE), SHAPE, 1, token_state[..., :1]) is None
 
 
 def test_a_model_draws_in_training_and_else_where_it_is_told() -> None:

@@ -18,16 +18,16 @@ from poslab.data.corpus import Split
 from poslab.data.tokenizer import Characters, load_tokenizer
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
-from poslab.hf.architectures import elsewhere
+from poslab.hf.architectures import hf_equivalent
 from poslab.hf.export import export
-from poslab.hf.pretrained import begin_with
+from poslab.hf.pretrained import init_from_pretrained
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 
 transformers = pytest.importorskip("transformers")
 
 SIZES = {"vocab_size": 50257, "context_length": 16, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
 # The schemes of configs/pos that an architecture of transformers computes.
-KNOWN = [name for name in SOUND if "elsewhere" in vars(type(make_scheme(name)))]
+KNOWN = [name for name in SOUND if "hf_equivalent" in vars(type(make_scheme(name)))]
 
 
 def checkpoint_of(model: GPT) -> Checkpoint:
@@ -53,7 +53,7 @@ def logits(folder: Path, tokens: Tensor, **settings: object) -> Tensor:
 def test_transformers_gives_the_same_logits(name: str, tmp_path: Path) -> None:
     for number, settings in enumerate(({}, *type(make_scheme(name)).variants)):
         model = moved(GPT(make_scheme(name, **settings), dropout=0.0, **SIZES))
-        if elsewhere(model) is None:
+        if hf_equivalent(model) is None:
             continue
         folder = tmp_path / str(number)
         export(checkpoint_of(model), folder)
@@ -162,7 +162,7 @@ def test_gpt2_of_transformers_begins_a_run(name: str, tmp_path: Path) -> None:
     """Its own position table is kept by the scheme that has the same one, and only by that."""
     theirs = _gpt2(tmp_path)
     model = GPT(make_scheme(name), dropout=0.0, **SIZES).eval()
-    said = begin_with(model, tmp_path, Vocabulary(load_tokenizer("gpt2")))
+    said = init_from_pretrained(model, tmp_path, Vocabulary(load_tokenizer("gpt2")))
     tokens = torch.randint(SIZES["vocab_size"], (2, SIZES["context_length"]))
     kept = "kept" in said
     assert kept == bool(list(model.position_tables.parameters()))
@@ -177,7 +177,7 @@ def test_a_smaller_vocabulary_takes_its_rows(tmp_path: Path) -> None:
     theirs = _gpt2(tmp_path)
     observed = torch.tensor([3, 5, 50256], dtype=torch.int32)
     model = GPT(None, **SIZES | {"vocab_size": 3})
-    said = begin_with(model, tmp_path, Vocabulary(load_tokenizer("gpt2"), observed))
+    said = init_from_pretrained(model, tmp_path, Vocabulary(load_tokenizer("gpt2"), observed))
     assert said.endswith("what it knows of positions is left out")
     assert model.token_embedding.weight.equal(theirs.transformer.wte.weight[observed])
 
@@ -188,11 +188,11 @@ def test_characters_are_no_tokens_of_gpt2(tmp_path: Path) -> None:
     with pytest.raises(
         SettingError, match=r"^init_from=.*: knows other tokens than characters, which this text is of$"
     ):
-        begin_with(GPT(None, **SIZES | {"vocab_size": 3}), tmp_path, letters)
+        init_from_pretrained(GPT(None, **SIZES | {"vocab_size": 3}), tmp_path, letters)
 
 
 def test_what_is_no_such_gpt2_is_refused(tmp_path: Path) -> None:
-    begin = partial(begin_with, folder=tmp_path, vocabulary=Vocabulary(load_tokenizer("gpt2")))
+    begin = partial(init_from_pretrained, folder=tmp_path, vocabulary=Vocabulary(load_tokenizer("gpt2")))
     with pytest.raises(SettingError, match=r"^init_from=.*: has no config.json$"):
         begin(GPT(None, **SIZES))
     with pytest.raises(SettingError, match=r"^init_from=.*nofolder: no such folder$"):
@@ -214,7 +214,7 @@ def test_weights_in_shards_are_not_read(index: str, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").rename(tmp_path / "model-00001-of-00002.safetensors")
     (tmp_path / index).write_text("{}")
     with pytest.raises(SettingError, match=rf"has its weights in shards \({index}\), which aren't read; "):
-        begin_with(GPT(None, **SIZES), tmp_path, Vocabulary(load_tokenizer("gpt2")))
+        init_from_pretrained(GPT(None, **SIZES), tmp_path, Vocabulary(load_tokenizer("gpt2")))
 
 
 def test_a_folder_with_something_in_it_stays(trained: Callable[..., Path], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from poslab.positions.forgetting import Forgetting
 class ByPairs(Forgetting):
     """The same without the fast road."""
 
-    def key_bias(self, tables: object, shape: object, layer: int, marks: Tensor) -> None:
+    def key_bias(self, tables: object, shape: object, layer: int, token_state: Tensor) -> None:
         return None
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from conftest import SCHEMES, VARIANTS, make_scheme
 from oracles import has_formula
 from poslab.attention import scheme_attention
-from poslab.positions import ModelShape, OneHead, PositionScheme
+from poslab.positions import HeadInputs, ModelShape, PositionScheme
 
 LENGTH, LAYERS, HEADS = 8, 2, 3
 HEAD_DIM = LENGTH  # so that there is a value for each key, and outputs are weights
@@ -30,10 +30,10 @@ def oracle(
     seen = [[j <= i or not shape.causal for j in range(LENGTH)] for i in range(LENGTH)]
     weights = torch.zeros(HEADS, LENGTH, LENGTH, dtype=torch.float64)
     for head in range(HEADS):
-        text = OneHead(q[head], k[head], x, positions, seen)
+        text = HeadInputs(q[head], k[head], x, positions, seen)
         for i in range(LENGTH):
             keys = [j for j in range(LENGTH) if seen[i][j]]
-            scores = [float(scheme.score(tables, shape, layer, head, text, i, j)) for j in keys]
+            scores = [float(scheme.reference_score(tables, shape, layer, head, text, i, j)) for j in keys]
             largest = max(scores)
             shares = [math.exp(score - largest) for score in scores]
             for j, share in zip(keys, shares, strict=True):

@@ -23,7 +23,7 @@ from poslab.attention.kernels.flash import by_distance
 from poslab.attention.kernels.flash_by_key import blocks_by_key
 from poslab.attention.kernels.products import products_for
 from poslab.attention.kernels.relative import near_tables, needed_keys
-from poslab.attention.spec import Problem
+from poslab.attention.spec import AttentionSpec
 from poslab.positions import RelativeTerms
 
 BAND = ["bias", "keys", "values", "bias, keys, values", "keys, values per head"]
@@ -48,18 +48,18 @@ def make_terms(kind: str, heads: int, head_dim: int, lowest: int, highest: int, 
     return RelativeTerms(lowest, highest, **tables) if tables else None, list(tables.values())
 
 
-def blockwise(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms | None, *, dropout_p: float = 0.0, **problem):
-    """Blocks of queries, whatever the length, where `attend` would choose by it; `problem` as in `attend`."""
+def blockwise(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms | None, *, dropout_p: float = 0.0, **spec):
+    """Blocks of queries, whatever the length, where `attend` would choose by it; `spec` as in `attend`."""
     defaults = {"causal": True, "offset": 0, "scale": 0.4}
-    return blockwise_attention(q, k, v, Problem(terms, **(defaults | problem)), dropout_p=dropout_p)
+    return blockwise_attention(q, k, v, AttentionSpec(terms, **(defaults | spec)), dropout_p=dropout_p)
 
 
-def reference(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms | None, **problem):
-    return attend(q, k, v, terms, backend="reference", **({"scale": 0.4} | problem))
+def reference(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms | None, **spec):
+    return attend(q, k, v, terms, backend="reference", **({"scale": 0.4} | spec))
 
 
 def band_and_flash(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms) -> Tensor:
-    return banded_attention(q, k, v, Problem(terms, causal=True, offset=0, scale=0.4))
+    return banded_attention(q, k, v, AttentionSpec(terms, causal=True, offset=0, scale=0.4))
 
 
 def make_inputs(batch: int, heads: int, queries: int, keys: int, head_dim: int, dtype: torch.dtype) -> list[Tensor]:
@@ -132,16 +132,16 @@ def test_blockwise_equals_reference(
     torch.manual_seed(0)
     q, k, v = make_inputs(batch, heads, queries, keys, 8, dtype)
     terms, leaves = make_terms(kind, heads, 8, lowest, lowest + clip, dtype)
-    problem: dict[str, Any] = {"causal": causal, "offset": offset, "window": window}
+    spec: dict[str, Any] = {"causal": causal, "offset": offset, "window": window}
     if growth:
         steps = growth * torch.randn(batch, heads, keys, dtype=torch.float64)
         leaves.append(steps.cumsum(-1).requires_grad_())
-        problem["key_bias"] = leaves[-1]
+        spec["key_bias"] = leaves[-1]
     if hidden is not None:
-        problem["first_key"] = torch.randint(0, hidden + 1, (batch,))
+        spec["first_key"] = torch.randint(0, hidden + 1, (batch,))
     assert_equal(
-        lambda: blockwise(q, k, v, terms, dropout_p=dropout_p, **problem),
-        lambda: reference(q, k, v, terms, dropout_p=dropout_p, **problem),
+        lambda: blockwise(q, k, v, terms, dropout_p=dropout_p, **spec),
+        lambda: reference(q, k, v, terms, dropout_p=dropout_p, **spec),
         [q, k, v, *leaves],
     )
 
@@ -168,16 +168,16 @@ def falling(slope: float, length: int, dtype: torch.dtype) -> RelativeTerms:
     ids=str,
 )
 def test_flash_with_numbers_by_distance_equals_reference(
-    dtype: torch.dtype, learned: bool, slope: float, problem: dict[str, Any]
+    dtype: torch.dtype, learned: bool, slope: float, spec: dict[str, Any]
 ) -> None:
     torch.manual_seed(0)
     q, k, v = make_inputs(2, 2, 530, 620, 8, dtype)
     terms = falling(slope, 620, dtype)
     assert terms.bias is not None
     terms.bias.requires_grad_(learned)
-    own = {"causal": True, "offset": 0, "scale": 0.4} | problem
-    near = near_tables(Problem(terms, **own), q, 620, dtype)
-    assert by_distance(Problem(terms, **own), q, k, near) is not None
+    own = {"causal": True, "offset": 0, "scale": 0.4} | spec
+    near = near_tables(AttentionSpec(terms, **own), q, 620, dtype)
+    assert by_distance(AttentionSpec(terms, **own), q, k, near) is not None
     leaves = [q, k, v, *([terms.bias] if learned else [])]
     assert_equal(lambda: blockwise(q, k, v, terms, **own), lambda: reference(q, k, v, terms, **own), leaves)
 
@@ -185,9 +185,9 @@ def test_flash_with_numbers_by_distance_equals_reference(
 def test_flash_is_left_where_it_would_be_slow_or_wrong() -> None:
     q, k, _ = make_inputs(1, 2, 300, 300, 8, torch.float32)
 
-    def served(factor: float = 1.0, terms: RelativeTerms | None = None, **problem: Any) -> bool:
+    def served(factor: float = 1.0, terms: RelativeTerms | None = None, **spec: Any) -> bool:
         terms = falling(0.5, 300, torch.float32) if terms is None else terms
-        whole = Problem(terms, **({"causal": True, "offset": 0, "scale": 0.4} | problem))
+        whole = AttentionSpec(terms, **({"causal": True, "offset": 0, "scale": 0.4} | spec))
         return by_distance(whole, q * factor, k, near_tables(whole, q, 300, torch.float32)) is not None
 
     assert served()
@@ -351,7 +351,7 @@ def test_flash_with_numbers_by_key_equals_reference(steps: str, offset: int) -> 
     q, k, v = make_inputs(2, 2, 600, 600 + offset, 8, torch.float64)
     per_key = torch.tensor(FORGETTING[steps], dtype=torch.float64)[:, None] * 2 * torch.rand(2, 2, 600 + offset)
     bias = per_key.cumsum(-1).requires_grad_()
-    blocks = blocks_by_key(Problem(None, True, offset, 0.4), bias.flatten(0, 1), q, k)
+    blocks = blocks_by_key(AttentionSpec(None, True, offset, 0.4), bias.flatten(0, 1), q, k)
     assert {"none": 1, "little": 1, "some": 2}.get(steps) == (blocks and len(blocks))
     fast, slow = (
         lambda b=b: attend(q, k, v, offset=offset, key_bias=bias, backend=b) for b in ("blockwise", "reference")

@@ -13,7 +13,7 @@ from oracles import has_formula
 from poslab import GPT
 from poslab.errors import SettingError
 from poslab.model.memory import Memory
-from poslab.positions import ModelShape, OneHead, PositionScheme
+from poslab.positions import HeadInputs, ModelShape, PositionScheme
 from poslab.positions.randomized import Randomized
 from poslab.positions.rope_nope import RoPENoPE
 
@@ -35,7 +35,7 @@ def remembers(name: str) -> bool:
 
 
 REMEMBERING = [name for name in SOUND if remembers(name)]
-OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if remembers(name)]
+OTHERS = [pytest.param(name, token_state=pytest.mark.slow) for name in VARIANTS if remembers(name)]
 
 
 def strong_model(scheme: str | PositionScheme, **sizes: Any) -> GPT:
@@ -73,13 +73,13 @@ def by_formula(model: GPT, tokens: Tensor, read: list[int]) -> Tensor:
             inputs = torch.cat([entering[:first].detach(), entering[first:end]])
             q, k, v = (part[0] for part in block.attention.queries_keys_values(inputs[None]))  # (H, N, Dh)
             seen = [[seen_from <= j <= i for j in range(end)] for i in range(end)]
-            places = [max(0, before + j - first) for j in range(end)]
+            position_ids = [max(0, before + j - first) for j in range(end)]
             for i in range(first, end):
                 heads = []
                 for head in range(model.shape.num_heads):
-                    text = OneHead(q[head], k[head], inputs, places, seen)
+                    text = HeadInputs(q[head], k[head], inputs, position_ids, seen)
                     keys = [j for j in range(end) if seen[i][j]]
-                    scores = [model.pos.score(tables, model.shape, number, head, text, i, j) for j in keys]
+                    scores = [model.pos.reference_score(tables, model.shape, number, head, text, i, j) for j in keys]
                     weights = torch.stack(scores).softmax(0)
                     values = v[head, keys]
                     if terms is not None and terms.values is not None:
@@ -163,15 +163,15 @@ def test_only_what_is_asked_is_computed_and_nothing_else_changes(memory_length: 
     model = strong_model("t5", memory_length=memory_length)
     tokens = some_tokens(3, 4 * SEGMENT - 1)
     everything, whole = model.hidden_in_segments(tokens)
-    for places in ([(0, 4), (2, 1), (2, 10), (1, 10)], [(1, 7)], []):
+    for position_ids in ([(0, 4), (2, 1), (2, 10), (1, 10)], [(1, 7)], []):
         asked = torch.zeros(3, 4 * SEGMENT - 1, dtype=torch.bool)
-        for row, place in places:
+        for row, place in position_ids:
             asked[row, place] = True
         found, memory = model.hidden_in_segments(tokens, asked=asked)
         torch.testing.assert_close(found, everything[asked], atol=1e-9, rtol=1e-9)
         for name, tensor in memory.plain().items():
             torch.testing.assert_close(tensor, whole.plain()[name], atol=1e-9, rtol=1e-9)
-        if places:
+        if position_ids:
             again = model.hidden_in_segments(tokens)[0][asked]
             for own, other in zip(gradients(model, found), gradients(model, again), strict=True):
                 torch.testing.assert_close(own, other, atol=1e-9, rtol=1e-9)

@@ -77,7 +77,7 @@ def test_only_what_is_asked_is_computed_and_nothing_else_changes(name: str, caus
             expected = model.hidden(tokens, positions=positions)[asked]
             weight = torch.randn_like(expected)
             grads = torch.autograd.grad((expected * weight).sum(), list(model.parameters()), allow_unused=True)
-            found = model.hidden_where(asked, tokens, positions)
+            found = model.hidden_at(asked, tokens, positions)
             others = torch.autograd.grad((found * weight).sum(), list(model.parameters()), allow_unused=True)
             torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
             for grad, other in zip(grads, others, strict=True):
@@ -88,7 +88,7 @@ def test_where_all_are_asked_the_bits_are_those_of_hidden() -> None:
     model = GPT(make_scheme(RICHEST), **SMALL)
     tokens = torch.randint(0, 61, (3, 9))
     model.eval()
-    found = model.hidden_where(torch.ones(3, 9, dtype=torch.bool), tokens)
+    found = model.hidden_at(torch.ones(3, 9, dtype=torch.bool), tokens)
     assert torch.equal(found, model.hidden(tokens).flatten(0, 1))
 
 

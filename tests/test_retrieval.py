@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from conftest import SCHEMES
 from poslab import GPT
-from poslab.attention import Places, SchemeLayer
+from poslab.attention import PositionIds, SchemeLayer
 from poslab.config.retrieval import Retrieval
 from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError
@@ -48,7 +48,7 @@ def mixed(
     place: int = 0,
 ) -> Tensor:
     """What a layer with these terms makes of local attention, for queries from `place` on."""
-    layer = SchemeLayer(Fixed(terms), {}, ModelShape(T, H * DH, 1, H), 0, None, Places(torch.arange(T)))
+    layer = SchemeLayer(Fixed(terms), {}, ModelShape(T, H * DH, 1, H), 0, None, PositionIds(torch.arange(T)))
     lookup = Lookup(N, torch.tensor(known), keys, values, place)
     made.settings = replace(made.settings, position_bias=terms is not None)
     return made(local, q, q, q, lookup, layer)
@@ -249,10 +249,10 @@ def by_hand(model: GPT, tokens: Tensor) -> Tensor:
     made, keys, values, found = attention_of(model).retrieval, [], [], []
     assert made is not None
     for segment in tokens.split(length, dim=1):
-        places = Places(torch.arange(segment.shape[1]))
-        x = model._embed(segment, places)
+        position_ids = PositionIds(torch.arange(segment.shape[1]))
+        x = model._embed(segment, position_ids)
         terms = model.relative_terms(segment.shape[1])
-        for number, (block, layer) in enumerate(zip(model.blocks, model._layers(terms, places), strict=True)):
+        for number, (block, layer) in enumerate(zip(model.blocks, model._layers(terms, position_ids), strict=True)):
             normed = block.attention_norm(x)
             q, k, v = block.attention.queries_keys_values(normed)
             out = layer.attend(*layer.enter(q, k, normed)[:2], v, layer.enter(q, k, normed)[2])

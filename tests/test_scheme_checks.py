@@ -92,19 +92,19 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"key": lambda self, t, layer, k, positions: k if layer < L - 1 else k[:, :1]},
         "key: its result must be (B, H, T, Dh) = (2, 4, 3, 6) here, not (2, 1, 3, 6)",
     ),
-    "marks": (
-        {"marks": lambda self, t, layer, x: x},
+    "token_state": (
+        {"token_state": lambda self, t, layer, x: x},
         "marks: its result must be (B, H, T, E) = (2, 4, 3, any) here, not (2, 3, 24)",
     ),
     "key_bias": (
         {
-            "marks": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
-            "key_bias": lambda self, t, shape, layer, marks: marks,
+            "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
+            "key_bias": lambda self, t, shape, layer, token_state: token_state,
         },
         "key_bias: its result must be (B, H, N) = (2, 4, 3) here, not (2, 4, 3, 1)",
     ),
-    "scores": (
-        {"scores": lambda self, t, layer, pairs: pairs.scores if layer < L - 1 else pairs.scores.sum(1)},
+    "score_mod": (
+        {"score_mod": lambda self, t, layer, tile: tile.scores if layer < L - 1 else tile.scores.sum(1)},
         "scores: its result must be (B, H, m, n) = (2, 4, 2, 3) here, not (2, 2, 3)",
     ),
     "embed that looks ahead": (
@@ -133,13 +133,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         f"key{MIXES}",
     ),
     "marks with another token": (
-        {"marks": lambda self, t, layer, x: x.cumsum(1)[:, None, :, :1].expand(-1, H, -1, -1)},
+        {"token_state": lambda self, t, layer, x: x.cumsum(1)[:, None, :, :1].expand(-1, H, -1, -1)},
         f"marks{MIXES}",
     ),
     "key_bias of the next key": (
         {
-            "marks": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
-            "key_bias": lambda self, t, shape, layer, marks: marks[..., 0].roll(-1, -1),
+            "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
+            "key_bias": lambda self, t, shape, layer, token_state: token_state[..., 0].roll(-1, -1),
         },
         "key_bias: a key's bias beside that of another changes with a later token",
     ),
@@ -148,29 +148,29 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "relative: gives other numbers of bias at every call",
     ),
     "scores that are whole": (
-        {"scores": lambda self, t, layer, pairs: pairs.scores.long()},
+        {"score_mod": lambda self, t, layer, tile: tile.scores.long()},
         "scores: its result must be of floating point, not (2, 4, 2, 3) of int64",
     ),
     "scores of the future": (
-        {"scores": lambda self, t, layer, pairs: pairs.scores + pairs.scores.mean(-1, keepdim=True) * pairs.j},
+        {"score_mod": lambda self, t, layer, tile: tile.scores + tile.scores.mean(-1, keepdim=True) * tile.j},
         f"scores{OF_TILE}",
     ),
     "scores of other queries": (
-        {"scores": lambda self, t, layer, pairs: pairs.scores - pairs.scores.mean(-2, keepdim=True)},
+        {"score_mod": lambda self, t, layer, tile: tile.scores - tile.scores.mean(-2, keepdim=True)},
         f"scores{OF_TILE}",
     ),
     "scores by how many keys there are": (
-        {"scores": lambda self, t, layer, pairs: pairs.scores + math.log(pairs.scores.shape[-1])},
+        {"score_mod": lambda self, t, layer, tile: tile.scores + math.log(tile.scores.shape[-1])},
         f"scores{OF_TILE}",
     ),
     "scores by how many queries there are": (
-        {"scores": lambda self, t, layer, pairs: pairs.scores + math.log(pairs.scores.shape[-2])},
+        {"score_mod": lambda self, t, layer, tile: tile.scores + math.log(tile.scores.shape[-2])},
         f"scores{OF_TILE}",
     ),
     "scores by the last key's mark": (
         {
-            "marks": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
-            "scores": lambda self, t, layer, pairs: pairs.scores + pairs.marks[:, :, -1:],
+            "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
+            "score_mod": lambda self, t, layer, tile: tile.scores + tile.token_state[:, :, -1:],
         },
         f"scores{OF_TILE}",
     ),
@@ -180,11 +180,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "rotate: its result has infinite values",
     ),
     "infinite marks": (
-        {"marks": lambda self, t, layer, x: x[:, None].expand(-1, H, -1, -1) / 0},
+        {"token_state": lambda self, t, layer, x: x[:, None].expand(-1, H, -1, -1) / 0},
         "marks: its result has infinite values",
     ),
     "infinite scores": (
-        {"scores": lambda self, t, layer, pairs: pairs.scores.masked_fill(pairs.i == pairs.j, -math.inf)},
+        {"score_mod": lambda self, t, layer, tile: tile.scores.masked_fill(tile.i == tile.j, -math.inf)},
         "scores: its result has infinite values",
     ),
     "embed in float64": (
@@ -196,11 +196,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "query: its result must be of float32, as what it is given, not (2, 4, 3, 6) of float64",
     ),
     "marks in bfloat16": (
-        {"marks": lambda self, t, layer, x: x[:, None].expand(-1, H, -1, -1).bfloat16()},
+        {"token_state": lambda self, t, layer, x: x[:, None].expand(-1, H, -1, -1).bfloat16()},
         "marks: its result must be of float32, as what it is given, not (2, 4, 3, 24) of bfloat16",
     ),
     "scores in float64": (
-        {"scores": lambda self, t, layer, pairs: pairs.scores.double()},
+        {"score_mod": lambda self, t, layer, tile: tile.scores.double()},
         "scores: its result must be of float32, as what it is given, not (2, 4, 2, 3) of float64",
     ),
     "sample": (
@@ -220,7 +220,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"rotate": lambda self, t, x, positions: x * t["angle"]},
         "rotate: raises KeyError: 'angle'",
     ),
-    "scores fail": ({"scores": lambda self, t, layer, pairs: pairs.score}, "scores: raises AttributeError: "),
+    "scores fail": ({"score_mod": lambda self, t, layer, tile: tile.score}, "scores: raises AttributeError: "),
     "check fails": ({"check": lambda self, shape: shape.heads}, "check: raises AttributeError: "),
     "max_length": (
         {"max_length": lambda self, shape: "20"},
@@ -393,12 +393,15 @@ def test_all_layers_choose_the_backend() -> None:
 @pytest.mark.parametrize(
     ("members", "problem"),
     [
-        ({"score": lambda self, tables, layer, pairs: pairs.scores}, r"score: takes other arguments than the hook"),
         (
-            {"scores": lambda self, tables, pairs: pairs.scores},
+            {"reference_score": lambda self, tables, layer, tile: tile.scores},
+            r"score: takes other arguments than the hook",
+        ),
+        (
+            {"score_mod": lambda self, tables, tile: tile.scores},
             r"scores: takes other .* \(self, tables, layer, pairs\)",
         ),
-        ({"scoring": staticmethod(lambda tables, layer, pairs: pairs.scores)}, r"scoring: is no hook"),
+        ({"scoring": staticmethod(lambda tables, layer, tile: tile.scores)}, r"scoring: is no hook"),
         ({"share_layer": True}, r"share_layer: is nothing .*did you mean share_layers"),
         ({"shift_invarient": False}, r"shift_invarient: is nothing .*did you mean shift_invariant"),
     ],

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from conftest import SCHEMES, VARIANTS, make_scheme
 from poslab import GPT
-from poslab.attention import Places, SchemeLayer, scheme_attention
+from poslab.attention import PositionIds, SchemeLayer, scheme_attention
 from poslab.config.files import CONFIGS
 from poslab.errors import UserError
 from poslab.evaluation.attention_maps import sample_pairs
@@ -89,11 +89,11 @@ def one_layer(scheme: PositionScheme, tables: dict[str, Tensor], x: Tensor, posi
     """One attention layer with the scheme's hooks and nothing else: x (B, T, D) -> (B, H, T, Dh)."""
     q = k = scheme.embed(tables, x, positions).unflatten(-1, (2, 12)).transpose(1, 2)
     v = x.unflatten(-1, (2, 12)).transpose(1, 2)
-    shape, places = SHAPES[True], Places(positions)
-    terms = scheme.relative(tables, shape, 1, places.distances(causal=True))
-    layer = SchemeLayer(scheme, tables, shape, 1, terms, places)
-    q, k, marks = layer.enter(q, k, x)
-    return layer.attend(q, k, v, marks)
+    shape, position_ids = SHAPES[True], PositionIds(positions)
+    terms = scheme.relative(tables, shape, 1, position_ids.distances(causal=True))
+    layer = SchemeLayer(scheme, tables, shape, 1, terms, position_ids)
+    q, k, token_state = layer.enter(q, k, x)
+    return layer.attend(q, k, v, token_state)
 
 
 def double_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tensor]:
@@ -126,8 +126,8 @@ def test_hooks_map_each_token_by_itself(name: str) -> None:
     x = torch.randn(2, 30, 24, dtype=torch.float64)
     hooks = [(partial(hook, tables, 1), of_heads, 2) for hook in (scheme.query, scheme.key)]
     hooks += [(partial(scheme.embed, tables), x, 1)]
-    if scheme.overrides("marks"):
-        hooks += [(lambda x, positions: scheme.marks(tables, 1, x), x, 1)]
+    if scheme.overrides("token_state"):
+        hooks += [(lambda x, positions: scheme.token_state(tables, 1, x), x, 1)]
     for hook, tokens, axis in hooks:
         whole = hook(tokens, positions)
         for chosen in (torch.randperm(30), torch.tensor([17])):
@@ -142,13 +142,13 @@ def test_fewer_queries_than_keys(name: str) -> None:
     tables = double_tables(scheme, shape)
     q, k, v = torch.randn(3, 2, 2, LONG, 12, dtype=torch.float64)
     x = torch.randn(2, LONG, 24, dtype=torch.float64)
-    places = Places(torch.arange(LONG))
-    whole = SchemeLayer(scheme, tables, shape, 1, scheme.relative(tables, shape, 1, range(LONG)), places)
-    q, k, marks = whole.enter(q, k, x)
-    full = whole.attend(q, k, v, marks)
+    position_ids = PositionIds(torch.arange(LONG))
+    whole = SchemeLayer(scheme, tables, shape, 1, scheme.relative(tables, shape, 1, range(LONG)), position_ids)
+    q, k, token_state = whole.enter(q, k, x)
+    full = whole.attend(q, k, v, token_state)
     for count in (1, 7, 140):
-        last = dataclasses.replace(whole, places=Places(places.positions[-count:]))
-        tail = last.attend(q[:, :, -count:], k, v, marks, places, offset=LONG - count)
+        last = dataclasses.replace(whole, position_ids=PositionIds(position_ids.positions[-count:]))
+        tail = last.attend(q[:, :, -count:], k, v, token_state, position_ids, offset=LONG - count)
         assert torch.allclose(tail, full[:, :, -count:], atol=1e-6)  # a scheme may give its terms in float32
 
 

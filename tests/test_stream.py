@@ -18,7 +18,7 @@ from poslab.config.schema import DataConfig
 from poslab.data.batch_shards import Part
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.module import TextDataModule
-from poslab.data.samplers import InRows
+from poslab.data.samplers import ContiguousRows
 from poslab.data.stream import Scans, Segments, document_start, segments_before
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.windows import CoveringWindows
@@ -112,9 +112,9 @@ def test_where_a_document_begins() -> None:
 
 
 def test_the_order_goes_on_anywhere() -> None:
-    whole = list(InRows(23, 4))
+    whole = list(ContiguousRows(23, 4))
     assert whole == [0, 5, 10, 15, 1, 6, 11, 16, 2, 7, 12, 17, 3, 8, 13, 18, 4, 9, 14, 19]
-    order = InRows(23, 4)
+    order = ContiguousRows(23, 4)
     order.go_on(7, 8)
     assert list(order) == whole[8:]
     assert (order.epoch, list(order)) == (8, whole)

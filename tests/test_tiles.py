@@ -11,25 +11,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from poslab.attention import attend
 from poslab.attention.spec import Pairwise
-from poslab.positions import Pairs, RelativeTerms
+from poslab.positions import RelativeTerms, ScoreTile
 
 LENGTH = 300  # of three blocks
 
 
-def change(tables: Mapping[str, Tensor], pairs: Pairs) -> Tensor:
+def change(tables: Mapping[str, Tensor], tile: ScoreTile) -> Tensor:
     """A function of all that a tile knows, large where a query sees nothing."""
-    assert pairs.marks is not None
-    distance = (pairs.i - pairs.j).abs().to(pairs.scores.dtype)
-    own = pairs.marks[:, :, pairs.query_index.clamp(min=0), 0]  # (B, H, m)
-    total = (pairs.scores.sigmoid() * pairs.seen).cumsum(-1)
-    by_content = (pairs.queries @ tables["mixing"] @ pairs.keys.mT).tanh() * pairs.scale
-    scores = pairs.scores * tables["heads"][:, None, None] + by_content - 0.01 * total
+    assert tile.token_state is not None
+    distance = (tile.i - tile.j).abs().to(tile.scores.dtype)
+    own = tile.token_state[:, :, tile.query_index.clamp(min=0), 0]  # (B, H, m)
+    total = (tile.scores.sigmoid() * tile.seen).cumsum(-1)
+    by_content = (tile.queries @ tables["mixing"] @ tile.keys.mT).tanh() * tile.scale
+    scores = tile.scores * tables["heads"][:, None, None] + by_content - 0.01 * total
     scores = (
         scores
-        + own[..., None] * pairs.marks[..., None, :, 0]
+        + own[..., None] * tile.token_state[..., None, :, 0]
         - tables["heads"].square()[:, None, None] * distance.sqrt()
     )
-    return scores.masked_fill(~pairs.seen, 1e30)
+    return scores.masked_fill(~tile.seen, 1e30)
 
 
 class Case:
@@ -40,7 +40,7 @@ class Case:
             return torch.randn(*shape, dtype=torch.float64).to(dtype).requires_grad_()
 
         self.q, self.k, self.v = draw(2, 2, queries, 8), draw(2, 2, keys, 8), draw(2, 2, keys, 8)
-        self.marks, self.key_bias = draw(2, 2, keys, 1), draw(2, 2, keys)
+        self.token_state, self.key_bias = draw(2, 2, keys, 1), draw(2, 2, keys)
         self.tables = {"mixing": draw(2, 8, 8), "heads": draw(2), "unused": draw(3)}
         self.terms = {"bias": draw(2, 12), "keys": draw(12, 8), "values": draw(2, 12, 8), "queries": draw(12, 8)}
         self.key_positions = torch.randint(3 * keys, (2, keys)).sort().values
@@ -48,11 +48,11 @@ class Case:
 
     @property
     def leaves(self) -> list[Tensor]:
-        return [self.q, self.k, self.v, self.marks, self.key_bias, *self.tables.values(), *self.terms.values()]
+        return [self.q, self.k, self.v, self.token_state, self.key_bias, *self.tables.values(), *self.terms.values()]
 
     def attend(self, backend: str, scores: Callable[..., Tensor] | None = change, **settings: object) -> Tensor:
         query_positions = self.key_positions[:, max(0, self.offset) :][:, : self.q.shape[-2]]
-        pairwise = Pairwise(query_positions, self.key_positions, self.marks, scores, self.tables, irregular=True)
+        pairwise = Pairwise(query_positions, self.key_positions, self.token_state, scores, self.tables, irregular=True)
         terms = RelativeTerms(-4, 7, **self.terms)
         how = {"offset": self.offset, "key_bias": self.key_bias, "pairwise": pairwise} | settings
         torch.manual_seed(5)  # of dropout
@@ -111,7 +111,7 @@ def test_each_gradient_alone(wanted: int) -> None:
 def test_scores_that_are_not_those_of_queries_and_keys() -> None:
     """A hook may return what depends on nothing, or hide keys by -inf."""
     case = Case()
-    hidden = lambda tables, pairs: torch.where(pairs.j % 2 == 0, -torch.inf, torch.zeros_like(pairs.scores))  # noqa: E731
+    hidden = lambda tables, tile: torch.where(tile.j % 2 == 0, -torch.inf, torch.zeros_like(tile.scores))  # noqa: E731
     for found, expected in zip(
         case.results("blockwise", scores=hidden), case.results("reference", scores=hidden), strict=True
     ):

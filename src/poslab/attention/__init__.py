@@ -11,12 +11,12 @@ Words used by the kernels:
 """
 
 from poslab.attention.dispatch import attend, check_backend, choose_backend
-from poslab.attention.scheme import Places, SchemeLayer, scheme_attention
+from poslab.attention.scheme import PositionIds, SchemeLayer, scheme_attention
 from poslab.positions.base import BACKENDS
 
 __all__ = [
     "BACKENDS",
-    "Places",
+    "PositionIds",
     "SchemeLayer",
     "attend",
     "check_backend",

@@ -10,7 +10,7 @@ from poslab.attention.kernels.blockwise import blockwise_attention
 from poslab.attention.kernels.decode import is_newest, newest_attention
 from poslab.attention.kernels.tiles import tiled_attention
 from poslab.attention.reference import reference_attention
-from poslab.attention.spec import Pairwise, Problem, without_autocast
+from poslab.attention.spec import AttentionSpec, Pairwise, without_autocast
 from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
 
@@ -59,27 +59,27 @@ def attend(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     window = _hiding_window((window, None if terms is None else terms.window), q.shape[-2], k.shape[-2], offset, causal)
     terms = terms if terms is not None and terms.tables else None
-    problem = Problem(terms, causal, offset, scale, window, first_key, key_bias, pairwise)
-    if cached and backend == "auto" and is_newest(problem, q.shape[-2], k.shape[-2]):
-        return newest_attention(q, k, v, problem)
+    spec = AttentionSpec(terms, causal, offset, scale, window, first_key, key_bias, pairwise)
+    if cached and backend == "auto" and is_newest(spec, q.shape[-2], k.shape[-2]):
+        return newest_attention(q, k, v, spec)
     if backend == "auto":
-        backend = choose_backend(problem.plain, q.shape[-2], dropout_p=dropout_p, device=q.device)
-    check_backend(backend, problem.plain)
+        backend = choose_backend(spec.plain, q.shape[-2], dropout_p=dropout_p, device=q.device)
+    check_backend(backend, spec.plain)
     if backend == "sdpa":
-        mask, is_causal = _sdpa_mask(q.shape[-2], k.shape[-2], problem, q.device)
+        mask, is_causal = _sdpa_mask(q.shape[-2], k.shape[-2], spec, q.device)
         return F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale=scale)
     if backend == "blockwise" and pairwise is None:
         square = offset == 0 and q.shape[-2] == k.shape[-2]
-        if square and dropout_p == 0 and q.device.type == "cpu" and _band_pays(problem, q.shape[-2], q.dtype):
-            return banded_attention(q, k, v, problem)
-        return blockwise_attention(q, k, v, problem, dropout_p=dropout_p)
+        if square and dropout_p == 0 and q.device.type == "cpu" and _band_pays(spec, q.shape[-2], q.dtype):
+            return banded_attention(q, k, v, spec)
+        return blockwise_attention(q, k, v, spec, dropout_p=dropout_p)
     if backend == "reference" and pairwise is None and key_bias is None:
-        return reference_attention(q, k, v, problem, dropout_p=dropout_p)
+        return reference_attention(q, k, v, spec, dropout_p=dropout_p)
     # Sums along the text and logarithms of positions are noise in 16 bits.
     dtype = torch.promote_types(q.dtype, torch.float32)
     kernel = reference_attention if backend == "reference" else tiled_attention
     with without_autocast(q.device):
-        out = kernel(q.to(dtype), k.to(dtype), v.to(dtype), problem, dropout_p=dropout_p)
+        out = kernel(q.to(dtype), k.to(dtype), v.to(dtype), spec, dropout_p=dropout_p)
     return out.to(v.dtype)
 
 
@@ -115,22 +115,22 @@ def _hiding_window(
     return min(hiding) if hiding else None
 
 
-def _band_pays(problem: Problem, length: int, dtype: torch.dtype) -> bool:
+def _band_pays(spec: AttentionSpec, length: int, dtype: torch.dtype) -> bool:
     """Whether `banded` is faster than blocks, and can compute this; by timings on two cores."""
-    terms = problem.terms
-    others = (problem.window, problem.first_key, problem.key_bias)
-    if terms is None or terms.queries is not None or not problem.causal or any(other is not None for other in others):
+    terms = spec.terms
+    others = (spec.window, spec.first_key, spec.key_bias)
+    if terms is None or terms.queries is not None or not spec.causal or any(other is not None for other in others):
         return False
     long = LONG_OF_16_BITS if dtype == torch.bfloat16 else LONG
     return terms.lowest <= 0 < terms.highest and length >= max(long, 16 * terms.highest)
 
 
 def _sdpa_mask(
-    query_length: int, key_length: int, problem: Problem, device: torch.device
+    query_length: int, key_length: int, spec: AttentionSpec, device: torch.device
 ) -> tuple[Tensor | None, bool]:
     """(attn_mask, is_causal) for scaled_dot_product_attention, whose own causal mask is that of offset 0."""
-    if not problem.causal or problem.offset >= key_length - 1:
+    if not spec.causal or spec.offset >= key_length - 1:
         return None, False
-    if problem.offset == 0:
+    if spec.offset == 0:
         return None, True
-    return problem.visible(query_length, key_length, device), False
+    return spec.visible(query_length, key_length, device), False

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from poslab.attention.dispatch import attend
 from poslab.attention.reference import attention_weights, pair_scores
-from poslab.attention.spec import Pairwise, Problem, without_autocast
+from poslab.attention.spec import AttentionSpec, Pairwise, without_autocast
 from poslab.errors import SettingError
-from poslab.positions import ModelShape, Pairs, PositionScheme, RelativeTerms
+from poslab.positions import ModelShape, PositionScheme, RelativeTerms, ScoreTile
 from poslab.positions.checks import check_once, check_sizes
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class PositionIds:
     """The positions of some tokens, (T,), or (B, T) where rows differ.
 
     irregular: they are not consecutive: a distance along the text is no difference of positions.
@@ -32,7 +32,7 @@ class Places:
     irregular: bool = False
 
     @classmethod
-    def given(cls, positions: Tensor) -> Places:
+    def given(cls, positions: Tensor) -> PositionIds:
         """Those of somebody who knows them. Raises SettingError for what are no positions."""
         whole = not (positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool)
         if positions.dim() not in (1, 2) or not whole or not positions.numel() or positions.min() < 0:
@@ -40,7 +40,7 @@ class Places:
             raise SettingError("positions", form, "must be whole numbers from 0 on, (T,) or (B, T)")
         return cls(positions.long(), irregular=bool((positions.diff() != 1).any()))
 
-    def last(self, count: int) -> Places:
+    def last(self, count: int) -> PositionIds:
         """Those of the last so many tokens."""
         return replace(self, positions=self.positions[..., -count:])
 
@@ -89,89 +89,105 @@ class SchemeLayer:
     shape: ModelShape
     layer: int
     terms: RelativeTerms | None
-    places: Places
-    key_places: Places | None = None
+    position_ids: PositionIds
+    key_position_ids: PositionIds | None = None
 
     def enter(self, q: Tensor, k: Tensor, x: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """q (B, H, Tq, Dh) and k (B, H, Tk, Dh) as they enter attention, and the marks (B, H, Tk, E) that x (B, Tk, D)
         brings along."""
-        q = self.places.map(partial(self.scheme.query, self.tables, self.layer), q)
-        k = (self.key_places or self.places).map(partial(self.scheme.key, self.tables, self.layer), k)
-        if not self.scheme.overrides("marks"):
+        q = self.position_ids.map(partial(self.scheme.query, self.tables, self.layer), q)
+        k = (self.key_position_ids or self.position_ids).map(partial(self.scheme.key, self.tables, self.layer), k)
+        if not self.scheme.overrides("token_state"):
             return q, k, None
         if x is None:
             raise SettingError(
                 "x", None, f"{type(self.scheme).__name__} looks at what enters attention: give x (B, T, D)"
             )
         with without_autocast(x.device):
-            return q, k, self.scheme.marks(self.tables, self.layer, x.to(torch.promote_types(x.dtype, torch.float32)))
+            return (
+                q,
+                k,
+                self.scheme.token_state(self.tables, self.layer, x.to(torch.promote_types(x.dtype, torch.float32))),
+            )
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, marks: Tensor | None, key_places: Places | None = None, **settings: Any
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        token_state: Tensor | None,
+        key_position_ids: PositionIds | None = None,
+        **settings: Any,
     ) -> Tensor:
         """Attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), as `enter` left them -> (B, H, Tq, Dh).
 
         marks (B, H, Tk, E) and key_places: of the keys; the settings are those of `poslab.attention.attend`.
         """
-        settings |= self._content(marks, key_places)
+        settings |= self._content(token_state, key_position_ids)
         return attend(q, k, v, self.terms, causal=self.shape.causal, **settings)
 
-    def attend_from(self, first: int, q: Tensor, k: Tensor, v: Tensor, marks: Tensor | None, **settings: Any) -> Tensor:
+    def attend_from(
+        self, first: int, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None, **settings: Any
+    ) -> Tensor:
         """Attention of the queries from place `first` on -> (B, H, Tq - first, Dh).
 
         The last query stands at the last key; the rest is as in `attend`.
         """
         settings["offset"] = k.shape[-2] - q.shape[-2] + first
         if first == 0:
-            return self.attend(q, k, v, marks, **settings)
-        queries = replace(self, places=self.places.last(q.shape[-2] - first), key_places=self.key_places or self.places)
-        return queries.attend(q[:, :, first:], k, v, marks, **settings)
+            return self.attend(q, k, v, token_state, **settings)
+        queries = replace(
+            self,
+            position_ids=self.position_ids.last(q.shape[-2] - first),
+            key_position_ids=self.key_position_ids or self.position_ids,
+        )
+        return queries.attend(q[:, :, first:], k, v, token_state, **settings)
 
     def terms_within(self, length: int) -> RelativeTerms | None:
         """The layer's terms for all distances within so many tokens, also beyond those of the pass."""
         terms = self.scheme.relative(self.tables, self.shape, self.layer, range(length))
-        return terms and terms.to(self.places.positions.device)
+        return terms and terms.to(self.position_ids.positions.device)
 
-    def weights(self, q: Tensor, k: Tensor, marks: Tensor | None) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> Tensor:
         """The weights (B, H, T, T) of self-attention, rows are queries; the arguments are those of `attend`."""
         window = None if self.terms is None else self.terms.window
-        content = self._content(marks)
-        problem = Problem(self.terms, self.shape.causal, 0, self.shape.head_dim**-0.5, window, None, **content)
-        return attention_weights(q, k, problem)
+        content = self._content(token_state)
+        spec = AttentionSpec(self.terms, self.shape.causal, 0, self.shape.head_dim**-0.5, window, None, **content)
+        return attention_weights(q, k, spec)
 
-    def pairs(self, q: Tensor, k: Tensor, marks: Tensor | None) -> Pairs:
-        """All pairs of self-attention, as the scheme's `scores` gets them; the arguments are those of `attend`."""
-        given: list[Pairs] = []
+    def tile(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> ScoreTile:
+        """All pairs of self-attention, as the scheme's `score_mod` gets them; the arguments are those of `attend`."""
+        given: list[ScoreTile] = []
 
-        def keep(tables: Tables, pairs: Pairs) -> Tensor:
-            given.append(pairs)
-            return pairs.scores
+        def keep(tables: Tables, tile: ScoreTile) -> Tensor:
+            given.append(tile)
+            return tile.scores
 
-        positions, irregular = self.places.positions, self.places.irregular
-        pairwise = Pairwise(positions, positions, marks, keep, {}, irregular)
-        problem = Problem(self.terms, self.shape.causal, 0, self.shape.head_dim**-0.5, pairwise=pairwise)
-        pair_scores(q, k, problem, problem.visible(q.shape[-2], k.shape[-2], q.device))
+        positions, irregular = self.position_ids.positions, self.position_ids.irregular
+        pairwise = Pairwise(positions, positions, token_state, keep, {}, irregular)
+        spec = AttentionSpec(self.terms, self.shape.causal, 0, self.shape.head_dim**-0.5, pairwise=pairwise)
+        pair_scores(q, k, spec, spec.visible(q.shape[-2], k.shape[-2], q.device))
         return given[0]
 
-    def _content(self, marks: Tensor | None, key_places: Places | None = None) -> dict[str, Any]:
+    def _content(self, token_state: Tensor | None, key_position_ids: PositionIds | None = None) -> dict[str, Any]:
         """What `attend` must be told beside the terms: `key_bias` and `pairwise`, where there are any."""
-        keys = key_places or self.key_places or self.places
-        irregular = self.terms is not None and (self.places.irregular or keys.irregular)
+        keys = key_position_ids or self.key_position_ids or self.position_ids
+        irregular = self.terms is not None and (self.position_ids.irregular or keys.irregular)
         key_bias = None
-        if marks is not None:
-            with without_autocast(marks.device):
-                key_bias = self.scheme.key_bias(self.tables, self.shape, self.layer, marks)
+        if token_state is not None:
+            with without_autocast(token_state.device):
+                key_bias = self.scheme.key_bias(self.tables, self.shape, self.layer, token_state)
         scores = None
-        if key_bias is None and self.scheme.overrides("scores"):
+        if key_bias is None and self.scheme.overrides("score_mod"):
             scores = self._scores
         if scores is None and not irregular:
             return {} if key_bias is None else {"key_bias": key_bias}
         tables = {} if scores is None else self.tables
-        pairwise = Pairwise(self.places.positions, keys.positions, marks, scores, tables, irregular)
+        pairwise = Pairwise(self.position_ids.positions, keys.positions, token_state, scores, tables, irregular)
         return {"key_bias": key_bias, "pairwise": pairwise}
 
-    def _scores(self, tables: Tables, pairs: Pairs) -> Tensor:
-        return self.scheme.scores(tables, self.layer, pairs)
+    def _scores(self, tables: Tables, tile: ScoreTile) -> Tensor:
+        return self.scheme.score_mod(tables, self.layer, tile)
 
 
 def _check_arguments(
@@ -186,7 +202,7 @@ def _check_arguments(
         raise SettingError("v", list(v.shape), f"must be as q, {list(q.shape)}, but for its width")
     batch, heads, length, head_dim = q.shape
     fitting = (batch, length, heads * head_dim)
-    if x is not None and x.shape != fitting and scheme.overrides("marks"):
+    if x is not None and x.shape != fitting and scheme.overrides("token_state"):
         raise SettingError("x", list(x.shape), f"must be (B, T, H Dh) = {list(fitting)}")
     if not 0 <= layer < num_layers:
         raise SettingError("layer", layer, f"must be from 0 to {num_layers - 1}, by num_layers={num_layers}")
@@ -223,11 +239,13 @@ def scheme_attention(
     """
     _check_arguments(scheme, q, k, v, x, layer, num_layers)
     _, heads, length, head_dim = q.shape
-    places = (
-        Places(torch.arange(length, device=q.device)) if positions is None else Places.given(positions.to(q.device))
+    position_ids = (
+        PositionIds(torch.arange(length, device=q.device))
+        if positions is None
+        else PositionIds.given(positions.to(q.device))
     )
-    places.check(*q.shape[::2])
-    last = length if positions is None else int(places.positions.max()) + 1
+    position_ids.check(*q.shape[::2])
+    last = length if positions is None else int(position_ids.positions.max()) + 1
     shape = ModelShape(max(length, last), heads * head_dim, num_layers, heads, causal)
     if not torch.compiler.is_compiling():
         check_sizes(scheme, shape)
@@ -236,7 +254,7 @@ def scheme_attention(
         raise SettingError("positions", f"up to {last - 1}", f"this position scheme knows {longest} positions, no more")
     if not torch.compiler.is_compiling():
         check_once(scheme, tables, shape, layer)
-    terms = scheme.relative(tables, shape, layer, places.distances(causal))
-    own = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), places)
-    q, k, marks = own.enter(q, k, x)
-    return own.attend(q, k, v, marks, dropout_p=dropout_p, backend=backend)
+    terms = scheme.relative(tables, shape, layer, position_ids.distances(causal))
+    own = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), position_ids)
+    q, k, token_state = own.enter(q, k, x)
+    return own.attend(q, k, v, token_state, dropout_p=dropout_p, backend=backend)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from poslab.attention.kernels.blocks import Block, query_blocks
-from poslab.positions import Pairs, RelativeTerms
+from poslab.positions import RelativeTerms, ScoreTile
 
 if TYPE_CHECKING:
     from poslab.positions.base import Tables
@@ -27,8 +27,8 @@ class Pairwise:
 
     query_positions: Tensor  # (Tq,) or (B, Tq)
     key_positions: Tensor  # (Tk,) or (B, Tk)
-    marks: Tensor | None = None  # (B, H, Tk, E)
-    scores: Callable[[Tables, Pairs], Tensor] | None = None
+    token_state: Tensor | None = None  # (B, H, Tk, E)
+    scores: Callable[[Tables, ScoreTile], Tensor] | None = None
     tables: Tables = field(default_factory=dict)
     irregular: bool = False
 
@@ -44,7 +44,7 @@ class Pairwise:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class AttentionSpec:
     """The arguments of `attend` that decide which scores its softmax is taken of."""
 
     terms: RelativeTerms | None
@@ -66,10 +66,10 @@ class Problem:
     def tensors(self) -> tuple[Tensor, ...]:
         """Everything that gradients may be wanted of."""
         named = () if self.terms is None else self.terms.tables.values()
-        hook = () if self.pairwise is None else (self.pairwise.marks, *self.pairwise.tables.values())
+        hook = () if self.pairwise is None else (self.pairwise.token_state, *self.pairwise.tables.values())
         return tuple(tensor for tensor in (*named, self.key_bias, *hook) if tensor is not None)
 
-    def with_tensors(self, tensors: Iterable[Tensor]) -> Problem:
+    def with_tensors(self, tensors: Iterable[Tensor]) -> AttentionSpec:
         """The same with other tensors in the place of `tensors`, in their order."""
         rest = iter(tensors)
         tables: dict[str, Any] = {} if self.terms is None else {name: next(rest) for name in self.terms.tables}
@@ -77,8 +77,8 @@ class Problem:
         key_bias = None if self.key_bias is None else next(rest)
         pairwise = self.pairwise
         if pairwise is not None:
-            marks = None if pairwise.marks is None else next(rest)
-            pairwise = replace(pairwise, marks=marks, tables={name: next(rest) for name in pairwise.tables})
+            token_state = None if pairwise.token_state is None else next(rest)
+            pairwise = replace(pairwise, token_state=token_state, tables={name: next(rest) for name in pairwise.tables})
         return replace(self, terms=terms, key_bias=key_bias, pairwise=pairwise)
 
     @property
@@ -90,13 +90,13 @@ class Problem:
         """The blocks of all queries that see a key."""
         return query_blocks(query_length, key_length, self.offset, self.causal, self.window)
 
-    def of(self, block: Block) -> Problem:
+    def of(self, block: Block) -> AttentionSpec:
         """The same for the queries and keys of one block."""
         pairwise = self.pairwise and replace(
             self.pairwise,
             query_positions=self.pairwise.query_positions[..., block.rows],
             key_positions=self.pairwise.key_positions[..., block.columns],
-            marks=None if self.pairwise.marks is None else self.pairwise.marks[:, :, block.columns],
+            token_state=None if self.pairwise.token_state is None else self.pairwise.token_state[:, :, block.columns],
         )
         first_key = None if self.first_key is None else self.first_key - block.first_key
         key_bias = None if self.key_bias is None else self.key_bias[..., block.columns]

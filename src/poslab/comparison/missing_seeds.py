@@ -22,7 +22,7 @@ from scipy import stats
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class SeedOutcomes:
     """Of two groups, as far as they were planned. differences: first - second for each seed that is there, infinite
     where one diverged, 0 where both did. diverged: how many seeds of the first and of the second did. unsettled: why
     these two might not have been compared at all."""
@@ -62,13 +62,13 @@ class Outcomes:
         return "; ".join([f"{said}: {', '.join(failed)}", *([rest] if others else [])])
 
     @property
-    def reversed(self) -> "Outcomes":
+    def reversed(self) -> "SeedOutcomes":
         return replace(
             self, diverged=(self.diverged[1], self.diverged[0]), differences=tuple(-d for d in self.differences)
         )
 
 
-def outcomes_of(first: Mapping[int, float], second: Mapping[int, float], planned: Collection[int]) -> Outcomes:
+def outcomes_of(first: Mapping[int, float], second: Mapping[int, float], planned: Collection[int]) -> SeedOutcomes:
     """first, second: figures by seed, infinite of seeds that diverged. planned: the seeds that both were to have; those
     that both have count as well."""
     common = sorted(first.keys() & second.keys())
@@ -77,7 +77,7 @@ def outcomes_of(first: Mapping[int, float], second: Mapping[int, float], planned
     found = (
         0.0 if math.isinf(first[seed]) and math.isinf(second[seed]) else first[seed] - second[seed] for seed in common
     )
-    return Outcomes(len(common) + len(missing), missing, (of_first, of_second), tuple(found))
+    return SeedOutcomes(len(common) + len(missing), missing, (of_first, of_second), tuple(found))
 
 
 def missing_seeds(missing: Sequence[int], of_all: str) -> str:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from poslab.comparison.missing_seeds import Outcomes, outcomes_of, signed_ranks
+from poslab.comparison.missing_seeds import SeedOutcomes, outcomes_of, signed_ranks
 from poslab.tasks import Metric
 from poslab.tasks.metric import loss_metric
 
@@ -76,7 +76,7 @@ class Difference:
     p_value: float | None
     n: int
     comparisons: int = 1
-    outcomes: Outcomes = field(default_factory=Outcomes)
+    outcomes: SeedOutcomes = field(default_factory=SeedOutcomes)
 
     @property
     def leaning(self) -> float:

@@ -13,7 +13,7 @@ from poslab.config.schema import DataConfig
 from poslab.data.batch_shards import Part, Parts, dealt
 from poslab.data.corpus import corpus_of
 from poslab.data.ngram_baselines import reference_losses
-from poslab.data.samplers import InRows, Order, Shuffled
+from poslab.data.samplers import ContiguousRows, Order, Shuffled
 from poslab.data.stream import Scan, Scans, Segments, StreamedWindows, segments_before
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.data.windows import CoveringWindows, SlidingWindowDataset
@@ -93,7 +93,7 @@ class TextDataModule(DataModule):
         self.order: Order = Shuffled(len(self.train_windows), seed)
         if config.order == "stream":
             self._check_rows()
-            self.order = InRows(len(self.train_windows), config.batch_size)
+            self.order = ContiguousRows(len(self.train_windows), config.batch_size)
 
     @property
     def description(self) -> str:
@@ -112,7 +112,7 @@ class TextDataModule(DataModule):
 
     def train_dataloader(self) -> Batches:
         size, windows = self.config.batch_size, self.train_windows
-        stream = isinstance(self.order, InRows)
+        stream = isinstance(self.order, ContiguousRows)
         source: Dataset[Any] = StreamedWindows(windows, size, self.corpus.ends.get("train")) if stream else windows
         if self.config.same_batch:
             distance = len(windows) // size if stream else 1

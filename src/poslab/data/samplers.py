@@ -75,7 +75,7 @@ class Shuffled(Order):
         return order
 
 
-class InRows(Order):
+class ContiguousRows(Order):
     """The windows of a text in `rows` stretches of equal length: batch by batch, the next one of each stretch. As many
     as are left over at the end, fewer than there are rows, never come. Every epoch is the same."""
 

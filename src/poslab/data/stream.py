@@ -19,7 +19,7 @@ class Segments(NamedTuple):
 
 
 class StreamedWindows(Dataset[Segments]):
-    """Windows side by side as segments of `rows` stretches, in the order of `InRows`.
+    """Windows side by side as segments of `rows` stretches, in the order of `ContiguousRows`.
 
     ends: where documents end in the tokens, ascending; None or empty: all is one document.
     """

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from poslab.attention import SchemeLayer
 from poslab.model.block import Attention
 from poslab.model.decoder import GPT
-from poslab.positions import Pairs
+from poslab.positions import ScoreTile
 
 LEGIBLE = 20  # tokens: of more, a picture can't show the words
 
@@ -25,9 +25,9 @@ def attention_maps(model: GPT, tokens: Tensor, positions: Tensor | None = None) 
     return torch.stack([weights[0].float().cpu() for weights in found])  # (1, H, T, T) of each layer
 
 
-def sample_pairs(model: GPT, tokens: Tensor, positions: Tensor | None = None) -> list[Pairs]:
+def sample_pairs(model: GPT, tokens: Tensor, positions: Tensor | None = None) -> list[ScoreTile]:
     """Of each layer all pairs of a text, for `PositionScheme.explain`; the arguments are those of `attention_maps`."""
-    return _of_layers(model, tokens, positions, SchemeLayer.pairs)
+    return _of_layers(model, tokens, positions, SchemeLayer.tile)
 
 
 @torch.no_grad()

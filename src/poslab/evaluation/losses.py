@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader
 from poslab.data.stream import Scan, Scans, segments_before
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
-from poslab.evaluation.probes import Places
+from poslab.evaluation.probes import TokenNumbers
 from poslab.model.decoder import GPT
 from poslab.positions.checks import check_memory
 from poslab.runs.evaluation import Evaluation, LengthLoss, last_reach, last_tokens, sliding_stride
@@ -43,7 +43,7 @@ def evaluate(
     lengths: Sequence[int],
     stride: int | None = None,
     last: int | None = None,
-    probes: Mapping[str, Places] | None = None,
+    probes: Mapping[str, TokenNumbers] | None = None,
     memory_lengths: Sequence[int] = (),
     ends: Tensor | None = None,
 ) -> Evaluation:
@@ -101,7 +101,7 @@ def _at_length(
     length: int,
     stride: int,
     last: int,
-    probes: Mapping[str, Places],
+    probes: Mapping[str, TokenNumbers],
     known: Mapping[tuple[int, int], _SlidingLosses],
 ) -> LengthLoss:
     """known: by length and stride, what need not be computed again."""

@@ -23,7 +23,7 @@ _MOST_NAMES = 0.5  # of the heads: in a play names come again, other words in su
 # A line of a name and a colon after an empty line, or at the very beginning.
 _SPEECH_HEAD = re.compile(rb"(?:\A|(?<=\n\n)|(?<=\n\r\n))[^\s:][^\n\r:]{0,39}:(?=\r?\n)")
 
-Places = Mapping[str, Sequence[int]]  # numbers of tokens by bin
+TokenNumbers = Mapping[str, Sequence[int]]  # numbers of tokens by bin
 
 
 def speakers(pieces: Sequence[bytes]) -> dict[str, list[int]]:
@@ -48,11 +48,11 @@ def speakers(pieces: Sequence[bytes]) -> dict[str, list[int]]:
     return {name: numbers for name, numbers in bins.items() if numbers}
 
 
-def places_in(tokens: Tensor, vocabulary: AnyVocabulary) -> dict[str, Places]:
+def places_in(tokens: Tensor, vocabulary: AnyVocabulary) -> dict[str, TokenNumbers]:
     """Each probe's places in a text of (N,) tokens, without probes that have none there."""
     pieces = {token: vocabulary.decode_bytes([token]) for token in tokens.to(torch.int32).unique().tolist()}
     found = {name: probe([pieces[token] for token in tokens.tolist()]) for name, probe in PROBES.items()}
     return {name: places for name, places in found.items() if places}
 
 
-PROBES: dict[str, Callable[[Sequence[bytes]], Places]] = {"speakers": speakers}
+PROBES: dict[str, Callable[[Sequence[bytes]], TokenNumbers]] = {"speakers": speakers}

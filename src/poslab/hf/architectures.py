@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from poslab.model.decoder import GPT
-from poslab.positions import Elsewhere, ModelShape
+from poslab.positions import HFEquivalent, ModelShape
 
 Weights = Mapping[str, Tensor]
 _PARTS = ("weight", "bias")
@@ -52,11 +52,11 @@ class Architecture:
         return {there: self.layout(here, weights[here], shape) for here, there in self.names(shape).items()}
 
 
-def elsewhere(model: GPT) -> Elsewhere | None:
+def hf_equivalent(model: GPT) -> HFEquivalent | None:
     """What the model's scheme is in transformers. The hook isn't inherited: who derives from a scheme changes it."""
-    if "elsewhere" not in vars(type(model.pos)) or not model.shape.causal:
+    if "hf_equivalent" not in vars(type(model.pos)) or not model.shape.causal:
         return None
-    return model.pos.elsewhere(dict(model.position_tables.named_parameters()), model.shape)
+    return model.pos.hf_equivalent(dict(model.position_tables.named_parameters()), model.shape)
 
 
 def transposed(name: str, tensor: Tensor, shape: ModelShape) -> Tensor:

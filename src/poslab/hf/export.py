@@ -14,7 +14,7 @@ from poslab.config.files import EXPORTED, require_writable
 from poslab.data.tokenizer import GPT2_FILES
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
-from poslab.hf.architectures import ARCHITECTURES, elsewhere
+from poslab.hf.architectures import ARCHITECTURES, hf_equivalent
 from poslab.runs.checkpoint import Checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 
@@ -35,7 +35,7 @@ def export(checkpoint: Checkpoint, folder: Path) -> list[str]:
     require_writable("to", folder)
     folder.mkdir(parents=True, exist_ok=True)
     model = checkpoint.model
-    form = elsewhere(model)
+    form = hf_equivalent(model)
     if form is None:
         said = _write_with_code(checkpoint, folder)
     else:

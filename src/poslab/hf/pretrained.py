@@ -12,7 +12,7 @@ from torch import Tensor
 from poslab.config.files import initial_files
 from poslab.data.vocabulary import AnyVocabulary, Vocabulary
 from poslab.errors import SettingError
-from poslab.hf.architectures import GPT2, elsewhere, transposed
+from poslab.hf.architectures import GPT2, hf_equivalent, transposed
 from poslab.model.decoder import GPT
 
 _PREFIX = "transformer."  # which the files of some versions leave out
@@ -29,10 +29,10 @@ _FIXED = {
 }
 
 
-def begin_with(model: GPT, folder: Path, vocabulary: AnyVocabulary) -> str:
+def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) -> str:
     """Gives the model the weights of a GPT-2 in `folder`; returns what was kept, in words.
 
-    What the scheme learns is kept where it says that GPT-2 has the same (`PositionScheme.elsewhere`), cut to the
+    What the scheme learns is kept where it says that GPT-2 has the same (`PositionScheme.hf_equivalent`), cut to the
     positions that it has, and else stays as it is at the start. Of a vocabulary that has only some of the encoding's
     tokens, those rows are taken. Raises SettingError for a folder that holds no GPT-2, or one of other sizes.
     """
@@ -96,7 +96,7 @@ def _check_sizes(model: GPT, config: dict[str, Any], folder: Path) -> None:
 def _keep_positions(model: GPT, weights: dict[str, Tensor]) -> str:
     """Copies tables that GPT-2 has as well; returns in words which were kept."""
     tables = dict(model.position_tables.named_parameters())
-    form = elsewhere(model)
+    form = hf_equivalent(model)
     same = form.weights if form is not None and form.model_type == GPT2.model_type else {}
     kept = []
     for there, ours in same.items():

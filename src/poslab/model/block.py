@@ -19,7 +19,7 @@ from poslab.positions import ModelShape
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class TargetMask:
     """Some tokens of a batch (B, T), and the first place at which any text has one; the last where none is asked."""
 
     texts: Tensor  # (n,)
@@ -27,7 +27,7 @@ class Asked:
     first: int
 
     @classmethod
-    def where(cls, mask: Tensor) -> Asked:
+    def where(cls, mask: Tensor) -> TargetMask:
         """Those of a mask (B, T) bool."""
         texts, places = mask.nonzero().unbind(1)
         return cls(texts, places, int(places.min()) if len(places) else mask.shape[1] - 1)
@@ -52,7 +52,7 @@ class Block(nn.Module):
         x: Tensor,
         layer: SchemeLayer,
         cache: LayerCache | None = None,
-        asked: Asked | None = None,
+        asked: TargetMask | None = None,
         memory: LayerMemory | None = None,
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D), or (n, D) of those asked."""
@@ -79,7 +79,7 @@ class Attention(nn.Module):
         x: Tensor,
         layer: SchemeLayer,
         cache: LayerCache | None = None,
-        asked: Asked | None = None,
+        asked: TargetMask | None = None,
         memory: LayerMemory | None = None,
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D), or (n, D) of those asked."""
@@ -92,15 +92,15 @@ class Attention(nn.Module):
                 inputs = memory.inputs.to(x.dtype)
                 before = self.keys_values(inputs)
                 k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, H, m + T, Dh)
-                x = torch.cat([inputs, x], dim=1) if layer.scheme.overrides("marks") else x  # (B, m + T, D)
-        q, k, marks = layer.enter(q, k, x)
+                x = torch.cat([inputs, x], dim=1) if layer.scheme.overrides("token_state") else x  # (B, m + T, D)
+        q, k, token_state = layer.enter(q, k, x)
         first = 0 if asked is None else asked.first
         if cache is not None:
-            out = cache.attend(q, k, v, marks, layer)
+            out = cache.attend(q, k, v, token_state, layer)
         else:
             dropout_p = self.dropout_p if self.training else 0.0
             settings = {"dropout_p": dropout_p, "first_key": first_key, "backend": self.backend}
-            out = layer.attend_from(first, q, k, v, marks, **settings)
+            out = layer.attend_from(first, q, k, v, token_state, **settings)
         if self.retrieval is not None:
             of_cache = cache and cache.lookup(len(x), self.retrieval.settings.size, x.device)
             lookup = memory.lookup if memory is not None else of_cache

@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from poslab.attention import Places, SchemeLayer
+from poslab.attention import PositionIds, SchemeLayer
 from poslab.errors import SettingError
 from poslab.model.memory.retrieval import CachedLookup, Lookup
 from poslab.positions import RelativeTerms
@@ -52,7 +52,7 @@ class KeyValueCache:
         self._layers: list[LayerCache] = []
         self._terms: list[RelativeTerms | None] = []
         self._distances = range(0)  # those that the terms were made for
-        self._key_places: Places | None = None  # of the tokens that are being read
+        self._key_position_ids: PositionIds | None = None  # of the tokens that are being read
 
     def parts(self, count: int) -> list[int]:
         """How many of the next `count` tokens to read at a time, so that no row begins a segment in between."""
@@ -67,7 +67,7 @@ class KeyValueCache:
         assert self.segment is not None
         return padding + (self.length - padding) // self.segment * self.segment
 
-    def places(self, count: int, device: torch.device, given: Tensor | None = None) -> Places:
+    def position_ids(self, count: int, device: torch.device, given: Tensor | None = None) -> PositionIds:
         """Those of the next `count` tokens: (T,), or (B, T) where rows differ, padding being at 0.
 
         given: their positions, if not 0, 1, 2, ...; to be given at every call or at none.
@@ -76,31 +76,31 @@ class KeyValueCache:
             raise SettingError("positions", given, "must be given for all of a text's tokens, or for none")
         if given is None:
             return self._counted(self.length, self.length + count, device)
-        new = Places.given(given.to(device))
+        new = PositionIds.given(given.to(device))
         self._given = new.positions if self._given is None else torch.cat([self._given, new.positions], dim=-1)
-        return Places(new.positions, irregular=bool((self._given.diff() != 1).any()))
+        return PositionIds(new.positions, irregular=bool((self._given.diff() != 1).any()))
 
-    def key_places(self, count: int, device: torch.device) -> Places:
+    def key_position_ids(self, count: int, device: torch.device) -> PositionIds:
         """Those of all keys that the next `count` tokens may see, their own the last; the same for every layer."""
-        if self._key_places is None:
-            self._key_places = self._places_of_keys(count, device)
-        return self._key_places
+        if self._key_position_ids is None:
+            self._key_position_ids = self._given_key_position_ids(count, device)
+        return self._key_position_ids
 
-    def _places_of_keys(self, count: int, device: torch.device) -> Places:
+    def _given_key_position_ids(self, count: int, device: torch.device) -> PositionIds:
         if self._given is None:
             return self._counted(self.first_seen, self.length + count, device)
-        return Places(self._given[..., self.first_seen :], irregular=bool((self._given.diff() != 1).any()))
+        return PositionIds(self._given[..., self.first_seen :], irregular=bool((self._given.diff() != 1).any()))
 
-    def _counted(self, begin: int, end: int, device: torch.device) -> Places:
+    def _counted(self, begin: int, end: int, device: torch.device) -> PositionIds:
         positions = torch.arange(begin, end, device=device)
         if self._padding is not None:
             positions = (positions - self._padding.to(device)[:, None]).clamp(min=0)
         if self._apart is not None:
             positions = positions % self._apart
         if self._positions is None:
-            return Places(positions)
+            return PositionIds(positions)
         own = self._positions.to(device)
-        return Places(own.gather(1, positions.expand(len(own), -1)), irregular=True)
+        return PositionIds(own.gather(1, positions.expand(len(own), -1)), irregular=True)
 
     @property
     def _apart(self) -> int | None:
@@ -118,7 +118,7 @@ class KeyValueCache:
         Made when the distances outgrow them, for twice as many, but never for more than `longest`.
         """
         if self._given is not None:
-            needed = Places(self._given[..., self.first_seen :], irregular=True).distances(causal=True)
+            needed = PositionIds(self._given[..., self.first_seen :], irregular=True).distances(causal=True)
         elif self._positions is not None:
             needed = range(int(self._positions.max()) + 1)
         else:
@@ -140,7 +140,7 @@ class KeyValueCache:
     def advance(self, count: int) -> None:
         """Once every layer has taken them: `count` tokens more are read."""
         self.length += count
-        self._key_places = None
+        self._key_position_ids = None
 
     @property
     def first_seen(self) -> int:
@@ -178,18 +178,18 @@ class LayerCache:
         self._keys, self._values, self._marks = Rows(), Rows(), Rows()
         self._lookup: CachedLookup | None = None
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, marks: Tensor | None, layer: SchemeLayer) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None, layer: SchemeLayer) -> Tensor:
         """Queries, keys and values of new tokens, (B, H, T, Dh) each -> (B, H, T, Dh): over all that they may see."""
         whole, count = self._whole, q.shape[-2]
         first = whole.first_seen
         keys, values = self._keys.extend(k, first), self._values.extend(v, first)
-        all_marks = None if marks is None else self._marks.extend(marks, first)
+        all_marks = None if token_state is None else self._marks.extend(token_state, first)
         return layer.attend(
             q,
             keys,
             values,
             all_marks,
-            whole.key_places(count, q.device),
+            whole.key_position_ids(count, q.device),
             offset=keys.shape[-2] - count,
             window=whole.window,
             first_key=whole.first_key(q.device),

@@ -14,17 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from poslab.attention import Places, SchemeLayer, check_backend
+from poslab.attention import PositionIds, SchemeLayer, check_backend
 from poslab.config.retrieval import Retrieval, reach
 from poslab.errors import SettingError, require_at_least
-from poslab.model.block import Asked, Block
+from poslab.model.block import Block, TargetMask
 from poslab.model.cache import KeyValueCache
 from poslab.model.embedding import TokenEmbedding
 from poslab.model.generate import generate
 from poslab.model.init import initialise
 from poslab.model.memory import LayerMemory, Memory, Segment
 from poslab.model.memory.retrieval import RetrievedAttention, check_bias
-from poslab.positions import Explanation, ModelShape, Pairs, Picture, PositionScheme, RelativeTerms
+from poslab.positions import Explanation, ModelShape, Picture, PositionScheme, RelativeTerms, ScoreTile
 from poslab.positions.checks import check_hooks, check_memory, check_sizes, initial_tables
 
 if TYPE_CHECKING:
@@ -114,18 +114,18 @@ class GPT(nn.Module):
         """tokens (B, T) -> the normalised last hidden states (B, T, D), which the tied head turns into logits."""
         if cache is not None:
             if positions is not None:
-                Places.given(positions).check(*tokens.shape)
+                PositionIds.given(positions).check(*tokens.shape)
             parts = cache.parts(tokens.shape[1])
-            places = [None] * len(parts) if positions is None else positions.split(parts, -1)
-            read = [self._hidden_after(*part, cache) for part in zip(tokens.split(parts, 1), places, strict=True)]
+            position_ids = [None] * len(parts) if positions is None else positions.split(parts, -1)
+            read = [self._hidden_after(*part, cache) for part in zip(tokens.split(parts, 1), position_ids, strict=True)]
             return read[0] if len(read) == 1 else torch.cat(read, dim=1)
-        places = self._places(tokens, positions)
+        position_ids = self._position_ids(tokens, positions)
         # Compiled only where nothing but the weights changes: generation, with its growing lengths, would recompile.
-        if self._compiled is not None and self.training and not places.irregular:
-            return self._compiled(tokens, places.positions)
-        return self._hidden(tokens, places)
+        if self._compiled is not None and self.training and not position_ids.irregular:
+            return self._compiled(tokens, position_ids.positions)
+        return self._hidden(tokens, position_ids)
 
-    def hidden_where(self, asked: Tensor, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+    def hidden_at(self, asked: Tensor, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
         """tokens (B, T), asked (B, T) bool -> the hidden states of the n tokens that are asked, in order, (n, D).
 
         The last block computes only those, from the keys and values of all: next to nothing for a single answer.
@@ -136,7 +136,7 @@ class GPT(nn.Module):
             return self.token_embedding.weight.new_empty(0, self.shape.embed_dim)
         if self._compiled is not None:
             return self.hidden(tokens, positions=positions)[asked]
-        return self._hidden(tokens, self._places(tokens, positions), Asked.where(asked))
+        return self._hidden(tokens, self._position_ids(tokens, positions), TargetMask.where(asked))
 
     @property
     def draws(self) -> range:
@@ -203,11 +203,11 @@ class GPT(nn.Module):
         tokens, in order, (n, D); where there are none, nothing but the memory comes of the segment.
         """
         segment = Segment(memory, len(tokens), self.memory_length, self.shape.num_layers, self.retrieval)
-        chosen = None if asked is None else Asked.where(asked)
+        chosen = None if asked is None else TargetMask.where(asked)
         if not self.remembers:
-            hidden = self.hidden(tokens) if asked is None else self.hidden_where(asked, tokens)
+            hidden = self.hidden(tokens) if asked is None else self.hidden_at(asked, tokens)
             return hidden, segment.after(tokens.shape[1])
-        keys = self._places(tokens, None, segment)
+        keys = self._position_ids(tokens, None, segment)
         with torch.set_grad_enabled(torch.is_grad_enabled() and (chosen is None or len(chosen.places) > 0)):
             hidden = self._hidden(tokens, keys.last(tokens.shape[1]), chosen, keys, segment.layers)
         return hidden, segment.after(tokens.shape[1])
@@ -232,20 +232,20 @@ class GPT(nn.Module):
 
     def _hidden_of_row(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """The hidden states at consecutive positions (T,)."""
-        return self._hidden(tokens, Places(positions))
+        return self._hidden(tokens, PositionIds(positions))
 
     def _hidden(
         self,
         tokens: Tensor,
-        places: Places,
-        asked: Asked | None = None,
-        key_places: Places | None = None,
+        position_ids: PositionIds,
+        asked: TargetMask | None = None,
+        key_position_ids: PositionIds | None = None,
         memories: Sequence[LayerMemory | None] | None = None,
     ) -> Tensor:
         """key_places and memories: of what is remembered, too, where something may be."""
-        x = self._embed(tokens, places)
-        terms = self._terms((key_places or places).distances(self.shape.causal))
-        layers = self._layers(terms, places, key_places)
+        x = self._embed(tokens, position_ids)
+        terms = self._terms((key_position_ids or position_ids).distances(self.shape.causal))
+        layers = self._layers(terms, position_ids, key_position_ids)
         *earlier, last = zip(self.blocks, layers, memories or [None] * len(layers), strict=True)
         for block, layer, memory in earlier:
             x = block(x, layer, memory=memory)
@@ -259,25 +259,25 @@ class GPT(nn.Module):
             raise SettingError("cache", "given", "this model isn't causal: a new token changes what all others see")
         length, longest = tokens.shape[-1], self.pos.max_length(self.shape)
         self._check_length(cache.positions_after(length) if positions is None else int(positions.max()) + 1)
-        places = cache.places(length, tokens.device, positions)
-        x = self._embed(tokens, places)
-        layers = self._layers(cache.terms(length, longest, self._terms), places)
+        position_ids = cache.position_ids(length, tokens.device, positions)
+        x = self._embed(tokens, position_ids)
+        layers = self._layers(cache.terms(length, longest, self._terms), position_ids)
         for block, layer, layer_cache in zip(self.blocks, layers, cache.layers(len(layers)), strict=True):
             x = block(x, layer, layer_cache)
         cache.advance(length)
         return self.final_norm(x)
 
-    def _places(self, tokens: Tensor, given: Tensor | None, segment: Segment | None = None) -> Places:
+    def _position_ids(self, tokens: Tensor, given: Tensor | None, segment: Segment | None = None) -> PositionIds:
         """Where the tokens stand: as given, or as the scheme draws it in training, or one after the other; those of a
         segment after what is remembered."""
         length, device = tokens.shape[-1], tokens.device
         # A number is drawn for every scheme alike: what is random after it, as dropout, stays the same for all.
         seed = int(torch.randint(2**62, ())) if self.training else None
         if given is not None:
-            places = Places.given(given.to(device))
-            places.check(*tokens.shape)
-            self._check_length(int(places.positions.max()) + 1)
-            return places
+            position_ids = PositionIds.given(given.to(device))
+            position_ids.check(*tokens.shape)
+            self._check_length(int(position_ids.positions.max()) + 1)
+            return position_ids
         remembered = 0 if segment is None else segment.remembered
         self._check_length(remembered + length)
         sampled = None
@@ -286,12 +286,12 @@ class GPT(nn.Module):
         elif seed is None and self._draw is not None:
             sampled = self.evaluation_positions(remembered + length, self._draw)
         if sampled is not None:
-            return Places(sampled.to(device), irregular=bool((sampled.diff() != 1).any()))
+            return PositionIds(sampled.to(device), irregular=bool((sampled.diff() != 1).any()))
         if segment is None:
-            return Places(torch.arange(length, device=device))
+            return PositionIds(torch.arange(length, device=device))
         by_distance = self.pos.shift_invariant and not self.pos.overrides("embed")
         # Without memory_length, no token sees another of an earlier segment: positions begin anew, as in windows.
-        return segment.places(length, counted=self.memory_length > 0 and not by_distance)
+        return segment.position_ids(length, counted=self.memory_length > 0 and not by_distance)
 
     def _sample(self, length: int, seed: int, texts: int | None = None) -> Tensor | None:
         """What the scheme draws, (T,), or (B, T) for so many texts of their own; None: it draws nothing."""
@@ -302,16 +302,18 @@ class GPT(nn.Module):
         sampled = [positions for positions in of_batch[self.first_text :] if positions is not None]
         return torch.stack(sampled) if sampled else None
 
-    def _embed(self, tokens: Tensor, places: Places) -> Tensor:
+    def _embed(self, tokens: Tensor, position_ids: PositionIds) -> Tensor:
         """The input of the first block, (B, T, D)."""
-        x: Tensor = self.dropout(places.map(partial(self.pos.embed, self._tables()), self.token_embedding(tokens)))
+        x: Tensor = self.dropout(
+            position_ids.map(partial(self.pos.embed, self._tables()), self.token_embedding(tokens))
+        )
         return x
 
     def _layers(
-        self, terms: list[RelativeTerms | None], places: Places, key_places: Places | None = None
+        self, terms: list[RelativeTerms | None], position_ids: PositionIds, key_position_ids: PositionIds | None = None
     ) -> list[SchemeLayer]:
         made = partial(SchemeLayer, self.pos, self._tables(), self.shape)
-        return [made(layer, of_it, places, key_places or places) for layer, of_it in enumerate(terms)]
+        return [made(layer, of_it, position_ids, key_position_ids or position_ids) for layer, of_it in enumerate(terms)]
 
     def _check_length(self, length: int, option: str = "tokens", value: object = None) -> None:
         longest = self.pos.max_length(self.shape)
@@ -344,13 +346,13 @@ class GPT(nn.Module):
         """Pictures of what the scheme has learned so far, by name."""
         return self.pos.pictures(self._tables(), self.shape)
 
-    def explanations(self, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+    def explanations(self, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         """What else a page shows of the scheme, by name; `sample` as `PositionScheme.explain` takes it."""
         return self.pos.explain(self._tables(), self.shape, sample)
 
     def is_plain(self, *terms: RelativeTerms | None) -> bool:
         """Whether attention with these terms, by default those of all layers, knows nothing of position."""
-        if self.pos.overrides("scores") or self.pos.overrides("marks") or self.pos.overrides("key_bias"):
+        if self.pos.overrides("score_mod") or self.pos.overrides("token_state") or self.pos.overrides("key_bias"):
             return False
         return not any(terms or self.relative_terms(self.shape.context_length))
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Elsewhere, Matrix, ModelShape, Picture, PositionScheme, Tables
+from poslab.positions.base import HFEquivalent, Matrix, ModelShape, Picture, PositionScheme, Tables
 
 _SIMILARITY = (
     "How alike the vectors of two positions are: red alike, blue opposite, white unrelated, as all begin. A band "
@@ -82,9 +82,9 @@ class Absolute(PositionScheme):
     def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
         return x + torch.nn.functional.embedding(positions, tables["position"])  # (B, T, D) + (T, D)
 
-    def elsewhere(self, tables: Tables, shape: ModelShape) -> Elsewhere:
+    def hf_equivalent(self, tables: Tables, shape: ModelShape) -> HFEquivalent:
         positions = {"n_positions": self.max_length(shape)}
-        return Elsewhere("gpt2", positions, {"transformer.wpe.weight": tables["position"]})
+        return HFEquivalent("gpt2", positions, {"transformer.wpe.weight": tables["position"]})
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         unit = torch.nn.functional.normalize(tables["position"].float(), dim=-1)

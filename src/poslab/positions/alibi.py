@@ -14,7 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, Explanation, ModelShape, OneHead, Pairs, PositionScheme, RelativeTerms, Tables
+from poslab.positions.base import (
+    Curves,
+    Explanation,
+    HeadInputs,
+    ModelShape,
+    PositionScheme,
+    RelativeTerms,
+    ScoreTile,
+    Tables,
+)
 
 
 def slopes(num_heads: int) -> list[float]:
@@ -50,11 +59,13 @@ class ALiBi(PositionScheme):
         distance = torch.arange(distances.start, distances.stop).abs()
         return RelativeTerms(distances[0], distances[-1], bias=-slope[:, None] * distance)  # (H, R)
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
-        content = super().score(tables, shape, layer, head, text, i, j)
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
+        content = super().reference_score(tables, shape, layer, head, text, i, j)
         power = max(2**a for a in range(32) if 2**a <= shape.num_heads)
         exponent = 8 * (head + 1) / power if head < power else 4 * (2 * (head - power) + 1) / power
         return content - abs(text.positions[i] - text.positions[j]) / 2**exponent
 
-    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         return {"bias": fixed_bias(self.relative(tables, shape, 0, shape.distances), shape)}

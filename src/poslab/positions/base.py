@@ -21,23 +21,23 @@ from typing import Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.hf_equivalent import Elsewhere
+from poslab.positions.hf_equivalent import HFEquivalent
 from poslab.positions.names import check_names, require_frozen
 from poslab.positions.pictures import Curves, Explanation, Matrix, OnText, Picture, Strip
-from poslab.positions.terms import Pairs, RelativeTerms
+from poslab.positions.terms import RelativeTerms, ScoreTile
 
 Tables = Mapping[str, Tensor]
 
 __all__ = [
     "BACKENDS",
     "Curves",
-    "Elsewhere",
+    "HFEquivalent",
     "Explanation",
     "Matrix",
     "ModelShape",
     "OnText",
     "OneHead",
-    "Pairs",
+    "ScoreTile",
     "Picture",
     "PositionScheme",
     "RelativeTerms",
@@ -83,8 +83,8 @@ class ModelShape:
 
 
 @dataclass(frozen=True, eq=False)
-class OneHead:
-    """A text as one head sees it before any hook, for `PositionScheme.score`."""
+class HeadInputs:
+    """A text as one head sees it before any hook, for `PositionScheme.reference_score`."""
 
     q: Tensor  # (T, Dh)
     k: Tensor  # (T, Dh)
@@ -151,7 +151,7 @@ class PositionScheme:
 
     # `embed`, `query` and `key` map each token by itself: by nothing but its number in `positions`, which are whole
     # numbers from 0 on in any order. (Rows with positions of their own come as one row, their tokens laid end to end.)
-    # Their results, those of `marks` and those of `scores` are finite, and of the dtype of what they are made of.
+    # Their results, those of `token_state` and those of `score_mod` are finite, and of the dtype of what they are made of.
 
     def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
         """x (B, T, D) token embeddings, positions (T,) -> (B, T, D)."""
@@ -174,33 +174,35 @@ class PositionScheme:
         tables may be of any floating point: attention takes them in its own."""
         return None
 
-    def marks(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
+    def token_state(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
         """x (B, T, D) entering attention, in float32 or better -> (B, H, T, E), or None.
 
-        What a token brings along for `scores` and `key_bias`, made of that token alone: the cache keeps it.
+        What a token brings along for `score_mod` and `key_bias`, made of that token alone: the cache keeps it.
         """
         return None
 
-    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
+    def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
         """A tile of scores in float32 or better -> the scores in their place, (B, H, m, n).
 
-        The fields of `pairs`, with their shapes, are listed in `poslab.positions.terms.Pairs`: scores, queries, keys,
+        The fields of `tile`, with their shapes, are listed in `poslab.positions.terms.ScoreTile`: scores, queries, keys,
         marks, i and j (their positions), seen, scale, causal, query_index.
         A query's result must not depend on which other queries share its tile, nor on keys that it doesn't see, nor
         on the sizes m and n.
         """
-        return pairs.scores
+        return tile.scores
 
-    def key_bias(self, tables: Tables, shape: ModelShape, layer: int, marks: Tensor) -> Tensor | None:
+    def key_bias(self, tables: Tables, shape: ModelShape, layer: int, token_state: Tensor) -> Tensor | None:
         """marks (B, H, N, E) of all keys, in order -> (B, H, N) in float32 or better, added to every score of the key;
         None: there is none.
 
-        The fast road for a `scores` that adds to each pair a number of the key and one of the query, which no softmax
-        notices. Where this gives a bias, `scores` isn't asked.
+        The fast road for a `score_mod` that adds to each pair a number of the key and one of the query, which no softmax
+        notices. Where this gives a bias, `score_mod` isn't asked.
         """
         return None
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
         """The score of query i and key j, a scalar that has gradients, written from the paper and no other hook: the
         oracle of tests."""
         return (text.q[i] * text.k[j]).sum() / shape.head_dim**0.5
@@ -209,14 +211,14 @@ class PositionScheme:
         """Pictures of the learned tables, by name, for TensorBoard, reports, and beside their beginnings on a page."""
         return {}
 
-    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         """What a page about one model shows beside `pictures`, by name: what nobody learns, and what a text decides.
 
-        sample: a text, of each layer all its pairs (B = 1), as `scores` gets them.
+        sample: a text, of each layer all its pairs (B = 1), as `score_mod` gets them.
         """
         return {}
 
-    def elsewhere(self, tables: Tables, shape: ModelShape) -> Elsewhere | None:
+    def hf_equivalent(self, tables: Tables, shape: ModelShape) -> HFEquivalent | None:
         """What of transformers computes the same, for scripts/export.py; None: nothing does. It isn't inherited."""
         return None
 
@@ -227,7 +229,7 @@ HOOKS = {
     for name, member in vars(PositionScheme).items()
     if inspect.isfunction(member) and not name.startswith("_") and name != "overrides"
 }
-ENTRANCES = ("sample", "embed", "rotate", "query", "key", "relative", "marks", "scores", "key_bias")
+ENTRANCES = ("sample", "embed", "rotate", "query", "key", "relative", "token_state", "score_mod", "key_bias")
 
 
 def knows_nothing(scheme: PositionScheme) -> bool:

@@ -17,12 +17,12 @@ from poslab.errors import SettingError
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import (
     Explanation,
+    HeadInputs,
     ModelShape,
-    OneHead,
-    Pairs,
     Picture,
     PositionScheme,
     RelativeTerms,
+    ScoreTile,
     Tables,
 )
 
@@ -98,45 +98,53 @@ class Combined(PositionScheme):
         first, second = (s.relative(_of(name, tables), shape, layer, distances) for name, s in self._parts.items())
         return added(first, second) if first and second else first or second
 
-    def marks(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
+    def token_state(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
         """Those of the first, then those of the second: (B, H, T, E1 + E2)."""
-        marks = [s.marks(_of(name, tables), layer, x) for name, s in self._parts.items() if s.overrides("marks")]
-        there = [mark for mark in marks if mark is not None]
+        token_state = [
+            s.token_state(_of(name, tables), layer, x) for name, s in self._parts.items() if s.overrides("token_state")
+        ]
+        there = [mark for mark in token_state if mark is not None]
         return torch.cat(there, dim=-1) if there else None
 
-    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
-        marks = self._own_marks(tables, layer, pairs.marks, pairs.keys.shape[1] * pairs.keys.shape[-1])
+    def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
+        token_state = self._own_marks(tables, layer, tile.token_state, tile.keys.shape[1] * tile.keys.shape[-1])
         for name, scheme in self._parts.items():
-            own = dataclasses.replace(pairs, marks=marks[name])
-            pairs = dataclasses.replace(pairs, scores=scheme.scores(_of(name, tables), layer, own))
-        return pairs.scores
+            own = dataclasses.replace(tile, token_state=token_state[name])
+            tile = dataclasses.replace(tile, scores=scheme.score_mod(_of(name, tables), layer, own))
+        return tile.scores
 
-    def key_bias(self, tables: Tables, shape: ModelShape, layer: int, marks: Tensor) -> Tensor | None:
-        """The sum, where no more than that is needed: one that has only `scores` needs those of both."""
+    def key_bias(self, tables: Tables, shape: ModelShape, layer: int, token_state: Tensor) -> Tensor | None:
+        """The sum, where no more than that is needed: one that has only `score_mod` needs those of both."""
         total = None
-        for name, own in self._own_marks(tables, layer, marks, shape.embed_dim).items():
+        for name, own in self._own_marks(tables, layer, token_state, shape.embed_dim).items():
             scheme = self._parts[name]
             bias = None if own is None else scheme.key_bias(_of(name, tables), shape, layer, own)
-            if bias is None and scheme.overrides("scores"):
+            if bias is None and scheme.overrides("score_mod"):
                 return None
             total = bias if total is None else total if bias is None else total + bias
         return total
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
         """The sum of what both add to a plain score: exact where one of the two adds what doesn't depend on it."""
-        plain = super().score(tables, shape, layer, head, text, i, j)
-        of_parts = [s.score(_of(name, tables), shape, layer, head, text, i, j) for name, s in self._parts.items()]
+        plain = super().reference_score(tables, shape, layer, head, text, i, j)
+        of_parts = [
+            s.reference_score(_of(name, tables), shape, layer, head, text, i, j) for name, s in self._parts.items()
+        ]
         return of_parts[0] + of_parts[1] - plain
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         parts = {name: scheme.pictures(_of(name, tables), shape) for name, scheme in self._parts.items()}
         return {f"{part}_{name}": picture for part, pictures in parts.items() for name, picture in pictures.items()}
 
-    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
-        marks = [self._own_marks(tables, layer, pairs.marks, shape.embed_dim) for layer, pairs in enumerate(sample)]
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
+        token_state = [
+            self._own_marks(tables, layer, tile.token_state, shape.embed_dim) for layer, tile in enumerate(sample)
+        ]
         found: dict[str, Explanation] = {}
         for part, scheme in self._parts.items():
-            own = [dataclasses.replace(pairs, marks=m[part]) for pairs, m in zip(sample, marks, strict=True)]
+            own = [dataclasses.replace(tile, token_state=m[part]) for tile, m in zip(sample, token_state, strict=True)]
             of_part = scheme.explain(_of(part, tables), shape, own)
             found |= {f"{part}_{name}": picture for name, picture in of_part.items()}
         return found
@@ -150,16 +158,18 @@ class Combined(PositionScheme):
     def _parts(self) -> dict[str, PositionScheme]:
         return {"first": self.first, "second": self.second}
 
-    def _own_marks(self, tables: Tables, layer: int, marks: Tensor | None, width: int) -> dict[str, Tensor | None]:
+    def _own_marks(
+        self, tables: Tables, layer: int, token_state: Tensor | None, width: int
+    ) -> dict[str, Tensor | None]:
         """Which of the marks (B, H, N, E1 + E2) are whose; width: D."""
-        owners = [name for name, scheme in self._parts.items() if scheme.overrides("marks")]
+        owners = [name for name, scheme in self._parts.items() if scheme.overrides("token_state")]
         own: dict[str, Tensor | None] = dict.fromkeys(self._parts)
-        if marks is None or len(owners) < 2:
-            return own | dict.fromkeys(owners, marks)
-        one_token = marks.new_zeros(1, 1, width)
-        tried = self.first.marks(_of("first", tables), layer, one_token)
+        if token_state is None or len(owners) < 2:
+            return own | dict.fromkeys(owners, token_state)
+        one_token = token_state.new_zeros(1, 1, width)
+        tried = self.first.token_state(_of("first", tables), layer, one_token)
         count = 0 if tried is None else tried.shape[-1]
-        first, second = marks[..., :count], marks[..., count:]
+        first, second = token_state[..., :count], token_state[..., count:]
         return {"first": first if count else None, "second": second if second.shape[-1] else None}
 
 

@@ -18,7 +18,7 @@ from poslab.errors import SettingError, UserError, blamed_on
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import HOOKS, ModelShape, PositionScheme, Tables
 from poslab.positions.pictures import Curves, Matrix
-from poslab.positions.terms import Pairs, RelativeTerms
+from poslab.positions.terms import RelativeTerms, ScoreTile
 
 
 def hook_at_fault(error: BaseException) -> str | None:
@@ -83,18 +83,18 @@ class Trial:
                 self._map(name, partial(hook, tables, layer), x, "(B, H, T, Dh)")
         self._relative(layer)
         entering = _precise(self.x)
-        with trying(scheme, "marks"):
-            marks = scheme.marks(tables, layer, entering) if scheme.overrides("marks") else None
-        if marks is not None:
-            self._require("marks", marks, (*x.shape[:3], None), "(B, H, T, E)", like=entering)
-            self._require_by_itself("marks", partial(scheme.marks, tables, layer), entering, marks)
+        with trying(scheme, "token_state"):
+            token_state = scheme.token_state(tables, layer, entering) if scheme.overrides("token_state") else None
+        if token_state is not None:
+            self._require("token_state", token_state, (*x.shape[:3], None), "(B, H, T, E)", like=entering)
+            self._require_by_itself("token_state", partial(scheme.token_state, tables, layer), entering, token_state)
             with trying(scheme, "key_bias"):
-                bias = scheme.key_bias(tables, self.shape, layer, marks)
+                bias = scheme.key_bias(tables, self.shape, layer, token_state)
             if bias is not None:
                 self._require("key_bias", bias, x.shape[:3], "(B, H, N)")
-                self._require_past_keys(layer, marks, bias)
-        if scheme.overrides("scores"):
-            self._scores(layer, marks)
+                self._require_past_keys(layer, token_state, bias)
+        if scheme.overrides("score_mod"):
+            self._scores(layer, token_state)
 
     def sentences(self) -> None:
         """Raises SettingError where `warnings` gives none."""
@@ -166,28 +166,28 @@ class Trial:
                 problem = "must map each token by itself: what it gives for one changes with others, or by chance"
                 raise wrong(self.scheme, name, problem)
 
-    def _scores(self, layer: int, marks: Tensor | None) -> None:
+    def _scores(self, layer: int, token_state: Tensor | None) -> None:
         """Raises SettingError where scores of a query aren't those that it has when it is alone in its tile."""
         first = min(1, self.length - 1)
-        whole = self._tile_of_scores(layer, marks, range(first, self.length))
+        whole = self._tile_of_scores(layer, token_state, range(first, self.length))
         for row, place in enumerate(range(first, self.length)):
-            alone = self._tile_of_scores(layer, marks, range(place, place + 1))
+            alone = self._tile_of_scores(layer, token_state, range(place, place + 1))
             if not torch.allclose(whole[:, :, row, : alone.shape[-1]], alone[:, :, 0], rtol=1e-4, atol=1e-5):
                 problem = "scores of a query change with what else is in its tile"
-                raise wrong(self.scheme, "scores", f"{problem}, look at pairs with `seen` alone, and at no sizes")
+                raise wrong(self.scheme, "score_mod", f"{problem}, look at pairs with `seen` alone, and at no sizes")
 
-    def _tile_of_scores(self, layer: int, marks: Tensor | None, queries: range) -> Tensor:
-        pairs = self._pairs(marks, queries)
-        with trying(self.scheme, "scores"):
-            scores = self.scheme.scores(self.tables, layer, pairs)
-        self._require("scores", scores, pairs.scores.shape, "(B, H, m, n)", like=pairs.scores)
+    def _tile_of_scores(self, layer: int, token_state: Tensor | None, queries: range) -> Tensor:
+        tile = self._pairs(token_state, queries)
+        with trying(self.scheme, "score_mod"):
+            scores = self.scheme.score_mod(self.tables, layer, tile)
+        self._require("score_mod", scores, tile.scores.shape, "(B, H, m, n)", like=tile.scores)
         return scores
 
-    def _require_past_keys(self, layer: int, marks: Tensor, bias: Tensor) -> None:
+    def _require_past_keys(self, layer: int, token_state: Tensor, bias: Tensor) -> None:
         """Raises SettingError where biases of keys beside each other change with a token that comes later."""
         if not self.shape.causal:
             return
-        other = marks.clone()
+        other = token_state.clone()
         other[:, :, -1] = 1 - 2 * other[:, :, -1]
         with trying(self.scheme, "key_bias"):
             changed = self.scheme.key_bias(self.tables, self.shape, layer, other)
@@ -196,18 +196,18 @@ class Trial:
         if not torch.allclose(before, after, rtol=1e-4, atol=1e-5):
             raise wrong(self.scheme, "key_bias", "a key's bias beside that of another changes with a later token")
 
-    def _pairs(self, marks: Tensor | None, places: range) -> Pairs:
+    def _pairs(self, token_state: Tensor | None, places: range) -> ScoreTile:
         """The queries at these places, and every key that one of them sees."""
         keys = _precise(self.of_heads)[:, :, : places.stop if self.shape.causal else self.length]
         queries, count = keys[:, :, places.start : places.stop], keys.shape[2]
         query_index = torch.arange(places.start, places.stop, device=keys.device)
         i, j = self.positions[None, None, query_index, None], self.positions[None, None, None, :count]
         scale = self.shape.head_dim**-0.5
-        return Pairs(
+        return ScoreTile(
             queries @ keys.mT * scale,
             queries,
             keys,
-            None if marks is None else marks[:, :, :count],
+            None if token_state is None else token_state[:, :, :count],
             i,
             j,
             j <= i if self.shape.causal else torch.ones_like(j <= i),

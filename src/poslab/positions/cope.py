@@ -25,12 +25,12 @@ from poslab.lazy import Tensor, torch
 from poslab.positions.base import (
     Curves,
     Explanation,
+    HeadInputs,
     ModelShape,
-    OneHead,
     OnText,
-    Pairs,
     Picture,
     PositionScheme,
+    ScoreTile,
     Tables,
 )
 
@@ -59,30 +59,32 @@ class CoPE(PositionScheme):
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         return {"position": torch.zeros(shape.num_layers, self.max_positions, shape.head_dim)}
 
-    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
-        table = tables["position"][layer].to(pairs.queries.dtype)
+    def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
+        table = tables["position"][layer].to(tile.queries.dtype)
         # Less the last row, which no softmax notices: keys that are so far add nothing.
-        by_row = pairs.queries @ (table - table[-1]).mT  # (B, H, m, max_positions)
-        position = self._positions(pairs)  # (B, H, m, near)
+        by_row = tile.queries @ (table - table[-1]).mT  # (B, H, m, max_positions)
+        position = self._positions(tile)  # (B, H, m, near)
         step = torch.nn.functional.pad(by_row.diff(dim=-1), (0, 1))  # to the row above; the last has none
         row = position.long()
         added = torch.addcmul(by_row.gather(-1, row), step.gather(-1, row), position.frac())
-        return pairs.scores + torch.nn.functional.pad(added, (pairs.scores.shape[-1] - added.shape[-1], 0))
+        return tile.scores + torch.nn.functional.pad(added, (tile.scores.shape[-1] - added.shape[-1], 0))
 
-    def _positions(self, pairs: Pairs) -> Tensor:
+    def _positions(self, tile: ScoreTile) -> Tensor:
         """(B, H, m, near): those of the last keys, as many as it takes until every query has come to the last row."""
-        last, count = self.max_positions - 1, pairs.scores.shape[-1]
-        if not pairs.causal:
-            return _both_ways(pairs).clamp(max=last)
-        near = len(pairs.query_index) + 3 * self.max_positions
+        last, count = self.max_positions - 1, tile.scores.shape[-1]
+        if not tile.causal:
+            return _both_ways(tile).clamp(max=last)
+        near = len(tile.query_index) + 3 * self.max_positions
         while True:
-            gates = pairs.scores[..., -near:].sigmoid() * pairs.seen[..., -near:]
+            gates = tile.scores[..., -near:].sigmoid() * tile.seen[..., -near:]
             position = _sum_to_the_end(gates)  # what is after the query is hidden
             if near >= count or position[..., 0].min() >= last:
                 return position.clamp(max=last)
             near *= 2
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
         q = text.q[i]
         between = [token for token in range(min(i, j), max(i, j) + 1) if text.seen[i][token]]
         gates = [1 / (1 + (-(q * text.k[token]).sum() / math.sqrt(shape.head_dim)).exp()) for token in between]
@@ -96,8 +98,8 @@ class CoPE(PositionScheme):
         positions = list(range(self.max_positions))
         return {"norm": Curves("Norm of the position table", "open gates", "L2 norm", positions, norms, _NORM)}
 
-    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
-        counts = torch.stack([self._positions(pairs)[0, :, -1] for pairs in sample])  # (L, H, near)
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
+        counts = torch.stack([self._positions(tile)[0, :, -1] for tile in sample])  # (L, H, near)
         missing = sample[0].scores.shape[-1] - counts.shape[-1]
         counts = torch.nn.functional.pad(counts, (missing, 0), value=self.max_positions - 1)
         return {"counts": OnText("How far back each token is by its count, for the last one", counts, None, _COUNTS)}
@@ -107,8 +109,8 @@ def _sum_to_the_end(gates: Tensor) -> Tensor:
     return gates.flip(-1).cumsum(-1).flip(-1)
 
 
-def _both_ways(pairs: Pairs) -> Tensor:
+def _both_ways(tile: ScoreTile) -> Tensor:
     """(B, H, m, n): the sum of the gates between query and key, both included, whichever comes first."""
-    gates = pairs.scores.sigmoid() * pairs.seen
-    key, own = torch.arange(gates.shape[-1], device=gates.device), pairs.query_index[:, None]
+    gates = tile.scores.sigmoid() * tile.seen
+    key, own = torch.arange(gates.shape[-1], device=gates.device), tile.query_index[:, None]
     return _sum_to_the_end(gates * (key <= own)) + (gates * (key >= own)).cumsum(-1) * (key > own)

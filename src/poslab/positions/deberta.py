@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from poslab.errors import require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms, Tables
+from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
 
 _NORM = (
     "How long the vector is that belongs to each distance: the longer, the more that distance can change. All begin "
@@ -60,7 +60,9 @@ class DeBERTa(PositionScheme):
         keys, queries = tables["position_keys"][layer], tables["position_queries"][layer] * 3**-0.5  # (H, R, Dh)
         return RelativeTerms(-self.max_distance, self.max_distance - 1, keys=keys, queries=queries)
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
         distance, k = text.positions[i] - text.positions[j], self.max_distance
         delta = 0 if distance <= -k else 2 * k - 1 if distance >= k else distance + k
         content_to_position = text.q[i] @ tables["position_keys"][layer, head, delta]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, ModelShape, OneHead, Pairs, Picture, PositionScheme, Tables
+from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, ScoreTile, Tables
 
 EPSILON = 1e-6
 
@@ -70,9 +70,9 @@ class FIRE(PositionScheme):
             "threshold": torch.ones(layers),
         }
 
-    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
-        of_layer = {name: table[layer].to(pairs.scores.dtype) for name, table in tables.items()}
-        return pairs.scores + self._bias(of_layer, pairs.i, pairs.j)
+    def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
+        of_layer = {name: table[layer].to(tile.scores.dtype) for name, table in tables.items()}
+        return tile.scores + self._bias(of_layer, tile.i, tile.j)
 
     def _bias(self, of_layer: Tables, i: Tensor, j: Tensor) -> Tensor:
         """i (B, 1, m, 1), j (B, 1, 1, n), tables of one layer -> (B, H, m, n)."""
@@ -85,7 +85,9 @@ class FIRE(PositionScheme):
         slope, intercept = (line.expand(heads).gather(-1, piece).unflatten(-1, ratio.shape[2:]) for line in lines)
         return torch.addcmul(intercept, slope, ratio)
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
         c, limit = tables["c"][layer], tables["threshold"][layer].abs() * self.init_threshold
         place, distance = text.positions[i], abs(text.positions[i] - text.positions[j])
         reach = limit if limit > place else torch.full_like(limit, place)

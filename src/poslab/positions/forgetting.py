@@ -23,12 +23,12 @@ from poslab.lazy import Tensor, torch
 from poslab.positions.base import (
     Curves,
     Explanation,
+    HeadInputs,
     ModelShape,
-    OneHead,
     OnText,
-    Pairs,
     Picture,
     PositionScheme,
+    ScoreTile,
     Tables,
 )
 
@@ -66,22 +66,24 @@ class Forgetting(PositionScheme):
         axes = (shape.num_layers, shape.num_heads)
         return {"gate": torch.randn(*axes, shape.embed_dim) * 0.02, "bias": torch.full(axes, self.init_bias)}
 
-    def marks(self, tables: Tables, layer: int, x: Tensor) -> Tensor:
+    def token_state(self, tables: Tables, layer: int, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, H, T, 1): the logarithm of each token's gate."""
         gate, bias = tables["gate"][layer].to(x.dtype), tables["bias"][layer].to(x.dtype)
         logits = torch.nn.functional.linear(x, gate, bias)  # (B, T, H)
         return torch.nn.functional.logsigmoid(logits).mT[..., None]
 
-    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
-        assert pairs.marks is not None
-        total = _running_total(pairs.marks)  # (B, H, n)
-        added = (total[..., pairs.query_index, None] - total[..., None, :]).to(pairs.scores.dtype)  # (B, H, m, n)
-        return pairs.scores + (added if pairs.causal else -added.abs())
+    def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
+        assert tile.token_state is not None
+        total = _running_total(tile.token_state)  # (B, H, n)
+        added = (total[..., tile.query_index, None] - total[..., None, :]).to(tile.scores.dtype)  # (B, H, m, n)
+        return tile.scores + (added if tile.causal else -added.abs())
 
-    def key_bias(self, tables: Tables, shape: ModelShape, layer: int, marks: Tensor) -> Tensor | None:
-        return -_running_total(marks) if shape.causal else None
+    def key_bias(self, tables: Tables, shape: ModelShape, layer: int, token_state: Tensor) -> Tensor | None:
+        return -_running_total(token_state) if shape.causal else None
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
         kept = (text.q[i] * text.k[j]).sum() / math.sqrt(shape.head_dim)
         for token in range(min(i, j) + 1, max(i, j) + 1):
             logit = (tables["gate"][layer, head] * text.x[token]).sum() + tables["bias"][layer, head]
@@ -97,16 +99,18 @@ class Forgetting(PositionScheme):
             "gate_norm": Curves("Norm of the gates' weights", "head", "L2 norm", heads, norms, _GATE_NORM),
         }
 
-    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
-        marks = torch.stack([pairs.marks[0, ..., 0] for pairs in sample if pairs.marks is not None])  # (L, H, T)
-        left = (marks.cumsum(-1)[..., -1:] - marks.cumsum(-1)).exp()
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
+        token_state = torch.stack(
+            [tile.token_state[0, ..., 0] for tile in sample if tile.token_state is not None]
+        )  # (L, H, T)
+        left = (token_state.cumsum(-1)[..., -1:] - token_state.cumsum(-1)).exp()
         return {
-            "gates": OnText("What each token's gate keeps of all before it", marks.exp(), 1.0, _GATES),
+            "gates": OnText("What each token's gate keeps of all before it", token_state.exp(), 1.0, _GATES),
             "left": OnText("What is left of each token at the last one", left, 1.0, _LEFT),
         }
 
 
-def _running_total(marks: Tensor) -> Tensor:
+def _running_total(token_state: Tensor) -> Tensor:
     """(B, H, N, 1) -> (B, H, N): in float64, as of sums over a long text differences have few digits in float32."""
-    dtype = torch.float32 if marks.device.type == "mps" else torch.float64  # Apple's devices have no other
-    return marks[..., 0].to(dtype).cumsum(-1)
+    dtype = torch.float32 if token_state.device.type == "mps" else torch.float64  # Apple's devices have no other
+    return token_state[..., 0].to(dtype).cumsum(-1)

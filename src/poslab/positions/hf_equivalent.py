@@ -10,7 +10,7 @@ from poslab.lazy import Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Elsewhere:
+class HFEquivalent:
     """An architecture by its model_type there ("gpt2" or "gpt_neox"), and what the scheme puts into it.
 
     settings: of its configuration, beside the sizes of the model. weights: by their names there.

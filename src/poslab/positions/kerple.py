@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from poslab.errors import require_one_of
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms, Tables
+from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
 
 _BIAS = (
     "What each head adds to the score of a key so far back; 1 less makes its weight 2.7 times smaller. All lines "
@@ -52,7 +52,9 @@ class Kerple(PositionScheme):
         falling = torch.log1p(r2.abs() * distance) if self.kernel == "log" else distance ** (2 * r2.sigmoid())
         return RelativeTerms(distances[0], distances[-1], bias=-r1.abs() * falling)  # (H, R)
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
         own = tables if self.share_layers else {name: table[layer] for name, table in tables.items()}
         r1, r2 = (own[name][head] for name in ("r1", "r2"))
         distance = abs(text.positions[i] - text.positions[j])
@@ -60,7 +62,7 @@ class Kerple(PositionScheme):
             bias = -r1.abs() * (1 + r2.abs() * distance).log()
         else:
             bias = -r1.abs() * distance ** (2 / (1 + (-r2).exp()))
-        return super().score(tables, shape, layer, head, text, i, j) + bias
+        return super().reference_score(tables, shape, layer, head, text, i, j) + bias
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         pictures: dict[str, Picture] = {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms, Tables
+from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
 
 _NORM = (
     "How long the key is that belongs to each distance: the longer, the more that distance can change. Far ones "
@@ -41,7 +41,9 @@ class MusicTransformer(PositionScheme):
             raise SettingError("tokens", f"{distances[-1] + 1} long", f"these tables know {known} positions, no more")
         return RelativeTerms(lowest, lowest + rows - 1, keys=keys)
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
         keys = tables["keys"][layer, head]  # (R, Dh)
         at_0 = 0 if shape.causal else len(keys) // 2
         relative_key = keys[at_0 + text.positions[i] - text.positions[j]]

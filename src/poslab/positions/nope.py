@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from poslab.lazy import torch
-from poslab.positions.base import Elsewhere, ModelShape, PositionScheme, Tables
+from poslab.positions.base import HFEquivalent, ModelShape, PositionScheme, Tables
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class NoPE(PositionScheme):
     def warnings(self, shape: ModelShape) -> list[str]:
         return [] if shape.causal else ["pos=nope: a model that sees the future knows nothing of the order of its text"]
 
-    def elsewhere(self, tables: Tables, shape: ModelShape) -> Elsewhere | None:
+    def hf_equivalent(self, tables: Tables, shape: ModelShape) -> HFEquivalent | None:
         """GPT-2 whose table is zero, which there ends at the context length."""
-        return Elsewhere("gpt2", weights={"transformer.wpe.weight": torch.zeros(shape.context_length, shape.embed_dim)})
+        return HFEquivalent(
+            "gpt2", weights={"transformer.wpe.weight": torch.zeros(shape.context_length, shape.embed_dim)}
+        )

@@ -23,12 +23,12 @@ from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import (
     Explanation,
+    HeadInputs,
     ModelShape,
-    OneHead,
-    Pairs,
     Picture,
     PositionScheme,
     RelativeTerms,
+    ScoreTile,
     Tables,
 )
 from poslab.positions.combined import check_part, warnings_of_part
@@ -110,22 +110,24 @@ class Randomized(PositionScheme):
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
         return self.of.relative(tables, self._shape(shape), layer, distances)
 
-    def marks(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
-        return self.of.marks(tables, layer, x)
+    def token_state(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
+        return self.of.token_state(tables, layer, x)
 
-    def scores(self, tables: Tables, layer: int, pairs: Pairs) -> Tensor:
-        return self.of.scores(tables, layer, pairs)
+    def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
+        return self.of.score_mod(tables, layer, tile)
 
-    def key_bias(self, tables: Tables, shape: ModelShape, layer: int, marks: Tensor) -> Tensor | None:
-        return self.of.key_bias(tables, self._shape(shape), layer, marks)
+    def key_bias(self, tables: Tables, shape: ModelShape, layer: int, token_state: Tensor) -> Tensor | None:
+        return self.of.key_bias(tables, self._shape(shape), layer, token_state)
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
-        return self.of.score(tables, self._shape(shape), layer, head, text, i, j)
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
+        return self.of.reference_score(tables, self._shape(shape), layer, head, text, i, j)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         return self.of.pictures(tables, self._shape(shape))
 
-    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         return self.of.explain(tables, self._shape(shape), sample)
 
     def _shape(self, shape: ModelShape) -> ModelShape:

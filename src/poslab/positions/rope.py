@@ -28,7 +28,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least, require_one_of
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, Elsewhere, Explanation, ModelShape, OneHead, Pairs, PositionScheme, Tables
+from poslab.positions.base import (
+    Curves,
+    Explanation,
+    HeadInputs,
+    HFEquivalent,
+    ModelShape,
+    PositionScheme,
+    ScoreTile,
+    Tables,
+)
 
 if TYPE_CHECKING:
     from poslab.positions.rotary import Rotation
@@ -108,7 +117,9 @@ class RoPE(PositionScheme):
 
         return once_per_pass(positions, (self, x.shape[-1], x.dtype), rotation).turn(x)
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
         q, k = text.q[i], text.k[j]
         turning = self._turning(shape.head_dim)
         total = (q[turning:] * k[turning:]).sum()
@@ -119,7 +130,7 @@ class RoPE(PositionScheme):
             total = total + self._growth**2 * (real * math.cos(angle) - imaginary * math.sin(angle))
         return total / math.sqrt(shape.head_dim)
 
-    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         frequencies = torch.tensor(self._frequencies(self._turning(shape.head_dim)), dtype=torch.float64)
         distances = list(shape.distances)
         turned = (torch.tensor(distances)[:, None] * frequencies).cos().mean(-1)  # (R,)
@@ -135,14 +146,14 @@ class RoPE(PositionScheme):
             ),
         }
 
-    def elsewhere(self, tables: Tables, shape: ModelShape) -> Elsewhere | None:
+    def hf_equivalent(self, tables: Tables, shape: ModelShape) -> HFEquivalent | None:
         if self.interleaved or self.scaling not in ("none", "linear"):
             return None
         rotation = {"rope_type": "default", "rope_theta": self.base}
         if self.scaling == "linear":
             rotation |= {"rope_type": "linear", "factor": self.factor}
         share = self._turning(shape.head_dim) / shape.head_dim
-        return Elsewhere("gpt_neox", {"rope_parameters": rotation | {"partial_rotary_factor": share}})
+        return HFEquivalent("gpt_neox", {"rope_parameters": rotation | {"partial_rotary_factor": share}})
 
     def _turning(self, head_dim: int) -> int:
         """How many channels turn: an even number."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from poslab.errors import require_at_least
 from poslab.lazy import Tensor
-from poslab.positions.base import ModelShape, OneHead, PositionScheme, RelativeTerms, Tables
+from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, Tables
 from poslab.positions.rope import RoPE
 
 
@@ -55,11 +55,13 @@ class RoPENoPE(RoPE):
             return None
         return RelativeTerms(0, 0, window=self.window)
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
         if not self._turns(layer):
-            return PositionScheme.score(self, tables, shape, layer, head, text, i, j)
+            return PositionScheme.reference_score(self, tables, shape, layer, head, text, i, j)
         seen = self.window is None or abs(i - j) < self.window  # so many tokens, whatever their positions
-        score = super().score(tables, shape, layer, head, text, i, j)
+        score = super().reference_score(tables, shape, layer, head, text, i, j)
         return score if seen else score - math.inf
 
     def _turns(self, layer: int) -> bool:

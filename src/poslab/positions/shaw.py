@@ -19,13 +19,13 @@ from poslab.lazy import Tensor, torch
 from poslab.positions.base import (
     Curves,
     Explanation,
+    HeadInputs,
     Matrix,
     ModelShape,
-    OneHead,
-    Pairs,
     Picture,
     PositionScheme,
     RelativeTerms,
+    ScoreTile,
     Strip,
     Tables,
 )
@@ -82,8 +82,10 @@ class Shaw(PositionScheme):
         }  # ([H], R, Dh)
         return RelativeTerms(0 if shape.causal else -self.max_distance, self.max_distance, **chosen)
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
-        score = super().score(tables, shape, layer, head, text, i, j)
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
+        score = super().reference_score(tables, shape, layer, head, text, i, j)
         if not self.keys:
             return score
         table = tables["keys"] if self.share_layers else tables["keys"][layer]
@@ -103,7 +105,7 @@ class Shaw(PositionScheme):
             pictures[f"{name}_norm"] = Curves(title, "distance", "L2 norm", distances, lines, _NORMS)
         return pictures
 
-    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         lowest = 0 if shape.causal else -self.max_distance
         rows = [min(max(d, -self.max_distance), self.max_distance) - lowest for d in shape.distances]
         found: dict[str, Explanation] = {"rows": Strip("Clipped rows", "row", list(shape.distances), rows, _ROWS)}

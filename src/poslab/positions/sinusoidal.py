@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Elsewhere, Explanation, Matrix, ModelShape, Pairs, PositionScheme, Tables
+from poslab.positions.base import Explanation, HFEquivalent, Matrix, ModelShape, PositionScheme, ScoreTile, Tables
 from poslab.positions.rope import wavelengths
 
 _SIMILARITY = (
@@ -49,12 +49,12 @@ class Sinusoidal(PositionScheme):
         signal = self._signal(positions, x.shape[-1])
         return (x + self.amplitude * signal.to(torch.promote_types(x.dtype, torch.float32))).to(x.dtype)
 
-    def elsewhere(self, tables: Tables, shape: ModelShape) -> Elsewhere:
+    def hf_equivalent(self, tables: Tables, shape: ModelShape) -> HFEquivalent:
         """GPT-2 with the signal as its table, which there ends at the context length."""
         signal = self._signal(torch.arange(shape.context_length), shape.embed_dim)
-        return Elsewhere("gpt2", weights={"transformer.wpe.weight": (self.amplitude * signal).float()})
+        return HFEquivalent("gpt2", weights={"transformer.wpe.weight": (self.amplitude * signal).float()})
 
-    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         signal = self._signal(torch.arange(shape.context_length), shape.embed_dim)
         unit = torch.nn.functional.normalize(signal, dim=-1)
         title = "Cosine similarity of positions"

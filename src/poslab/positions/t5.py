@@ -25,12 +25,12 @@ from poslab.lazy import Tensor, torch
 from poslab.positions.base import (
     Curves,
     Explanation,
+    HeadInputs,
     ModelShape,
-    OneHead,
-    Pairs,
     Picture,
     PositionScheme,
     RelativeTerms,
+    ScoreTile,
     Strip,
     Tables,
 )
@@ -129,7 +129,9 @@ class T5(PositionScheme):
         bias = torch.nn.functional.embedding(buckets, table).T * self.scale  # (R, H) -> (H, R)
         return RelativeTerms(lowest + first, lowest + starts[-1], bias=bias)
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
         table = tables["bias"] if self.share_layers else tables["bias"][layer]
         side = self.num_buckets if shape.causal else self.num_buckets // 2
         exact, distance = side // 2, abs(text.positions[i] - text.positions[j])
@@ -140,7 +142,7 @@ class T5(PositionScheme):
             bucket = min(side - 1, exact + math.floor(share * (side - exact) + 1e-9))
         if text.positions[j] > text.positions[i]:
             bucket += side
-        return super().score(tables, shape, layer, head, text, i, j) + self.scale * table[bucket, head]
+        return super().reference_score(tables, shape, layer, head, text, i, j) + self.scale * table[bucket, head]
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         distances = [d for d in shape.distances if abs(d) <= self.max_distance]
@@ -154,7 +156,7 @@ class T5(PositionScheme):
             pictures[name] = Curves("Learned bias by distance", "distance", "bias", distances, lines, _BIAS)
         return pictures
 
-    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         buckets = self._buckets(shape.distances, shape).tolist()
         return {"buckets": Strip("Buckets of distances", "bucket", list(shape.distances), buckets, _BUCKETS)}
 

@@ -89,13 +89,13 @@ class RelativeTerms:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
-    """A tile of attention: some queries and every key that any of them sees, for `PositionScheme.scores`."""
+class ScoreTile:
+    """A tile of attention: some queries and every key that any of them sees, for `PositionScheme.score_mod`."""
 
     scores: Tensor  # (B, H, m, n): scale * q_i . k_j, relative terms included
     queries: Tensor  # (B, H, m, Dh), and keys (B, H, n, Dh): as the scheme's own hooks left them
     keys: Tensor
-    marks: Tensor | None  # (B, H, n, E): what the keys brought along; those of the queries are the last of them
+    token_state: Tensor | None  # (B, H, n, E): what the keys brought along; those of the queries are the last of them
     i: Tensor  # (B or 1, 1, m, 1): positions of the queries
     j: Tensor  # (B or 1, 1, 1, n): positions of the keys
     seen: Tensor  # (B or 1, 1, m, n) bool: whether the query sees the key; hidden pairs may get any finite score

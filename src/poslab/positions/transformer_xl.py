@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, ModelShape, OneHead, Picture, PositionScheme, RelativeTerms, Tables
+from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
 
 _BIAS = (
     "What each head adds to the score of a key so far back, whatever the query is; 1 more makes a weight 2.7 times "
@@ -48,7 +48,9 @@ class TransformerXL(PositionScheme):
         bias = self._bias(tables["v"][layer] - tables["u"][layer], sinusoids, project)
         return RelativeTerms(distances[0], distances[-1], bias=bias, keys=keys)
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
         u, v, project = tables["u"][layer, head], tables["v"][layer, head], tables["project"][layer]
         distance = text.positions[i] - text.positions[j]
         angles = [distance / 10000 ** (2 * m / shape.embed_dim) for m in range(shape.embed_dim // 2)]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, Explanation, ModelShape, OneHead, Pairs, PositionScheme, Tables
+from poslab.positions.base import Curves, Explanation, HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
 from poslab.positions.rope import wavelengths
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ class XPos(PositionScheme):
     def key(self, tables: Tables, layer: int, k: Tensor, positions: Tensor) -> Tensor:
         return self._rotations(k, positions)[1].turn(k)
 
-    def score(self, tables: Tables, shape: ModelShape, layer: int, head: int, text: OneHead, i: int, j: int) -> Tensor:
+    def reference_score(
+        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
+    ) -> Tensor:
         q, k, width = text.q[i], text.k[j], shape.head_dim
         distance = text.positions[i] - text.positions[j]
         total = q[-1] * k[-1] if width % 2 else torch.zeros_like(q[0])
@@ -85,7 +87,7 @@ class XPos(PositionScheme):
             total = total + fading * (real * math.cos(angle) - imaginary * math.sin(angle))
         return total / math.sqrt(width)
 
-    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[Pairs]) -> dict[str, Explanation]:
+    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         share = torch.arange(0, shape.head_dim - 1, 2) / shape.head_dim  # 2 d / Dh of each pair
         distances = torch.tensor(shape.distances)
         fading = ((share + GAMMA) / (1 + GAMMA)) ** (distances[:, None] / self.scale_base)  # (R, pairs)

@@ -34,7 +34,7 @@ def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor, positions: 
     """Mean cross-entropy in nats; tokens, targets and positions (B, T). Targets of -100 don't count."""
     with model.token_embedding.shared_with_head(tokens) as head:
         if targets.device.type == "cpu" and (asked := targets != IGNORED).any():  # a GPU would be waited for
-            return _mean_loss(model.hidden_where(asked, tokens, positions), head, targets[asked])
+            return _mean_loss(model.hidden_at(asked, tokens, positions), head, targets[asked])
         return _mean_loss(model.hidden(tokens, positions=positions).flatten(0, 1), head, targets.flatten())
 
 

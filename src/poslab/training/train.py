@@ -26,7 +26,7 @@ from poslab.data.module import DataModule, TextDataModule
 from poslab.data.task import TaskDataModule
 from poslab.errors import Diverged, Fault, RunStopped, SettingError, UserError, lacks_memory
 from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
-from poslab.hf.pretrained import begin_with
+from poslab.hf.pretrained import init_from_pretrained
 from poslab.model.decoder import GPT
 from poslab.processors import busy_with_others
 from poslab.runs.code import code_fingerprint, outside, task_sha256
@@ -82,7 +82,7 @@ def train(config: TrainConfig) -> Summary:
             config = replace(config, init_sha256=initial_sha256(settings.init_from))
         module, batches = _prepare(config, world_size, earlier)
         if begins and settings.init_from is not None:
-            print(begin_with(module.model, Path(settings.init_from), module.source.vocabulary))
+            print(init_from_pretrained(module.model, Path(settings.init_from), module.source.vocabulary))
         processes.together("the beginning")  # all that can be refused has been
         if earlier is None:
             folder = held.enter_context(new_run_folder(settings.run_dir, config.pos_name, settings.seed))

@@ -28,13 +28,13 @@ from torch.nn import functional as F
 
 from poslab.attention.kernels.flash import flash, flash_backward
 from poslab.attention.kernels.relative import LOG2_E, NearTables, band, near_tables, no_infinity, with_far_values
-from poslab.attention.spec import Problem
+from poslab.attention.spec import AttentionSpec
 
 CHUNK = 2**19  # scores that are worked on at a time: few enough for a cache, enough for two cores
 
 
 @torch.compiler.disable
-def banded_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
+def banded_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> Tensor:
     """Causal attention of q over k and v, each (B, H, T, Dh) with T above terms.highest -> (B, H, T, Dh). CPU only.
 
     The formula is in `RelativeTerms`, without `queries`. 16-bit inputs are computed in 32 bits, far
@@ -42,12 +42,12 @@ def banded_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tenso
     """
     shape, dtype = q.shape[:2], torch.promote_types(q.dtype, torch.float32)
     with torch.autocast(q.device.type, enabled=False):
-        near = near_tables(problem, q, k.shape[-2], dtype)
-        wide = (q.to(dtype), k.to(dtype), with_far_values(v.to(dtype), problem.terms))
+        near = near_tables(spec, q, k.shape[-2], dtype)
+        wide = (q.to(dtype), k.to(dtype), with_far_values(v.to(dtype), spec.terms))
         flat = (x.flatten(0, 1) for x in wide)  # each (N, T, Dh)
         # Flash takes 16 bits as they are; float16, whose range is small, is left out.
         far_dtype = torch.bfloat16 if q.dtype == torch.bfloat16 else dtype
-        settings = problem.scale, near.lowest, near.highest, far_dtype
+        settings = spec.scale, near.lowest, near.highest, far_dtype
         out = _Banded.apply(*flat, *settings, *near.tables)  # type: ignore[no-untyped-call]
     return out.unflatten(0, shape).to(v.dtype)
 

@@ -26,11 +26,11 @@ from poslab.attention.kernels.products import factor, products_for, rounded, unr
 from poslab.attention.kernels.relative import NearTables, key_bias, near_tables, no_infinity, with_far_values
 from poslab.attention.kernels.scores import Call, Scores, adding
 from poslab.attention.kernels.tile import Tile
-from poslab.attention.spec import Problem
+from poslab.attention.spec import AttentionSpec
 
 
 @torch.compiler.disable
-def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dropout_p: float = 0.0) -> Tensor:
+def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *, dropout_p: float = 0.0) -> Tensor:
     """q (B, H, Tq, Dh), k and v (B, H, Tk, Dh) -> (B, H, Tq, Dh); the formula is in `RelativeTerms`.
 
     Everything of a problem but `pairwise`. A query that sees no key gets zeros. 16-bit inputs are computed in 32 bits,
@@ -39,24 +39,24 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dr
     shape, dtype = q.shape[:2], torch.promote_types(q.dtype, torch.float32)
     dropout = WeightDropout(dropout_p, q.device) if dropout_p > 0 else None
     with torch.autocast(q.device.type, enabled=False):
-        near = near_tables(problem, q, k.shape[-2], dtype)
+        near = near_tables(spec, q, k.shape[-2], dtype)
         learned = near.bias is not None and near.bias.requires_grad
         # Where blocks have to compute the backward pass, they are as fast in the forward pass with 16-bit inputs.
-        flash = by_distance(problem, q, k, near) if dropout is None and not (learned and q.dtype != dtype) else None
+        flash = by_distance(spec, q, k, near) if dropout is None and not (learned and q.dtype != dtype) else None
         if flash is not None and not learned:
             own = v.dtype if v.dtype == torch.bfloat16 else dtype  # the range of float16 is small
             flat = (x.to(own).flatten(0, 1) for x in (q, k, v))  # each (N, T, Dh)
-            out = Flash.apply(*flat, problem.scale, flash)  # type: ignore[no-untyped-call]  # (N, Tq, Dh)
+            out = Flash.apply(*flat, spec.scale, flash)  # type: ignore[no-untyped-call]  # (N, Tq, Dh)
             return out.unflatten(0, shape).to(v.dtype)
-        bias_of_keys, largest_of_keys = key_bias(problem, q, k)
-        falls_off = bias_of_keys is not None and problem.terms is None and dropout is None
-        if bias_of_keys is not None and falls_off and (blocks := blocks_by_key(problem, bias_of_keys, q, k)):
+        bias_of_keys, largest_of_keys = key_bias(spec, q, k)
+        falls_off = bias_of_keys is not None and spec.terms is None and dropout is None
+        if bias_of_keys is not None and falls_off and (blocks := blocks_by_key(spec, bias_of_keys, q, k)):
             flat = (x.to(dtype).flatten(0, 1) for x in (q, k, v))
-            out = FlashByKey.apply(*flat, bias_of_keys, problem.scale, blocks)  # type: ignore[no-untyped-call]
+            out = FlashByKey.apply(*flat, bias_of_keys, spec.scale, blocks)  # type: ignore[no-untyped-call]
             return out.unflatten(0, shape).to(v.dtype)
-        wide = (q.to(dtype) * problem.scale, k.to(dtype), with_far_values(v.to(dtype), problem.terms))
+        wide = (q.to(dtype) * spec.scale, k.to(dtype), with_far_values(v.to(dtype), spec.terms))
         flat = (x.flatten(0, 1) for x in wide)
-        reach = (problem.causal, problem.offset, problem.window, near.lowest, near.highest)
+        reach = (spec.causal, spec.offset, spec.window, near.lowest, near.highest)
         level = near.is_level() and bias_of_keys is None
         # The gradient of a bias of keys is small beside the numbers that it sums up: it needs all of their digits. And
         # where near rows reach far, tiles have much room beside the scores, and would be copied without it.

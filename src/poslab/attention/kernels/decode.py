@@ -14,36 +14,36 @@ from torch.nn import functional as F
 
 from poslab.attention.kernels.relative import NEAR_BY
 from poslab.attention.reference import reference_attention
-from poslab.attention.spec import Problem
+from poslab.attention.spec import AttentionSpec
 from poslab.positions import RelativeTerms
 
 
-def is_newest(problem: Problem, query_length: int, key_length: int) -> bool:
+def is_newest(spec: AttentionSpec, query_length: int, key_length: int) -> bool:
     """Whether `newest_attention` can compute this: tables by distance alone, and no key is hidden but by a bias."""
-    terms = problem.terms
-    others = (problem.window, problem.first_key, problem.key_bias, problem.pairwise)
+    terms = spec.terms
+    others = (spec.window, spec.first_key, spec.key_bias, spec.pairwise)
     if terms is None or terms.queries is not None or terms.lowest > 0 or any(other is not None for other in others):
         return False
-    return query_length == 1 and problem.offset == key_length - 1 and terms.highest >= 0
+    return query_length == 1 and spec.offset == key_length - 1 and terms.highest >= 0
 
 
-def newest_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
+def newest_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> Tensor:
     """q (B, H, 1, Dh), k and v (B, H, n, Dh) -> (B, H, 1, Dh), as `reference_attention` but for rounding."""
-    terms, count = problem.terms, k.shape[-2]
+    terms, count = spec.terms, k.shape[-2]
     assert terms is not None
     bias = None
     if terms.bias is not None:
         of_all = _bias(terms, 1 << count.bit_length(), q.dtype)
         if of_all is None:
-            return reference_attention(q, k, v, problem)
+            return reference_attention(q, k, v, spec)
         bias = of_all[..., -count:]  # (1, H, 1, n)
     if terms.keys is terms.values is None:
-        return F.scaled_dot_product_attention(q, k, v, bias, scale=problem.scale)
+        return F.scaled_dot_product_attention(q, k, v, bias, scale=spec.scale)
     dtype = v.dtype
     # A library multiplies 16-bit matrices on a CPU by code that it makes anew for every number of keys.
     q, k, v = (x.to(torch.promote_types(q.dtype, torch.float32)) for x in (q, k, v))
     keys, values, far_value = _near_rows(terms, q.dtype)
-    scaled = q * problem.scale
+    scaled = q * spec.scale
     scores = scaled @ k.mT  # (B, H, 1, n), less what the far row of the keys adds to all of them
     if keys is not None:
         near = scores[..., -keys.shape[-2] :]

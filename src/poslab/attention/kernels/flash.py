@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from poslab.attention.kernels.blocks import BLOCK, Block, query_blocks
 from poslab.attention.kernels.relative import LOG2_E, NearTables, largest_score
-from poslab.attention.spec import Problem
+from poslab.attention.spec import AttentionSpec
 
 # What scaled_dot_product_attention runs on a CPU. Only here is the log-sum-exp to be had.
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -103,19 +103,19 @@ class Flash(torch.autograd.Function):
         return *ctx.numbers.gradients(grad_out, *ctx.saved_tensors, ctx.scale), None, None
 
 
-def by_distance(problem: Problem, q: Tensor, k: Tensor, near: NearTables) -> ByDistance | None:
+def by_distance(spec: AttentionSpec, q: Tensor, k: Tensor, near: NearTables) -> ByDistance | None:
     """What the kernel needs for q (B, H, Tq, Dh) over k (B, H, Tk, Dh); None where it can't compute this, or slowly.
 
     near: the terms' tables, whose `largest_bias` is taken off the numbers. These stay in 32 bits beside inputs of 16.
     """
-    terms, query_length, key_length = problem.terms, q.shape[-2], k.shape[-2]
+    terms, query_length, key_length = spec.terms, q.shape[-2], k.shape[-2]
     dtype = torch.promote_types(q.dtype, torch.float32)
-    more = (problem.first_key, problem.key_bias, problem.pairwise, near.keys, near.values, near.queries)
-    own_keys = 0 <= problem.offset <= key_length - query_length  # each query stands at a key that it sees
+    more = (spec.first_key, spec.key_bias, spec.pairwise, near.keys, near.values, near.queries)
+    own_keys = 0 <= spec.offset <= key_length - query_length  # each query stands at a key that it sees
     long = q.device.type == "cpu" and query_length >= _BLOCK
     if not (long and own_keys) or near.steps_of_largest_bias() or any(part is not None for part in more):
         return None
-    blocks = list(query_blocks(query_length, key_length, problem.offset, problem.causal, problem.window, _BLOCK))
+    blocks = list(query_blocks(query_length, key_length, spec.offset, spec.causal, spec.window, _BLOCK))
     position = max(block.position for block in blocks)
     columns = position + max(block.keys - block.position for block in blocks)
     distance = torch.arange(position + _BLOCK - 1, position - columns, -1)
@@ -123,12 +123,12 @@ def by_distance(problem: Problem, q: Tensor, k: Tensor, near: NearTables) -> ByD
     if terms is not None and terms.bias is not None and near.largest_bias is not None:
         largest = near.largest_bias[: q.shape[1], 0]  # (H, 1)
         numbers = (terms.bias.detach()[:, terms.rows_of(distance)] - largest).to(dtype)
-        numbers = _raised(numbers, numbers[:, distance == 0] - 2 * largest_score(q, k, problem.scale))
+        numbers = _raised(numbers, numbers[:, distance == 0] - 2 * largest_score(q, k, spec.scale))
         if _denormal(numbers):
             return None
-    hidden = distance < 0 if problem.causal else torch.zeros_like(distance, dtype=torch.bool)
-    if problem.window is not None:
-        hidden = hidden | (distance.abs() >= problem.window)
+    hidden = distance < 0 if spec.causal else torch.zeros_like(distance, dtype=torch.bool)
+    if spec.window is not None:
+        hidden = hidden | (distance.abs() >= spec.window)
     return ByDistance(blocks, position, columns, numbers.masked_fill(hidden, -math.inf))
 
 

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from poslab.attention.kernels.blocks import BLOCK, Block, query_blocks
 from poslab.attention.kernels.flash import flash, flash_backward
 from poslab.attention.kernels.relative import NEAR_BY, largest_score, needed_keys
-from poslab.attention.spec import Problem
+from poslab.attention.spec import AttentionSpec
 
 _LEAST = 2 * BLOCK  # queries of a block
 _PADDING = 8  # channels; it takes as long with one
@@ -69,27 +69,27 @@ class FlashByKey(torch.autograd.Function):
         return *(grad[0, ..., :-_PADDING] for grad in (grad_q, grad_k, grad_v)), of_bias.to(bias.dtype), None, None
 
 
-def blocks_by_key(problem: Problem, bias: Tensor, q: Tensor, k: Tensor) -> list[Block] | None:
+def blocks_by_key(spec: AttentionSpec, bias: Tensor, q: Tensor, k: Tensor) -> list[Block] | None:
     """The blocks for q (B, H, Tq, Dh) over k (B, H, Tk, Dh); None where the kernel can't compute this, or not well.
 
     bias: (N, Tk). Where it rises much within a block, that of the first query is no measure for the last: blocks are as
     large as they may be, and small ones are left to `blockwise`.
     """
     query_length, key_length = q.shape[-2], k.shape[-2]
-    own_keys = 0 <= problem.offset <= key_length - query_length  # each query stands at a key that it sees
-    more = (problem.terms, problem.window, problem.first_key, problem.pairwise)
-    if not (q.device.type == "cpu" and problem.causal and own_keys and query_length >= _LEAST):
+    own_keys = 0 <= spec.offset <= key_length - query_length  # each query stands at a key that it sees
+    more = (spec.terms, spec.window, spec.first_key, spec.pairwise)
+    if not (q.device.type == "cpu" and spec.causal and own_keys and query_length >= _LEAST):
         return None
     if any(part is not None for part in more) or not bias.isfinite().all():
         return None
-    of_queries = bias.detach().cummax(-1).values[:, problem.offset :][:, :query_length]  # the largest each one sees
+    of_queries = bias.detach().cummax(-1).values[:, spec.offset :][:, :query_length]  # the largest each one sees
     size = query_length
     while size >= _LEAST:
-        blocks = list(query_blocks(query_length, key_length, problem.offset, causal=True, size=size))
+        blocks = list(query_blocks(query_length, key_length, spec.offset, causal=True, size=size))
         last = [block.rows.stop - 1 for block in blocks]
         rise = of_queries[:, last] - of_queries[:, [block.first_query for block in blocks]]
         if rise.max() <= NEAR_BY:
-            return needed_keys(blocks, bias, largest_score(q, k, problem.scale), q.dtype)
+            return needed_keys(blocks, bias, largest_score(q, k, spec.scale), q.dtype)
         size = -(-size // 2)
     return None
 

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from poslab.attention.kernels.blocks import Block
-from poslab.attention.spec import Problem
+from poslab.attention.spec import AttentionSpec
 from poslab.positions import RelativeTerms
 
 # Scores are kept as powers of two rather than e: on a CPU torch's exp() is up to a hundred times slower where it
@@ -80,14 +80,14 @@ class NearTables:
         return 0 if all(table is None for table in self.tables) else self.highest - self.lowest
 
 
-def near_tables(problem: Problem, q: Tensor, key_length: int, dtype: torch.dtype) -> NearTables:
+def near_tables(spec: AttentionSpec, q: Tensor, key_length: int, dtype: torch.dtype) -> NearTables:
     """The tables for q (B, H, Tq, Dh) over `key_length` keys, in `dtype`, differentiable in those of the terms."""
-    terms = problem.terms
+    terms = spec.terms
     if terms is None:
         return NearTables(0, 0)
     batch, heads, query_length, _ = q.shape
     # A causal query sees no distance below 0.
-    lowest = max(terms.lowest, min(0, terms.highest)) if problem.causal else terms.lowest
+    lowest = max(terms.lowest, min(0, terms.highest)) if spec.causal else terms.lowest
     near = slice(lowest - terms.lowest, terms.highest - terms.lowest)
 
     def each_head(table: Tensor) -> Tensor:
@@ -100,44 +100,44 @@ def near_tables(problem: Problem, q: Tensor, key_length: int, dtype: torch.dtype
 
     tables: dict[str, Tensor | None] = {"keys": less_far(terms.keys), "values": less_far(terms.values)}
     if terms.queries is not None:
-        queries = terms.queries * problem.scale
+        queries = terms.queries * spec.scale
         tables |= {"queries": less_far(queries), "far_query": each_head(queries[..., -1:, :])}
     if terms.bias is not None:
         bias = terms.bias.to(dtype).repeat(batch, 1)  # (H, R) -> (N, R)
-        largest = largest_bias(problem, query_length, key_length).to(dtype).repeat(batch, 1)[..., None]
+        largest = largest_bias(spec, query_length, key_length).to(dtype).repeat(batch, 1)[..., None]
         tables |= {"bias": bias[:, near].flip(-1), "far_bias": bias[:, -1:], "largest_bias": largest}
     return NearTables(lowest, terms.highest, **tables)
 
 
 @torch.no_grad()
-def largest_bias(problem: Problem, query_length: int, key_length: int) -> Tensor:
+def largest_bias(spec: AttentionSpec, query_length: int, key_length: int) -> Tensor:
     """(H, Tq): the largest bias among the keys that a query sees, or near it; 0 where that is -inf.
 
     One number for nearly all queries of a head spares the kernels a number for each; that of the far keys, where it is
     near enough, spares them to add anything to these.
     """
-    terms = problem.terms
+    terms = spec.terms
     assert terms is not None
     assert terms.bias is not None
-    last = problem.offset + query_length - 1
+    last = spec.offset + query_length - 1
     distance = torch.arange(last, last - query_length - key_length + 1, -1, device=terms.bias.device)
     by_distance = terms.bias[:, terms.rows_of(distance)]
-    if problem.causal:
+    if spec.causal:
         by_distance = by_distance.masked_fill(distance < 0, -math.inf)
-    if problem.window is not None:
-        by_distance = by_distance.masked_fill(distance.abs() >= problem.window, -math.inf)
+    if spec.window is not None:
+        by_distance = by_distance.masked_fill(distance.abs() >= spec.window, -math.inf)
     largest = no_infinity(_sliding_maximum(by_distance, key_length).flip(-1))  # one window of distances per query
     common, far = largest.amax(-1, keepdim=True), terms.bias[:, -1:]
     largest = common.where(common - largest < NEAR_BY, largest)
     return far.where((largest - far).abs() < NEAR_BY, largest)
 
 
-def key_bias(problem: Problem, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def key_bias(spec: AttentionSpec, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """The bias of each key, (N, Tk), -inf before the first that is seen, and the largest that a query sees, (N, Tq, 1).
 
     In the precision that the bias comes in; both None without a bias of keys.
     """
-    bias, first_key = problem.key_bias, problem.first_key
+    bias, first_key = spec.key_bias, spec.first_key
     query_length, key_length = q.shape[-2], k.shape[-2]
     if first_key is not None:
         bias = torch.zeros(1, dtype=q.dtype, device=q.device) if bias is None else bias
@@ -146,10 +146,10 @@ def key_bias(problem: Problem, q: Tensor, k: Tensor) -> tuple[Tensor | None, Ten
         return None, None
     bias = bias.expand(*k.shape[:3]).flatten(0, 1)
     # How many keys before and after its own place a query may see.
-    first, last = problem.offset, problem.offset + query_length - 1
-    before, after = max(0, last), 0 if problem.causal else max(0, key_length - 1 - first)
-    if problem.window is not None:
-        before, after = min(before, problem.window - 1), min(after, problem.window - 1)
+    first, last = spec.offset, spec.offset + query_length - 1
+    before, after = max(0, last), 0 if spec.causal else max(0, key_length - 1 - first)
+    if spec.window is not None:
+        before, after = min(before, spec.window - 1), min(after, spec.window - 1)
     places = torch.arange(first - before, last + after + 1, device=q.device)
     nothing = (places < 0) | (places >= key_length)
     at_places = bias.detach()[:, places.clamp(0, key_length - 1)].masked_fill(nothing, -math.inf)

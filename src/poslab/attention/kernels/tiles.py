@@ -20,14 +20,14 @@ from torch.autograd.function import once_differentiable
 from poslab.attention.kernels.dropout import WeightDropout
 from poslab.attention.kernels.relative import LOG2_E, no_infinity
 from poslab.attention.reference import by_row, pair_scores
-from poslab.attention.spec import Problem, without_autocast
+from poslab.attention.spec import AttentionSpec, without_autocast
 
 
 @torch.compiler.disable
-def tiled_attention(q: Tensor, k: Tensor, v: Tensor, problem: Problem, *, dropout_p: float = 0.0) -> Tensor:
+def tiled_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *, dropout_p: float = 0.0) -> Tensor:
     """q (B, H, Tq, Dh), k and v (B, H, Tk, Dh) -> (B, H, Tq, Dh). A query that sees no key gets zeros."""
     dropout = WeightDropout(dropout_p, q.device) if dropout_p > 0 else None
-    out: Tensor = _Tiled.apply(q, k, v, problem, dropout, *problem.tensors)  # type: ignore[no-untyped-call]
+    out: Tensor = _Tiled.apply(q, k, v, spec, dropout, *spec.tensors)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -36,12 +36,12 @@ class _Tiled(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, problem: Problem, dropout: WeightDropout | None, *tensors: Tensor
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, dropout: WeightDropout | None, *tensors: Tensor
     ) -> Tensor:
         out = v.new_zeros(*q.shape[:3], v.shape[-1])
         log_sum = q.new_zeros(*q.shape[:3], 1)  # in powers of two
-        for block in problem.blocks(q.shape[2], k.shape[2]):
-            own = problem.of(block)
+        for block in spec.blocks(q.shape[2], k.shape[2]):
+            own = spec.of(block)
             seen = own.visible(block.queries, block.keys, q.device)
             scores = pair_scores(q[:, :, block.rows], k[:, :, block.columns], own, seen)  # (B, H, m, n)
             weights = (scores * LOG2_E).masked_fill_(~seen, -math.inf)
@@ -57,7 +57,7 @@ class _Tiled(torch.autograd.Function):
                 result += by_row(weights, own) @ own.values.to(v.dtype)
             torch.div(result, total, out=out[:, :, block.rows])
         ctx.save_for_backward(q, k, v, out, log_sum, *tensors)
-        ctx.problem, ctx.dropout = problem, dropout
+        ctx.spec, ctx.dropout = spec, dropout
         return out
 
     @staticmethod
@@ -65,16 +65,16 @@ class _Tiled(torch.autograd.Function):
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, log_sum, *tensors = (x.detach() for x in ctx.saved_tensors)
         tensors = [x.requires_grad_(wanted) for x, wanted in zip(tensors, ctx.needs_input_grad[5:], strict=True)]
-        problem, dropout = ctx.problem.with_tensors(tensors), ctx.dropout
+        spec, dropout = ctx.spec.with_tensors(tensors), ctx.dropout
         grad_q, grad_k, grad_v, *grads = (torch.zeros_like(x) for x in (q, k, v, *tensors))
         minus_mean = -(out * grad_out).sum(-1, keepdim=True)  # (B, H, Tq, 1)
         with without_autocast(q.device):
-            for block in problem.blocks(q.shape[2], k.shape[2]):
+            for block in spec.blocks(q.shape[2], k.shape[2]):
                 rows, columns = block.rows, block.columns
                 grad = grad_out[:, :, rows]
                 inputs = [x.detach().requires_grad_() for x in (q[:, :, rows], k[:, :, columns])]
                 with torch.enable_grad():
-                    own = problem.of(block)
+                    own = spec.of(block)
                     seen = own.visible(block.queries, block.keys, q.device)
                     scores = pair_scores(*inputs, own, seen)  # type: ignore[call-arg]
                 weights = torch.add(-log_sum[:, :, rows], scores.detach(), alpha=LOG2_E)

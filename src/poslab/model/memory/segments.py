@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from poslab.attention import Places
+from poslab.attention import PositionIds
 from poslab.config.retrieval import Retrieval
 from poslab.errors import SettingError
 from poslab.model.memory.retrieval import Lookup
@@ -59,7 +59,7 @@ class Segment:
         if retrieval is not None:
             self.layers[retrieval.layer].lookup = self._lookup
 
-    def places(self, length: int, *, counted: bool) -> Places:
+    def position_ids(self, length: int, *, counted: bool) -> PositionIds:
         """Those of memory and of `length` tokens after it, (m + T,), or (B, m + T) where rows differ.
 
         counted: from the beginning of a row's document; else from the first token remembered, which a scheme that knows
@@ -70,7 +70,7 @@ class Segment:
             positions = positions + (self._read - self.remembered)
         elif counted:  # what a row doesn't see has no position of its own
             positions = (positions + (self._memory.read - self.remembered)[:, None]).clamp(min=0)
-        return Places(positions)
+        return PositionIds(positions)
 
     def after(self, length: int) -> Memory:
         """The memory once all layers have computed the segment, of `length` tokens."""
