@@ -9,7 +9,7 @@ from conftest import make_scheme
 from poslab import GPT
 from poslab.errors import SettingError
 from poslab.evaluation.losses import window_losses
-from poslab.evaluation.task_metrics import answers, shares
+from poslab.evaluation.task_metrics import answers, proportions
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 from poslab.positions.absolute import Absolute
 from poslab.positions.alibi import ALiBi
@@ -208,7 +208,7 @@ def test_answers_are_the_mean_over_draws() -> None:
     assert 0 < right[1:].mean() < 4
     assert [row.right for row in found.values()] == pytest.approx(right.mean(0).tolist())
     assert [row.exact for row in found.values()] == pytest.approx((right == 4).float().mean(0).tolist())
-    assert shares(found)["exact"] == pytest.approx((right == 4).float().mean().item())
+    assert proportions(found)["exact"] == pytest.approx((right == 4).float().mean().item())
 
 
 def test_a_text_that_is_generated_has_one_draw() -> None:

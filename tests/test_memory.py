@@ -164,15 +164,15 @@ def test_only_what_is_asked_is_computed_and_nothing_else_changes(memory_length: 
     tokens = some_tokens(3, 4 * SEGMENT - 1)
     everything, whole = model.hidden_in_segments(tokens)
     for position_ids in ([(0, 4), (2, 1), (2, 10), (1, 10)], [(1, 7)], []):
-        asked = torch.zeros(3, 4 * SEGMENT - 1, dtype=torch.bool)
+        target_mask = torch.zeros(3, 4 * SEGMENT - 1, dtype=torch.bool)
         for row, place in position_ids:
-            asked[row, place] = True
-        found, memory = model.hidden_in_segments(tokens, asked=asked)
-        torch.testing.assert_close(found, everything[asked], atol=1e-9, rtol=1e-9)
+            target_mask[row, place] = True
+        found, memory = model.hidden_in_segments(tokens, target_mask=target_mask)
+        torch.testing.assert_close(found, everything[target_mask], atol=1e-9, rtol=1e-9)
         for name, tensor in memory.plain().items():
             torch.testing.assert_close(tensor, whole.plain()[name], atol=1e-9, rtol=1e-9)
         if position_ids:
-            again = model.hidden_in_segments(tokens)[0][asked]
+            again = model.hidden_in_segments(tokens)[0][target_mask]
             for own, other in zip(gradients(model, found), gradients(model, again), strict=True):
                 torch.testing.assert_close(own, other, atol=1e-9, rtol=1e-9)
 

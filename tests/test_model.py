@@ -70,14 +70,14 @@ def test_only_what_is_asked_is_computed_and_nothing_else_changes(name: str, caus
         pytest.skip("knows nothing but what came before")
     tokens = torch.randint(0, 61, (3, 9))
     masks = [torch.rand(3, 9) < 0.3, torch.arange(9).expand(3, 9) > 5, torch.arange(9).expand(3, 9) == 8]
-    for asked in masks:
-        asked = asked.clone()
-        asked[1, 7] = True
+    for target_mask in masks:
+        target_mask = target_mask.clone()
+        target_mask[1, 7] = True
         for positions in (None, torch.arange(9).tile(3, 1) + torch.tensor([[0], [2], [5]]), torch.arange(9).flip(0)):
-            expected = model.hidden(tokens, positions=positions)[asked]
+            expected = model.hidden(tokens, positions=positions)[target_mask]
             weight = torch.randn_like(expected)
             grads = torch.autograd.grad((expected * weight).sum(), list(model.parameters()), allow_unused=True)
-            found = model.hidden_at(asked, tokens, positions)
+            found = model.hidden_at(target_mask, tokens, positions)
             others = torch.autograd.grad((found * weight).sum(), list(model.parameters()), allow_unused=True)
             torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
             for grad, other in zip(grads, others, strict=True):

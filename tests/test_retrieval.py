@@ -146,9 +146,9 @@ def test_only_the_nearest_count() -> None:
     made = layer(k=3)
     before = mixed(made, local, q, keys, values, [N] * B)
     _, found = nearest(unit(q), keys, torch.tensor([N] * B), 3)
-    asked = torch.zeros(B, H, N, dtype=torch.bool).scatter(-1, found.flatten(2), True)
-    assert not asked.all()
-    values = values.masked_fill(~asked[..., None], 1e6)
+    target_mask = torch.zeros(B, H, N, dtype=torch.bool).scatter(-1, found.flatten(2), True)
+    assert not target_mask.all()
+    values = values.masked_fill(~target_mask[..., None], 1e6)
     assert torch.equal(mixed(made, local, q, keys, values, [N] * B), before)
 
 
@@ -313,10 +313,10 @@ def test_a_bias_that_a_scheme_lacks() -> None:
 def test_only_what_is_asked() -> None:
     for layer in (0, 2):
         model = tiny(layer=layer, size=9, k=4)
-        tokens, asked = torch.randint(11, (3, 20)), torch.rand(3, 20) < 0.2
+        tokens, target_mask = torch.randint(11, (3, 20)), torch.rand(3, 20) < 0.2
         hidden, memory = model.hidden_in_segments(tokens)
-        of_asked, same = model.hidden_in_segments(tokens, asked=asked)
-        assert torch.allclose(of_asked, hidden[asked], atol=1e-12)
+        of_targets, same = model.hidden_in_segments(tokens, target_mask=target_mask)
+        assert torch.allclose(of_targets, hidden[target_mask], atol=1e-12)
         assert memory.keys is not None
         assert same.keys is not None
         assert torch.allclose(same.keys, memory.keys, atol=1e-12)

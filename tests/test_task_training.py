@@ -86,7 +86,7 @@ def _exact(model: GPT, task: Task) -> Tensor:
     """(128,): which examples are right, all answers asked."""
     scores = answers(model.eval(), torch.arange(128), _few(task), task.in_segments)
     model.train()
-    return torch.tensor([scores[row].right == scores[row].asked for row in range(128)])
+    return torch.tensor([scores[row].right == scores[row].target_count for row in range(128)])
 
 
 def _said_alone(model: GPT, examples: Examples) -> Tensor:
@@ -165,7 +165,9 @@ def test_a_document_is_read_a_context_at_a_time(memory_length: int) -> None:
     torch.testing.assert_close(_loss(model, DISTANT, examples), expected)
     assert not torch.isclose(language_model_loss(model, *examples), expected)  # of the whole example at once
     scores = answers(model.eval(), torch.arange(32), examples, in_segments=True).values()
-    assert sum(score.loss for score in scores) / sum(score.asked for score in scores) == pytest.approx(expected.item())
+    assert sum(score.loss for score in scores) / sum(score.target_count for score in scores) == pytest.approx(
+        expected.item()
+    )
 
 
 def test_a_run_on_documents_beyond_the_context(tmp_path: Path) -> None:
@@ -194,8 +196,8 @@ def test_only_what_is_asked_is_learned() -> None:
     model.eval()
     examples = SUM.training(1, 0)
     logits = model(examples.tokens, positions=examples.positions)
-    asked = examples.targets != IGNORED
-    expected = F.cross_entropy(logits[asked], examples.targets[asked])
+    target_count = examples.targets != IGNORED
+    expected = F.cross_entropy(logits[target_count], examples.targets[target_count])
     torch.testing.assert_close(language_model_loss(model, *examples), expected)
 
 

@@ -22,8 +22,8 @@ from poslab.evaluation.task_metrics import (
     legible_example,
     measure,
     measures,
-    said,
-    shares,
+    predictions,
+    proportions,
     wrong_answers,
 )
 from poslab.model.decoder import GPT
@@ -111,11 +111,11 @@ class TextScoring(Scoring[TextDataModule]):
         return text, text
 
     def test(self, folder: Path) -> MetricsByLength:
-        asked, text = self.config.evaluation, held_out(self.data.corpus)
-        if not asked.lengths:
+        wanted, text = self.config.evaluation, held_out(self.data.corpus)
+        if not wanted.lengths:
             return {}
-        print(f"\nevaluating at lengths {', '.join(map(str, asked.lengths))} ({text.name}) ...", flush=True)
-        return evaluate_run(folder, asked.lengths, asked.stride, asked.last, text=text, allow_code=True).metrics
+        print(f"\nevaluating at lengths {', '.join(map(str, wanted.lengths))} ({text.name}) ...", flush=True)
+        return evaluate_run(folder, wanted.lengths, wanted.stride, wanted.last, text=text, allow_code=True).metrics
 
     def held_out_loss(self, folder: Path) -> float | None:
         if not self.data.test_tokens:
@@ -154,16 +154,16 @@ class TaskScoring(Scoring[TaskDataModule]):
         return answers(model, numbers, examples, self.in_segments)
 
     def validation(self, rows: Rows) -> dict[str, float]:
-        return super().validation(rows) | shares(rows)
+        return super().validation(rows) | proportions(rows)
 
     def sample(self, model: GPT) -> tuple[str, str]:
         tokens, targets, _ = self.example
-        asked = targets != IGNORED
+        target_mask = targets != IGNORED
         with model.drawing(0):
-            answers = said(model, self.example, self.in_segments).where(asked, IGNORED)
+            answers = predictions(model, self.example, self.in_segments).where(target_mask, IGNORED)
         words = self.data.task.words
         rows = {"reads": words(tokens[0]), "right": words(targets[0]), "says": words(answers[0])}
-        right, given = (" ".join(words(answered[asked])) for answered in (targets, answers))
+        right, given = (" ".join(words(answered[target_mask])) for answered in (targets, answers))
         line = f"{given} ({'right' if given == right else right}) to {' '.join(rows['reads'])}"
         return line, textwrap.indent(in_columns(rows), "    ")
 

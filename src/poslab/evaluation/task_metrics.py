@@ -30,7 +30,7 @@ class Answers(NamedTuple):
     were; the mean over the model's draws of positions, where it draws any."""
 
     loss: float
-    asked: int
+    target_count: int
     right: float
     exact: float
 
@@ -43,19 +43,27 @@ def answers(model: GPT, numbers: Tensor, examples: Examples, in_segments: bool =
         with model.drawing(draw):
             logits = _logits(model, examples, in_segments)
         losses = F.cross_entropy(logits.flatten(0, 1), examples.targets.to(logits.device).flatten(), reduction="none")
-        asked, right = (part.sum(1) for part in _asked_and_right(logits.argmax(-1).cpu(), examples.targets.cpu()))
+        counts, right = (
+            part.sum(1) for part in _target_mask_and_right(logits.argmax(-1).cpu(), examples.targets.cpu())
+        )
         sums = losses.view(examples.targets.shape).sum(1, dtype=torch.float64).cpu()
-        of_draws.append(torch.stack([sums, asked, right, right == asked]))
+        of_draws.append(torch.stack([sums, counts, right, right == counts]))
     rows = torch.stack(of_draws).mean(0).T.tolist()  # of each example
-    return dict(zip(numbers.tolist(), (Answers(loss, int(asked), *rest) for loss, asked, *rest in rows), strict=True))
+    return dict(
+        zip(
+            numbers.tolist(),
+            (Answers(loss, int(target_count), *rest) for loss, target_count, *rest in rows),
+            strict=True,
+        )
+    )
 
 
-def shares(scores: Mapping[int, Answers]) -> dict[str, float]:
+def proportions(scores: Mapping[int, Answers]) -> dict[str, float]:
     """The metrics of many examples."""
-    rows = [score for score in scores.values() if score.asked]
-    right, asked = sum(row.right for row in rows), sum(row.asked for row in rows)
+    rows = [score for score in scores.values() if score.target_count]
+    right, target_count = sum(row.right for row in rows), sum(row.target_count for row in rows)
     exact = sum(row.exact for row in rows)
-    values = (exact / len(rows), right / asked) if rows else ()
+    values = (exact / len(rows), right / target_count) if rows else ()
     return dict(zip((metric.name for metric in SHARES), values, strict=False))
 
 
@@ -77,8 +85,8 @@ def _mean_over_draws(model: GPT, task: Task, examples: Examples) -> dict[str, fl
     found = []
     for draw in model.draws:
         with model.drawing(draw):
-            found.append(_by_part(task, examples, said(model, examples, task.in_segments)))
-    return {name: math.fsum(shares[name] for shares in found) / len(found) for name in found[0]}
+            found.append(_by_part(task, examples, predictions(model, examples, task.in_segments)))
+    return {name: math.fsum(proportions[name] for proportions in found) / len(found) for name in found[0]}
 
 
 def metric_names(task: Task) -> list[str]:
@@ -86,7 +94,7 @@ def metric_names(task: Task) -> list[str]:
     names = []
     for ending, variant in _variants(task).items():
         examples = variant.test(min(task.test_lengths))
-        names += [f"{name}{ending}" for name in _by_part(variant, examples, said=examples.targets)]
+        names += [f"{name}{ending}" for name in _by_part(variant, examples, predicted=examples.targets)]
     return names
 
 
@@ -101,25 +109,25 @@ def wrong_answers(model: GPT, task: Task) -> WrongAnswers:
     for length in sorted(task.test_lengths):
         examples = task.test(length).rows(slice(LOOKED_AT))
         with model.drawing(0):
-            answered = said(model, examples, task.in_segments)
+            answered = predictions(model, examples, task.in_segments)
         rows = enumerate(zip(examples.tokens, examples.targets, answered, strict=True))
         answers = (_answer(task, number, *row) for number, row in rows)
         wrong[str(length)] = [answer for answer in answers if answer.errors]
     return WrongAnswers(LOOKED_AT, wrong)
 
 
-def _answer(task: Task, number: int, tokens: Tensor, targets: Tensor, said: Tensor) -> WrongAnswer:
+def _answer(task: Task, number: int, tokens: Tensor, targets: Tensor, predicted: Tensor) -> WrongAnswer:
     """What was said to a test, right or wrong; all (T,)."""
     places = (targets != IGNORED).nonzero().flatten()
-    right, given = task.words(targets[places]), task.words(said[places])
+    right, given = task.words(targets[places]), task.words(predicted[places])
     return WrongAnswer(number, task.words(tokens), places.tolist(), right, given)
 
 
 def chance(task: Task, length: int) -> dict[str, float]:
     """The metrics of the one symbol that is most often right at that length, measured on the task's own tests."""
     targets = task.test(length).targets
-    said = torch.full_like(targets, int(targets[targets != IGNORED].bincount().argmax()))
-    return _shares(said, targets)
+    predicted = torch.full_like(targets, int(targets[targets != IGNORED].bincount().argmax()))
+    return _proportions(predicted, targets)
 
 
 def measures(task: Task) -> list[Metric]:
@@ -137,7 +145,7 @@ def legible_example(task: Task) -> Examples:
     return legible[-1].rows(slice(1))
 
 
-def said(model: GPT, examples: Examples, in_segments: bool = False) -> Tensor:
+def predictions(model: GPT, examples: Examples, in_segments: bool = False) -> Tensor:
     """(B, T) int64: the symbols that the model finds likeliest, whether something is asked there or not. in_segments:
     of the context, as a model that remembers always reads."""
     was_training = model.training
@@ -149,23 +157,23 @@ def said(model: GPT, examples: Examples, in_segments: bool = False) -> Tensor:
         model.train(was_training)
 
 
-def _by_part(task: Task, examples: Examples, said: Tensor) -> dict[str, float]:
-    found = _shares(said, examples.targets)
+def _by_part(task: Task, examples: Examples, predicted: Tensor) -> dict[str, float]:
+    found = _proportions(predicted, examples.targets)
     for part, mask in task.parts(examples).items():
-        of_part = _shares(said, examples.targets.masked_fill(~mask, IGNORED))
+        of_part = _proportions(predicted, examples.targets.masked_fill(~mask, IGNORED))
         found |= {f"{name}_{part}": share for name, share in of_part.items()}
     return found | task.derived(found)
 
 
-def _shares(said: Tensor, targets: Tensor) -> dict[str, float]:
-    asked, right = (part.sum(1).tolist() for part in _asked_and_right(said, targets))
-    return shares({row: Answers(0.0, a, r, a == r) for row, (a, r) in enumerate(zip(asked, right, strict=True))})
+def _proportions(predicted: Tensor, targets: Tensor) -> dict[str, float]:
+    counts, right = (part.sum(1).tolist() for part in _target_mask_and_right(predicted, targets))
+    return proportions({row: Answers(0.0, a, r, a == r) for row, (a, r) in enumerate(zip(counts, right, strict=True))})
 
 
-def _asked_and_right(said: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _target_mask_and_right(predicted: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Both (B, T), from what is said and what is asked."""
-    asked = targets != IGNORED
-    return asked, asked & (said == targets)
+    target_mask = targets != IGNORED
+    return target_mask, target_mask & (predicted == targets)
 
 
 def _logits(model: GPT, examples: Examples, in_segments: bool) -> Tensor:

@@ -118,7 +118,7 @@ def _last_hidden(model: GPT, tokens: Tensor, positions: Tensor | None) -> Tensor
             return model.hidden(tokens, positions=positions)[:, -1]
         asked = torch.zeros(tokens.shape, dtype=torch.bool)
         asked[:, -1] = True
-        return model.hidden_in_segments(tokens, asked=asked)[0]
+        return model.hidden_in_segments(tokens, target_mask=asked)[0]
 
 
 def cuts(longest: int) -> dict[int, Change]:

@@ -52,12 +52,12 @@ class Block(nn.Module):
         x: Tensor,
         layer: SchemeLayer,
         cache: LayerCache | None = None,
-        asked: TargetMask | None = None,
+        target_mask: TargetMask | None = None,
         memory: LayerMemory | None = None,
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D), or (n, D) of those asked."""
-        attended = self.attention(self.attention_norm(x), layer, cache, asked, memory)
-        x = (x if asked is None else asked.of(x)) + attended
+        attended = self.attention(self.attention_norm(x), layer, cache, target_mask, memory)
+        x = (x if target_mask is None else target_mask.of(x)) + attended
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -79,7 +79,7 @@ class Attention(nn.Module):
         x: Tensor,
         layer: SchemeLayer,
         cache: LayerCache | None = None,
-        asked: TargetMask | None = None,
+        target_mask: TargetMask | None = None,
         memory: LayerMemory | None = None,
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D), or (n, D) of those asked."""
@@ -94,7 +94,7 @@ class Attention(nn.Module):
                 k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, H, m + T, Dh)
                 x = torch.cat([inputs, x], dim=1) if layer.scheme.overrides("token_state") else x  # (B, m + T, D)
         q, k, token_state = layer.enter(q, k, x)
-        first = 0 if asked is None else asked.first
+        first = 0 if target_mask is None else target_mask.first
         if cache is not None:
             out = cache.attend(q, k, v, token_state, layer)
         else:
@@ -107,7 +107,7 @@ class Attention(nn.Module):
             if lookup is not None:
                 out = self.retrieval(out, *own, lookup, layer, first)
         out = out.transpose(1, 2).flatten(-2)  # (B, H, T, Dh) -> (B, T, D)
-        return self.dropout(self.project(out if asked is None else asked.of(out, first)))
+        return self.dropout(self.project(out if target_mask is None else target_mask.of(out, first)))
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x (B, T, D) -> three times (B, H, T, Dh), before the scheme's hooks."""

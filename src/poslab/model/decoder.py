@@ -125,18 +125,18 @@ class GPT(nn.Module):
             return self._compiled(tokens, position_ids.positions)
         return self._hidden(tokens, position_ids)
 
-    def hidden_at(self, asked: Tensor, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+    def hidden_at(self, target_mask: Tensor, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
         """tokens (B, T), asked (B, T) bool -> the hidden states of the n tokens that are asked, in order, (n, D).
 
         The last block computes only those, from the keys and values of all: next to nothing for a single answer.
         """
-        if asked.all():
+        if target_mask.all():
             return self.hidden(tokens, positions=positions).flatten(0, 1)
-        if not asked.any():
+        if not target_mask.any():
             return self.token_embedding.weight.new_empty(0, self.shape.embed_dim)
         if self._compiled is not None:
-            return self.hidden(tokens, positions=positions)[asked]
-        return self._hidden(tokens, self._position_ids(tokens, positions), TargetMask.where(asked))
+            return self.hidden(tokens, positions=positions)[target_mask]
+        return self._hidden(tokens, self._position_ids(tokens, positions), TargetMask.where(target_mask))
 
     @property
     def draws(self) -> range:
@@ -195,7 +195,9 @@ class GPT(nn.Module):
             return KeyValueCache(None, padding, positions, segment=length, memory_length=self.memory_length)
         return KeyValueCache(window or length, padding, positions)
 
-    def hidden_with_memory(self, tokens: Tensor, memory: Memory, asked: Tensor | None = None) -> tuple[Tensor, Memory]:
+    def hidden_with_memory(
+        self, tokens: Tensor, memory: Memory, target_mask: Tensor | None = None
+    ) -> tuple[Tensor, Memory]:
         """One segment, tokens (B, T) -> its hidden states as from `hidden`, (B, T, D), and the memory after it.
 
         Each layer sees the last memory_length tokens of the memory, as far as their row has read them of its document.
@@ -203,9 +205,9 @@ class GPT(nn.Module):
         tokens, in order, (n, D); where there are none, nothing but the memory comes of the segment.
         """
         segment = Segment(memory, len(tokens), self.memory_length, self.shape.num_layers, self.retrieval)
-        chosen = None if asked is None else TargetMask.where(asked)
+        chosen = None if target_mask is None else TargetMask.where(target_mask)
         if not self.remembers:
-            hidden = self.hidden(tokens) if asked is None else self.hidden_at(asked, tokens)
+            hidden = self.hidden(tokens) if target_mask is None else self.hidden_at(target_mask, tokens)
             return hidden, segment.after(tokens.shape[1])
         keys = self._position_ids(tokens, None, segment)
         with torch.set_grad_enabled(torch.is_grad_enabled() and (chosen is None or len(chosen.places) > 0)):
@@ -213,7 +215,7 @@ class GPT(nn.Module):
         return hidden, segment.after(tokens.shape[1])
 
     def hidden_in_segments(
-        self, tokens: Tensor, memory: Memory | None = None, asked: Tensor | None = None
+        self, tokens: Tensor, memory: Memory | None = None, target_mask: Tensor | None = None
     ) -> tuple[Tensor, Memory]:
         """tokens (B, N) of any number, read in segments of context_length -> as `hidden_with_memory`, of all of them.
 
@@ -222,12 +224,14 @@ class GPT(nn.Module):
         memory = self.empty_memory(len(tokens), tokens.device) if memory is None else memory
         length, found = self.shape.context_length, []
         parts = tokens.split(length, dim=1)
-        for part, of_part in zip(parts, [None] * len(parts) if asked is None else asked.split(length, 1), strict=True):
+        for part, of_part in zip(
+            parts, [None] * len(parts) if target_mask is None else target_mask.split(length, 1), strict=True
+        ):
             hidden, memory = self.hidden_with_memory(part, memory, of_part)
             found.append(hidden)
-        if asked is None:
+        if target_mask is None:
             return torch.cat(found, dim=1), memory
-        segments = asked.nonzero()[:, 1] // length  # of each that is asked, text by text
+        segments = target_mask.nonzero()[:, 1] // length  # of each that is asked, text by text
         return torch.cat(found)[segments.argsort(stable=True).argsort()], memory
 
     def _hidden_of_row(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -238,7 +242,7 @@ class GPT(nn.Module):
         self,
         tokens: Tensor,
         position_ids: PositionIds,
-        asked: TargetMask | None = None,
+        target_mask: TargetMask | None = None,
         key_position_ids: PositionIds | None = None,
         memories: Sequence[LayerMemory | None] | None = None,
     ) -> Tensor:
@@ -250,7 +254,7 @@ class GPT(nn.Module):
         for block, layer, memory in earlier:
             x = block(x, layer, memory=memory)
         block, layer, memory = last
-        return self.final_norm(block(x, layer, asked=asked, memory=memory))
+        return self.final_norm(block(x, layer, target_mask=target_mask, memory=memory))
 
     @torch.no_grad()
     def _hidden_after(self, tokens: Tensor, positions: Tensor | None, cache: KeyValueCache) -> Tensor:

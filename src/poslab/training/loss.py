@@ -33,8 +33,8 @@ _COLUMNS = 2**13  # of the logits, by which a product in 16 bits takes two third
 def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor, positions: Tensor | None = None) -> Tensor:
     """Mean cross-entropy in nats; tokens, targets and positions (B, T). Targets of -100 don't count."""
     with model.token_embedding.shared_with_head(tokens) as head:
-        if targets.device.type == "cpu" and (asked := targets != IGNORED).any():  # a GPU would be waited for
-            return _mean_loss(model.hidden_at(asked, tokens, positions), head, targets[asked])
+        if targets.device.type == "cpu" and (target_mask := targets != IGNORED).any():  # a GPU would be waited for
+            return _mean_loss(model.hidden_at(target_mask, tokens, positions), head, targets[target_mask])
         return _mean_loss(model.hidden(tokens, positions=positions).flatten(0, 1), head, targets.flatten())
 
 
@@ -43,10 +43,10 @@ def loss_in_segments(
 ) -> tuple[Tensor, Memory]:
     """The same of texts that are read in segments, tokens and targets (B, N), after what the memory has of those
     before; and the memory after them."""
-    asked = targets != IGNORED
-    if targets.device.type == "cpu" and asked.any() and not asked.all():
-        hidden, memory = model.hidden_in_segments(tokens, memory, asked)  # (n, D)
-        return _mean_loss(hidden, model.token_embedding.weight, targets[asked]), memory
+    target_mask = targets != IGNORED
+    if targets.device.type == "cpu" and target_mask.any() and not target_mask.all():
+        hidden, memory = model.hidden_in_segments(tokens, memory, target_mask)  # (n, D)
+        return _mean_loss(hidden, model.token_embedding.weight, targets[target_mask]), memory
     hidden, memory = model.hidden_in_segments(tokens, memory)
     return _mean_loss(hidden.flatten(0, 1), model.token_embedding.weight, targets.flatten()), memory
 
