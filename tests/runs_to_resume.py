@@ -28,7 +28,7 @@ TINY_TASK = [
 TIMES = {"wall_time_s", "tokens_per_s", "peak_memory_mb"}
 
 
-def go_on(folder: Path, *overrides: str) -> dict[str, Any]:
+def resume(folder: Path, *overrides: str) -> dict[str, Any]:
     """What `python scripts/train.py resume=FOLDER ...` does."""
     given = [f"resume={folder}", *overrides]
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):

@@ -19,7 +19,7 @@ from poslab.positions.rope_t5 import RoPET5
 from poslab.runs import code
 from poslab.tasks.copy import Copy
 from poslab.training.train import train
-from runs_to_resume import TINY, content_of, go_on
+from runs_to_resume import TINY, content_of, resume
 
 
 def scheme_in(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str = "my_file.MyALiBi") -> type:
@@ -158,7 +158,7 @@ def test_a_run_does_not_go_on_with_an_edited_scheme(
         scheme_in(tmp_path, patch, target)
         message = rf"run: the code of {target} has changed since step \d+; a new run trains the new code"
         with pytest.raises(SettingError, match=message):
-            go_on(run, "trainer.max_epochs=3", "allow_code=true")
+            resume(run, "trainer.max_epochs=3", "allow_code=true")
         assert content_of(run)["state"]["step"] == before["state"]["step"]
         with pytest.raises(SettingError, match="its losses may be another model's"):
             evaluate_run(run, allow_code=True)
@@ -176,9 +176,9 @@ def test_a_run_that_goes_on_with_other_code_of_poslab_says_so(
 ) -> None:
     first = train(compose_config(*TINY, "pos=t5", f"run_dir={tmp_path}/run")).code_fingerprint
     monkeypatch.setattr(code, "code_fingerprint", lambda: "0123456789abcdef")
-    go_on(tmp_path / "run", "trainer.max_epochs=3")
+    resume(tmp_path / "run", "trainer.max_epochs=3")
     assert "warning: poslab's code has changed since step" in capsys.readouterr().err
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["code_fingerprint"] == f"{first}+0123456789abcdef"
-    go_on(tmp_path / "run", "trainer.max_epochs=4")
+    resume(tmp_path / "run", "trainer.max_epochs=4")
     assert "code has changed" not in capsys.readouterr().err

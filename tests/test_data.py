@@ -450,7 +450,7 @@ def test_shuffled_goes_on_anywhere() -> None:
     assert len({tuple(epoch) for epoch in epochs}) == 4
     for epoch, start in ((2, 30), (0, 99), (3, 0)):
         resumed = Shuffled(100, seed=5)
-        resumed.go_on(epoch, start)
+        resumed.resume_at(epoch, start)
         resumed.set_epoch(epoch)  # as Lightning does, which doesn't start the epoch anew
         assert list(resumed) == epochs[epoch][start:]
         resumed.set_epoch(1)

@@ -19,7 +19,7 @@ import pytest
 from conftest import FULL_CAMPAIGN, REPOSITORY, RICHEST, SCHEMES, compose_config
 from poslab.training.train import train
 from processes import Script
-from runs_to_resume import TINY, assert_same_run, content_of, go_on
+from runs_to_resume import TINY, assert_same_run, content_of, resume
 
 SETTINGS = [*TINY, "trainer.limit_train_batches=12", "model.embed_dim=32"]
 PRECISIONS = ("32-true", "bf16-mixed", "64-true")
@@ -40,7 +40,7 @@ def _work(settings: list[str], folder: Path, goes_on: bool) -> None:
         os.dup2(nothing.fileno(), 1)
         os.dup2(nothing.fileno(), 2)
     if goes_on:
-        go_on(folder)
+        resume(folder)
     else:
         train(compose_config(*settings, f"run_dir={folder}"))
 
@@ -97,7 +97,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
         if not (folder / "config.yaml").exists():  # killed before it was a run: it is begun once more
             train(compose_config(*settings, f"run_dir={folder}"))
         elif not (folder / "summary.json").exists():
-            go_on(folder)
+            resume(folder)
         assert_same_run(folder, reference)
     print(f"campaign: killed {kills}")
     assert kills["while writing"] >= WHILE_WRITING
@@ -144,7 +144,7 @@ def test_full_disk(small_disk: Path, trained: Callable[..., Path], tmp_path: Pat
     filler.unlink()
     time.sleep(1)  # TensorBoard reads event files by the second in their names
     subprocess.run(["mount", "-o", "remount,size=50m", small_disk], check=True)
-    go_on(cut)
+    resume(cut)
     assert_same_run(cut, whole)
 
 
@@ -164,7 +164,7 @@ def test_interruption(number: signal.Signals, trained: Callable[..., Path], tmp_
     assert result.stderr.strip().splitlines()[-1] == said
     assert result.returncode == 128 + number
     assert not (cut / "summary.json").exists()
-    assert go_on(cut)["steps"] > step
+    assert resume(cut)["steps"] > step
     assert_same_run(cut, trained(*settings))
     assert json.loads((cut / "summary.json").read_text())["steps"] > 10
 

@@ -13,7 +13,7 @@ from poslab.config.schema import LoggerConfig
 from poslab.errors import SettingError, UserError
 from poslab.runs.folder import RunFolder
 from poslab.training import loggers, train
-from runs_to_resume import go_on, logged
+from runs_to_resume import logged, resume
 
 EPOCHS = ("trainer.max_epochs=1", "trainer.max_epochs=2")  # of a run, and once it has gone on
 
@@ -39,7 +39,7 @@ def run_twice(folder: Path, *settings: str) -> None:
     """Trains for an epoch, and goes on for another."""
     with contextlib.redirect_stdout(io.StringIO()):
         train(compose_config(*SMOKE, *settings, EPOCHS[0], f"run_dir={folder}"))
-        go_on(folder, EPOCHS[1])
+        resume(folder, EPOCHS[1])
 
 
 def test_mlflow_has_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +113,6 @@ def test_a_run_of_before_gets_another_logger(tmp_path: Path) -> None:
         config = tmp_path / "run" / "config.yaml"
         head, _, rest = config.read_text().partition("logger:\n")
         config.write_text(head + "".join(line for line in rest.splitlines(True) if not line.startswith("  ")))
-        go_on(tmp_path / "run", EPOCHS[1], "logger.name=csv")
+        resume(tmp_path / "run", EPOCHS[1], "logger.name=csv")
     assert (tmp_path / "run" / "csv" / "version_0" / "metrics.csv").is_file()
     assert "  name: csv\n" in config.read_text()

@@ -54,7 +54,7 @@ def test_a_large_order_is_no_pattern() -> None:
 def test_a_billion_windows_cost_nothing() -> None:
     tracemalloc.start()
     windows = Shuffled(10**9, seed=1)
-    windows.go_on(epoch=500, start=10**9 - 5)
+    windows.resume_at(epoch=500, start=10**9 - 5)
     last = list(iter(windows))  # list(windows) makes room for as many as there are in all
     first = [index for index, _ in zip(windows, range(5), strict=False)]
     assert tracemalloc.get_traced_memory()[1] < 20e6

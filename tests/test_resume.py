@@ -28,7 +28,7 @@ from poslab.runs.load import read_runs
 from poslab.runs.planned import keys_of
 from poslab.runs.state import random_states, restore_random_states
 from poslab.training.train import train
-from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, go_on, logged
+from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, logged, resume
 
 HOOKS = (
     "on_train_batch_start", "on_train_batch_end", "on_validation_batch_end", "on_validation_end", "on_train_epoch_end",
@@ -115,7 +115,7 @@ def test_cut_off_at_any_hook(case: str, hooks: Callable[..., Counter], tmp_path:
         with pytest.raises(CutOff):
             train(compose_config(*settings, f"run_dir={cut}"))
         hooks()
-        go_on(cut)
+        resume(cut)
         assert_same_run(cut, whole)
         shutil.rmtree(cut)
     print(f"campaign: cut off {len(places)} times, {case}")
@@ -154,9 +154,9 @@ def test_cut_off_between_checkpoints(
         train(compose_config(*settings, f"run_dir={cut}"))
     hooks(at=second)
     with pytest.raises(CutOff):
-        go_on(cut)
+        resume(cut)
     hooks()
-    assert go_on(cut)["steps"] == 10
+    assert resume(cut)["steps"] == 10
     assert_same_run(cut, whole)
     assert ("retrieval/gate_head_1" in logged(whole)) == (data is MEMORY)
 
@@ -171,7 +171,7 @@ def test_tables_with_a_learning_rate_of_their_own(tmp_path: Path, hooks: Callabl
     with pytest.raises(CutOff):
         train(compose_config(*settings, f"run_dir={tmp_path / 'cut'}"))
     hooks()
-    go_on(tmp_path / "cut")
+    resume(tmp_path / "cut")
     assert_same_run(tmp_path / "cut", tmp_path / "whole")
 
 
@@ -182,8 +182,8 @@ def test_runs_from_before_there_was_a_setting(run_folder: Path) -> None:
     del content["poslab"]["config"]["optim"]["position_learning_rate_factor"]
     torch.save(content, run_folder / "checkpoints" / "last.ckpt")
     with pytest.raises(UserError, match=r"optim.position_learning_rate_factor=8(\.0)? \(its own: 1.0\)"):
-        go_on(run_folder, "trainer.max_epochs=3", "optim.position_learning_rate_factor=8")
-    assert go_on(run_folder, "trainer.max_epochs=3")["steps"] == 15
+        resume(run_folder, "trainer.max_epochs=3", "optim.position_learning_rate_factor=8")
+    assert resume(run_folder, "trainer.max_epochs=3")["steps"] == 15
 
 
 def test_cut_off_before_the_first_checkpoint(
@@ -195,7 +195,7 @@ def test_cut_off_before_the_first_checkpoint(
         train(compose_config(*TINY, f"run_dir={cut}"))
     assert not list((cut / "checkpoints").iterdir())
     hooks()
-    go_on(cut)
+    resume(cut)
     assert_same_run(cut, whole)
 
 
@@ -211,17 +211,17 @@ def test_weights_to_begin_with(
     with pytest.raises(CutOff):
         train(compose_config(*settings, f"run_dir={cut}"))
     hooks()
-    assert go_on(cut)["init_sha256"] == initial_sha256(str(weights))
+    assert resume(cut)["init_sha256"] == initial_sha256(str(weights))
     assert_same_run(cut, whole)
     assert yaml.safe_load((cut / "config.yaml").read_text())["init_sha256"] == initial_sha256(str(weights))
     shutil.copytree(weights, tmp_path / "copy")
     (tmp_path / "copy" / "config.json").write_text("{}")
     with pytest.raises(UserError, match=r"^init_from=.*/copy: the run began with other weights$"):
-        go_on(cut, "trainer.max_epochs=3", f"init_from={tmp_path / 'copy'}")
+        resume(cut, "trainer.max_epochs=3", f"init_from={tmp_path / 'copy'}")
     sha256 = initial_sha256(str(weights))
     shutil.rmtree(weights)
     capsys.readouterr()
-    assert go_on(cut, "trainer.max_epochs=3")["init_sha256"] == sha256
+    assert resume(cut, "trainer.max_epochs=3")["init_sha256"] == sha256
     assert "weights begin with" not in capsys.readouterr().out
 
 
@@ -234,7 +234,7 @@ def test_the_best_weights_stay_the_best(hooks: Callable[..., Counter], tmp_path:
         train(compose_config(*TINY, "optim.learning_rate=0", f"run_dir={run}"))
     assert content_of(run)["state"]["step"] >= 5
     hooks()
-    assert go_on(run)["best_step"] == 5
+    assert resume(run)["best_step"] == 5
     assert content_of(run, "best.safetensors")["poslab"]["step"] == 5
 
 
@@ -272,7 +272,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
         last.write_bytes(content[: len(content) // 2] if damage == "half" else content)
     hooks()
     capsys.readouterr()
-    go_on(cut)
+    resume(cut)
     said = capsys.readouterr()
     assert ("damaged" in said.err and "; going on from previous.ckpt\n" in said.err) == (damage != "gone")
     assert "goes on from step 2" in said.out
@@ -297,17 +297,17 @@ def test_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     train(compose_config(*TINY, "data.path=text.txt", "run_dir=run"))
     monkeypatch.chdir(elsewhere)
-    assert go_on(Path("../run"), "trainer.max_epochs=3")["steps"] == 15
+    assert resume(Path("../run"), "trainer.max_epochs=3")["steps"] == 15
     text.rename(elsewhere / "moved.txt")
     problem = rf"^data\.path={text}: no such file, .* \(in \.\./run/config\.yaml; data\.path=\.\.\. gives another\)$"
     with pytest.raises(UserError, match=problem):
-        go_on(Path("../run"), "trainer.max_epochs=4")
-    assert go_on(Path("../run"), "trainer.max_epochs=4", "data.path=moved.txt")["steps"] == 20
+        resume(Path("../run"), "trainer.max_epochs=4")
+    assert resume(Path("../run"), "trainer.max_epochs=4", "data.path=moved.txt")["steps"] == 20
 
 
 def test_a_finished_run_is_extended(run_folder: Path) -> None:
     before = json.loads((run_folder / "summary.json").read_text())
-    summary = go_on(run_folder, "trainer.max_epochs=3")
+    summary = resume(run_folder, "trainer.max_epochs=3")
     assert (before["steps"], summary["steps"], summary["epochs"]) == (10, 15, 3)
     assert summary["tokens"] == 15 * 2 * 16
     assert json.loads((run_folder / "summary-step10.json").read_text()) == before
@@ -317,7 +317,7 @@ def test_a_finished_run_is_extended(run_folder: Path) -> None:
     assert steps == list(range(15))
     rates = dict(logged(run_folder)["train/learning_rate"])
     assert rates[10] > 2 * rates[9]  # the longer schedule, from its place for this step on
-    assert go_on(run_folder, "trainer.max_epochs=4")["steps"] == 20
+    assert resume(run_folder, "trainer.max_epochs=4")["steps"] == 20
     lengths = ["trainer.max_epochs=2 to step 10", "trainer.max_epochs=3 to step 15"]
     assert yaml.safe_load((run_folder / "config.yaml").read_text())["extended"] == lengths
 
@@ -330,12 +330,12 @@ def test_an_extended_run_is_none_that_was_trained_for_as_long_at_once(
     shutil.copytree(trained(*TINY), cut)
     hooks(at=2)
     with pytest.raises(CutOff):
-        go_on(cut, "trainer.max_epochs=3")
+        resume(cut, "trainer.max_epochs=3")
     hooks(at=9)
     with pytest.raises(CutOff):
-        go_on(cut)
+        resume(cut)
     hooks()
-    go_on(cut)
+    resume(cut)
     runs, left_out = read_runs([str(cut), str(whole)])
     assert not left_out
     told = "[trainer.max_epochs=2 to step 10] (as in cut), [] (as in run)"
@@ -366,7 +366,7 @@ def test_an_extended_run_is_none_that_was_trained_for_as_long_at_once(
 def test_what_a_run_can_not_go_on_with(overrides: list[str], problem: str, run_folder: Path) -> None:
     before = tree(run_folder)
     with pytest.raises(UserError) as refusal:
-        go_on(run_folder, *overrides)
+        resume(run_folder, *overrides)
     assert problem in str(refusal.value)
     assert tree(run_folder) == before
 
@@ -393,14 +393,14 @@ def test_finished_runs_say_what_trains_on(
     train(compose_config(*TINY, *ending, f"run_dir={folder}"))
     before = tree(folder)
     with pytest.raises(UserError) as refusal:
-        go_on(folder, *overrides)
+        resume(folder, *overrides)
     assert problem in str(refusal.value)
     assert tree(folder) == before
 
 
 def test_more_steps_train_on(tmp_path: Path) -> None:
     train(compose_config(*TINY, *STEPS, f"run_dir={tmp_path / 'run'}"))
-    assert go_on(tmp_path / "run", "trainer.max_steps=14")["steps"] == 14
+    assert resume(tmp_path / "run", "trainer.max_steps=14")["steps"] == 14
 
 
 @pytest.mark.parametrize(
@@ -430,7 +430,7 @@ def test_more_steps_train_on(tmp_path: Path) -> None:
 def test_folders_that_no_run_can_go_on_in(spoil: Callable[[Path], Any], problem: str, run_folder: Path) -> None:
     spoil(run_folder)
     with pytest.raises(UserError) as refusal:
-        go_on(run_folder, "trainer.max_epochs=3")
+        resume(run_folder, "trainer.max_epochs=3")
     assert problem in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -455,7 +455,7 @@ def test_a_checkpoint_that_runs_code_is_refused_and_runs_nothing(run_folder: Pat
     content = content_of(run_folder) | {"extra": Payload(tmp_path / "trace")}
     torch.save(content, run_folder / "checkpoints" / "last.ckpt")
     with pytest.raises(UserError, match="so it isn't loaded"):
-        go_on(run_folder, "trainer.max_epochs=3")
+        resume(run_folder, "trainer.max_epochs=3")
     assert not (tmp_path / "trace").exists()
 
 
@@ -467,7 +467,7 @@ def test_a_scheme_from_elsewhere_is_not_imported_unless_the_user_says_so(
     config = (run_folder / "config.yaml").read_text().replace("poslab.positions.t5.T5", "planted.Scheme")
     (run_folder / "config.yaml").write_text(config)
     with pytest.raises(UserError, match=r"its scheme is planted\.Scheme, which is no part of poslab; allow_code=true"):
-        go_on(run_folder, "trainer.max_epochs=3")
+        resume(run_folder, "trainer.max_epochs=3")
     assert not (tmp_path / "trace").exists()
 
 
@@ -481,7 +481,7 @@ def test_nothing_is_written_where_a_checkpoint_or_a_configuration_says(run_folde
     (run_folder / "events.out.tfevents.link").symlink_to(precious)
     config = (run_folder / "config.yaml").read_text().replace("cache_dir: null", f"cache_dir: {tmp_path / 'cache'}")
     (run_folder / "config.yaml").write_text(f"{config}run_dir: {tmp_path / 'elsewhere'}\n")  # older versions have one
-    go_on(run_folder, "trainer.max_epochs=3")
+    resume(run_folder, "trainer.max_epochs=3")
     assert precious.read_text() == "mine" * 100
     assert {path.name for path in tmp_path.iterdir()} == {"run", "precious"}
 
@@ -501,20 +501,20 @@ def test_a_checkpoint_with_an_impossible_state_is_refused(name: str, run_folder:
     last = run_folder / "checkpoints" / "last.ckpt"
     torch.save(content | {"state": content["state"] | {name: IMPOSSIBLE[name]}}, last)
     with pytest.raises(UserError, match=rf"last\.ckpt: says .*{name}="):
-        go_on(run_folder, "trainer.max_epochs=3")
+        resume(run_folder, "trainer.max_epochs=3")
     newer = ("validations", "solved_step", "best_monitored", "improvements", "shared_batches")
     if name in newer:  # which older checkpoints lack
         return
     torch.save(content | {"state": {k: v for k, v in content["state"].items() if k != name}}, last)
     with pytest.raises(UserError, match=rf"last\.ckpt: says nothing of a run's {name}"):
-        go_on(run_folder, "trainer.max_epochs=3")
+        resume(run_folder, "trainer.max_epochs=3")
 
 
 def test_a_checkpoint_of_the_time_before_there_was_a_state_is_refused(run_folder: Path) -> None:
     content = {key: value for key, value in content_of(run_folder).items() if key != "state"}
     torch.save(content, run_folder / "checkpoints" / "last.ckpt")
     with pytest.raises(UserError, match=r"last\.ckpt: says nothing of a run's step, .*: another version's$"):
-        go_on(run_folder, "trainer.max_epochs=3")
+        resume(run_folder, "trainer.max_epochs=3")
 
 
 def test_damaged_best_weights_are_named_where_a_run_goes_on(
@@ -522,7 +522,7 @@ def test_damaged_best_weights_are_named_where_a_run_goes_on(
 ) -> None:
     best = run_folder / "checkpoints" / "best.safetensors"
     best.write_bytes(best.read_bytes()[:-1] + b"?")
-    go_on(run_folder, "trainer.max_epochs=3", "evaluation.lengths=[]", "optim.learning_rate=0.001")
+    resume(run_folder, "trainer.max_epochs=3", "evaluation.lengths=[]", "optim.learning_rate=0.001")
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "best.safetensors" in line]
     assert "is damaged: the best weights so far are lost, unless a later validation loss is lower" in line
 
@@ -531,8 +531,8 @@ def test_two_processes_at_one_folder(run_folder: Path) -> None:
     from filelock import FileLock
 
     with FileLock(run_folder / ".lock"), pytest.raises(UserError, match="another process is running it"):
-        go_on(run_folder, "trainer.max_epochs=3")
-    assert go_on(run_folder, "trainer.max_epochs=3")["steps"] == 15
+        resume(run_folder, "trainer.max_epochs=3")
+    assert resume(run_folder, "trainer.max_epochs=3")["steps"] == 15
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from poslab.sweep.plan import identity
 from poslab.training.summary import flat_settings
 from poslab.training.train import train
 from runs_to_compare import change_config, write_run
-from runs_to_resume import TINY, go_on
+from runs_to_resume import TINY, resume
 
 TRAIN = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed")
 
@@ -219,19 +219,19 @@ def test_a_scheme_of_a_stranger_within_one_of_poslab_s(
     assert (summary.pos, summary.pos_settings["of"]["_target_"]) == ("randomized", "within_file.MyALiBi")
     assert summary.scheme_fingerprint != fingerprints(parse_scheme("randomized"))["scheme_fingerprint"]
     before = identity(config)
-    for attempt in (lambda: load(run), lambda: go_on(run, "trainer.max_epochs=3")):
+    for attempt in (lambda: load(run), lambda: resume(run, "trainer.max_epochs=3")):
         with pytest.raises(SettingError, match=r"its scheme is within_file\.MyALiBi, which is no part of poslab"):
             attempt()
     capsys.readouterr()
     assert load(run, allow_code=True).pos == config.pos
     assert capsys.readouterr().err == ""
-    go_on(run, "trainer.max_epochs=3", "pos.of._target_=within_file.MyALiBi")  # named, so it may be imported
+    resume(run, "trainer.max_epochs=3", "pos.of._target_=within_file.MyALiBi")  # named, so it may be imported
     load_anew(ALIBI.replace("bias = -slopes", "bias = slopes"))
     scheme_fingerprint.cache_clear()
     changed = compose_config(*TINY, "pos=randomized", "pos.of._target_=within_file.MyALiBi")
     assert identity(changed) != before
     with pytest.raises(SettingError, match=r"Randomized with within_file\.MyALiBi has changed since step"):
-        go_on(run, "trainer.max_epochs=4", "allow_code=true")
+        resume(run, "trainer.max_epochs=4", "allow_code=true")
     load(run, allow_code=True)
     assert "with within_file.MyALiBi has changed since it was trained" in capsys.readouterr().err
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from conftest import ENDING, ENDLESS, REPOSITORY, RunScript, compose_config, make_scheme
 from poslab.config.retrieval import Retrieval
 from poslab.config.schema import DataConfig
-from poslab.data.batch_shards import Part
+from poslab.data.batch_shards import BatchShard
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.module import TextDataModule
 from poslab.data.samplers import ContiguousRows
@@ -28,7 +28,7 @@ from poslab.evaluation.losses import consecutive_token_losses, evaluate, scanned
 from poslab.model.decoder import GPT
 from poslab.runs.checkpoint import load
 from poslab.training.train import train
-from runs_to_resume import TINY, content_of, go_on
+from runs_to_resume import TINY, content_of, resume
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"
 CONTEXT = 16
@@ -115,7 +115,7 @@ def test_the_order_goes_on_anywhere() -> None:
     whole = list(ContiguousRows(23, 4))
     assert whole == [0, 5, 10, 15, 1, 6, 11, 16, 2, 7, 12, 17, 3, 8, 13, 18, 4, 9, 14, 19]
     order = ContiguousRows(23, 4)
-    order.go_on(7, 8)
+    order.resume_at(7, 8)
     assert list(order) == whole[8:]
     assert (order.epoch, list(order)) == (8, whole)
 
@@ -127,7 +127,7 @@ def test_a_part_of_a_batch_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.Mo
         parts = list(streamed(VERDICT, tmp_path, batch_size=4).train_dataloader())
         rows = slice(2 * rank, 2 * rank + 2)
         for part, batch in zip(parts, whole, strict=True):
-            assert isinstance(part, Part)
+            assert isinstance(part, BatchShard)
             assert isinstance(part.read, Tensor)
             assert torch.equal(part.tokens, batch.tokens[rows])
             assert torch.equal(part.read, batch.read[rows])
@@ -306,5 +306,5 @@ def test_what_can_not_remember(tmp_path: Path) -> None:
         compose_config(*MEMORY, "data.order=shuffled")
     train(compose_config(*MEMORY, "trainer.max_epochs=1", f"run_dir={tmp_path / 'run'}"))
     with pytest.raises(UserError, match=r"other settings, data.batch_size=4 \(its own: 2\)") as refusal:
-        go_on(tmp_path / "run", "data.batch_size=4", "trainer.max_epochs=2")
+        resume(tmp_path / "run", "data.batch_size=4", "trainer.max_epochs=2")
     assert "\n" not in str(refusal.value)

@@ -39,7 +39,7 @@ from poslab.training.loss import language_model_loss, loss_in_segments
 from poslab.training.module import LanguageModel
 from poslab.training.train import train
 from processes import run_process
-from runs_to_resume import TINY_TASK, go_on
+from runs_to_resume import TINY_TASK, resume
 
 REVERSE = Reverse(min_length=1, max_length=3, test_lengths=[3, 5], vocabulary=3, batch_size=32)
 SUM = Addition(min_length=1, max_length=1, test_lengths=[1], coupled=True, positions=6, batch_size=32)
@@ -196,8 +196,8 @@ def test_only_what_is_asked_is_learned() -> None:
     model.eval()
     examples = SUM.training(1, 0)
     logits = model(examples.tokens, positions=examples.positions)
-    target_count = examples.targets != IGNORED
-    expected = F.cross_entropy(logits[target_count], examples.targets[target_count])
+    answered = examples.targets != IGNORED
+    expected = F.cross_entropy(logits[answered], examples.targets[answered])
     torch.testing.assert_close(language_model_loss(model, *examples), expected)
 
 
@@ -228,7 +228,7 @@ def test_a_run_reads_the_batches_of_its_seed_step_by_step(
 
 def test_epochs_are_consecutive_steps() -> None:
     data = TaskDataModule(REVERSE, "", seed=1)
-    data.go_on(2, 249)
+    data.resume_at(2, 249)
     batches = list(data.train_dataloader())
     assert len(batches) == 1
     assert torch.equal(batches[0].tokens, REVERSE.training(1, 749).tokens)
@@ -325,7 +325,7 @@ def test_monitor_chooses_the_best_weights_and_when_to_stop(
 @pytest.mark.usefixtures("scripted")
 def test_a_run_that_goes_on_knows_its_best_figure(tmp_path: Path) -> None:
     assert scripted_run(tmp_path / "run", "monitor=exact", "trainer.max_steps=4").best_step == 3
-    assert go_on(tmp_path / "run", "trainer.max_steps=6")["best_step"] == 5
+    assert resume(tmp_path / "run", "trainer.max_steps=6")["best_step"] == 5
 
 
 def test_symbols_can_be_read_of_a_loaded_model(finished: Path) -> None:
@@ -366,7 +366,7 @@ def test_an_edited_task_is_not_taken_for_the_one_trained(
     with pytest.raises(SettingError, match=r"the code of poslab\.tasks\.copy\.Copy has changed since it was trained"):
         own_task(checkpoint, allow_code=False)
     with pytest.raises(SettingError, match="the code of the task, is not the one that it was trained on"):
-        go_on(run, "trainer.max_steps=12")
+        resume(run, "trainer.max_steps=12")
 
 
 def test_an_example_is_printed(run_script: RunScript) -> None:

@@ -33,7 +33,7 @@ from poslab.training.optim import clip_gradients, learning_rate_factor, make_opt
 from poslab.training.train import train
 from processes import run_process
 from runs_to_compare import group_of
-from runs_to_resume import go_on
+from runs_to_resume import resume
 
 
 def run(folder: Path, *overrides: str) -> dict:
@@ -178,7 +178,7 @@ def test_pictures_are_drawn_ever_more_rarely_and_of_the_last_weights(tmp_path: P
     folder = tmp_path / "run"
     run(folder, "trainer.max_epochs=3")
     assert [image.step for image in events_of(folder).Images("attention")] == [3, 6, 9]
-    go_on(folder, "trainer.max_epochs=5")
+    resume(folder, "trainer.max_epochs=5")
     assert [image.step for image in events_of(folder).Images("attention")] == [3, 6, 12, 15]
 
 

@@ -24,7 +24,7 @@ from poslab.runs.summary import Summary
 from poslab.tasks import Task
 from poslab.tasks.reverse import Reverse
 from poslab.training.train import train
-from runs_to_resume import TINY_TASK, go_on
+from runs_to_resume import TINY_TASK, resume
 
 REVERSE = Reverse(min_length=1, max_length=3, test_lengths=[3, 5], vocabulary=3)
 
@@ -132,7 +132,7 @@ def test_a_finished_run_that_goes_on_keeps_its_answers(trained: Callable[..., Pa
     folder = tmp_path / "run"
     shutil.copytree(trained(*TINY_TASK, "trainer=cpu", f"pos={ENDLESS}"), folder)
     before = (folder / "answers.json").read_text()
-    go_on(folder, "trainer.max_steps=12")
+    resume(folder, "trainer.max_steps=12")
     assert (folder / "answers-step10.json").read_text() == before
     assert WrongAnswers.read(folder).looked_at == LOOKED_AT
 

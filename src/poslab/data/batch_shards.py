@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from poslab.tasks.base import IGNORED
 
 
-class Part(NamedTuple):
+class BatchShard(NamedTuple):
     """One process's rows of a training batch; their share of the whole batch's targets, 0 to 1, by which their mean
     loss counts; the number of all its tokens; which of its rows is the first here; and of a stream, what each row has
     read, as in `Segments`."""
@@ -28,7 +28,7 @@ class Part(NamedTuple):
     read: Tensor | None = None  # (b,)
 
 
-class Parts(Dataset[Part]):
+class BatchShards(Dataset[BatchShard]):
     """The part of each batch that is this process's: of rows, whose batches are lists of indices, or of a data set of
     whole batches."""
 
@@ -38,30 +38,30 @@ class Parts(Dataset[Part]):
         self.world_size = world_size
         self.of_batches = of_batches
 
-    def __getitem__(self, index: Any) -> Part:
+    def __getitem__(self, index: Any) -> BatchShard:
         if self.of_batches:
             return self._of_batch(*self.source[index])
-        rows = piece(len(index), self.rank, self.world_size)
+        rows = shard_rows(len(index), self.rank, self.world_size)
         own = index[rows]  # the others' need not be read
         windows = [self.source[i] for i in own or index[:1]]  # with none there would be no gradient
         tokens, targets, *read = (torch.stack(column) for column in zip(*windows, strict=True))
-        return Part(tokens, targets, None, len(own) / len(index), len(index) * tokens.shape[1], rows.start, *read)
+        return BatchShard(tokens, targets, None, len(own) / len(index), len(index) * tokens.shape[1], rows.start, *read)
 
-    def _of_batch(self, tokens: Tensor, targets: Tensor, positions: Tensor | None) -> Part:
-        rows = piece(len(tokens), self.rank, self.world_size)
+    def _of_batch(self, tokens: Tensor, targets: Tensor, positions: Tensor | None) -> BatchShard:
+        rows = shard_rows(len(tokens), self.rank, self.world_size)
         share = float((targets[rows] != IGNORED).sum() / (targets != IGNORED).sum())
         # Where nothing is asked of these rows, there would be no mean loss: any will do.
         rows = rows if share else slice(None)
         part = None if positions is None else positions[rows]
-        return Part(tokens[rows], targets[rows], part, share, tokens.numel(), rows.start or 0)
+        return BatchShard(tokens[rows], targets[rows], part, share, tokens.numel(), rows.start or 0)
 
 
-def piece(rows: int, rank: int, world_size: int) -> slice:
+def shard_rows(rows: int, rank: int, world_size: int) -> slice:
     """The rows of a batch that are one process's."""
     return slice(rows * rank // world_size, rows * (rank + 1) // world_size)
 
 
-def dealt(batches: int, rank: int, world_size: int) -> Sequence[int]:
+def shard_indices(batches: int, rank: int, world_size: int) -> Sequence[int]:
     """The numbers of the validation batches that are this process's, as many as each other's, which all wait for each
     other: some come twice where there are too few, and count once."""
     own = range(rank, batches, world_size)

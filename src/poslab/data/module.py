@@ -10,16 +10,16 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, Sampler, SequentialSampler, Subset
 
 from poslab.config.schema import DataConfig
-from poslab.data.batch_shards import Part, Parts, dealt
+from poslab.data.batch_shards import BatchShard, BatchShards, shard_indices
 from poslab.data.corpus import corpus_of
 from poslab.data.ngram_baselines import reference_losses
-from poslab.data.samplers import ContiguousRows, Order, Shuffled
+from poslab.data.samplers import ContiguousRows, ResumableSampler, Shuffled
 from poslab.data.stream import Scan, Scans, Segments, StreamedWindows, segments_before
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.data.windows import CoveringWindows, SlidingWindowDataset
 from poslab.errors import SettingError
 
-Batches = DataLoader[tuple[Tensor, Tensor]] | DataLoader[Segments] | DataLoader[Part]
+Batches = DataLoader[tuple[Tensor, Tensor]] | DataLoader[Segments] | DataLoader[BatchShard]
 
 
 class DataModule(LightningDataModule):
@@ -28,7 +28,7 @@ class DataModule(LightningDataModule):
     name: str
     sha256: str  # of everything that decides which tokens come
     vocabulary: AnyVocabulary
-    order: Order
+    order: ResumableSampler
     training_length: int  # the longest one of training
     train_tokens: int | None = None  # of a text
     validation_tokens: int | None = None
@@ -42,9 +42,9 @@ class DataModule(LightningDataModule):
         """(number, of how many): this process among those that share the batches."""
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
-    def dealt(self, batches: int) -> Sequence[int]:
+    def shard_indices(self, batches: int) -> Sequence[int]:
         """The numbers of the validation batches that this process takes."""
-        return dealt(batches if self.validation_batches is None else self.validation_batches, *self.place)
+        return shard_indices(batches if self.validation_batches is None else self.validation_batches, *self.place)
 
     @property
     def description(self) -> str:
@@ -56,7 +56,7 @@ class DataModule(LightningDataModule):
         """Of models that need no training, by name, on what the run is judged by; empty where there are none."""
         return {}
 
-    def go_on(self, epoch: int, batches: int) -> None:
+    def resume_at(self, epoch: int, batches: int) -> None:
         """Makes this epoch come next without its first batches."""
         raise NotImplementedError
 
@@ -90,7 +90,7 @@ class TextDataModule(DataModule):
             self.corpus.train, context_length, config.stride if config.stride is not None else context_length
         )
         self.validation_windows = CoveringWindows(self.corpus.validation, context_length, context_length)
-        self.order: Order = Shuffled(len(self.train_windows), seed)
+        self.order: ResumableSampler = Shuffled(len(self.train_windows), seed)
         if config.order == "stream":
             self._check_rows()
             self.order = ContiguousRows(len(self.train_windows), config.batch_size)
@@ -107,8 +107,8 @@ class TextDataModule(DataModule):
         judged_by = self.corpus.test if self.test_tokens else self.corpus.validation
         return reference_losses(self.corpus.train, judged_by, self.vocabulary.size)
 
-    def go_on(self, epoch: int, batches: int) -> None:
-        self.order.go_on(epoch, batches * self.config.batch_size)
+    def resume_at(self, epoch: int, batches: int) -> None:
+        self.order.resume_at(epoch, batches * self.config.batch_size)
 
     def train_dataloader(self) -> Batches:
         size, windows = self.config.batch_size, self.train_windows
@@ -131,7 +131,7 @@ class TextDataModule(DataModule):
         if world_size == 1:
             return DataLoader(windows, size, sampler=order, **settings)
         batches = BatchSampler(order, size, drop_last=False)
-        parts = Parts(windows, rank, world_size)
+        parts = BatchShards(windows, rank, world_size)
         return DataLoader(parts, batch_size=None, sampler=batches, **settings)
 
     def count_validation_batches(self) -> int:
@@ -143,11 +143,11 @@ class TextDataModule(DataModule):
             wanted = self.validation_batches * size if self.validation_batches else None
             before, ends = segments_before(self.context_length, self.reach), self.corpus.ends.get("validation")
             scans = Scans(self.validation_windows, size, before, ends, wanted)
-            own = dealt(len(scans), *self.place)
+            own = shard_indices(len(scans), *self.place)
             return DataLoader(scans, batch_size=None, sampler=own, generator=torch.Generator())
         if self.place[1] == 1:
             return DataLoader(self.validation_windows, size)
-        batches: Any = [range(n * size, min(count, (n + 1) * size)) for n in self.dealt(-(-count // size))]
+        batches: Any = [range(n * size, min(count, (n + 1) * size)) for n in self.shard_indices(-(-count // size))]
         return DataLoader(self.validation_windows, batch_sampler=batches)
 
     def _check_rows(self) -> None:

@@ -16,7 +16,7 @@ class Indices(Protocol):
     def __getitem__(self, places: slice, /) -> Tensor: ...
 
 
-class Order(Sampler[int]):
+class ResumableSampler(Sampler[int]):
     """`count` indices in an order that is known of every epoch, so that a run can go on anywhere. `start` indices of
     the epoch are left out, because a run that goes on has seen them."""
 
@@ -40,7 +40,7 @@ class Order(Sampler[int]):
         if epoch != self.epoch:
             self.epoch, self.start = epoch, 0
 
-    def go_on(self, epoch: int, start: int) -> None:
+    def resume_at(self, epoch: int, start: int) -> None:
         """Makes this epoch come next without its first `start` indices; all of it where none would be left."""
         self.epoch, self.start = epoch, start if start < self.count else 0
 
@@ -49,7 +49,7 @@ class Order(Sampler[int]):
         raise NotImplementedError
 
 
-class Shuffled(Order):
+class Shuffled(ResumableSampler):
     """All indices below `count`, in an order that is a function of the seed, the epoch and the count alone.
 
     It is the order that DataLoader(shuffle=True) draws in that epoch from one generator of that seed; of more than
@@ -75,7 +75,7 @@ class Shuffled(Order):
         return order
 
 
-class ContiguousRows(Order):
+class ContiguousRows(ResumableSampler):
     """The windows of a text in `rows` stretches of equal length: batch by batch, the next one of each stretch. As many
     as are left over at the end, fewer than there are rows, never come. Every epoch is the same."""
 
@@ -91,7 +91,7 @@ class ContiguousRows(Order):
         return self
 
 
-class Steps(Order):
+class Steps(ResumableSampler):
     """The numbers of all steps, `count` in an epoch."""
 
     def _order(self, epoch: int) -> Indices:

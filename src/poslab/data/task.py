@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from poslab.data.batch_shards import Part, Parts
+from poslab.data.batch_shards import BatchShard, BatchShards
 from poslab.data.module import DataModule
 from poslab.data.samplers import Steps
 from poslab.data.vocabulary import Symbols
@@ -33,19 +33,19 @@ class TaskDataModule(DataModule):
         tests = ", ".join(map(str, self.task.test_lengths))
         return f"{self.name}, lengths {self.task.lengths[0]} to {self.task.lengths[-1]}, tested at {tests}"
 
-    def go_on(self, epoch: int, batches: int) -> None:
-        self.order.go_on(epoch, batches)
+    def resume_at(self, epoch: int, batches: int) -> None:
+        self.order.resume_at(epoch, batches)
 
-    def train_dataloader(self) -> DataLoader[Examples] | DataLoader[Part]:
+    def train_dataloader(self) -> DataLoader[Examples] | DataLoader[BatchShard]:
         rank, world_size = self.place
         batches = _TrainingBatches(self.task, self.seed)
-        shared: Any = batches if world_size == 1 else Parts(batches, rank, world_size, of_batches=True)
+        shared: Any = batches if world_size == 1 else BatchShards(batches, rank, world_size, of_batches=True)
         return DataLoader(shared, batch_size=None, sampler=self.order, generator=torch.Generator())
 
     def val_dataloader(self) -> DataLoader[tuple[Tensor, Examples]]:
         batches = _ValidationBatches(self.task)
-        dealt = None if self.place[1] == 1 else self.dealt(len(batches))
-        return DataLoader(batches, batch_size=None, sampler=dealt)
+        shard_indices = None if self.place[1] == 1 else self.shard_indices(len(batches))
+        return DataLoader(batches, batch_size=None, sampler=shard_indices)
 
 
 class _TrainingBatches(Dataset[Examples]):

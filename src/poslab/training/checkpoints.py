@@ -11,7 +11,7 @@ from pytorch_lightning.callbacks import Checkpoint
 from safetensors import SafetensorError
 
 from poslab.config.files import appearing_whole
-from poslab.data.batch_shards import piece
+from poslab.data.batch_shards import shard_rows
 from poslab.errors import RunStopped
 from poslab.model.memory import Memory
 from poslab.runs.checkpoint_files import SAFETENSORS, save_weights
@@ -153,7 +153,7 @@ class Checkpoints(Checkpoint):
         state, data = module.state, module.scoring.data
         if "memory" in checkpoint:
             memory = Memory.of(checkpoint["memory"])
-            own = piece(len(memory.read), trainer.global_rank, trainer.world_size)
+            own = shard_rows(len(memory.read), trainer.global_rank, trainer.world_size)
             module.memory = memory.rows(own).to(trainer.strategy.root_device)
         self._resumed, self.saved_step = True, state.step
-        data.go_on(state.epoch, state.batches)
+        data.resume_at(state.epoch, state.batches)

@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from poslab.config.train import TrainConfig
-from poslab.data.batch_shards import Part
+from poslab.data.batch_shards import BatchShard
 from poslab.data.stream import Segments
 from poslab.evaluation.scoring import Scoring
 from poslab.model.decoder import GPT
@@ -28,7 +28,7 @@ from poslab.training.loss import language_model_loss, loss_in_segments
 from poslab.training.optim import clip_gradients, learning_rate_factor, make_optimizer
 
 IMPROVEMENTS = "improvements"  # what early stopping watches
-Batch = tuple[Tensor, Tensor] | Segments | Examples | Part
+Batch = tuple[Tensor, Tensor] | Segments | Examples | BatchShard
 
 
 class LanguageModel(LightningModule):
@@ -54,7 +54,7 @@ class LanguageModel(LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         loss = self._loss(batch)
-        if not isinstance(batch, Part):
+        if not isinstance(batch, BatchShard):
             self.loss = loss.detach()
             return loss
         loss = loss * batch.share
@@ -63,22 +63,22 @@ class LanguageModel(LightningModule):
 
     def _loss(self, batch: Batch) -> Tensor:
         tokens, targets, *_ = batch
-        self.model.first_text = batch.first_row if isinstance(batch, Part) else 0
-        read = batch.read if isinstance(batch, Segments | Part) else None
+        self.model.first_text = batch.first_row if isinstance(batch, BatchShard) else 0
+        read = batch.read if isinstance(batch, Segments | BatchShard) else None
         if read is not None and self.model.remembers:
             memory = self.model.empty_memory(len(tokens)) if self.memory is None else self.memory
             loss, self.memory = loss_in_segments(self.model, tokens, targets, memory.restarted(read))
             return loss
         if self.scoring.in_segments:
             return loss_in_segments(self.model, tokens, targets)[0]
-        positions = batch.positions if isinstance(batch, Examples | Part) else None
+        positions = batch.positions if isinstance(batch, Examples | BatchShard) else None
         return language_model_loss(self.model, tokens, targets, positions)
 
     def on_train_batch_start(self, batch: Batch, batch_index: int) -> None:
         self.state.training_clock.start()
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_index: int) -> None:
-        self.state.tokens += batch.batch_tokens if isinstance(batch, Part) else batch[0].numel()
+        self.state.tokens += batch.batch_tokens if isinstance(batch, BatchShard) else batch[0].numel()
         assert self.loss is not None
         self.state.batch_losses.append(self.loss)
         if writes_figures(self.trainer):  # only then: to log every step takes as long as a small model's forward pass
