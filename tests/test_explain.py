@@ -12,7 +12,7 @@ from poslab.config.retrieval import Retrieval
 from poslab.data.vocabulary import Symbols
 from poslab.evaluation.attention_maps import sample_pairs
 from poslab.explanation import charts
-from poslab.explanation.measures import attention, cuts, shifts, shuffles, trial
+from poslab.explanation.measures import ablation, attention, shift, shuffle, truncate
 from poslab.explanation.probe_data import Questions, of_task, of_text
 from poslab.explanation.retrieved import ASKING, retrieved
 from poslab.model.memory.retrieval import unit
@@ -56,7 +56,7 @@ def test_attention_that_only_knows_distance(decaying: GPT) -> None:
 def test_a_cut_is_a_shorter_text() -> None:
     model = lively_model(UNBOUNDED[0])
     (some,) = questions()
-    found = trial(model, [some], False, cuts(CONTEXT))
+    found = ablation(model, [some], False, truncate(CONTEXT))
     assert found.places == [1, 2, 4, 8, CONTEXT]
     for place, value in zip(found.places, found.values, strict=True):
         with torch.no_grad():
@@ -68,7 +68,7 @@ def test_a_cut_is_a_shorter_text() -> None:
 
 def test_a_shuffle_keeps_the_last_tokens_and_all_others() -> None:
     (some,) = questions()
-    for n, change in shuffles(CONTEXT).items():
+    for n, change in shuffle(CONTEXT).items():
         changed = change(some)
         assert torch.equal(changed.tokens[:, -n:], some.tokens[:, -n:])
         assert torch.equal(changed.tokens.sort().values, some.tokens.sort().values)
@@ -79,7 +79,7 @@ def test_a_shuffle_keeps_the_last_tokens_and_all_others() -> None:
 @pytest.mark.parametrize("name", SHIFTED)
 def test_a_shift_changes_nothing_where_only_distances_count(name: str) -> None:
     model = lively_model(name)
-    found = trial(model, questions(), False, shifts(model, CONTEXT, 4 * CONTEXT))
+    found = ablation(model, questions(), False, shift(model, CONTEXT, 4 * CONTEXT))
     assert found.places == [0, 1, 4, 16, 4 * CONTEXT]
     assert found.differences.abs().max() < 1e-3
 
@@ -89,9 +89,9 @@ def test_shifts_end_where_positions_do(name: str) -> None:
     model = lively_model(name)
     known = model.pos.max_length(model.shape)
     assert known is not None
-    changes = shifts(model, CONTEXT // 2, 9 * known)
+    changes = shift(model, CONTEXT // 2, 9 * known)
     assert max(changes) + CONTEXT // 2 == known
-    trial(model, [cuts(CONTEXT // 2)[CONTEXT // 2](some) for some in questions()], False, changes)
+    ablation(model, [truncate(CONTEXT // 2)[CONTEXT // 2](some) for some in questions()], False, changes)
 
 
 def test_shares_of_right_answers() -> None:
@@ -99,15 +99,15 @@ def test_shares_of_right_answers() -> None:
     (some,) = questions()
     with torch.no_grad():
         right = some._replace(wanted=model(some.tokens)[:, -1].argmax(-1))
-    measure = partial(trial, model, exact=True, changes=cuts(CONTEXT))
+    measure = partial(ablation, model, exact=True, changes=truncate(CONTEXT))
     assert measure([right]).values[-1] == 1
     assert measure([right._replace(wanted=(right.wanted + 1) % VOCAB)]).values[-1] == 0
 
 
 def test_questions_of_a_text_have_a_full_context() -> None:
     text = random_text(5 * CONTEXT).long()
-    material = of_text("text", text, lively_model(UNBOUNDED[0]))
-    (some,) = material.questions
+    probe_data = of_text("text", text, lively_model(UNBOUNDED[0]))
+    (some,) = probe_data.questions
     windows = text.unfold(0, CONTEXT + 1, 1)
     found = torch.cat([some.tokens, some.wanted[:, None]], 1)
     assert torch.equal(found[0], windows[0])
@@ -184,15 +184,15 @@ def test_a_sentence_of_ones_own_retrieves_from_the_text() -> None:
     model.retrieval = Retrieval(layer=0)
     text = random_text(5 * CONTEXT + 3).long()
     vocabulary = Symbols(tuple(f"s{n}" for n in range(VOCAB)))
-    material = of_text("text", text, model).with_sentence(vocabulary, "s1 s2 s3", CONTEXT)
-    assert material.passage is not None
-    assert torch.equal(material.passage, torch.cat([text[: 5 * CONTEXT], torch.tensor([1, 2, 3])]))
+    probe_data = of_text("text", text, model).with_sentence(vocabulary, "s1 s2 s3", CONTEXT)
+    assert probe_data.passage is not None
+    assert torch.equal(probe_data.passage, torch.cat([text[: 5 * CONTEXT], torch.tensor([1, 2, 3])]))
 
 
 def test_answers_beyond_the_context_are_read_in_segments() -> None:
     sizes = {"vocab_size": VOCAB, "context_length": CONTEXT, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
     model = GPT(memory_length=4, **sizes).eval()
     (some,) = questions(3, 2 * CONTEXT + 1)
-    found = trial(model, [some], False, cuts(2 * CONTEXT + 1))
+    found = ablation(model, [some], False, truncate(2 * CONTEXT + 1))
     logits = model.hidden_in_segments(some.tokens)[0][:, -1] @ model.token_embedding.weight.T
     assert torch.allclose(found.values[-1], torch.nn.functional.cross_entropy(logits, some.wanted), atol=1e-5)

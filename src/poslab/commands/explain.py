@@ -20,9 +20,9 @@ from poslab.config.train import parse
 from poslab.data.corpus import corpus_of
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_task, own_text
-from poslab.explanation.model_under_study import Subject, examine, require_comparable
+from poslab.explanation.model_under_study import ModelUnderStudy, examine, require_comparable
 from poslab.explanation.page import MARK, write
-from poslab.explanation.probe_data import Material, of_task, of_text
+from poslab.explanation.probe_data import ProbeData, of_task, of_text
 from poslab.model.decoder import GPT
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
@@ -46,9 +46,9 @@ def run_explanation(config: ExplainConfig) -> Path:
     if len(subjects) == 2:
         require_comparable(subjects, option="ckpt")
     found = []
-    for subject in subjects:
-        print(f"measuring  {subject.label} ...", flush=True)
-        found.append(examine(subject))
+    for model_under_study in subjects:
+        print(f"measuring  {model_under_study.label} ...", flush=True)
+        found.append(examine(model_under_study))
     command = command_line("explain", *sys.argv[1:])
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -96,12 +96,12 @@ def _name(checkpoint: Checkpoint) -> str:
     return safe_name(checkpoint.run.path.resolve().name if checkpoint.run is not None else checkpoint.path.stem)
 
 
-def _trained(label: str, checkpoint: Checkpoint, config: ExplainConfig) -> Subject:
+def _trained(label: str, checkpoint: Checkpoint, config: ExplainConfig) -> ModelUnderStudy:
     model, notes = checkpoint.model, []
-    material = None
+    probe_data = None
     try:
-        material = _material(checkpoint, config.allow_code)
-        material = material.with_sentence(checkpoint.vocabulary, config.sentence, model.shape.context_length)
+        probe_data = _material(checkpoint, config.allow_code)
+        probe_data = probe_data.with_sentence(checkpoint.vocabulary, config.sentence, model.shape.context_length)
     except UserError as error:
         if isinstance(error, SettingError) and error.option == "sentence":
             raise
@@ -110,10 +110,10 @@ def _trained(label: str, checkpoint: Checkpoint, config: ExplainConfig) -> Subje
     start = {} if checkpoint.run is None else start_and_best(checkpoint.run)
     before = {name: table for name, (table, _) in start.items()}
     facts = _facts(model) | {"run": str(checkpoint.run or checkpoint.path)}
-    return Subject(label, model, checkpoint.vocabulary, facts, material, before, notes=notes)
+    return ModelUnderStudy(label, model, checkpoint.vocabulary, facts, probe_data, before, notes=notes)
 
 
-def _material(checkpoint: Checkpoint, allow_code: bool) -> Material:
+def _material(checkpoint: Checkpoint, allow_code: bool) -> ProbeData:
     """What it was trained on. Raises UserError where that is gone."""
     node = checkpoint.config.get("data") or {}
     if is_task(node):
@@ -132,7 +132,7 @@ def _scheme(config: ExplainConfig) -> str:
     return names[0] if names else "scheme"
 
 
-def _untrained(config: ExplainConfig) -> Subject:
+def _untrained(config: ExplainConfig) -> ModelUnderStudy:
     """The model that train.py would begin with."""
     typed = [f"pos.{given}" if "=" in given else f"pos={given}" for given in config.pos]
     try:
@@ -150,7 +150,7 @@ def _untrained(config: ExplainConfig) -> Subject:
     text = of_text(f"{corpus.name}, validation part", corpus.validation, model)
     text = text.with_sentence(corpus.vocabulary, config.sentence, model.shape.context_length)
     facts = _facts(model) | {"training": "none: as it is made, before its first step"}
-    return Subject(label, model, corpus.vocabulary, facts, text, trained=False)
+    return ModelUnderStudy(label, model, corpus.vocabulary, facts, text, trained=False)
 
 
 def _facts(model: GPT) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from poslab.comparison.convergence import caution
+from poslab.comparison.convergence import convergence_warning
 from poslab.comparison.groups import Group, differences_beyond_the_scheme, group_runs, same_tokens
 from poslab.comparison.planned import Planned, comparable, planned_seeds, unsettled
 from poslab.comparison.provenance import caveats
@@ -122,7 +122,7 @@ def _natural_baseline(groups: Sequence[Group]) -> str:
     """Of the scheme that train.py has by default, else of one that knows nothing of position, else of the first by
     name; of its groups that with the most usual settings."""
     default = default_scheme()
-    ranked = {(g.scheme != default, not g.knows_nothing, g.scheme, g.unusual, g.label): g.label for g in groups}
+    ranked = {(g.scheme != default, not g.knows_nothing, g.scheme, g.n_nondefault, g.label): g.label for g in groups}
     return ranked[min(ranked)]
 
 
@@ -130,11 +130,15 @@ def _baseline(given: str, groups: Sequence[Group]) -> str:
     """The label that was given, or that of the only group with all the settings in it, "SCHEME max_distance=16"; of
     several, of that with the most usual other ones. Raises SettingError for none, and for several as usual."""
     labels = [group.label for group in groups]
-    found = [] if given in labels else [group for group in groups if named(given, group.scheme, group.told)]
+    found = (
+        []
+        if given in labels
+        else [group for group in groups if named(given, group.scheme, group.distinguishing_settings)]
+    )
     if not found:
         require_one_of(labels, baseline=given)
         return given
-    most_usual = [group.label for group in found if group.unusual == min(g.unusual for g in found)]
+    most_usual = [group.label for group in found if group.n_nondefault == min(g.n_nondefault for g in found)]
     if len(most_usual) > 1:
         raise SettingError("baseline", given, f"is several groups: {'; '.join(most_usual)}")
     return most_usual[0]
@@ -214,5 +218,5 @@ def _sentence(pair: tuple[Group, Group], difference: Difference, effect: float |
     runs, means = {g.label: g.runs for g in pair}, {g.label: g.estimate.mean for g in pair}
     score = pair[0].score
     said = sentence(pair[0].label, pair[1].label, difference, effect, score.metric)
-    disputed = "".join(f"; but {words}" for group in pair for words in group.disputed)
-    return said + score.remark + disputed + caution(runs, means, difference, score)
+    conflicting_repeats = "".join(f"; but {words}" for group in pair for words in group.conflicting_repeats)
+    return said + score.remark + conflicting_repeats + convergence_warning(runs, means, difference, score)

@@ -21,7 +21,9 @@ def shared_references(runs: Sequence[Run], score: Score) -> dict[str, float]:
     return dict(first) if score.is_loss and all(run.summary.reference_losses == first for run in runs) else {}
 
 
-def caution(pair: Mapping[str, Sequence[Run]], means: Mapping[str, float], difference: Difference, score: Score) -> str:
+def convergence_warning(
+    pair: Mapping[str, Sequence[Run]], means: Mapping[str, float], difference: Difference, score: Score
+) -> str:
     """What weakens a verdict on two groups, as the end of its sentence; empty where nothing does.
 
     pair, means: the runs and the mean loss of either, by label.

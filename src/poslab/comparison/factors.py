@@ -16,7 +16,7 @@ from itertools import combinations
 from statistics import fmean
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.convergence import caution
+from poslab.comparison.convergence import convergence_warning
 from poslab.comparison.groups import Group
 from poslab.comparison.planned import without_lost
 from poslab.comparison.scores import Score
@@ -40,7 +40,7 @@ class Factor:
     levels: tuple[Level, ...]
 
     def level(self, group: Group) -> Level:
-        return tuple(group.told.get(name, "") for name in self.names)
+        return tuple(group.distinguishing_settings.get(name, "") for name in self.names)
 
     def told(self, level: Level) -> str:
         """ "max_distance=4"."""
@@ -75,7 +75,7 @@ class Effect:
             runs[word] = [run for cell in self.cells for run in cell[side].runs]
             means[word] = fmean(_figures(self.cells, side).values() or [0.0])
         said = sentence(self.level, self.reference, self.difference, metric=self.score.metric)
-        weak = self.score.remark + caution(runs, means, self.difference, self.score)
+        weak = self.score.remark + convergence_warning(runs, means, self.difference, self.score)
         return f"{self.scheme}: {said}{self._where}{self._otherwise}{weak}"
 
     @property
@@ -126,10 +126,10 @@ def effect_table(found: Sequence[Effect]) -> Table:
 def factors(groups: Sequence[Group]) -> list[Factor]:
     """The settings in which groups of one scheme differ. What changes with the setting that it is a part of, as
     retrieval.layer does with retrieval, goes without saying."""
-    names = dict.fromkeys(name for group in groups for name in group.told)
+    names = dict.fromkeys(name for group in groups for name in group.distinguishing_settings)
     together: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for name in names:
-        values = [group.told.get(name, "") for group in groups]
+        values = [group.distinguishing_settings.get(name, "") for group in groups]
         if len(set(values)) > 1:
             together[tuple(map(values.index, values))].append(name)
     apart = [[name for name in of if name.rpartition(".")[0] not in of] for of in together.values()]
@@ -139,7 +139,7 @@ def factors(groups: Sequence[Group]) -> list[Factor]:
 def _factor(groups: Sequence[Group], names: tuple[str, ...]) -> Factor:
     scheme = groups[0].scheme
     usual = {name: as_typed(value) for name, value in usual_settings(scheme).items()}
-    levels = {tuple(group.told.get(name, "") for name in names) for group in groups}
+    levels = {tuple(group.distinguishing_settings.get(name, "") for name in names) for group in groups}
     ordered = sorted(levels, key=lambda level: (level != tuple(usual.get(name) for name in names), _order(level)))
     return Factor(scheme, names, tuple(ordered))
 

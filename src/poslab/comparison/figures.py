@@ -63,7 +63,7 @@ def scores_figure(
         if difference and difference.mean is not None:
             _interval(right[0], row, difference.mean, difference.interval, look)
     _references(left, references, upright=True)
-    if comparison.score.metric.is_share:  # at their own scale, seeds that are alike would look far apart
+    if comparison.score.metric.is_proportion:  # at their own scale, seeds that are alike would look far apart
         left.set_xlim(-0.03, 1.03)
     for axes in right:
         axes.axvline(0, color="black", linewidth=1)

@@ -155,7 +155,7 @@ def _figure(name: str, curves: Mapping[str, Curves], titled: Mapping[str, Compar
         _draw(axes, of_data, styles)
         score = titled[title].score
         axes.set(title=title, xlabel=f"{name}{' (log scale)' if geometric(values) else ''}", ylabel=score.label)
-        if score.metric.is_share:
+        if score.metric.is_proportion:
             axes.set_ylim(-0.04, 1.04)
         if geometric(values):
             axes.set_xscale("log")

@@ -23,16 +23,16 @@ from poslab.runs.load import Run
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in nothing but the seed. told: what may tell them from others of their scheme, as one would type
+    """Runs that differ in nothing but the seed. distinguishing_settings: what may tell them from others of their scheme, as one would type
     it: `settings`, and the settings and facts that compared runs should have in common and don't. disputed: seeds that
     came out in two ways, in words."""
 
     label: str
     runs: list[Run]
     score: Score
-    told: dict[str, str] = field(default_factory=dict)
+    distinguishing_settings: dict[str, str] = field(default_factory=dict)
     diverged: Sequence[Run] = ()
-    disputed: Sequence[str] = ()
+    conflicting_repeats: Sequence[str] = ()
 
     @property
     def scheme(self) -> str:
@@ -70,10 +70,10 @@ class Group:
         return diverged, self.score.metric.sign * self.estimate.mean, float(np.mean([run.loss for run in self.runs]))
 
     @property
-    def unusual(self) -> int:
+    def n_nondefault(self) -> int:
         """How many of its settings aren't those of configs/pos."""
         usual = usual_settings(self.scheme)
-        return sum(key in usual and text != as_typed(usual[key]) for key, text in self.told.items())
+        return sum(key in usual and text != as_typed(usual[key]) for key, text in self.distinguishing_settings.items())
 
     @property
     def knows_nothing(self) -> bool:
@@ -129,8 +129,10 @@ def group_runs(runs: Sequence[Run], conditions: list[str], score: Score) -> tupl
         finished, diverged = [run for run in members if not run.diverged], [run for run in members if run.diverged]
         told = _distinctions(members[0], conditions, edited)
         label = _label(members[0], first_runs, conditions, edited)
-        disputed = [repeat.disputed for repeat in repeats if repeat.differing and repeat.first in members]
-        found.append(Group(label, finished, score, told, diverged, disputed))
+        conflicting_repeats = [
+            repeat.conflicting_repeats for repeat in repeats if repeat.differing and repeat.first in members
+        ]
+        found.append(Group(label, finished, score, told, diverged, conflicting_repeats))
     return found, repeats
 
 

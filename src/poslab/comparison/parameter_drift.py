@@ -21,7 +21,7 @@ _REMARK = (
 )
 
 
-class Move(NamedTuple):
+class Drift(NamedTuple):
     """Of one table in one run. start, moved: root mean squares, of the table and of its change up to the best weights;
     of_most: the latter as a share of the peak learning rate times the steps; still: the share of numbers that are as
     they were."""
@@ -33,7 +33,7 @@ class Move(NamedTuple):
     still: float
 
 
-def moves(run: Run) -> dict[str, Move]:
+def of_run(run: Run) -> dict[str, Drift]:
     """By the name of the table; none where they are not known."""
     optim, steps = run.config["optim"], run.summary.best_step or run.summary.steps
     factor = "position_learning_rate_factor"
@@ -42,7 +42,7 @@ def moves(run: Run) -> dict[str, Move]:
     for name, (start, best) in start_and_best(RunFolder(run.folder)).items():
         change = best.double() - start.double()
         still = float((change == 0).double().mean())
-        found[name] = Move(start.numel(), _rms(start), _rms(change), _rms(change) / most if most else 0.0, still)
+        found[name] = Drift(start.numel(), _rms(start), _rms(change), _rms(change) / most if most else 0.0, still)
     return found
 
 
@@ -51,7 +51,7 @@ def table(groups: Sequence[Group]) -> Table | None:
     columns = ("scheme", "table", "numbers", "at the start", "moved by", "of learning rate x steps", "never moved")
     rows: list[list[str]] = []
     for group in groups:
-        of_runs = [moves(run) for run in group.runs]
+        of_runs = [of_run(run) for run in group.runs]
         common = [name for name in of_runs[0] if all(name in of_run for of_run in of_runs)]
         rows += [_row(group.label, name, [of_run[name] for of_run in of_runs]) for name in common]
     return Table("How far training moved what schemes learn", columns, rows, _REMARK) if rows else None
@@ -61,6 +61,6 @@ def _rms(values: Tensor) -> float:
     return float(values.double().square().mean().sqrt())
 
 
-def _row(label: str, table: str, of_seeds: list[Move]) -> list[str]:
+def _row(label: str, table: str, of_seeds: list[Drift]) -> list[str]:
     numbers, start, moved, of_most, still = map(fmean, zip(*of_seeds, strict=True))
     return [label, table, f"{numbers:,.0f}", f"{start:.3g}", f"{moved:.3g}", f"{of_most:.0%}", f"{still:.0%}"]

@@ -73,7 +73,7 @@ class Repeat:
         return [(first, own) for first, own in both if not (_alike(first, own) if self.facts else first == own)]
 
     @property
-    def disputed(self) -> str:
+    def conflicting_repeats(self) -> str:
         """What a claim about the group has to say; empty where the two losses are the same."""
         if not self.differing:
             return ""
@@ -92,12 +92,12 @@ class Repeat:
             why = "ALARM: on a CPU, with one code, such runs are equal to the bit; one of the two is not what it says"
         else:
             why = "on a GPU sums may come in any order"
-        return f"{self.disputed}, with the same settings {where}: {why}; the first is compared"
+        return f"{self.conflicting_repeats}, with the same settings {where}: {why}; the first is compared"
 
     @property
     def reason(self) -> str:
         """Why it is left out."""
-        same = f", and came out otherwise: {self.disputed}" if self.differing else ""
+        same = f", and came out otherwise: {self.conflicting_repeats}" if self.differing else ""
         return f"repeats seed {self.run.seed} of {self.first.folder}, with the same settings{same}"
 
 

@@ -37,7 +37,7 @@ class Score:
     @property
     def unit(self) -> str:
         """Of an axis: "nats per token", "share of the examples"."""
-        return f"share {self.metric.unit}" if self.metric.is_share else self.metric.unit
+        return f"share {self.metric.unit}" if self.metric.is_proportion else self.metric.unit
 
     @property
     def label(self) -> str:
@@ -63,7 +63,7 @@ class Score:
 
     def text(self, value: float | None, sign: str = "") -> str:
         """A figure as tables give it."""
-        return "n/a" if value is None else f"{value:{sign}.{3 if self.metric.is_share else 4}f}"
+        return "n/a" if value is None else f"{value:{sign}.{3 if self.metric.is_proportion else 4}f}"
 
     def interval(self, ends: tuple[float, float] | None, sign: str = "") -> str:
         return " to ".join(self.text(end, sign) for end in ends) if ends else "n/a"

@@ -89,12 +89,12 @@ class Section:
             d = differences[label]
             verdict = better if d.leaning * self.score.metric.sign < 0 else worse
             if not d.significant:
-                by_seeds = self.score.metric.is_share and d.outcomes.complete and self._in_every_seed(label)
+                by_seeds = self.score.metric.is_proportion and d.outcomes.complete and self._in_every_seed(label)
                 verdict = verdict + few if by_seeds else unclear
             verdicts[verdict].append(label)
         unit = self.score.metric.unit.partition(" per ")[0]
         figure = self.score.text(groups[0].estimate.mean)
-        shared = groups if self.score.metric.is_share else groups[:1]  # losses are alike by chance only
+        shared = groups if self.score.metric.is_proportion else groups[:1]  # losses are alike by chance only
         alike = [group.label for group in shared if group.estimate.mean == groups[0].estimate.mean]
         best = f"{self.score.best} {self.score}: {', '.join(alike)}, {figure} {unit}"
         others = [f"{said}, {len(of)} of {len(differences)}: {', '.join(of)}" for said, of in verdicts.items() if of]
@@ -143,7 +143,7 @@ class Section:
     @property
     def claims_are(self) -> str:
         """When a difference is claimed, in words."""
-        if self.score.metric.is_share:
+        if self.score.metric.is_proportion:
             further = (
                 ", and so does an exact sign-flip test: where all seeds agree, a t test takes the next one for "
                 "certain, while by this one n such seeds are worth p = 2 / 2^n"

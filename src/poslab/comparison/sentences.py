@@ -39,17 +39,17 @@ def sentence(
         return f"{name} {was} in one run each; one run says nothing about chance"
     if d.interval is None:
         said = _of_equal_differences(name, baseline, d, f"{word} than {baseline} by {amount}" if size else "")
-        return said if metric.is_share or not size else f"{said}; losses that were trained never differ so evenly"
+        return said if metric.is_proportion or not size else f"{said}; losses that were trained never differ so evenly"
     if d.significant:
         low, high = sorted(map(abs, d.interval))
         return f"{name} is {word} than {baseline} by {_numbers(size, low, high, metric)}, n = {d.n}"
     text = f"no difference between {name} and {baseline} can be shown with n = {d.n}"
     text += f" ({_numbers(d.mean, *d.interval, metric)})"
     if d.interval.low > 0 or d.interval.high < 0:
-        by = "by the exact test and" if metric.is_share else "after"
+        by = "by the exact test and" if metric.is_proportion else "after"
         text += f"; the interval excludes 0, but p = {p_text(d.p_value)} {by} Holm's correction"
     needed = seeds_needed(d.sd, effect, alpha=(1 - CONFIDENCE) / d.comparisons)
-    needed = max(needed, seeds_to_claim(d.comparisons)) if metric.is_share else needed
+    needed = max(needed, seeds_to_claim(d.comparisons)) if metric.is_proportion else needed
     return f"{text}; {_outlook(*d.interval, needed, d.n, effect)}"
 
 
@@ -63,7 +63,7 @@ def _of_survivors(d: Difference, metric: Metric) -> str:
 
 def usual_effect(metric: Metric) -> float:
     """A difference that matters: 0.02 nats, or a tenth of all examples."""
-    return 0.1 if metric.is_share else 0.02
+    return 0.1 if metric.is_proportion else 0.02
 
 
 def _of_equal_differences(name: str, baseline: str, d: Difference, verdict: str) -> str:
@@ -118,5 +118,5 @@ def _unit(metric: Metric) -> str:
 def _decimals(metric: Metric, *numbers: float) -> int:
     """3 decimals, of shares 2, as sentences in a list are to be compared; or as many as it takes for numbers that
     differ from each other or from 0 to look different."""
-    told_apart, fewest = {0.0, *numbers}, 2 if metric.is_share else 3
+    told_apart, fewest = {0.0, *numbers}, 2 if metric.is_proportion else 3
     return next((d for d in range(fewest, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)

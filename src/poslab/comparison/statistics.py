@@ -102,7 +102,7 @@ def estimate(values: Iterable[float], metric: Metric = NATS) -> Estimate:
     if n == 1:
         return Estimate(mean, None, None, n)
     sd = float(array.std(ddof=1))
-    return Estimate(mean, _interval(mean, sd, n, 0.0 if metric.is_share else None), sd, n)
+    return Estimate(mean, _interval(mean, sd, n, 0.0 if metric.is_proportion else None), sd, n)
 
 
 def differences(
@@ -260,9 +260,9 @@ def _survivors(group: Figures, baseline: Figures, metric: Metric) -> Difference:
     alike = float(np.ptp(a - b)) <= rounding  # the t test would divide by zero, or by rounding
     sd = 0.0 if alike else float((a - b).std(ddof=1))
     p_value = 0.0 if alike else float(stats.ttest_rel(a, b).pvalue)
-    if metric.is_share or alike:
+    if metric.is_proportion or alike:
         p_value = max(p_value, sign_flip_test(a - b) if mean else 1.0)
-    interval = _interval(mean, sd, len(seeds), -1.0 if metric.is_share else None)
+    interval = _interval(mean, sd, len(seeds), -1.0 if metric.is_proportion else None)
     return Difference(mean, interval, sd, p_value, len(seeds))
 
 

@@ -104,7 +104,7 @@ def _by_length(axes: Axes, task: TaskRuns, metric: Metric, styles: Styles) -> No
             axes.vlines(places, worst, best, color=look["color"], linewidth=1.1, alpha=0.6)
     axes.set_xticks(lengths, [f"{n}\n{task.multiple(n)}" for n in lengths], fontsize="small" if wide else None)
     axes.set_xlim(left, right)
-    if metric.is_share:
+    if metric.is_proportion:
         axes.set_ylim(-0.04, 1.04)
     axes.grid(axis="y", alpha=0.3)
 

@@ -114,7 +114,7 @@ def _cell(task: TaskRuns, label: str, length: int) -> Cell:
     if not values:
         return Cell("")
     mean, chance = fmean(values), task.chance(metric.name).get(length, 0.0)
-    above = max(0.0, (mean - chance) / (1 - chance)) if metric.is_share and chance < 1 else 0.0
+    above = max(0.0, (mean - chance) / (1 - chance)) if metric.is_proportion and chance < 1 else 0.0
     seeds = ", ".join(f"{value:.3f}" for value in values)
     return Cell(f"{mean:.2f}", round(SHADES * above), f"{label}, {task.name} at {length}: {seeds} (each seed)")
 

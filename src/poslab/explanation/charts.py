@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator, ScalarFor
 from torch import Tensor
 
 from poslab.evaluation.pictures import draw, looks, svg
-from poslab.explanation.measures import Attention, Trial
+from poslab.explanation.measures import Ablation, Attention
 from poslab.positions import Curves, OnText, Picture, Strip
 
 Limits = tuple[float, float]
@@ -104,26 +104,28 @@ def of_attention(title: str, measured: Attention, layer: int, salt: str) -> Char
     return _chart(title, "", figure, at, lines, salt)
 
 
-def of_trials(
-    title: str, caption: str, x_label: str, y_label: str, trials: Mapping[str, Trial], limits: Limits, salt: str
+def of_ablations(
+    title: str, caption: str, x_label: str, y_label: str, ablations: Mapping[str, Ablation], limits: Limits, salt: str
 ) -> Chart:
     """What comes of one change, with twice the standard error of its difference from the unchanged text."""
     figure = Figure(figsize=_SIZE, layout="constrained")
     axes = figure.subplots()
-    for (label, trial), look in zip(trials.items(), looks(), strict=False):
-        axes.errorbar(trial.places, trial.values, 2 * trial.errors, label=label, capsize=2, markersize=4, **look)
+    for (label, ablation), look in zip(ablations.items(), looks(), strict=False):
+        axes.errorbar(
+            ablation.places, ablation.values, 2 * ablation.errors, label=label, capsize=2, markersize=4, **look
+        )
     axes.set(xlabel=x_label, ylabel=y_label, ylim=limits)
     axes.grid(alpha=0.3)
-    if len(trials) > 1:
+    if len(ablations) > 1:
         axes.legend(fontsize="small")
-    _spread(axes, [place for trial in trials.values() for place in trial.places])
+    _spread(axes, [place for ablation in ablations.values() for place in ablation.places])
     return Chart(title, caption, _inline(figure, salt, title))
 
 
-def limits_of(trials: Sequence[Trial]) -> Limits:
+def limits_of(ablations: Sequence[Ablation]) -> Limits:
     """Of a y axis on which all of them can be compared, and noise looks small."""
-    low = min(float((trial.values - 2 * trial.errors).min()) for trial in trials)
-    high = max(float((trial.values + 2 * trial.errors).max()) for trial in trials)
+    low = min(float((ablation.values - 2 * ablation.errors).min()) for ablation in ablations)
+    high = max(float((ablation.values + 2 * ablation.errors).max()) for ablation in ablations)
     space = max(0.05 * (high - low), (_LEAST - (high - low)) / 2)
     return low - space, high + space
 

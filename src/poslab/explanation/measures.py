@@ -37,7 +37,7 @@ class Attention:
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class Ablation:
     """What comes of one change, made more and more.
 
     values (P,): mean loss in nats, or share of right answers. differences and errors (P,): from the unchanged text, and
@@ -86,13 +86,13 @@ def _gathered(maps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mass / keys, mass / len(queries), maps[..., queries.start :, 0].mean(-1)
 
 
-def trial(model: GPT, questions: Sequence[Questions], exact: bool, changes: dict[int, Change]) -> Trial:
+def ablation(model: GPT, questions: Sequence[Questions], exact: bool, changes: dict[int, Change]) -> Ablation:
     """Measures each change beside the unchanged questions. exact: shares of right answers rather than losses."""
     plain = _results(model, questions, exact)
     changed = torch.stack([_results(model, [change(some) for some in questions], exact) for change in changes.values()])
     difference = changed - plain  # (P, N)
     errors = difference.std(-1) / difference.shape[-1] ** 0.5 if len(plain) > 1 else torch.zeros(len(changed))
-    return Trial(list(changes), changed.mean(-1), difference.mean(-1), errors)
+    return Ablation(list(changes), changed.mean(-1), difference.mean(-1), errors)
 
 
 @torch.no_grad()
@@ -121,7 +121,7 @@ def _last_hidden(model: GPT, tokens: Tensor, positions: Tensor | None) -> Tensor
         return model.hidden_in_segments(tokens, target_mask=asked)[0]
 
 
-def cuts(longest: int) -> dict[int, Change]:
+def truncate(longest: int) -> dict[int, Change]:
     """Only the last n tokens are left, for n up to the longest."""
 
     def cut(n: int) -> Change:
@@ -132,7 +132,7 @@ def cuts(longest: int) -> dict[int, Change]:
     return {n: cut(n) for n in _powers(2, longest)}
 
 
-def shuffles(longest: int) -> dict[int, Change]:
+def shuffle(longest: int) -> dict[int, Change]:
     """What is farther back than the last n tokens comes in a random order."""
 
     def shuffle(n: int) -> Change:
@@ -146,7 +146,7 @@ def shuffles(longest: int) -> dict[int, Change]:
     return {n: shuffle(n) for n in _powers(4, longest)}
 
 
-def shifts(model: GPT, length: int, farthest: int) -> dict[int, Change]:
+def shift(model: GPT, length: int, farthest: int) -> dict[int, Change]:
     """All positions are so much higher; as far as the scheme knows them, for texts of that length."""
 
     def shift(offset: int) -> Change:

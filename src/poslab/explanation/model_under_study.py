@@ -16,15 +16,15 @@ from poslab.config.schemes import classes
 from poslab.data.vocabulary import AnyVocabulary
 from poslab.errors import SettingError
 from poslab.evaluation.attention_maps import sample_pairs
-from poslab.explanation.measures import Attention, Trial, attention, cuts, shifts, shuffles, trial
-from poslab.explanation.probe_data import Material, Questions
+from poslab.explanation.measures import Ablation, Attention, ablation, attention, shift, shuffle, truncate
+from poslab.explanation.probe_data import ProbeData, Questions
 from poslab.explanation.retrieved import Retrieved, retrieved
 from poslab.model.decoder import GPT
 from poslab.positions import Explanation, OnText, Picture
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class ModelUnderStudy:
     """A model in eval mode.
 
     label: its scheme's name, or what tells it from another of that name. material: None where its text is gone.
@@ -35,7 +35,7 @@ class Subject:
     model: GPT
     vocabulary: AnyVocabulary
     facts: Mapping[str, str]
-    material: Material | None
+    probe_data: ProbeData | None
     start: Mapping[str, Tensor] = field(default_factory=dict)
     trained: bool = True
     notes: list[str] = field(default_factory=list)  # what the page lacks, and why
@@ -43,72 +43,78 @@ class Subject:
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What is known of a subject; `measured` and `trials` are empty where there is no material, or no training."""
+    """What is known of a subject; `measured` and `ablations` are empty where there is no material, or no training."""
 
-    subject: Subject
+    model_under_study: ModelUnderStudy
     pictures: dict[str, Picture]
     starts: dict[str, Picture]
     explanations: dict[str, Explanation]
     descriptions: dict[str, str]  # of the scheme's classes, by their name
     measured: Attention | None
-    trials: dict[str, Trial]
+    ablations: dict[str, Ablation]
     retrieved: Retrieved | None
     notes: list[str]
 
 
 @torch.no_grad()
-def examine(subject: Subject) -> Findings:
+def examine(model_under_study: ModelUnderStudy) -> Findings:
     """Asks the scheme for its pictures, and measures what the model does."""
-    model, material, notes = subject.model, subject.material, [*subject.notes]
+    model, probe_data, notes = model_under_study.model, model_under_study.probe_data, [*model_under_study.notes]
     pictures = model.pictures()
-    starts = model.pos.pictures(subject.start, model.shape) if subject.start else {}
-    if pictures and subject.trained and not starts:
-        notes.append(f"{subject.label}: how its tables were before training, of which its run has kept nothing")
-    explanations = _explanations(subject, notes)
+    starts = model.pos.pictures(model_under_study.start, model.shape) if model_under_study.start else {}
+    if pictures and model_under_study.trained and not starts:
+        notes.append(
+            f"{model_under_study.label}: how its tables were before training, of which its run has kept nothing"
+        )
+    explanations = _explanations(model_under_study, notes)
     if not pictures and not explanations:
-        notes.append(f"{subject.label}: the scheme gives no pictures of itself (its hooks pictures and explain)")
-    measured, trials, found = None, {}, None
-    if material is not None:
-        measured = attention(model, material.windows)
-        trials = _trials(model, material) if subject.trained else {}
-        found = None if material.passage is None else retrieved(model, material.passage)
-    if model.retrieval is not None and material is not None and found is None:
+        notes.append(
+            f"{model_under_study.label}: the scheme gives no pictures of itself (its hooks pictures and explain)"
+        )
+    measured, ablations, found = None, {}, None
+    if probe_data is not None:
+        measured = attention(model, probe_data.windows)
+        ablations = _trials(model, probe_data) if model_under_study.trained else {}
+        found = None if probe_data.passage is None else retrieved(model, probe_data.passage)
+    if model.retrieval is not None and probe_data is not None and found is None:
         problem = f"the text has no more than a context of {model.shape.context_length} tokens"
-        notes.append(f"{subject.label}: what it retrieves: {problem}")
-    if not subject.trained:
-        notes.append(f"{subject.label}: what it loses with less context, as it hasn't learned to use any")
-    return Findings(subject, pictures, starts, explanations, _descriptions(model), measured, trials, found, notes)
+        notes.append(f"{model_under_study.label}: what it retrieves: {problem}")
+    if not model_under_study.trained:
+        notes.append(f"{model_under_study.label}: what it loses with less context, as it hasn't learned to use any")
+    return Findings(
+        model_under_study, pictures, starts, explanations, _descriptions(model), measured, ablations, found, notes
+    )
 
 
-def _explanations(subject: Subject, notes: list[str]) -> dict[str, Explanation]:
+def _explanations(model_under_study: ModelUnderStudy, notes: list[str]) -> dict[str, Explanation]:
     """What the scheme explains; without a text at hand, all but what it says of one. A hook that fails, as a stranger's
     may, costs its pictures and not the page."""
-    model, material = subject.model, subject.material
+    model, probe_data = model_under_study.model, model_under_study.probe_data
     any_tokens = torch.zeros(min(2, model.shape.context_length), dtype=torch.int64)
     try:
-        given = model.explanations(sample_pairs(model, any_tokens if material is None else material.sample))
+        given = model.explanations(sample_pairs(model, any_tokens if probe_data is None else probe_data.sample))
     except Exception as error:
         problem = " ".join(f"{type(error).__name__}: {error}".split())
-        notes.append(f"{subject.label}: what its hook explain would show: {problem}")
+        notes.append(f"{model_under_study.label}: what its hook explain would show: {problem}")
         return {}
-    return {name: one for name, one in given.items() if material is not None or not isinstance(one, OnText)}
+    return {name: one for name, one in given.items() if probe_data is not None or not isinstance(one, OnText)}
 
 
-def _trials(model: GPT, material: Material) -> dict[str, Trial]:
-    longest = max(some.tokens.shape[-1] for some in material.questions)
-    measure = partial(trial, model, exact=material.exact)
-    trials = {
-        "cut": measure(material.questions, changes=cuts(longest)),
-        "shuffled": measure(material.questions, changes=shuffles(longest)),
+def _trials(model: GPT, probe_data: ProbeData) -> dict[str, Ablation]:
+    longest = max(some.tokens.shape[-1] for some in probe_data.questions)
+    measure = partial(ablation, model, exact=probe_data.exact)
+    ablations = {
+        "cut": measure(probe_data.questions, changes=truncate(longest)),
+        "shuffled": measure(probe_data.questions, changes=shuffle(longest)),
     }
-    shifted = material.questions
-    if not material.exact:  # half as long, so that there are positions to move to where they end with the context
-        halve = cuts(max(1, longest // 2))[max(1, longest // 2)]
-        shifted = [halve(some) for some in material.questions]
+    shifted = probe_data.questions
+    if not probe_data.exact:  # half as long, so that there are positions to move to where they end with the context
+        halve = truncate(max(1, longest // 2))[max(1, longest // 2)]
+        shifted = [halve(some) for some in probe_data.questions]
     shifted = [_at_drawn_positions(model, some) for some in shifted]
     reach = max(some.tokens.shape[-1] if some.positions is None else int(some.positions.max()) + 1 for some in shifted)
-    trials["shifted"] = measure(shifted, changes=shifts(model, reach, 4 * model.shape.context_length))
-    return trials
+    ablations["shifted"] = measure(shifted, changes=shift(model, reach, 4 * model.shape.context_length))
+    return ablations
 
 
 def _at_drawn_positions(model: GPT, some: Questions) -> Questions:
@@ -127,10 +133,14 @@ def _descriptions(model: GPT) -> dict[str, str]:
     return found
 
 
-def require_comparable(subjects: Sequence[Subject], option: str) -> None:
+def require_comparable(subjects: Sequence[ModelUnderStudy], option: str) -> None:
     """Raises SettingError where what two models lose can't stand in one picture."""
     first, second = subjects
-    names = [subject.material.name for subject in (first, second) if subject.material is not None]
+    names = [
+        model_under_study.probe_data.name
+        for model_under_study in (first, second)
+        if model_under_study.probe_data is not None
+    ]
     if _tokens(first.vocabulary) != _tokens(second.vocabulary):
         raise SettingError(option, second.label, f"reads another vocabulary than {first.label}: make a page of each")
     if len(set(names)) > 1:

@@ -14,7 +14,7 @@ from poslab.data.vocabulary import AnyVocabulary
 from poslab.evaluation.attention_maps import attention_maps
 from poslab.explanation import charts
 from poslab.explanation.charts import Cells, Chart, Chips
-from poslab.explanation.measures import MASS, Trial
+from poslab.explanation.measures import MASS, Ablation
 from poslab.explanation.model_under_study import Findings
 from poslab.explanation.retrieved import Retrieved
 from poslab.positions import Curves, Matrix, OnText, Strip
@@ -80,12 +80,17 @@ def write(found: Sequence[Findings], command: str) -> str:
     )
     environment.tests["chart"] = lambda figure: isinstance(figure, Chart)
     environment.tests["cells"] = lambda figure: isinstance(figure, Cells)
-    exact = any(one.subject.material is not None and one.subject.material.exact for one in found)
+    exact = any(
+        one.model_under_study.probe_data is not None and one.model_under_study.probe_data.exact for one in found
+    )
     return environment.get_template("page.html.j2").render(
         mark=MARK,
         parts=[_part(one, f"s{number}") for number, one in enumerate(found)],
-        trials=_trials(found, exact),
-        material=next((one.subject.material.name for one in found if one.subject.material is not None), None),
+        ablations=_trials(found, exact),
+        probe_data=next(
+            (one.model_under_study.probe_data.name for one in found if one.model_under_study.probe_data is not None),
+            None,
+        ),
         exact=exact,
         notes=[note for one in found for note in one.notes],
         mass=f"{MASS:.0%}",
@@ -95,9 +100,9 @@ def write(found: Sequence[Findings], command: str) -> str:
 
 def sentences(found: Findings) -> list[str]:
     """What was measured, in words."""
-    model, material = found.subject.model, found.subject.material
+    model, probe_data = found.model_under_study.model, found.model_under_study.probe_data
     known = model.pos.max_length(model.shape)
-    longest = model.shape.training_length if material is None else material.longest
+    longest = model.shape.training_length if probe_data is None else probe_data.longest
     said = [
         f"It has something to say of any position; in training it read {longest:,} tokens at most, "
         "and what it does with longer ones nobody taught it."
@@ -118,45 +123,49 @@ def sentences(found: Findings) -> list[str]:
             f"Layer {found.retrieved.layer} retrieves: of its heads' output, {low} to {high} come from before the "
             f"segment. Half of that attention lies more than {found.retrieved.median_distance:,} tokens back."
         )
-    exact = material is not None and material.exact
-    if found.trials:
-        cut, shuffled = (_until(found.trials[name], exact) for name in _OF_TEXT)
+    exact = probe_data is not None and probe_data.exact
+    if found.ablations:
+        cut, shuffled = (_until(found.ablations[name], exact) for name in _OF_TEXT)
         said.append(f"If only the last n tokens are left, {cut}")
         said.append(f"If all but the last n tokens come in a random order, {shuffled}")
-        said.append(_moved(found.trials["shifted"], exact))
+        said.append(_moved(found.ablations["shifted"], exact))
     return said
 
 
-def _until(trial: Trial, exact: bool) -> str:
+def _until(ablation: Ablation, exact: bool) -> str:
     """How much a change matters, and the place from which on it doesn't."""
-    changed = [n for n in range(len(trial.places)) if _matters(trial, n)]
+    changed = [n for n in range(len(ablation.places)) if _matters(ablation, n)]
     if not changed:
-        return f"it does as well, even with n = {trial.places[0]}, as far as these questions can tell."
+        return f"it does as well, even with n = {ablation.places[0]}, as far as these questions can tell."
     first, last = changed[0], changed[-1]
-    said = f"{_amount(trial, first, exact)} with n = {trial.places[first]}"
+    said = f"{_amount(ablation, first, exact)} with n = {ablation.places[first]}"
     if last > first:
-        said += f", and {_amount(trial, last, exact)} with n = {trial.places[last]}"
-    beyond = "" if last + 1 == len(trial.places) else f"; from n = {trial.places[last + 1]} on no difference shows"
+        said += f", and {_amount(ablation, last, exact)} with n = {ablation.places[last]}"
+    beyond = (
+        "" if last + 1 == len(ablation.places) else f"; from n = {ablation.places[last + 1]} on no difference shows"
+    )
     return f"{said}{beyond}."
 
 
-def _moved(trial: Trial, exact: bool) -> str:
-    if float(trial.differences.abs().max()) < 1e-3:
+def _moved(ablation: Ablation, exact: bool) -> str:
+    if float(ablation.differences.abs().max()) < 1e-3:
         return "If all positions are moved, nothing changes: only distances count."
-    changed = [n for n in range(len(trial.places)) if _matters(trial, n)]
+    changed = [n for n in range(len(ablation.places)) if _matters(ablation, n)]
     if not changed:
         return "If all positions are moved, its answers change, by less than these questions can tell."
-    amount = _amount(trial, changed[0], exact)
-    return f"If all positions are moved by {trial.places[changed[0]]}, {amount}: it knows places, not distances alone."
+    amount = _amount(ablation, changed[0], exact)
+    return (
+        f"If all positions are moved by {ablation.places[changed[0]]}, {amount}: it knows places, not distances alone."
+    )
 
 
-def _matters(trial: Trial, n: int) -> bool:
+def _matters(ablation: Ablation, n: int) -> bool:
     """Three standard errors, as of many places one is at two by chance."""
-    return float(trial.differences[n].abs()) > max(_SMALL, 3 * float(trial.errors[n]))
+    return float(ablation.differences[n].abs()) > max(_SMALL, 3 * float(ablation.errors[n]))
 
 
-def _amount(trial: Trial, n: int, exact: bool) -> str:
-    difference, error = float(trial.differences[n]), 2 * float(trial.errors[n])
+def _amount(ablation: Ablation, n: int, exact: bool) -> str:
+    difference, error = float(ablation.differences[n]), 2 * float(ablation.errors[n])
     if exact:
         return f"it gets {abs(difference):.0%} {'more' if difference > 0 else 'fewer'} right (± {error:.0%})"
     return f"its loss is {abs(difference):.2f} {'higher' if difference > 0 else 'lower'} (± {error:.2f})"
@@ -167,9 +176,13 @@ def _tokens(count: int) -> str:
 
 
 def _part(found: Findings, name: str) -> Part:
-    subject = found.subject
-    model, material, measured = subject.model, subject.material, found.measured
-    words = [] if material is None else [shown(subject.vocabulary.decode([i])) for i in material.sample.tolist()]
+    model_under_study = found.model_under_study
+    model, probe_data, measured = model_under_study.model, model_under_study.probe_data, found.measured
+    words = (
+        []
+        if probe_data is None
+        else [shown(model_under_study.vocabulary.decode([i])) for i in probe_data.sample.tolist()]
+    )
     figures: list[Chart | Cells | Chips] = []
     for number, (key, picture) in enumerate({**found.explanations, **found.pictures}.items()):
         if isinstance(picture, Curves | Matrix):
@@ -180,7 +193,7 @@ def _part(found: Findings, name: str) -> Part:
         else:
             figures.append(charts.cells(picture, words))
     attention, reach, sink, last, maps = [], [], "", None, None
-    if material is not None and measured is not None:
+    if probe_data is not None and measured is not None:
         for layer in range(model.shape.num_layers):
             attention.append(charts.of_attention(f"Layer {layer}", measured, layer, f"{name}a{layer}"))
         reach = [[str(n) for n in row] for row in measured.reach.tolist()]
@@ -188,16 +201,16 @@ def _part(found: Findings, name: str) -> Part:
             f"{float(measured.first.mean()):.0%} of it lies on the first token of the text, and "
             f"{float(measured.own.mean()):.0%} on the query itself"
         )
-        weights = attention_maps(model, material.sample)  # (L, H, T, T)
+        weights = attention_maps(model, probe_data.sample)  # (L, H, T, T)
         picture = OnText("Where the last token looks", weights[:, :, -1], None, "")
         last = charts.cells(picture, words)
         packed = (weights.sqrt() * 255).round().byte().numpy().tobytes()
         maps = {"words": words, "shape": list(weights.shape), "weights": base64.b64encode(packed).decode()}
     descriptions = {kind: _paragraphs(text) for kind, text in found.descriptions.items()}
     return Part(
-        subject.label,
+        model_under_study.label,
         sentences(found),
-        dict(subject.facts),
+        dict(model_under_study.facts),
         descriptions,
         figures,
         attention,
@@ -206,7 +219,7 @@ def _part(found: Findings, name: str) -> Part:
         last,
         words,
         maps,
-        None if found.retrieved is None else _retrieved(found.retrieved, subject.vocabulary),
+        None if found.retrieved is None else _retrieved(found.retrieved, model_under_study.vocabulary),
     )
 
 
@@ -241,13 +254,13 @@ def _retrieved(found: Retrieved, vocabulary: AnyVocabulary) -> dict[str, Any]:
 def _trials(found: Sequence[Findings], exact: bool) -> list[Chart]:
     label = "share of right answers" if exact else "loss, nats per token"
     drawn = []
-    if any(one.trials for one in found):
-        of_text = charts.limits_of([one.trials[name] for one in found for name in _OF_TEXT if one.trials])
-        moved = charts.limits_of([one.trials[name] for one in found for name in _TRIALS if one.trials])
+    if any(one.ablations for one in found):
+        of_text = charts.limits_of([one.ablations[name] for one in found for name in _OF_TEXT if one.ablations])
+        moved = charts.limits_of([one.ablations[name] for one in found for name in _TRIALS if one.ablations])
         for name, (title, x_label, caption) in _TRIALS.items():
-            of_subjects = {one.subject.label: one.trials[name] for one in found if one.trials}
+            of_subjects = {one.model_under_study.label: one.ablations[name] for one in found if one.ablations}
             limits = of_text if name in _OF_TEXT else moved
-            drawn.append(charts.of_trials(title, caption, x_label, label, of_subjects, limits, f"t{name}"))
+            drawn.append(charts.of_ablations(title, caption, x_label, label, of_subjects, limits, f"t{name}"))
     return drawn
 
 

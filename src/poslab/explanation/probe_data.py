@@ -32,7 +32,7 @@ class Questions(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
+class ProbeData:
     """name: of the text or task. longest: tokens that training read at a time. exact: whether answers are right or
     wrong, as a task's are, rather than likely. passage: what of it is retrieved is shown, of a model that retrieves."""
 
@@ -44,7 +44,7 @@ class Material:
     exact: bool = False
     passage: Tensor | None = None  # (N,)
 
-    def with_sentence(self, vocabulary: AnyVocabulary, sentence: str | None, longest: int) -> Material:
+    def with_sentence(self, vocabulary: AnyVocabulary, sentence: str | None, longest: int) -> ProbeData:
         """The same with a sample of one's own. Raises SettingError for one that the vocabulary doesn't have."""
         if sentence is None:
             return self
@@ -58,7 +58,7 @@ class Material:
         return replace(self, sample=sample, passage=torch.cat([whole, sample]))
 
 
-def of_text(name: str, tokens: Tensor, model: GPT, ends: Tensor | None = None) -> Material:
+def of_text(name: str, tokens: Tensor, model: GPT, ends: Tensor | None = None) -> ProbeData:
     """Material of a text (N,). Its questions are tokens that have at least a context before them, spread evenly; a text
     too short for them has none. ends: of its documents."""
     tokens = tokens.long()
@@ -70,10 +70,10 @@ def of_text(name: str, tokens: Tensor, model: GPT, ends: Tensor | None = None) -
     texts = torch.stack([tokens[place - length : place] for place in places.tolist()])
     questions = [Questions(texts, tokens[places])]
     sample, longest = tokens[: min(SAMPLE, length)], model.shape.context_length
-    return Material(name, sample, windows, questions, longest, passage=passage(tokens, model, ends))
+    return ProbeData(name, sample, windows, questions, longest, passage=passage(tokens, model, ends))
 
 
-def of_task(task: Task, model: GPT) -> Material:
+def of_task(task: Task, model: GPT) -> ProbeData:
     """Material of a task, at its longest length of training: of each example one of its answers."""
     tokens, targets, positions = task.test(task.lengths[-1])
     generator = torch.Generator().manual_seed(0)
@@ -93,4 +93,4 @@ def of_task(task: Task, model: GPT) -> Material:
     windows = tokens[: 4 * WINDOWS, :LONGEST]
     longest = tokens.shape[-1]
     example, name = tokens[0], f"the task {task.name}"
-    return Material(name, example[:SAMPLE], windows, questions, longest, exact=True, passage=passage(example, model))
+    return ProbeData(name, example[:SAMPLE], windows, questions, longest, exact=True, passage=passage(example, model))

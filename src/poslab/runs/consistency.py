@@ -62,7 +62,7 @@ def _in_summary(summary: Summary, config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shares(summary: Summary) -> set[str]:
-    return {measure.name for measure in summary.known_measures if measure.is_share}
+    return {measure.name for measure in summary.known_measures if measure.is_proportion}
 
 
 def _with_config(summary: Summary, config: Mapping[str, Any]) -> Iterator[str]:

@@ -17,7 +17,7 @@ class Metric:
     chance: float | None = None
 
     @property
-    def is_share(self) -> bool:
+    def is_proportion(self) -> bool:
         return self.unit.startswith("of ")
 
     @property

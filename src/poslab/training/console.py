@@ -34,7 +34,7 @@ def introduce(
     print(f"scheme   {config.pos_name}{f' ({settings})' if settings else ''}, seed {config.settings.seed}")
     print(f"model    {counts['total']:,} parameters, {counts['scheme']:,} of them for position")
     print(f"data     {data.description}")
-    shares = [measure for measure in module.scoring.measures if measure.is_share and measure.chance is not None]
+    shares = [measure for measure in module.scoring.measures if measure.is_proportion and measure.chance is not None]
     if shares:
         print(f"chance   {', '.join(f'{share.name} {share.chance:.3f} {share.unit}' for share in shares)}")
     again = "" if resumed_step is None else f", goes on from step {resumed_step}" if resumed_step else ", starts over"
