@@ -29,7 +29,7 @@ KILLS, WHILE_WRITING = (20, 6) if FULL_CAMPAIGN else (8, 3)
 def start(settings: list[str], folder: Path, goes_on: bool = False) -> Any:
     """A process that trains, or goes on, with torch loaded already."""
     context: Any = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["poslab.training"])
+    context.set_forkserver_preload(["poslab.training.train"])
     process = context.Process(target=_work, args=(settings, folder, goes_on))
     process.start()
     return process

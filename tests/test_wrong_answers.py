@@ -113,7 +113,7 @@ def test_no_file(tmp_path: Path) -> None:
 
 def test_solved_is_the_first_validation_that_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = iter([0.98, 0.99, 1.0])
-    monkeypatch.setattr("poslab.evaluation.scoring.shares", lambda rows: {"exact": next(exact), "accuracy": 0.5})
+    monkeypatch.setattr("poslab.evaluation.scoring.proportions", lambda rows: {"exact": next(exact), "accuracy": 0.5})
     summary = train(compose_config(*TINY_TASK, "trainer=cpu", "trainer.max_steps=15", f"run_dir={tmp_path}/run"))
     assert summary.solved_step == 10
     assert summary.training_length == 4

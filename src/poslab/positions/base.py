@@ -36,7 +36,7 @@ __all__ = [
     "Matrix",
     "ModelShape",
     "OnText",
-    "OneHead",
+    "HeadInputs",
     "ScoreTile",
     "Picture",
     "PositionScheme",
