@@ -54,11 +54,11 @@ class Turning(PositionScheme):
     def key(self, tables, layer, k, positions):
         return k * (1 + positions[:, None])
 
-    def marks(self, tables, layer, x):
+    def token_state(self, tables, layer, x):
         return x[:, None, :, :1].expand(-1, SHAPE[1], -1, -1)
 
     def score_mod(self, tables, layer, pairs):
-        return pairs.scores + pairs.marks.mT
+        return pairs.scores + pairs.token_state.mT
 
 
 def test_attention_is_measured_with_all_hooks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,8 @@ SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 
 
 
 @dataclass(frozen=True)
-class TwoMarks(PositionScheme):
-    """Adds to each key, in each of three heads, a number of its token, made of two marks of different weight."""
+class TwoStates(PositionScheme):
+    """Adds to each key, in each of three heads, a number of its token, made of two token states of different weight."""
 
     def token_state(self, tables, layer, x):
         return x[:, None, :, :2].expand(-1, 3, -1, -1)
@@ -48,11 +48,11 @@ PAIRS = {
     "rotation and bias": Combined(RoPE(), T5()),
     "biases of other distances": Combined(ALiBi(), T5(num_buckets=4, max_distance=3)),
     "keys and bias": Combined(Shaw(max_distance=2, values=False), Kerple()),
-    "two sets of marks": Combined(Forgetting(), Forgetting(init_bias=1.0)),
-    "marks of two kinds": Combined(Forgetting(), TwoMarks()),
-    "marks of two kinds, turned": Combined(TwoMarks(), Forgetting()),
-    "marks and a tile": Combined(Forgetting(), FIRE()),
-    "a tile and marks": Combined(FIRE(), Forgetting()),
+    "two sets of token states": Combined(Forgetting(), Forgetting(init_bias=1.0)),
+    "token states of two kinds": Combined(Forgetting(), TwoStates()),
+    "token states of two kinds, turned": Combined(TwoStates(), Forgetting()),
+    "token states and a tile": Combined(Forgetting(), FIRE()),
+    "a tile and token states": Combined(FIRE(), Forgetting()),
     "three": Combined(Combined(Forgetting(), ALiBi()), Combined(FIRE(), Forgetting())),
     "randomised": Randomized(Combined(Forgetting(), T5()), max_position=64),
 }
@@ -117,14 +117,14 @@ def test_what_both_share_and_picture() -> None:
 
 
 def test_only_what_a_scheme_needs_is_asked_for() -> None:
-    """Rotation and bias take the fast kernels; marks that end as a bias of keys need no tile."""
+    """Rotation and bias take the fast kernels; token states that end as a bias of keys need no tile."""
     assert not any(map(PAIRS["rotation and bias"].overrides, ("token_state", "score_mod", "key_bias", "sample")))
-    pair = PAIRS["two sets of marks"]
+    pair = PAIRS["two sets of token states"]
     tables, x = pair.tables(SHAPE), torch.randn(1, 6, 24)
     token_state = pair.token_state(tables, 1, x)
     assert token_state.shape == (1, 2, 6, 2)
     assert pair.key_bias(tables, SHAPE, 1, token_state) is not None
-    other = PAIRS["marks and a tile"]
+    other = PAIRS["token states and a tile"]
     assert other.key_bias(other.tables(SHAPE), SHAPE, 1, token_state[..., :1]) is None
 
 

@@ -156,7 +156,7 @@ def falling(slope: float, length: int, dtype: torch.dtype) -> RelativeTerms:
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("slope", [0.01, 0.3, 3.0])
 @pytest.mark.parametrize(
-    "problem",
+    "spec",
     [
         {},
         {"causal": False},

@@ -35,7 +35,7 @@ def remembers(name: str) -> bool:
 
 
 REMEMBERING = [name for name in SOUND if remembers(name)]
-OTHERS = [pytest.param(name, token_state=pytest.mark.slow) for name in VARIANTS if remembers(name)]
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if remembers(name)]
 
 
 def strong_model(scheme: str | PositionScheme, **sizes: Any) -> GPT:

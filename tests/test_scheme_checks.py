@@ -94,7 +94,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "token_state": (
         {"token_state": lambda self, t, layer, x: x},
-        "marks: its result must be (B, H, T, E) = (2, 4, 3, any) here, not (2, 3, 24)",
+        "token_state: its result must be (B, H, T, E) = (2, 4, 3, any) here, not (2, 3, 24)",
     ),
     "key_bias": (
         {
@@ -105,7 +105,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "score_mod": (
         {"score_mod": lambda self, t, layer, tile: tile.scores if layer < L - 1 else tile.scores.sum(1)},
-        "scores: its result must be (B, H, m, n) = (2, 4, 2, 3) here, not (2, 2, 3)",
+        "score_mod: its result must be (B, H, m, n) = (2, 4, 2, 3) here, not (2, 2, 3)",
     ),
     "embed that looks ahead": (
         {"embed": lambda self, t, x, positions: x + x.flip(1).cumsum(1).flip(1)},
@@ -134,7 +134,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "marks with another token": (
         {"token_state": lambda self, t, layer, x: x.cumsum(1)[:, None, :, :1].expand(-1, H, -1, -1)},
-        f"marks{MIXES}",
+        f"token_state{MIXES}",
     ),
     "key_bias of the next key": (
         {
@@ -149,30 +149,30 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "scores that are whole": (
         {"score_mod": lambda self, t, layer, tile: tile.scores.long()},
-        "scores: its result must be of floating point, not (2, 4, 2, 3) of int64",
+        "score_mod: its result must be of floating point, not (2, 4, 2, 3) of int64",
     ),
     "scores of the future": (
         {"score_mod": lambda self, t, layer, tile: tile.scores + tile.scores.mean(-1, keepdim=True) * tile.j},
-        f"scores{OF_TILE}",
+        f"score_mod{OF_TILE}",
     ),
     "scores of other queries": (
         {"score_mod": lambda self, t, layer, tile: tile.scores - tile.scores.mean(-2, keepdim=True)},
-        f"scores{OF_TILE}",
+        f"score_mod{OF_TILE}",
     ),
     "scores by how many keys there are": (
         {"score_mod": lambda self, t, layer, tile: tile.scores + math.log(tile.scores.shape[-1])},
-        f"scores{OF_TILE}",
+        f"score_mod{OF_TILE}",
     ),
     "scores by how many queries there are": (
         {"score_mod": lambda self, t, layer, tile: tile.scores + math.log(tile.scores.shape[-2])},
-        f"scores{OF_TILE}",
+        f"score_mod{OF_TILE}",
     ),
     "scores by the last key's mark": (
         {
             "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
             "score_mod": lambda self, t, layer, tile: tile.scores + tile.token_state[:, :, -1:],
         },
-        f"scores{OF_TILE}",
+        f"score_mod{OF_TILE}",
     ),
     "infinite embed": ({"embed": lambda self, t, x, positions: x / 0}, "embed: its result has infinite values"),
     "infinite rotate": (
@@ -181,11 +181,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "infinite marks": (
         {"token_state": lambda self, t, layer, x: x[:, None].expand(-1, H, -1, -1) / 0},
-        "marks: its result has infinite values",
+        "token_state: its result has infinite values",
     ),
     "infinite scores": (
         {"score_mod": lambda self, t, layer, tile: tile.scores.masked_fill(tile.i == tile.j, -math.inf)},
-        "scores: its result has infinite values",
+        "score_mod: its result has infinite values",
     ),
     "embed in float64": (
         {"embed": lambda self, t, x, positions: x.double()},
@@ -197,11 +197,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "marks in bfloat16": (
         {"token_state": lambda self, t, layer, x: x[:, None].expand(-1, H, -1, -1).bfloat16()},
-        "marks: its result must be of float32, as what it is given, not (2, 4, 3, 24) of bfloat16",
+        "token_state: its result must be of float32, as what it is given, not (2, 4, 3, 24) of bfloat16",
     ),
     "scores in float64": (
         {"score_mod": lambda self, t, layer, tile: tile.scores.double()},
-        "scores: its result must be of float32, as what it is given, not (2, 4, 2, 3) of float64",
+        "score_mod: its result must be of float32, as what it is given, not (2, 4, 2, 3) of float64",
     ),
     "sample": (
         {"sample": lambda self, shape, length, generator: torch.arange(length + 1)},
@@ -220,7 +220,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"rotate": lambda self, t, x, positions: x * t["angle"]},
         "rotate: raises KeyError: 'angle'",
     ),
-    "scores fail": ({"score_mod": lambda self, t, layer, tile: tile.score}, "scores: raises AttributeError: "),
+    "scores fail": ({"score_mod": lambda self, t, layer, tile: tile.score}, "score_mod: raises AttributeError: "),
     "check fails": ({"check": lambda self, shape: shape.heads}, "check: raises AttributeError: "),
     "max_length": (
         {"max_length": lambda self, shape: "20"},
@@ -395,11 +395,11 @@ def test_all_layers_choose_the_backend() -> None:
     [
         (
             {"reference_score": lambda self, tables, layer, tile: tile.scores},
-            r"score: takes other arguments than the hook",
+            r"reference_score: takes other arguments than the hook",
         ),
         (
             {"score_mod": lambda self, tables, tile: tile.scores},
-            r"scores: takes other .* \(self, tables, layer, pairs\)",
+            r"score_mod: takes other .* \(self, tables, layer, pairs\)",
         ),
         ({"scoring": staticmethod(lambda tables, layer, tile: tile.scores)}, r"scoring: is no hook"),
         ({"share_layer": True}, r"share_layer: is nothing .*did you mean share_layers"),
