@@ -17,12 +17,21 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 # By name: the tests, and what is counted.
 CAMPAIGN = {
-    "kills": ("test_faults.py", "SIGKILL at random and while a checkpoint is written, a full disk, interruptions"),
-    "cut-offs": ("test_resume.py", "runs cut off at hooks of training, validation and epochs"),
-    "bad-input": ("test_bad_input.py", "values that can't be, of every option of every script; files that are none"),
-    "draws": ("test_config_draws.py", "configurations drawn at random"),
-    "large-text": ("test_training.py::test_a_large_text_trains_in_little_memory", "200 MB of text"),
-    "large-corpus": ("test_corpora.py::test_a_large_corpus_trains_in_little_memory", "1 GB of documents, killed once"),
+    "kills": (
+        "commands/test_faults.py",
+        "SIGKILL at random and while a checkpoint is written, a full disk, interruptions",
+    ),
+    "cut-offs": ("runs/test_resume.py", "runs cut off at hooks of training, validation and epochs"),
+    "bad-input": (
+        "commands/test_bad_input.py",
+        "values that can't be, of every option of every script; files that are none",
+    ),
+    "draws": ("commands/test_random_configurations.py", "configurations drawn at random"),
+    "large-text": ("training/test_train.py::test_a_large_text_trains_in_little_memory", "200 MB of text"),
+    "large-corpus": (
+        "data/test_documents.py::test_a_large_corpus_trains_in_little_memory",
+        "1 GB of documents, killed once",
+    ),
 }
 
 

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from conftest import REPOSITORY
+from common import REPOSITORY
 
 # As whoever adds them would write their yaml: one with tables of every layer, one that ends, one that decays fast, one
 # whose tokens bring something along, one that is no function of the distance, one that learns a number per head, one

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from common import RunScript
 
-from conftest import RunScript
 from poslab import processors
 from poslab.processors import Used, busy_with_others, compute_on, prepare, processors_of_others
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from common import ALIBI, ENDLESS, EXAMPLES, GENERATION, REPOSITORY, make_scheme
+from runs_to_evaluate import make_run
 
-from conftest import ALIBI, ENDLESS, EXAMPLES, GENERATION, REPOSITORY, make_scheme
 from poslab.positions import ModelShape
 from poslab.positions.alibi import ALiBi
-from runs_to_evaluate import make_run
 
 READMES = [
     REPOSITORY / folder / "README.md" for folder in (".", "configs", "scripts/benchmarks", "src/poslab", "tests")

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from conftest import REPOSITORY, SMOKE
+from common import REPOSITORY, SMOKE
 
 LOAD = """
 from pathlib import Path

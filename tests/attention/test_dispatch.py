@@ -1,0 +1,221 @@
+"""attend: every backend against loops in float64, for every kind of terms, mask and offset."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import attention_by_loops
+from torch import Tensor
+
+from poslab.attention import BACKENDS, attend, choose_backend
+from poslab.errors import SettingError
+from poslab.positions import RelativeTerms
+
+KINDS = ["none", "bias", "keys", "values", "queries", "keys, values", "bias, keys, values, queries", "all per head"]
+
+
+def make_terms(
+    kind: str, heads: int, head_dim: int, lowest: int, highest: int, window: int | None = None
+) -> RelativeTerms | None:
+    if kind == "none":
+        return None
+    rows = highest - lowest + 1
+    vectors = (heads, rows, head_dim) if kind == "all per head" else (rows, head_dim)
+    names = KINDS[-2].split(", ") if kind == "all per head" else kind.split(", ")
+    shapes = {name: (heads, rows) if name == "bias" else vectors for name in names}
+    tables = {name: torch.randn(shape, dtype=torch.float64, requires_grad=True) for name, shape in shapes.items()}
+    return RelativeTerms(lowest, highest, **tables, window=window)
+
+
+def inputs(heads: int, queries: int, keys: int, head_dim: int) -> list[Tensor]:
+    shapes = [(2, heads, queries, head_dim), (2, heads, keys, head_dim), (2, heads, keys, head_dim)]
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+def leaves(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms | None) -> list[Tensor]:
+    return [q, k, v] if terms is None else [q, k, v, *terms.tables.values()]
+
+
+def backends_for(kind: str) -> list[str]:
+    return [b for b in BACKENDS if b != "sdpa" or kind == "none"]
+
+
+CASES = [(kind, backend) for kind in KINDS for backend in backends_for(kind)]
+
+
+@pytest.mark.parametrize(("kind", "backend"), CASES)
+@given(
+    heads=st.integers(1, 3),
+    queries=st.integers(1, 6),
+    keys=st.integers(1, 8),
+    offset=st.integers(-2, 9),
+    clip=st.integers(0, 9),
+    causal=st.booleans(),
+    scale=st.sampled_from([None, 1.0, 0.3]),
+    window=st.none() | st.integers(1, 9),
+)
+@settings(max_examples=15, deadline=None)
+def test_equals_loops_in_outputs_and_gradients(
+    kind: str,
+    backend: str,
+    heads: int,
+    queries: int,
+    keys: int,
+    offset: int,
+    clip: int,
+    causal: bool,
+    scale: float | None,
+    window: int | None,
+) -> None:
+    torch.manual_seed(0)
+    q, k, v = inputs(heads, queries, keys, head_dim=4)
+    terms = make_terms(kind, heads, 4, 0 if causal else -clip, clip, window)
+    out = attend(q, k, v, terms, causal=causal, offset=offset, scale=scale, backend=backend)
+    expected = attention_by_loops(q, k, v, terms, causal=causal, offset=offset, scale=0.5 if scale is None else scale)
+    assert torch.allclose(out, expected, atol=1e-12)
+    weights = torch.randn_like(out)
+    wanted = (
+        torch.autograd.grad((expected * weights).sum(), leaves(q, k, v, terms), materialize_grads=True)
+        if (expected.requires_grad)
+        else [torch.zeros_like(leaf) for leaf in leaves(q, k, v, terms)]
+    )
+    found = torch.autograd.grad((out * weights).sum(), leaves(q, k, v, terms), materialize_grads=True)
+    for gradient, want in zip(found, wanted, strict=True):
+        assert torch.allclose(gradient, want, atol=1e-11)
+
+
+@pytest.mark.parametrize(("kind", "backend"), CASES)
+def test_float32_is_close(kind: str, backend: str) -> None:
+    q, k, v = inputs(2, 33, 47, 16)
+    terms = make_terms(kind, 2, 16, 0, 7)
+    exact = attend(q, k, v, terms, offset=14, backend="reference")
+
+    rounded = terms and RelativeTerms(0, 7, **{name: table.float() for name, table in terms.tables.items()})
+    out = attend(q.float(), k.float(), v.float(), rounded, offset=14, backend=backend)
+    assert out.dtype == torch.float32
+    assert torch.allclose(out.double(), exact, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_last_queries_are_the_end_of_the_full_pass(kind: str) -> None:
+    q, k, v = inputs(2, 12, 12, 4)
+    terms = make_terms(kind, 2, 4, 0, 5)
+    full = attend(q, k, v, terms)
+    for count in (1, 5):
+        tail = attend(q[:, :, -count:], k, v, terms, offset=12 - count)
+        assert torch.allclose(tail, full[:, :, -count:], atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(keys=st.integers(1, 9), lowest=st.integers(-3, 0), clip=st.integers(0, 10), extreme=st.sampled_from([0.0, 1e9]))
+@settings(max_examples=25, deadline=None)
+def test_the_newest_token_of_a_cache(kind: str, keys: int, lowest: int, clip: int, extreme: float) -> None:
+    torch.manual_seed(0)
+    q, k, v = (x.detach() for x in inputs(2, 1, keys, 4))
+    terms = make_terms(kind, 2, 4, lowest, clip)
+    if terms is not None and terms.bias is not None:
+        terms = replace(terms, bias=terms.bias.detach() + extreme)
+    out = attend(q, k, v, terms, offset=keys - 1, cached=True)
+    expected = attend(q, k, v, terms, offset=keys - 1, backend="reference")
+    assert torch.allclose(out, expected, atol=1e-12 if extreme == 0 else 1e-6)
+
+
+def test_the_newest_token_of_a_head_that_sees_nothing() -> None:
+    q, k, v = (x.detach() for x in inputs(2, 1, 5, 4))
+    bias = torch.randn(2, 3, dtype=torch.float64)
+    bias[1] = -math.inf
+    out = attend(q, k, v, RelativeTerms(0, 2, bias=bias), offset=4, cached=True)
+    assert torch.equal(out[:, 1], torch.zeros(2, 1, 4, dtype=torch.float64))
+    assert torch.allclose(out, attend(q, k, v, RelativeTerms(0, 2, bias=bias), offset=4, backend="reference"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("causal", [True, False])
+def test_dropout_drops_weights_and_keeps_the_mean(kind: str, causal: bool) -> None:
+    """Every row of a batch has masks of its own: 4,000 equal rows are as many draws."""
+    q, k, v = (x.detach()[:1] for x in inputs(2, 6, 6, 4))
+    terms = make_terms(kind, 2, 4, 0 if causal else -3, 3)
+    with torch.no_grad():
+        exact = attend(q, k, v, terms, causal=causal)[0]
+        rows = (x.expand(4000, -1, -1, -1) for x in (q, k, v))
+        draws = attend(*rows, terms, causal=causal, dropout_p=0.3)
+    standard_error = draws.std(0) / 4000**0.5
+    assert draws.std(0).max() > 0.1
+    assert ((draws.mean(0) - exact).abs() < 6 * standard_error + 1e-9).all()
+
+
+@pytest.mark.parametrize("backend", ["reference", "blockwise"])
+def test_dropout_masks_are_the_same_for_every_kind(backend: str) -> None:
+    """At one seed, what differs between schemes is the scheme: tables of zeros leave exactly the plain attention."""
+    q, k, v = (x.detach() for x in inputs(2, 6, 6, 4))
+
+    def draw(terms: RelativeTerms | None) -> Tensor:
+        torch.manual_seed(7)
+        return attend(q, k, v, terms, dropout_p=0.5, backend=backend)
+
+    plain = draw(None)
+    zeros = {
+        "bias": torch.zeros(2, 4).double(),
+        "keys": torch.zeros(4, 4).double(),
+        "values": torch.zeros(4, 4).double(),
+    }
+    for names in itertools.combinations(zeros, 2):
+        assert torch.allclose(draw(RelativeTerms(0, 3, **{name: zeros[name] for name in names})), plain, atol=1e-12)
+
+
+def test_a_query_before_all_keys_gets_zeros_and_no_gradient() -> None:
+    for backend in backends_for("none"):
+        q, k, v = inputs(1, 3, 4, 4)
+        out = attend(q, k, v, offset=-2, backend=backend)
+        assert torch.equal(out[:, :, :2], torch.zeros_like(out[:, :, :2]))
+        out.sum().backward()
+        assert all(x.grad.isfinite().all() for x in (q, k, v))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_bits_twice(kind: str) -> None:
+    q, k, v = (x.detach().float().requires_grad_() for x in inputs(4, 64, 64, 16))
+    terms = make_terms(kind, 4, 16, 0, 9)
+    results = []
+    for _ in range(2):
+        out = attend(q, k, v, terms)
+        results.append([out, *torch.autograd.grad(out.sum(), leaves(q, k, v, terms))])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_choice_of_backend() -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert choose_backend(True, 256, dropout_p=0.0, device=cpu) == "sdpa"
+    assert choose_backend(True, 256, dropout_p=0.1, device=cpu) == "blockwise"
+    assert choose_backend(True, 256, dropout_p=0.1, device=gpu) == "sdpa"
+    assert choose_backend(False, 256, dropout_p=0.0, device=cpu) == "blockwise"
+    assert choose_backend(False, 256, dropout_p=0.0, device=gpu) == "blockwise"
+    assert choose_backend(False, 1, dropout_p=0.0, device=cpu) == "reference"
+
+
+def test_unusable_backends_are_refused() -> None:
+    q, k, v = inputs(2, 4, 4, 4)
+    with pytest.raises(SettingError, match="valid: " + ", ".join(BACKENDS)):
+        attend(q, k, v, backend="flash")
+    with pytest.raises(SettingError, match="can't compute relative terms; valid: auto, reference, blockwise"):
+        attend(q, k, v, make_terms("keys", 2, 4, 0, 3), backend="sdpa")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("kind", "backend"), CASES)
+def test_gpu_equals_cpu(kind: str, backend: str) -> None:
+    q, k, v = (x.detach() for x in inputs(2, 33, 47, 16))
+    terms = make_terms(kind, 2, 16, 0, 7)
+    expected = attend(q, k, v, terms, offset=14)
+
+    def moved(x: Tensor | None) -> Tensor | None:
+        return None if x is None else x.cuda()
+
+    on_gpu = terms and RelativeTerms(0, 7, moved(terms.bias), moved(terms.keys), moved(terms.values))
+    out = attend(q.cuda(), k.cuda(), v.cuda(), on_gpu, offset=14, backend=backend)
+    assert torch.allclose(out.cpu(), expected, atol=1e-10)

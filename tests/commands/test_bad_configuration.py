@@ -1,0 +1,181 @@
+"""Bad configuration: one line that names option, value and what is valid, exit code 2, torch not loaded, no files."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from common import REPOSITORY, SCHEMES, compose_config
+
+from poslab.config.files import CONFIGS
+from poslab.config.schema import TrainerConfig
+from poslab.config.schemes import scheme_settings
+from poslab.errors import SettingError, suggestion
+
+TRAIN = REPOSITORY / "scripts" / "train.py"
+
+# What is typed, and what the one line must contain.
+BAD = [
+    ("pos=t6", "pos=t6: unknown; did you mean "),
+    ("model=minni", "model=minni: unknown; did you mean mini?"),
+    ("data=verdikt", "did you mean verdict?"),
+    ("trainer=tpu", "trainer=tpu"),
+    ("pos=5", "pos=5"),
+    ("pos=[shaw,t5]", "pos=[shaw,t5]"),
+    ("~pos", "~pos: a model needs a scheme"),
+    ("pos=", f"valid: {', '.join(SCHEMES)}"),
+    ("po=t5", "po=t5: unknown setting; did you mean pos?"),
+    ("model.context_lenght=64", "did you mean model.context_length"),
+    ("+model.foo=1", "model.foo=1: unknown setting; valid: context_length"),
+    ("pos=shaw +pos.num_buckets=8", "pos.num_buckets=8: unknown setting; valid: max_distance"),
+    ("pos=nope +pos.x=1", "pos.x=1: unknown setting; there are none here"),
+    ("pos.num_bucket=4", "random_offset, max_positions (pos=absolute, as no other one is given)"),
+    ("+foo=1", "foo=1: unknown setting"),
+    ("foo", "foo: not of the form option=value"),
+    ("model.embed_dim=wide", "model.embed_dim=wide: must be a whole number"),
+    ("model.embed_dim=2.5", "model.embed_dim=2.5: must be a whole number"),
+    ("model.num_heads=3", "model.num_heads=3: must divide embed_dim=256"),
+    ("model.context_length=0", "model.context_length=0: must be at least 1"),
+    ("model.dropout=1", "model.dropout=1: must be below 1"),
+    ("model.dropout=-0.1", "model.dropout=-0.1: must be at least 0"),
+    ("model.attention_backend=flash", "model.attention_backend=flash: unknown"),
+    ("data.stride=0", "data.stride=0: must be at least 1"),
+    ("data.stride=-4", "data.stride=-4: must be at least 1"),
+    ("data.num_workers=10000", "data.num_workers=10000: must be at most"),
+    ("data.batch_size=0", "data.batch_size=0: must be at least 1"),
+    ("data.batch_size=true", "data.batch_size=true: must be a whole number"),
+    ("data.path=missing.txt", "data.path=missing.txt: no such file, folder or glob match"),
+    ("data=text", "data.path=: must be given (text)"),
+    ("data.encoding=gtp2", "data.encoding=gtp2: unknown; did you mean gpt2?"),
+    ("data.encoding=character", "data.encoding=character: unknown; did you mean characters?"),
+    ("evaluation.last=300", "evaluation.last=300: must be at most model.context_length=256"),
+    ("pos=t5 pos.num_buckets=1", "pos.num_buckets=1: must be at least 2"),
+    ("pos=t5 pos.max_distance=16", "pos.max_distance=16: must be above 16, the exact half of 32 buckets"),
+    ("pos=t5 pos.scale=inf", "pos.scale=inf: must be a finite number"),
+    ("pos=shaw pos.max_distance=0", "pos.max_distance=0: must be at least 1"),
+    ("pos=shaw pos.keys=maybe", "pos.keys=maybe: must be true or false"),
+    ("pos=shaw pos.keys=false pos.values=false", "pos.keys=false"),
+    ("pos._target_=nowhere.Scheme", "pos._target_=nowhere.Scheme: can't be imported"),
+    ("pos._target_=pathlib.Path", "pos._target_=pathlib.Path: must be a class derived from"),
+    ("pos._target_=os.sep", "pos._target_=os.sep: must be a class derived from"),
+    ("optim.learning_rate=fast", "optim.learning_rate=fast: must be a number"),
+    ("optim.learning_rate=nan", "optim.learning_rate=nan: must be a finite number"),
+    ("optim.learning_rate=-1", "optim.learning_rate=-1: must be at least 0"),
+    ("optim.warmup_share=1.5", "optim.warmup_share=1.5: must be below 1"),
+    ("trainer.precision=fp16", "trainer.precision=fp16: unknown; valid: 32-true"),
+    ("trainer.accelerator=quantum", "trainer.accelerator=quantum: unknown"),
+    ("trainer.max_epochs=null", "trainer.max_epochs=null: set max_epochs or max_steps"),
+    ("trainer.max_epochs=0", "trainer.max_epochs=0: must be at least 1"),
+    ("trainer.max_steps=0", "trainer.max_steps=0: must be at least 1"),
+    ("seed=-1", "seed=-1: must be at least 0"),
+    ("seed=4294967296", "seed=4294967296: must be below 4294967296"),
+    ("seed=one", "seed=one: must be a whole number"),
+    ("seed=1,2", "seed=1,2: must be one value; -m runs each of several"),
+    ("early_stopping_patience=0", "early_stopping_patience=0: must be at least 1"),
+    ("sample.temperature=-1", "sample.temperature=-1: must be at least 0"),
+    ("model=5", "model=5"),
+    ("seed=${nothing}", "seed=${nothing}: Interpolation key 'nothing' not found"),
+    ("data.path=/dev/zero", "data.path=/dev/zero: is neither a file nor a folder"),
+    ("data.path=~nobody/text.txt", "data.path=~nobody/text.txt: no such file"),
+    ("run_dir=\udcff", "run_dir=?: must be text in UTF-8"),
+]
+
+OF_SCRIPTS = [
+    ("generate", "ckpt=x prompt=x top_k=0", "top_k=0: must be at least 1"),
+    ("evaluate", "ckpt=x stride=0", "stride=0: must be at least 1"),
+    ("compare", "effect=0", "effect=0: must be above 0"),
+    ("compare", "rnus=x", "rnus=x: unknown setting; did you mean runs?"),
+    ("evaluate", "", "ckpt=: must be given (text)"),
+    *((name, "-pos=t5", "-pos=t5: unknown flag; --help shows") for name in ("train", "compare", "evaluate", "explain")),
+    ("generate", "-m", "-m: unknown flag"),
+]
+LINES = [("train", typed, expected) for typed, expected in BAD] + OF_SCRIPTS
+
+# Runs all command lines in one interpreter, in which torch can't be imported.
+WITHOUT_TORCH = """
+import contextlib, io, json, runpy, sys
+sys.modules["torch"] = None
+folder, ends = sys.argv[1], []
+for name, *arguments in json.load(sys.stdin):
+    sys.argv = [f"{folder}/{name}.py", *arguments]
+    streams, code = (io.StringIO(), io.StringIO()), 0
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+        try:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        except SystemExit as end:
+            code = end.code or 0
+    ends.append((code, *(stream.getvalue() for stream in streams)))
+print(json.dumps(ends))
+"""
+
+
+def run_without_torch(folder: Path, *lines: tuple[str, ...]) -> list[tuple[int, str, str]]:
+    """(exit code, stdout, stderr) of scripts with arguments, run in `folder`."""
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(REPOSITORY / "scripts")]
+    done = subprocess.run(command, input=json.dumps(lines), capture_output=True, text=True, cwd=folder, check=True)
+    return json.loads(done.stdout)
+
+
+def test_one_line_before_torch(tmp_path: Path) -> None:
+    ends = run_without_torch(tmp_path, *((name, *typed.split()) for name, typed, _ in LINES))
+    for (_, typed, expected), (code, output, complaint) in zip(LINES, ends, strict=True):
+        assert (code, output, complaint.count("\n")) == (2, "", 1), (typed, complaint)
+        assert complaint.startswith("error: ")
+        assert expected in complaint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_before_torch(tmp_path: Path) -> None:
+    plain, chosen = run_without_torch(
+        tmp_path, ("train", "--help"), ("train", "pos=randomized", "pos.of=t5", "pos.of.num_buckets=16", "--help")
+    )
+    assert (plain[0], plain[2]) == (0, "")
+    assert f"pos: {', '.join(SCHEMES)}" in plain[1]
+    for group in CONFIGS.iterdir():
+        if group.is_dir():
+            assert f"{group.name}: " in plain[1]
+    for text in ("context_length: 256", "learning_rate: ", "scripts/train.py pos=t5"):
+        assert text in plain[1]
+    assert "  of:\n    _target_: t5\n    num_buckets: 16\n  max_position: " in chosen[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_option_composes() -> None:
+    options = [f"{path.parent.name}={path.stem}" for path in CONFIGS.glob("*/*.yaml")]
+    assert len(options) > 10
+    lengths = ("data.min_length=1", "data.max_length=4", "data.test_lengths=[4]")
+    needs = {"data=text": (f"data.path={TRAIN}",), "data=task": ("data._target_=poslab.tasks.parity.Parity", *lengths)}
+    for option in options:
+        config = compose_config(option, *needs.get(option, ()))
+        assert not option.startswith("pos=") or option == f"pos={config.pos_name}"
+
+
+def test_text_defaults_to_no_overlap() -> None:
+    assert compose_config("data=text", f"data.path={TRAIN}").data.stride is None
+    assert compose_config("data=verdict").data.stride is not None
+
+
+def test_trainer_settings_are_lightnings_own() -> None:
+    import dataclasses
+    import inspect
+
+    from pytorch_lightning import Trainer
+
+    ours = {field.name for field in dataclasses.fields(TrainerConfig)}
+    assert ours <= set(inspect.signature(Trainer.__init__).parameters)
+
+
+def test_no_scheme_setting_is_missing_in_the_common_keys() -> None:
+    assert {"pos.num_buckets", "pos.max_distance", "pos.keys"} <= set(scheme_settings())
+    assert set(scheme_settings().values()) == {"n/a"}
+
+
+def test_suggestions() -> None:
+    assert suggestion("shw", ["absolute", "shaw"]) == "did you mean shaw? valid: absolute, shaw"
+    assert suggestion("zzz", ["absolute", "shaw"]) == "valid: absolute, shaw"
+
+
+def test_setting_error_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="num_heads=3: must divide"):
+        raise SettingError("num_heads", 3, "must divide 8")

@@ -1,0 +1,186 @@
+"""Command lines as typed: of the scripts without groups, and of train.py, which Hydra reads; nothing needs quotes."""
+
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from common import RunScript
+from hydra import compose, initialize_config_dir
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from poslab.commands.overrides import as_typed, for_hydra
+from poslab.config.command_line import help_text, parse_line
+from poslab.config.files import CONFIGS
+from poslab.config.roles import setting
+from poslab.config.scripts import CompareConfig, EvaluateConfig, GenerateConfig
+from poslab.errors import UserError
+
+ODD = 'Hello, "world"! (it\'s ${odd}) [x] a=b {c: d} \\ $HOME #1 ~ é 漢字 😀 <|endoftext|>'
+SCRIPTS = {"evaluate": EvaluateConfig, "compare": CompareConfig, "generate": GenerateConfig}
+
+# What a command line can hold: no NUL. ??? alone means "not given".
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
+pieces = st.lists(
+    st.sampled_from(["\\", "'", '"', "${", "$", "}", "{", "a", " ", "\n", ",", "=", "[", "]", "😀"]), max_size=8
+)
+
+
+@dataclass
+class Schema:
+    """Words.
+
+    Examples
+      none
+    """
+
+    path: str = setting(help="where")
+    count: int = 3
+    share: float | None = None
+    flag: bool = False
+    sizes: list[int] | None = None
+    folders: list[str] = setting(["runs"], help="several")
+
+
+def composed(*arguments: str) -> Any:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose("train", for_hydra(list(arguments)))
+
+
+@given(text=texts | pieces.map("".join))
+@example(text=ODD)
+@example(text="'in quotes'")
+@example(text="null")
+@example(text="\\${a}")
+@example(text="1e3")
+@example(text=" padded\n")
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_any_text_arrives_as_it_was_typed(text: str) -> None:
+    if text:
+        parsed = parse_line(GenerateConfig, ["ckpt=x", f"prompt={text}", "seed=2", "prompt=and"])
+        assert (parsed.prompt, parsed.seed) == ([text, "and"], 2)
+    if text != "???":
+        assert parse_line(CompareConfig, [f"sentence={text}"]).sentence == text
+        assert composed(f"sample.prompt={text}").sample.prompt == text
+        (argument,) = for_hydra([f"sample.prompt={text}"])
+        assert as_typed(argument) == f"sample.prompt={text}"
+
+
+@pytest.mark.parametrize("path", ["plain/path.txt", "my, run", "ü", "it's 50 % (new) [x] {y} #1 a=b \\ ${z}"])
+def test_paths_are_taken_as_they_are_typed(path: str) -> None:
+    assert parse_line(EvaluateConfig, [f"ckpt={path}"]).ckpt == path
+    assert composed(f"data.path={path}").data.path == path
+
+
+def test_quotes_are_part_of_a_path_but_where_hydra_takes_them() -> None:
+    assert parse_line(EvaluateConfig, ["ckpt='mine'"]).ckpt == "'mine'"
+    assert composed("data.path='in Hydra quotes, as ever'").data.path == "in Hydra quotes, as ever"
+
+
+def test_a_path_with_a_comma_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a,b").mkdir()
+    assert parse_line(CompareConfig, ["runs=a,b"]).runs == ["a,b"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "paths"),
+    [
+        ("one", ["one"]),
+        ("one,my two", ["one", "my two"]),
+        ("[~/one, two]", ["~/one", "two"]),
+        ("it's,b", ["it's", "b"]),
+        ("one,,two,", ["one", "two"]),
+    ],
+)
+def test_several_paths(typed: str, paths: list[str]) -> None:
+    assert parse_line(CompareConfig, [f"runs={typed}"]).runs == paths
+
+
+def test_values_have_the_types_of_their_fields() -> None:
+    line = ["path=a=b", "count=7", "share=1e-3", "flag=TRUE", "sizes=[64, 128]", "folders=x"]
+    assert parse_line(Schema, line) == Schema("a=b", 7, 0.001, True, [64, 128], ["x"])
+    assert parse_line(Schema, ["path=p", "sizes=64,128"]).sizes == [64, 128]
+    assert parse_line(Schema, ["path=p", "share=null", "count=1", "count=2"]) == Schema("p", 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ([], "path=: must be given (text)"),
+        (["path"], "path: not of the form option=value"),
+        (["-m"], "-m: unknown flag; --help shows what there is"),
+        (["pth=x"], "pth=x: unknown setting; did you mean path? valid: path, count"),
+        (["count=2.5"], "count=2.5: must be a whole number"),
+        (["count=1,2"], "count=1,2: must be a whole number"),
+        (["count="], "count=: must be a whole number"),
+        (["count=null"], "count=null: must be a whole number"),
+        (["count=${share}"], "count=${share}: must be a whole number"),
+        (["share=nan"], "share=nan: must be a finite number"),
+        (["flag=2"], "flag=2: must be true or false"),
+        (["sizes=64,x"], "sizes=[64,x]: must be a list of whole numbers such as [64,128] or null"),
+    ],
+)
+def test_what_a_line_can_not_say(line: list[str], problem: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(problem)}"):
+        parse_line(Schema, line)
+
+
+def test_train_s_lines_in_hydra_s_grammar() -> None:
+    assert for_hydra(["seed=1", "--cfg", "job"]) == ["--cfg", "job", "seed=1"]
+    assert for_hydra(["-m", "data.path=a.txt,b.txt"]) == ["-m", "data.path=a.txt,b.txt"]  # several are several
+    assert for_hydra(["-m", "run_dir=a,b"]) == ["-m", "run_dir='a,b'"]  # a sweep has one folder
+    assert for_hydra(["-m", "data.path=a(b.txt"]) == ["-m", "data.path='a(b.txt'"]
+    assert for_hydra(["-m", "pos=a,b", "pos.size=4"]) == ["-m", "pos=a,b", "++pos.size=4"]  # whatever the default has
+    assert for_hydra(["pos.of.base=5", "seed=2", "+pos.of=a"]) == ["++pos.of=a", "seed=2", "++pos.of.base=5"]
+    assert for_hydra(["pos.size=4", "pos.scale=choice(1,2)"]) == ["++pos.size=4", "++pos.scale=choice(1,2)"]
+    assert as_typed("data.path='a, b'") == "data.path='a, b'"
+
+
+@pytest.mark.parametrize(
+    "word", ["-pos=t5", "-p", "-c", "-1", "-", "--", "-seed=2", "-mx", "--pos=t5", "--conf", "--config-d=x", "--multi"]
+)
+def test_what_is_no_flag_of_train_s(word: str) -> None:
+    """Some are short for flags of Hydra's, or begin like one, and would be read as that."""
+    for line in ([word], ["seed=1", word, "-m"], ["--cfg", "job", word]):
+        with pytest.raises(UserError, match=rf"^{word}: unknown flag; --help shows what there is$"):
+            for_hydra(line)
+    known = ["--cfg=job", "--config-dir", "x", "-h", "--multirun", "--resolve"]
+    assert for_hydra(["seed=1", *known]) == [*known, "seed=1"]
+    assert for_hydra(["-sc", "install=bash"]) == ["-sc", "install=bash"]
+
+
+def test_a_number_is_refused_as_it_was_typed(run_script: RunScript) -> None:
+    assert run_script("compare", "effect=-1e3") == (2, "", "error: effect=-1000: must be above 0\n")
+
+
+def test_help_has_every_setting_its_default_and_its_words(run_script: RunScript) -> None:
+    assert help_text(Schema).splitlines() == [
+        "Words.",
+        "",
+        "Examples",
+        "  none",
+        "",
+        "Settings (name=value) and their defaults",
+        "path: ???        where",
+        "count: 3",
+        "share: null",
+        "flag: false",
+        "sizes: null",
+        "folders: [runs]  several",
+    ]
+    for name, schema in SCRIPTS.items():
+        code, text, complaints = run_script(name, "--help")
+        assert (code, complaints) == (0, "")
+        assert all(f"\n{field.name}: " in text for field in fields(schema))
+
+
+@pytest.mark.parametrize("schema", SCRIPTS.values(), ids=SCRIPTS)
+def test_the_examples_of_help_are_valid(schema: type) -> None:
+    examples = re.findall(r"^  poslab \w+ (.*)$", help_text(schema), flags=re.MULTILINE)
+    assert len(examples) >= 3
+    for example_line in examples:
+        words = re.findall(r"""([\w.]+=(?:"[^"]*"|\S+))""", example_line)
+        assert parse_line(schema, [word.replace('"', "") for word in words])

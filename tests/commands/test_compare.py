@@ -1,0 +1,124 @@
+"""scripts/compare.py: what it says and refuses, and real runs."""
+
+import functools
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from common import REPOSITORY, SMOKE, RunScript
+from runs_to_compare import SUMMARY, change_config, group_of, repeated, write_run
+
+from poslab.comparison.curves import read_curve
+from poslab.comparison.repeat import command_of
+
+
+@pytest.fixture
+def script(run_script: RunScript) -> RunScript:
+    """scripts/compare.py."""
+    return functools.partial(run_script, "compare")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "runs=runs: no such folder; name run folders, or a folder that holds some"),
+        (["runs={0}/nowhere"], "runs={0}/nowhere: no such folder"),
+        (["runs="], "runs=[]: name at least one folder"),
+        (["runs=[]"], "runs=[]: name at least one folder"),
+        (["runs=null"], "runs=null: no such folder"),
+        (["runs={0}/empty"], "no finished run to compare"),
+        (["runs={0}/photos"], "runs={0}/photos: no finished run to compare ({0}/photos/summer: no run in it)"),
+        (
+            ["runs={0}/broken"],
+            "runs={0}/broken: no finished run to compare ({0}/broken/t5-seed1: summary.json can't be read",
+        ),
+        (["runs={0}/good", "baseline=t6"], "baseline=t6: unknown; did you mean t5"),
+        (["runs={0}/good", "out={0}/file"], "out={0}/file: can't be written"),
+        (["runs={0}/good", "out={0}/file/below"], "out={0}/file/below: can't be written"),
+        (["runs=[{0}/good,{0}/other]"], "differ in more than the scheme"),
+        (["runs={0}/good", "effect=0"], "effect=0: must be above 0"),
+        (["run={0}/good"], "run={0}/good: unknown setting; did you mean runs"),
+    ],
+)
+@pytest.mark.usefixtures("no_figures")
+def test_refusals(
+    arguments: list[str], said: str, tmp_path: Path, script: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "photos" / "summer").mkdir(parents=True)
+    (tmp_path / "file").write_text("mine")
+    (write_run(tmp_path / "broken", "t5") / "summary.json").write_text("{")
+    write_run(tmp_path / "good", "t5")
+    change_config(write_run(tmp_path / "other", "absolute"), "model.num_layers", 5)
+    code, _, err = script(*(argument.format(tmp_path) for argument in arguments))
+    assert code == 2
+    last = err.splitlines()[-1]
+    assert last.startswith(f"error: {said.format(tmp_path)}") or said in last
+    assert "Traceback" not in err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_single_run_and_two(tmp_path: Path, script: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (write_run(tmp_path / "runs", pos, loss=loss) for pos, loss in (("absolute", 4.0), ("t5", 3.75)))
+    code, out, _ = script(f"runs={first}")
+    assert code == 0
+    assert "- only absolute is here (n = 1)" in out
+    code, out, _ = script(f"runs=[{first},{second}]")
+    assert code == 0
+    assert "- t5 was 0.250 nats better than absolute in one run each; one run says nothing about chance" in out
+    monkeypatch.chdir(first)
+    assert script("runs=.")[0] == 0
+    reports = list(tmp_path.rglob("report.html"))
+    assert len(reports) >= 1
+    assert all(path.parents[1] == tmp_path / "runs" and path.parent.name.startswith("report-") for path in reports)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_command_on_the_page(tmp_path: Path, script: Callable[..., Any]) -> None:
+    write_run(tmp_path / "my runs", "t5")
+    argument = f"runs={tmp_path}/my runs"
+    code, _, _ = script(argument, "effect=0.05")
+    assert code == 0
+    page = (tmp_path / "my runs" / "report" / "report.md").read_text()
+    (line,) = [line for line in page.splitlines() if "scripts/compare.py" in line]
+    assert shlex.split(line) == ["python", str(REPOSITORY / "scripts" / "compare.py"), argument, "effect=0.05"]
+
+
+def test_the_runs_written_here_are_like_real_ones(trained: Callable[..., Path], tmp_path: Path) -> None:
+    run = trained(*SMOKE, "pos=t5")
+    real = json.loads((run / "summary.json").read_text())
+    assert set(real) == set(SUMMARY)
+    ours, theirs = group_of(write_run(tmp_path, "t5", seed=2)), group_of(run)
+    assert ours.label == theirs.label == "t5"
+    assert set(ours.runs[0].config) == set(theirs.runs[0].config)
+    assert repeated(command_of(theirs)) == repeated(command_of(ours)) | {"seed": 1}
+    real = read_curve(run)
+    assert (len(real.train), len(real.validation)) == (6, 2)
+
+
+@pytest.mark.slow
+def test_from_a_shell(trained: Callable[..., Path], tmp_path: Path) -> None:
+    """All sorts of folders beside a real run: a report, every folder named, and no traceback."""
+    runs = tmp_path / "runs"
+    shutil.copytree(trained(*SMOKE, "pos=t5"), runs / "t5")
+    (write_run(runs / "unfinished") / "summary.json").unlink()
+    (runs / "photos").mkdir()
+    (write_run(runs / "truncated", "shaw") / "summary.json").write_text('{"pos": "sh')
+    command = [sys.executable, str(REPOSITORY / "scripts" / "compare.py")]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    for line in ("photos: no run in it", "absolute-seed1: unfinished", "shaw-seed1: summary.json can't be read"):
+        assert re.search(rf"^left out  runs/.*{line}", result.stdout, re.MULTILINE)
+    assert "only t5 is here (n = 1)" in result.stdout
+    assert {path.name for path in (runs / "report").iterdir()} == {"figures", "report.html", "report.md", "results.csv"}
+    assert not set(tmp_path.iterdir()) - {runs}

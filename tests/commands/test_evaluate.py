@@ -1,0 +1,282 @@
+"""scripts/evaluate.py: its table and files, and what it refuses."""
+
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from common import ALIBI, ENDING, ENDLESS, REPOSITORY, RunScript
+from runs_to_evaluate import VERDICT, Malicious, copied, make_run, mean
+
+from poslab.runs.checkpoint import load_checkpoint
+from poslab.runs.evaluation import read_evaluation
+
+SCRIPT = REPOSITORY / "scripts" / "evaluate.py"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("runs")
+    return {name: make_run(root / name, f"pos={name}") for name in (ENDLESS, ENDING)}
+
+
+@pytest.fixture
+def run(runs: dict[str, Path], tmp_path: Path) -> Path:
+    """A run that a test may change."""
+    return copied(runs[ENDLESS], tmp_path / "run")
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, run_script: RunScript, tmp_path: Path) -> RunScript:
+    """scripts/evaluate.py, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return partial(run_script, "evaluate")
+
+
+@pytest.mark.parametrize("name", [ENDLESS, ENDING])
+def test_table(name: str, script: RunScript, runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = copied(runs[name], tmp_path / "run")
+    code, output, errors = script("ckpt=run", "lengths=[16,32,128,1024]", "stride=8", "device=cpu")
+    assert (code, errors) == (0, "")
+    assert "validation part; at every length, all 533 tokens but the first count" in output
+    rows = {cells[0]: cells[1:] for line in output.splitlines() if (cells := line.split())}
+    assert f"({name}, trained to 32)" in output
+    found = read_evaluation(folder)
+    assert found is not None
+    for result in found.lengths[:2]:
+        losses = result.by_position
+        assert losses is not None
+        ends = [mean(losses[: result.length // 8]), mean(losses[-result.length // 8 :])]
+        assert [rows[str(result.length)][i] for i in (0, 2, 4)] == [
+            f"{result.loss:.4f}",
+            f"{result.sliding_loss:.4f}",
+            "8",
+        ]
+        assert rows[str(result.length)][5:] == [f"{loss:.4f}" for loss in [*ends, result.last_loss]]
+        assert rows[str(result.length)][1] == f"{math.exp(result.loss or 0):,.1f}"
+    if name == ENDLESS:
+        assert rows["128"][0] == f"{found.lengths[2].loss:.4f}"
+        assert rows["128"][7:] == [f"{found.last_losses[128]:.4f}", f"{found.context_gains[128]:+.4f}"]
+        assert found.context_gains[128] == found.last_losses[32] - found.last_losses[128]
+        assert rows["1024"] == [*["n/a"] * 9, "the", "text", "has", "534", "tokens"]
+    else:
+        assert rows["128"] == rows["1024"] == [*["n/a"] * 9, "knows", "32", "positions"]
+    assert "last: loss of the last 16 tokens of windows that end at the same places" in output
+    assert "written     run/evaluation.json" in output
+
+
+def test_usual_lengths_and_the_same_again(script: RunScript, run: Path) -> None:
+    assert script(f"ckpt={run}")[0] == 0
+    first = (run / "evaluation.json").read_bytes()
+    found = read_evaluation(run)
+    assert found is not None
+    assert [(result.length, result.stride) for result in found.lengths] == [
+        (8, 4),
+        (16, 8),
+        (32, 16),
+        (64, 32),
+        (128, 64),
+    ]
+    assert script(f"ckpt={run}")[0] == 0
+    assert (run / "evaluation.json").read_bytes() == first
+
+
+def test_other_texts_and_checkpoints_have_files_of_their_own(script: RunScript, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "my text.txt").write_text("I HAD always thought Jack Gisburn rather a cheap genius")
+    best, last = run / "checkpoints" / "best.ckpt", run / "checkpoints" / "last.ckpt"
+    last.write_bytes(best.read_bytes())
+    (tmp_path / "moved.ckpt").write_bytes(best.read_bytes())
+    cases = {
+        (f"ckpt={best}",): run / "evaluation.json",
+        (f"ckpt={last}",): run / "evaluation-last.json",
+        (f"ckpt={run}", "data_path=my text.txt"): run / "evaluation-my_text.txt.json",
+        ("ckpt=moved.ckpt",): tmp_path / "evaluation-moved.json",
+    }
+    for number, (arguments, file) in enumerate(cases.items()):
+        code, _, errors = script(*arguments, "lengths=[4]")
+        assert (code, errors) == (0, "")
+        assert file.exists()
+        assert len(list(tmp_path.rglob("evaluation*.json"))) == number + 1
+
+
+def test_another_text_is_tokenised_whole(script: RunScript, run: Path, tmp_path: Path) -> None:
+    """A cut would make tokens of half words, which the observed vocabulary may not have."""
+    text = "I HAD always thought Jack Gisburn rather a cheap genius"
+    (tmp_path / "other.txt").write_text(text)
+    code, output, errors = script(f"ckpt={run}", "data_path=other.txt", "lengths=[4]")
+    assert (code, errors) == (0, "")
+    count = len(load_checkpoint(run / "checkpoints" / "best.ckpt").vocabulary.encode(text))
+    assert f"text        other.txt; at every length, all {count - 1} tokens but the first count" in output
+
+
+BAD_ARGUMENTS = [
+    ("lengths=[64,-1]", "lengths=-1: must be at least 1"),
+    ("lengths=[]", "lengths=[]: name at least one"),
+    ("lengths=[null]", "lengths=[null]: must be "),
+    ("length=[64]", "length=[64]: unknown setting; did you mean lengths?"),
+    ("last=33", "last=33: must be at most 32, the training length"),
+    ("device=tpu", "device=tpu: unknown; did you mean cpu? valid: auto, cpu, cuda"),
+    ("data_path=", "data_path=: must name a file, a folder or a glob"),
+    ("data_path=missing.txt", "data_path=missing.txt: no such file, folder or glob match"),
+    ("data_path=empty.txt", "data_path=empty.txt: the text is empty"),
+    ("data_path=one.txt", "data_path=one.txt: has fewer than two tokens, so there is none to predict"),
+    (
+        "data_path=foreign.txt",
+        "data_path=foreign.txt: the model knows only the 1,417 tokens of the text it was trained on",
+    ),
+    ("data_path=latin1.txt", "data_path=latin1.txt: latin1.txt is not UTF-8 text"),
+    ("data_path=no_texts", "data_path=no_texts: no .txt file in this folder"),
+    ("data_path=two_texts", "'<|endoftext|>'"),
+]
+
+
+@pytest.mark.parametrize(("argument", "message"), BAD_ARGUMENTS, ids=[argument for argument, _ in BAD_ARGUMENTS])
+def test_bad_arguments(argument: str, message: str, script: RunScript, runs: dict[str, Path], tmp_path: Path) -> None:
+    for name, text in {"empty": "", "one": "I", "foreign": "I HAD zebras", "latin1": "I HAD"}.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    (tmp_path / "latin1.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "no_texts").mkdir()
+    (tmp_path / "two_texts").mkdir()
+    for name in "ab":
+        (tmp_path / "two_texts" / f"{name}.txt").write_text("I HAD")
+    assert_refused(script(f"ckpt={runs[ENDLESS]}", argument), message)
+    assert not list(runs[ENDLESS].glob("evaluation*"))
+
+
+def assert_refused(result: tuple[int, str, str], message: str) -> None:
+    code, _, errors = result
+    assert code == 2
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+    assert message in errors
+
+
+def test_bad_checkpoints(script: RunScript, run: Path, tmp_path: Path) -> None:
+    good = (run / "checkpoints" / "best.ckpt").read_bytes()
+    (tmp_path / "text.ckpt").write_text("This is no checkpoint.\n")
+    (tmp_path / "empty.ckpt").touch()
+    (tmp_path / "cut.ckpt").write_bytes(good[: len(good) // 2])
+    torch.save({"weight": torch.zeros(3)}, tmp_path / "plain.ckpt")
+    torch.save(torch.zeros(3), tmp_path / "tensor.ckpt")
+    (tmp_path / "pickle.ckpt").write_bytes(pickle.dumps(Malicious(tmp_path / "attacked")))
+    (tmp_path / "folder" / "checkpoints").mkdir(parents=True)
+    for name in ("text", "empty", "cut", "plain", "tensor", "pickle"):
+        assert_refused(script(f"ckpt={name}.ckpt"), f"ckpt={name}.ckpt: ")
+    for name in ("missing", "folder", "''"):
+        assert_refused(script(f"ckpt={name}"), "no such file, nor a run folder with a checkpoint")
+    assert_refused(script(), "ckpt=")
+    assert not list(tmp_path.rglob("evaluation*"))
+    assert not (tmp_path / "attacked").exists()
+
+
+def test_text_gone_or_changed_since_training(script: RunScript, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(VERDICT.read_text())
+    overrides = ("data=text", f"data.path={text}", f"data.cache_dir={tmp_path}/cache")
+    run = make_run(tmp_path / "run", *overrides)
+    assert script(f"ckpt={run}", "lengths=[8]")[0] == 0
+    for changed in (VERDICT.read_bytes() + b"More.", b"\xff\xfe\x00"):
+        text.write_bytes(changed)
+        assert_refused(
+            script(f"ckpt={run}"), f"{text} is not the text any more that it was trained on; name one with data_path"
+        )
+    text.unlink()
+    assert_refused(script(f"ckpt={run}"), "it was trained on can't be read")
+
+
+def test_a_text_that_is_not_the_one_trained_on_is_not_stored(
+    script: RunScript, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint may name any file of its user's."""
+    (tmp_path / "private.txt").write_text("I HAD always thought " * 100)
+    file = run / "checkpoints" / "best.ckpt"
+    content = torch.load(file, weights_only=True)
+    content["poslab"]["config"]["data"]["path"] = str(tmp_path / "private.txt")
+    torch.save(content, file)
+    monkeypatch.setattr("poslab.evaluation.files.default_cache_dir", lambda: tmp_path / "cache")
+    assert_refused(script(f"ckpt={run}"), "private.txt is not the text any more that it was trained on")
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("text", [[], [f"data_path={VERDICT}"]])
+def test_a_cache_that_cannot_be_written(
+    text: list[str], script: RunScript, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [f"ckpt={run}", "lengths=[16]", *text]
+    expected = script(*arguments)
+    monkeypatch.setattr("poslab.evaluation.files.default_cache_dir", lambda: Path("/proc/nothing"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "temporary").mkdir()
+    assert script(*arguments) == expected
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_all_of_the_text_trained_on(script: RunScript, run: Path) -> None:
+    """Cut in two as it was then: in one piece it has a word that is not in the observed vocabulary."""
+    code, output, errors = script(f"ckpt={run}", f"data_path={VERDICT}", "lengths=[32]", "stride=32")
+    assert (code, errors) == (0, "")
+    assert "at every length, all 5,145 tokens but the first count" in output
+
+
+def test_schemes_from_outside_are_imported_only_if_allowed(
+    script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "scheme_of_an_evaluation"
+    (tmp_path / f"{module}.py").write_text(f"{ALIBI}\nimport pathlib\npathlib.Path('imported').touch()\n")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        run = make_run(tmp_path / "run", f"pos._target_={module}.MyALiBi")
+    (tmp_path / "imported").unlink()
+    monkeypatch.delitem(sys.modules, module)
+    assert_refused(
+        script(f"ckpt={run}"), f"its scheme is {module}.MyALiBi, which is no part of poslab; allow_code=true"
+    )
+    assert not (tmp_path / "imported").exists()
+    code, output, errors = script(f"ckpt={run}", "lengths=[64]", "allow_code=true")
+    assert (code, errors) == (0, "")
+    assert "(myalibi, trained to 32)" in output
+    monkeypatch.delitem(sys.modules, module)
+    (tmp_path / f"{module}.py").unlink()
+    assert_refused(script(f"ckpt={run}", "allow_code=true"), f"pos._target_={module}.MyALiBi: can't be imported")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_cuda_without_a_gpu(script: RunScript, runs: dict[str, Path]) -> None:
+    assert_refused(
+        script(f"ckpt={runs[ENDLESS]}", "device=cuda"), "device=cuda: torch sees no GPU; valid here: auto, cpu"
+    )
+
+
+def test_a_folder_that_cannot_be_written(script: RunScript, run: Path) -> None:
+    (run / "evaluation.json").mkdir()
+    code, output, errors = script(f"ckpt={run}", "lengths=[8]")
+    assert (code, errors.count("\n")) == (0, 1)
+    assert errors.startswith(f"note: {run}/evaluation.json can't be written: ")
+    assert "sliding loss" in output  # the figures are what was asked for
+    assert "written" not in output
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes everywhere")
+def test_a_read_only_folder(script: RunScript, run: Path) -> None:
+    run.chmod(0o500)
+    code, output, errors = script(f"ckpt={run}", "lengths=[8]")
+    assert (code, " length " in output) == (0, True)
+    assert errors.endswith("can't be written: Permission denied\n")
+    run.chmod(0o700)
+
+
+@pytest.mark.slow
+def test_the_script_itself(runs: dict[str, Path], tmp_path: Path) -> None:
+    copied(runs[ENDLESS], tmp_path / "run")
+    command = [sys.executable, str(SCRIPT), "ckpt=run", "lengths=[16,64]"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+    assert len(json.loads((tmp_path / "run" / "evaluation.json").read_text())["lengths"]) == 2

@@ -1,0 +1,194 @@
+"""scripts/explain.py: the page it writes, what it says is missing, and what it refuses."""
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from common import ENDING, ENDLESS, RICHEST, SMOKE, RunScript
+from runs_to_evaluate import VERDICT, make_run
+
+FOREIGN = '''"""Positions by hearsay."""
+from dataclasses import dataclass
+from poslab.positions import PositionScheme
+
+@dataclass(frozen=True)
+class Hearsay(PositionScheme):
+    """Has nothing to show."""
+
+@dataclass(frozen=True)
+class Failing(PositionScheme):
+    def explain(self, tables, shape, sample):
+        raise ValueError("no colours left")
+'''
+TASK = ("data=back", "trainer=cpu", "trainer.max_steps=4", "data.validate_every=4")
+
+
+class Page(HTMLParser):
+    """What a browser would find in a page, and fetch."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.text, self.tags, self.fetched = "", [], []
+        self.html = file.read_text(encoding="utf-8")
+        self.feed(self.html)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.fetched += [value for name, value in attributes if name in ("src", "href", "xlink:href") and value]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    @property
+    def maps(self) -> list[dict[str, Any]]:
+        (found,) = re.findall(r'<script type="application/json" id="maps">(.*?)</script>', self.html, re.DOTALL)
+        return json.loads(found)
+
+
+@pytest.fixture
+def script(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, run_script: RunScript, tmp_path: Path
+) -> RunScript:
+    """scripts/explain.py, in a folder of its own. Most of the time goes into drawing: only one test has it done."""
+    monkeypatch.chdir(tmp_path)
+    if "pictures" not in request.keywords:
+        monkeypatch.setattr("poslab.explanation.charts.svg", lambda figure, salt, text: "<svg></svg>")
+    return partial(run_script, "explain")
+
+
+def assert_refused(result: tuple[Any, str, str], message: str) -> None:
+    code, _, errors = result
+    assert code == 2
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+    assert message in errors
+
+
+@pytest.mark.parametrize("name", [ENDING, pytest.param(RICHEST, marks=pytest.mark.pictures)])
+def test_a_run(name: str, script: RunScript, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", f"pos={name}")
+    assert script("ckpt=run")[::2] == (0, "")
+    file = run / "explanation.html"
+    page = Page(file)
+    assert f"How {name} knows position" in page.text
+    for heading in ("What the scheme computes", "Cut to the last n tokens", "Layer 1", "How far back 90% of the"):
+        assert heading in page.text
+    assert all(address.startswith(("#", "data:")) for address in page.fetched)
+    assert page.tags.count("svg") >= 5
+    assert "img" not in page.tags
+    assert len(page.html) < 1_000_000
+    (maps,) = page.maps
+    assert maps["shape"] == [2, 2, 32, 32]
+    assert len(maps["words"]) == 32
+    ends = "a longer text can't be read in one piece"
+    assert (ends in page.text) == (name == ENDING)
+    # An earlier page may be replaced, and the run is otherwise as it was.
+    assert script("ckpt=run", "sentence=I had always thought")[0] == 0
+    assert Page(file).maps[0]["words"][1:] == ["had", "always", "thought"]
+    assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "config.yaml", "explanation.html"]
+
+
+def test_a_run_that_retrieves(script: RunScript, tmp_path: Path) -> None:
+    retrieval = ("data.order=stream", "data.stride=null", "model.retrieval.layer=1", "model.retrieval.k=4")
+    make_run(tmp_path / "run", f"pos={ENDLESS}", *retrieval, "model.retrieval.size=70")
+    assert script("ckpt=run")[::2] == (0, "")
+    page = Page(tmp_path / "run" / "explanation.html")
+    assert "Layer 1 retrieves: of its heads' output, 50% to 50% come from before the segment" in page.text
+    (lookup,) = json.loads(page.html.split('id="lookups">')[1].split("</script>")[0])
+    assert len(lookup["script"]["pieces"]) == 128  # as many segments of 32 as are needed for 70, and the last
+    assert len(lookup["best"]) == 2
+    found, asking = lookup["script"]["found"], lookup["script"]["asking"]
+    assert {len(of_query) for of_head in found for of_query in of_head} == {4}
+    assert all(26 <= place < 96 for of_head in found for of_query in of_head for place in of_query)
+    assert asking == list(range(96, 128))
+
+
+def test_two_runs_side_by_side(script: RunScript, tmp_path: Path) -> None:
+    for name in (ENDLESS, ENDING):
+        make_run(tmp_path / name, f"pos={name}")
+    assert script(f"ckpt={ENDLESS},{ENDING}")[::2] == (0, "")
+    page = Page(tmp_path / ENDLESS / f"explanation-{ENDING}.html")
+    assert f"How {ENDLESS} and {ENDING} know position" in page.text
+    assert len(page.maps) == 2
+    assert page.text.count("Cut to the last n tokens") == 1
+    assert script(f"ckpt={ENDLESS},{ENDLESS}", "out=same.html")[0] == 0
+    make_run(tmp_path / "full", f"pos={ENDING}", "data.vocabulary=full")
+    assert_refused(script(f"ckpt={ENDLESS},full"), "reads another vocabulary than")
+
+
+def test_a_scheme_that_is_not_trained(script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poslab.explanation.probe_data.LONGEST", 16)
+    assert script(f"pos={ENDLESS}")[::2] == (0, "")
+    page = Page(tmp_path / f"explanation-{ENDLESS}.html")
+    assert "none: as it is made, before its first step" in page.text
+    assert "as it hasn't learned to use any" in page.text
+    assert "Cut to the last n tokens" not in page.text
+    assert_refused(script("pos=nothing"), "pos=nothing: unknown; ")
+    assert_refused(script(f"pos={ENDLESS}", "pos.nothing=1"), "pos.nothing=1: unknown setting")
+    assert_refused(script(), "ckpt=: name a run, or in its place a scheme as pos=NAME")
+    assert_refused(script("ckpt=run", "pos.nothing=1"), "ckpt=run: the run has its scheme")
+
+
+def test_a_run_of_a_task(script: RunScript, tmp_path: Path, trained: Callable[..., Path]) -> None:
+    run = trained(*TASK, f"pos={ENDLESS}")
+    assert script(f"ckpt={run}", "out=page.html")[::2] == (0, "")
+    page = Page(tmp_path / "page.html")
+    assert "one answer of each example" in page.text
+    assert set(page.maps[0]["words"]) <= set("abcdefghijklmnop")
+    text = make_run(tmp_path / "text", f"pos={ENDLESS}")
+    assert_refused(script(f"ckpt={run},{text}"), "reads another vocabulary than")
+
+
+def test_a_strangers_scheme(script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "strangers_of_a_page.py").write_text(FOREIGN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("Hearsay", "Failing"):
+        make_run(tmp_path / name, f"pos._target_=strangers_of_a_page.{name}")
+        assert_refused(script(f"ckpt={name}"), "which is no part of poslab; allow_code=true imports it")
+        assert script(f"ckpt={name}", "allow_code=true")[::2] == (0, "")
+        page = Page(tmp_path / name / "explanation.html")
+        assert "Positions by hearsay." in page.text
+        assert "Cut to the last n tokens" in page.text
+        assert f"{name.lower()}: the scheme gives no pictures of itself" in page.text
+    assert "failing: what its hook explain would show: ValueError: no colours left" in page.text
+
+
+def test_nothing_but_its_own_pages_is_overwritten(script: RunScript, tmp_path: Path) -> None:
+    make_run(tmp_path / "run", f"pos={ENDLESS}")
+    (tmp_path / "mine.html").write_text("<html>mine</html>")
+    assert_refused(script("ckpt=run", "out=mine.html"), "out=mine.html: is there already, and no page of this script")
+    assert (tmp_path / "mine.html").read_text() == "<html>mine</html>"
+    assert_refused(script("ckpt=run", "out=run"), "out=run: is a folder")
+    assert_refused(script("ckpt=run", "out=mine.html/page.html"), "can't be written")
+    assert script("ckpt=run", "out=new/folder/page.html")[0] == 0
+    assert (tmp_path / "new" / "folder" / "page.html").exists()
+
+
+def test_a_text_that_is_gone(script: RunScript, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(VERDICT.read_text())
+    run = make_run(
+        tmp_path / "run", "data=text", f"data.path={text}", f"data.cache_dir={tmp_path}/cache", f"pos={RICHEST}"
+    )
+    text.unlink()
+    assert script("ckpt=run")[::2] == (0, "")
+    page = Page(run / "explanation.html")
+    assert "the text it was trained on can't be read" in page.text
+    assert "What the model does with it" not in page.text
+
+
+def test_a_run_of_an_older_version(script: RunScript, tmp_path: Path, trained: Callable[..., Path]) -> None:
+    """One that has kept nothing of its start, and whose weights are in another format."""
+    run = trained(*SMOKE, f"pos={RICHEST}")
+    missing = "how its tables were before training, of which its run has kept nothing"
+    assert script(f"ckpt={run}", "out=new.html")[::2] == (0, "")
+    assert missing not in Page(tmp_path / "new.html").text
+    make_run(tmp_path / "run", f"pos={RICHEST}")
+    assert (tmp_path / "run" / "checkpoints" / "best.ckpt").exists()
+    assert script("ckpt=run")[::2] == (0, "")
+    assert missing in Page(tmp_path / "run" / "explanation.html").text

@@ -1,0 +1,238 @@
+"""scripts/generate.py: its output and what it refuses; poslab.load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from common import ENDING, ENDLESS, REPOSITORY, RunScript
+from processes import Script
+from runs_to_evaluate import make_run
+
+import poslab
+from poslab.commands.generate import show_text
+from poslab.config.scripts import GenerateConfig
+from poslab.data.tokenizer import load_tokenizer
+from poslab.data.vocabulary import Vocabulary
+from poslab.errors import SettingError
+from poslab.model.generate import Sampling
+from poslab.runs.checkpoint import load_checkpoint
+
+SCRIPT = REPOSITORY / "scripts" / "generate.py"
+ODD = 'Hello, "world"! (it\'s ${odd}) [x] a=b {c: d} \\ $HOME #1 ~ é 漢字 😀 <|endoftext|>'
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("runs")
+    return {name: make_run(root / name, f"pos={name}", "data.vocabulary=full") for name in (ENDLESS, ENDING)}
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, run_script: RunScript, tmp_path: Path) -> RunScript:
+    """scripts/generate.py, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return partial(run_script, "generate")
+
+
+@pytest.mark.parametrize("name", [ENDLESS, ENDING])
+def test_the_text_alone_stands_on_stdout(name: str, script: RunScript, runs: dict[str, Path]) -> None:
+    code, text, said = script(f"ckpt={runs[name]}", f"prompt={ODD}", "max_new_tokens=20", "seed=3", "device=cpu")
+    assert code == 0
+    model = poslab.load(runs[name])
+    (expected,) = model.generate([model.tokenizer.encode(ODD)], 20, temperature=0.8, top_k=40, seed=3)
+    assert text == model.tokenizer.decode(expected) + "\n"
+    assert text.startswith(ODD)
+    assert said.splitlines()[-1].startswith("20 tokens in ")
+    assert said.splitlines()[-1].endswith(" tokens/s")
+
+
+def test_several_prompts_and_samples(script: RunScript, runs: dict[str, Path]) -> None:
+    arguments = ("prompt=He said, yes", "prompt=No", "samples=2", "max_new_tokens=7", "temperature=1.0", "top_k=null")
+    code, text, said = script(f"ckpt={runs[ENDLESS]}", *arguments)
+    assert code == 0
+    pages = {}
+    for page in text.removeprefix("== ").split("\n== "):
+        heading, _, content = page.partition("\n")
+        pages[heading] = content
+    assert list(pages) == [f"prompt {p}, sample {s}" for p in (1, 2) for s in (1, 2)]
+    model = poslab.load(runs[ENDLESS])
+    prompts = [model.tokenizer.encode(prompt) for prompt in ("He said, yes", "No") for _ in range(2)]
+    expected = [model.tokenizer.decode(ids) for ids in model.generate(prompts, 7, seed=1)]
+    assert [content.rstrip("\n") for content in pages.values()] == [content.rstrip("\n") for content in expected]
+    assert "28 tokens in " in said
+
+
+def test_notes_about_what_the_model_can_not_see(script: RunScript, runs: dict[str, Path]) -> None:
+    """The context is 32 tokens; a note goes to stderr, a line each, and names no scheme."""
+    for name, run in runs.items():
+        model = poslab.load(run)
+        ends = model.pos.max_length(model.shape) is not None
+        _, _, said = script(f"ckpt={run}", "prompt=" + "a b " * 30, "max_new_tokens=3")
+        *notes, _ = said.splitlines()
+        assert notes[0] == "note: of the prompt's 61 tokens the model reads the last 32"
+        assert [note[:65] for note in notes[1:]] == [
+            "note: this model knows 32 positions; beyond them each token is co"
+        ] * ends
+        assert name not in said.replace("note", "")
+        _, _, said = script(f"ckpt={run}", "prompt=short", "max_new_tokens=30")
+        assert len(said.splitlines()) == 1
+        code, text, said = script(f"ckpt={run}", "prompt=short", "max_new_tokens=40", "strict=true")
+        assert (code, bool(text)) == ((2, False) if ends else (0, True))
+        if ends:
+            assert said.startswith(
+                "error: max_new_tokens=40: this position scheme knows 32 positions, and the prompt has"
+            )
+
+
+BAD = [
+    (("prompt=",), "prompt=: must be given"),
+    ((), "prompt=: must be given"),
+    (("prompt=a", "prompt="), "prompt=: must be given"),
+    (("prompt=x", "temperature=hot"), "temperature=hot: must be a number"),
+    (("prompt=x", "device=tpu"), "device=tpu: unknown"),
+    (("prompt=x", "promt=y"), "promt=y: unknown setting; did you mean prompt"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error"), BAD)
+def test_refusals_in_one_line(arguments: tuple[str, ...], error: str, script: RunScript, runs: dict[str, Path]) -> None:
+    code, text, said = script(f"ckpt={runs[ENDLESS]}", *arguments)
+    assert (code, text) == (2, "")
+    assert said.startswith(f"error: {error}")
+    assert len(said.splitlines()) == 1
+
+
+def test_words_that_the_model_does_not_know(script: RunScript, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", f"pos={ENDLESS}")  # with the text's own vocabulary
+    code, text, said = script(f"ckpt={run}", "prompt=I had", "prompt=Some zebras")
+    assert (code, text) == (2, "")
+    assert said.startswith("error: prompt=Some zebras: the model knows only the 1,417 tokens of the text")
+    assert load_checkpoint(run / "checkpoints" / "best.ckpt").vocabulary.end_of_text is None
+
+
+def test_a_diverged_model_is_named(script: RunScript, runs: dict[str, Path], tmp_path: Path) -> None:
+    content = torch.load(runs[ENDLESS] / "checkpoints" / "best.ckpt", weights_only=True)
+    content["state_dict"]["model.final_norm.bias"].fill_(float("nan"))
+    torch.save(content, tmp_path / "nan.ckpt")
+    code, _, said = script("ckpt=nan.ckpt", "prompt=x")
+    assert code == 2
+    assert said.splitlines()[-1] == "error: ckpt=nan.ckpt: the model's logits are not finite: its training diverged"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs named pipes")
+def test_a_reader_that_has_seen_enough(runs: dict[str, Path], tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    arguments = (f"ckpt={runs[ENDLESS]}", "prompt=Yes", "max_new_tokens=3000")
+    script = Script("generate", *arguments, cwd=tmp_path, stdout=pipe)
+    reading = os.open(pipe, os.O_RDONLY)
+    assert os.read(reading, 3) == b"Yes"
+    os.close(reading)
+    result = script.finish()
+    assert (result.returncode, result.stderr) == (141, "")
+
+
+# Characters
+
+
+def test_a_character_is_printed_when_it_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "a 😀漢é b"
+    vocabulary, seen = Vocabulary(load_tokenizer("gpt2")), []
+
+    def tokens() -> Iterator[int]:
+        for token in vocabulary.encode(text):
+            yield token
+            seen.append(capsys.readouterr().out)
+
+    show_text(vocabulary, None, "", [], tokens())
+    seen.append(capsys.readouterr().out)
+    assert "".join(seen) == text + "\n"
+    assert "\ufffd" not in "".join(seen)
+    assert "" in seen  # of the first part of a character, nothing
+
+
+def test_a_part_of_a_character_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    vocabulary = Vocabulary(load_tokenizer("gpt2"))
+    show_text(vocabulary, None, "", vocabulary.encode("a😀")[:-1], [])
+    assert capsys.readouterr().out == "a\ufffd\n"
+
+
+def test_end_of_text_ends_a_text_and_is_plain_text_in_a_prompt(capsys: pytest.CaptureFixture[str]) -> None:
+    vocabulary = Vocabulary(load_tokenizer("gpt2"))
+    assert vocabulary.end_of_text == 50256
+    prompt = vocabulary.encode("<|endoftext|>")
+    assert 50256 not in prompt
+    new = [*vocabulary.encode(" one"), 50256, *vocabulary.encode(" two")]
+    assert show_text(vocabulary, 50256, "", prompt, new) == 2  # the end counts
+    assert capsys.readouterr().out == "<|endoftext|> one\n"
+
+
+# poslab.load
+
+
+@pytest.mark.parametrize("name", [ENDLESS, ENDING])
+def test_load(name: str, runs: dict[str, Path], tmp_path: Path) -> None:
+    """A copied file alone is enough; the model writes what the one that was saved would."""
+    (tmp_path / "alone.ckpt").write_bytes((runs[name] / "checkpoints" / "best.ckpt").read_bytes())
+    model = poslab.load(tmp_path / "alone.ckpt")
+    assert isinstance(model, poslab.GPT)
+    assert not model.training
+    assert model.tokenizer is not None
+    ids = model.tokenizer.encode("Hello")
+    assert model.generate([ids], 5, temperature=0) == poslab.load(str(runs[name])).generate([ids], 5, temperature=0)
+    with pytest.raises(SettingError, match=r"^ckpt=.*nothing: no such file"):
+        poslab.load(tmp_path / "nothing")
+
+
+HOSTILE = {
+    "a long context": ("model", "context_length", 10**12),
+    "a wide model": ("model", "embed_dim", 2**40),
+    "a deep model": ("model", "num_layers", 10**9),
+    "sizes beyond all numbers": ("model", "embed_dim", 2**62),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_size_that_the_weights_do_not_have_takes_no_memory(
+    case: str, runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, key, value = HOSTILE[case]
+    content = torch.load(runs[ENDING] / "checkpoints" / "best.ckpt", weights_only=True)
+    content["poslab"]["config"][group][key] = value
+    torch.save(content, tmp_path / "big.ckpt")
+    with pytest.raises(SettingError, match="its weights don't fit the model that it describes"):
+        poslab.load(tmp_path / "big.ckpt")
+
+
+def test_a_weight_that_only_claims_its_size(runs: dict[str, Path], tmp_path: Path) -> None:
+    content = torch.load(runs[ENDLESS] / "checkpoints" / "best.ckpt", weights_only=True)
+    weight = content["state_dict"]["model.token_embedding.weight"]
+    content["state_dict"]["model.token_embedding.weight"] = torch.zeros(1, 1).expand(weight.shape)
+    torch.save(content, tmp_path / "claims.ckpt")
+    with pytest.raises(SettingError, match="its weights don't fit the model that it describes"):
+        poslab.load(tmp_path / "claims.ckpt")
+
+
+def test_no_memory_is_said(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: poslab.GPT, device: str) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(poslab.GPT, "to", refuse)
+    with pytest.raises(SettingError, match="there is not enough memory for it"):
+        poslab.load(runs[ENDLESS])
+
+
+def test_sampling_settings_are_the_script_s() -> None:
+    """Both check the same limits."""
+    for bad in ({"top_p": 0.0}, {"top_k": 0}, {"temperature": -1.0}):
+        said = []
+        for make in (lambda bad=bad: Sampling(**bad), lambda bad=bad: GenerateConfig("x", ["x"], **bad)):
+            with pytest.raises(SettingError) as refusal:
+                make()
+            said.append(str(refusal.value))
+        assert said[0].startswith(said[1])

@@ -1,0 +1,96 @@
+"""What helps when something looks wrong: --info, debug=overfit, and the log of an unexpected fault."""
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from common import REPOSITORY, RICHEST, SCHEMES, SMOKE, compose_config
+from processes import run_process
+
+from poslab.commands import info
+from poslab.errors import RunStopped
+from poslab.training.train import train
+
+BROKEN = '''
+from dataclasses import dataclass
+from poslab.positions import PositionScheme
+
+@dataclass(frozen=True)
+class Broken(PositionScheme):
+    """Breaks at its tenth use, within the training."""
+
+    uses = []
+
+    def embed(self, tables, x, positions):
+        self.uses.append(1)
+        return x if len(self.uses) < 10 else 1 // 0
+'''
+
+
+def train_broken(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "broken.py").write_text(BROKEN)
+    return run_process("train", *SMOKE, "pos._target_=broken.Broken", "run_dir=run", *arguments, cwd=folder)
+
+
+def test_an_unexpected_fault_in_a_run(tmp_path: Path) -> None:
+    result = train_broken(tmp_path)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line == (
+        "error: unexpected ZeroDivisionError in Broken.embed (broken.py, line 13): "
+        "integer division or modulo by zero; all that is known is in run/error.log"
+    )
+    assert "in embed" in (tmp_path / "run" / "error.log").read_text()
+
+
+def test_debug_shows_it(tmp_path: Path) -> None:
+    result = train_broken(tmp_path, "debug=true")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[0].endswith("all that is known is in run/error.log")
+    assert "Traceback" in result.stderr
+    assert "in embed" in result.stderr
+
+
+def test_an_unexpected_fault_before_there_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from poslab.commands.cli import _report
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    line = _report(ValueError("some\nlines"), "compare", debug=False)
+    found = re.fullmatch(r"unexpected ValueError: some lines; all that is known is in (.*)", line)
+    assert found, line
+    assert "ValueError: some\nlines" in Path(found[1]).read_text()
+
+
+SMALL = ("model.embed_dim=64", "model.num_layers=2", "model.context_length=32", "optim.learning_rate=3e-3")
+
+
+def test_one_batch_is_learned_by_heart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = vars(train(compose_config("debug=overfit", f"pos={RICHEST}", *SMALL, f"run_dir={tmp_path / 'run'}")))
+    assert 10 < summary["steps"] < 300
+    said = capsys.readouterr().out
+    assert re.search(rf"learned  training loss 0\.00\d+ after {summary['steps']} steps, below 0\.01", said)
+    assert "val loss" not in said
+
+
+def test_a_model_that_does_not_learn_is_told(tmp_path: Path) -> None:
+    settings = ("debug=overfit", *SMALL, "trainer.max_steps=3", f"run_dir={tmp_path / 'run'}")
+    with pytest.raises(RunStopped, match=r"target_loss=0\.01: not reached in 3 steps; the last batch's loss was \d"):
+        train(compose_config(*settings))
+
+
+def test_info(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    info.print_info()
+    said = capsys.readouterr().out
+    assert re.search(rf"torch +{re.escape(torch.__version__)}", said)
+    assert said.count("as published") == 4
+    assert all(re.search(rf"{name} +(sdpa|blockwise|reference)", said) for name in SCHEMES)
+    (tmp_path / "README.md").write_text((REPOSITORY / "data" / "README.md").read_text())
+    (tmp_path / "the-verdict.txt").write_text("something else")
+    monkeypatch.setattr(info, "BUNDLED_DATA", tmp_path)
+    info.print_info()
+    said = capsys.readouterr().out
+    assert re.search("the-verdict.txt +CHANGED", said)
+    assert said.count("no such file") == 3

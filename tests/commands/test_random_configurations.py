@@ -1,0 +1,155 @@
+"""Configurations drawn at random: each trains a step with a finite loss, or is refused in one line."""
+
+import math
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from common import FULL_CAMPAIGN, SOUND, compose_config
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pytorch_lightning import Callback
+
+from poslab.config.schema import PRECISIONS
+from poslab.errors import UserError
+from poslab.positions.base import BACKENDS
+from poslab.training.train import train
+
+DRAWS = 500 if FULL_CAMPAIGN else 120
+COUNTS = st.integers(-1, 6)
+POS = {
+    "absolute": {
+        "random_offset": st.booleans(),
+        "max_positions": st.sampled_from(["null", 0, 40, 600]),
+    },
+    "rope_nope": {
+        "base": st.sampled_from([0.5, 1.0, 100.0]),
+        "fraction": st.sampled_from([0.0, 0.3, 1.0, 1.1]),
+        "interleaved": st.booleans(),
+        "scaling": st.sampled_from(["none", "linear", "ntk", "yarn", "llama3", "dynamic"]),
+        "factor": st.sampled_from([0.5, 1.0, 4.0, 1e6]),
+        "original_context": st.sampled_from([0, 1, 17, 10**6]),
+        "every": st.sampled_from([1, 2, 4]),
+        "window": st.sampled_from(["null", 0, 1, 16, 10**6]),
+    },
+    "shaw": {
+        "max_distance": st.sampled_from([-1, 0, 1, 2, 7, 16, 100]),
+        "keys": st.booleans(),
+        "values": st.booleans(),
+        "share_layers": st.booleans(),
+        "share_heads": st.booleans(),
+    },
+    "randomized": {
+        "of": st.sampled_from(["rope", "t5", "fire", "absolute", "forgetting", "randomized", "rop"]),
+        "max_position": st.sampled_from([0, 16, 40, 600, 6000]),
+    },
+    "rope_t5": {"first.base": st.sampled_from([1.0, 500.0]), "second.max_distance": st.sampled_from([4, 16, 17, 64])},
+    "t5": {
+        "num_buckets": st.sampled_from([0, 1, 2, 3, 8, 32, 64]),
+        "max_distance": st.sampled_from([0, 1, 2, 4, 16, 17, 128]),
+        "scale": st.sampled_from([0.0, -1.0, 0.5, 10.0]),
+        "share_layers": st.booleans(),
+    },
+    "xpos": {
+        "base": st.sampled_from([1.0, 2.0, 10000.0]),
+        "scale_base": st.sampled_from([0.0, 1e-3, 0.5, 16.0, 512.0]),
+    },
+}
+OPTIONS: dict[str, st.SearchStrategy[Any]] = {
+    "model.context_length": st.sampled_from([0, 1, 2, 3, 17, 40, 128, 160, 530, 5000]),
+    "model.embed_dim": st.sampled_from([0, 1, 2, 6, 12, 16, 48]),
+    "model.num_layers": st.integers(0, 3),
+    "model.num_heads": st.integers(0, 6),
+    "model.dropout": st.sampled_from([-0.1, 0.0, 0.1, 0.9, 0.99, 1.0]),
+    "model.attention_backend": st.sampled_from(BACKENDS),
+    "data.vocabulary": st.sampled_from(["observed", "observed", "observed", "full"]),
+    "data.batch_size": st.sampled_from([0, 1, 2, 3, 8, 1000]),
+    "data.stride": st.sampled_from(["null", 0, 1, 5, 64, 10**6]),
+    "data.order": st.sampled_from(["shuffled", "stream"]),
+    "data.same_batch": st.booleans(),
+    "optim.learning_rate": st.sampled_from([-1, 0, 1e-8, 1e-3, 1.0, 1e30]),
+    "optim.weight_decay": st.sampled_from([0, 0.1, 100.0]),
+    "optim.beta1": st.sampled_from([0, 0.9, 0.9999, 1]),
+    "optim.beta2": st.sampled_from([0, 0.99, 1]),
+    "optim.warmup_share": st.sampled_from([0, 0.1, 0.999]),
+    "optim.final_share": st.sampled_from([0, 1, 2]),
+    "trainer.precision": st.sampled_from(PRECISIONS),
+    "trainer.max_epochs": st.sampled_from(["null", 0, 1, 3]),
+    "trainer.limit_train_batches": st.sampled_from(["null", 0, 1, 3, 0.5, 1.0, 2.0]),
+    "trainer.val_check_interval": st.sampled_from(["null", 1, 2, 0.5, 1.0, 99]),
+    "trainer.check_val_every_n_epoch": st.sampled_from(["null", 1, 2]),
+    "trainer.accumulate_grad_batches": st.sampled_from([0, 1, 3, 50]),
+    "trainer.gradient_clip_val": st.sampled_from(["null", 0, 1e-9, 1.0, -1]),
+    "trainer.log_every_n_steps": COUNTS,
+    "sample.new_tokens": COUNTS,
+    "sample.temperature": st.sampled_from([-1, 0, 1e-30, 1, 100]),
+    "sample.top_k": st.sampled_from(["null", 0, 1, 10**9]),
+    "evaluation.lengths": st.sampled_from(["[]", "[1]", "[0]", "[2,40,600]"]),
+    "early_stopping_patience": st.sampled_from(["null", "null", 0, 1]),
+    "target_loss": st.sampled_from(["null", "null", 100, 0]),
+    "checkpoint_every_n_steps": st.sampled_from(["null", 0, 1, 7]),
+    "seed": st.sampled_from([-1, 0, 7, 2**32 - 1, 2**32]),
+}
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> list[str]:
+    """A few options away from a tiny run of one step: mostly a handful, so that many draws train."""
+    scheme = draw(st.sampled_from(SOUND))
+    known = OPTIONS | {f"pos.{name}": values for name, values in POS.get(scheme, {}).items()}
+    chosen = draw(st.lists(st.sampled_from(sorted(known)), max_size=5, unique=True))
+    return [f"pos={scheme}", *(f"{option}={draw(known[option])}" for option in chosen)]
+
+
+TINY = [
+    "data.vocabulary=observed", "model.context_length=16", "model.embed_dim=12", "model.num_layers=1",
+    "model.num_heads=2", "trainer.max_steps=1", "trainer.limit_val_batches=1", "sample.new_tokens=1",
+]  # fmt: skip
+
+
+class Losses(Callback):
+    """Of every training batch."""
+
+    def __init__(self, seen: list[float]) -> None:
+        self.seen = seen
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any) -> None:
+        self.seen.append(float(outputs["loss"]))
+
+
+@pytest.mark.slow
+def test_every_draw_trains_or_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    losses: list[float] = []
+    monkeypatch.setattr("poslab.training.trainer.Pictures", lambda *_: Losses(losses))  # which would take the time
+    ends = {"trained": 0, "refused": 0}
+
+    @settings(max_examples=DRAWS, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(command_lines())
+    def try_out(drawn: list[str]) -> None:
+        folder = Path(tempfile.mkdtemp())
+        options = {argument.split("=")[0] for argument in drawn}
+        tiny = [argument for argument in TINY if argument.split("=")[0] not in options]
+        refusal = ""
+        losses.clear()
+        try:
+            summary = vars(train(compose_config(*tiny, *drawn, f"run_dir={folder}")))
+        except UserError as error:
+            refusal = str(error)
+        finally:
+            shutil.rmtree(folder)
+            capsys.readouterr()
+        ends["refused" if refusal else "trained"] += 1
+        if refusal:
+            assert "\n" not in refusal
+            assert ": " in refusal
+        else:
+            assert summary["steps"] == 1
+            assert losses
+            assert all(map(math.isfinite, losses))
+
+    try_out()
+    print(f"campaign: {ends['trained']} configurations trained, {ends['refused']} were refused")
+    assert sum(ends.values()) >= DRAWS
+    assert min(ends.values()) > DRAWS // 10

@@ -1,0 +1,146 @@
+"""The program `poslab`: its commands, which are those of scripts/, and how messages name them."""
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from common import REPOSITORY, SMOKE, RunScript
+
+from poslab import __version__
+from poslab.commands.table import COMMANDS, main
+from poslab.config.program import argv_of, command_line
+
+Called = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Called:
+    """Runs `poslab` in this process, in a folder of its own: exit code, what it says, what it complains of."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    monkeypatch.setattr("poslab.commands.cli.raise_on_signals", lambda: None)  # pytest's own way stays
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["/anywhere/bin/poslab", *arguments])
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def test_commands_are_the_scripts() -> None:
+    scripts = {path.stem for path in (REPOSITORY / "scripts").glob("*.py")}
+    assert scripts - {"benchmark"} == set(COMMANDS)  # which needs a checkout
+
+
+def test_lists_its_commands_and_says_its_version(program: Called) -> None:
+    code, text, complaints = program()
+    assert (code, complaints) == (0, "")
+    assert all(f"  poslab {name} " in text for name in COMMANDS)
+    assert program("--help") == program("-h") == (0, text, "")
+    assert program("--version") == (0, f"poslab {__version__}\n", "")
+
+
+def test_what_is_no_command(program: Called) -> None:
+    code, text, complaint = program("trian", "pos=t5")
+    assert (code, text, complaint.count("\n")) == (2, "", 1)
+    assert complaint.startswith("error: trian: unknown command; did you mean train? valid: train, compare")
+    lost = "error: seed=2: a command comes first, as in poslab train seed=2 'sample.prompt=I had'\n"
+    assert program("seed=2", "sample.prompt=I had") == (2, "", lost)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_that_of_the_script(name: str, program: Called, run_script: RunScript) -> None:
+    code, text, complaints = program(name, "--help")
+    assert (code, complaints) == (0, "")
+    assert f"\n  poslab {name} " in text
+    script = f"python {REPOSITORY}/scripts/{name}.py"
+    assert run_script(name, "--help") == (0, text.replace(f"\n  poslab {name} ", f"\n  {script} "), "")
+
+
+def test_arguments_arrive(program: Called) -> None:
+    assert program("compare", "rnus=x")[2].startswith("error: rnus=x: unknown setting; did you mean runs?")
+    assert program("train", "model.num_layers=0")[2] == "error: model.num_layers=0: must be at least 1\n"
+
+
+def test_commands_are_named_as_they_were_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/anywhere/bin/poslab", "pos=t5"])
+    assert argv_of("train", "seed=2") == ["/anywhere/bin/poslab", "train", "seed=2"]
+    assert command_line("compare", "runs=my runs") == "poslab compare 'runs=my runs'"
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setattr(sys, "argv", ["scripts/train.py", "pos=t5"])
+    assert argv_of("train", "seed=2") == ["scripts/train.py", "seed=2"]
+    assert command_line("compare", "runs=my runs") == "python scripts/compare.py 'runs=my runs'"
+    monkeypatch.setattr(sys, "argv", ["train.py"])  # somebody else's
+    assert command_line("compare") == "poslab compare"
+
+
+def test_trains_with_an_option_of_the_user(program: Called, tmp_path: Path) -> None:
+    """Into the folder it is called in; --help knows the option."""
+    (tmp_path / "mine" / "pos").mkdir(parents=True)
+    shutil.copy(REPOSITORY / "configs" / "pos" / "t5.yaml", tmp_path / "mine" / "pos" / "my_t5.yaml")
+    typed = ("train", "--config-dir", "mine", *SMOKE, "pos=my_t5")
+    code, text, _ = program(*typed, "--help")
+    assert code == 0
+    assert ", my_t5," in text
+    assert program("train", "--config-dir", "nowhere", "--help")[2] == "error: --config-dir nowhere: no such folder\n"
+    code, text, complaints = program(*typed)
+    assert code == 0, complaints
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("my_t5-seed1-")
+
+
+@pytest.mark.parametrize("option", ["pos/t5.yaml", "experiment/smoke.yaml", "train.yaml"])
+def test_an_option_of_the_user_must_not_have_a_taken_name(option: str, program: Called, tmp_path: Path) -> None:
+    """Hydra would read poslab's, without a word."""
+    own = tmp_path / "mine" / option
+    own.parent.mkdir(parents=True)
+    own.write_text("_target_: mine.Mine\n")
+    refusal = f"error: --config-dir mine: {option}: the name is taken, poslab has a yaml of that name; choose another\n"
+    for further in ((), ("--help",)):
+        assert program("train", "--config-dir", "mine", *SMOKE, *further) == (2, "", refusal)
+
+
+@pytest.mark.parametrize(
+    ("yaml", "message"),
+    [
+        ("steepest: 1.0", "pos=mine: its yaml has no _target_"),
+        ("a: 1\nb: ]", "/mine/pos/mine.yaml, line 2: no yaml: "),
+        ("_target_: ender.Ender", "pos._target_=ender.Ender: can't be imported: its module ends the program, with 5"),
+    ],
+)
+def test_an_option_of_the_user_that_is_wrong_is_named(yaml: str, message: str, program: Called, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "pos").mkdir(parents=True)
+    (tmp_path / "mine" / "pos" / "mine.yaml").write_text(yaml)
+    (tmp_path / "ender.py").write_text("raise SystemExit(5)")
+    code, _, complaints = program("train", "--config-dir", "mine", *SMOKE, "pos=mine")
+    assert (code, complaints.count("\n")) == (2, 1)
+    assert message in complaints
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered", "not_offered"),
+    [
+        ("poslab ", {"train", "compare", "export"}, {"pos="}),
+        ("poslab ex", {"explain", "export"}, {"train"}),
+        ("poslab train pos=ro", {"pos=rope"}, {"pos=t5"}),
+        ("poslab train seed=2 model.num_", {"model.num_heads="}, {"train"}),
+        ("poslab compare ", set(), {"pos="}),
+    ],
+)
+def test_completion(
+    typed: str, offered: set[str], not_offered: set[str], program: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMP_LINE", typed)
+    code, words, complaints = program("-sc", "query=bash")
+    assert (code, complaints) == (0, "")
+    assert offered <= set(words.split())
+    assert not not_offered & set(words.split())

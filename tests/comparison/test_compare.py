@@ -1,0 +1,190 @@
+"""What a comparison says of runs whose truth is known."""
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs_to_compare import (
+    change_summary,
+    compare_folders,
+    evaluations_of,
+    page_in,
+    report_of,
+    write_evaluation,
+    write_run,
+    write_sweep,
+)
+
+from poslab.comparison.compare import token_sentences
+from poslab.comparison.statistics import differences, seeds_needed
+from poslab.errors import UserError
+
+
+def test_a_known_difference_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    losses = write_sweep(tmp_path, absolute=0.0, shaw=-0.08, t5=0.12)
+    folder = report_of(tmp_path)
+    found = differences(losses, "absolute")["shaw"]
+    assert found.n == 5
+    low, high = found.interval
+    better = f"shaw is better than absolute by {-found.mean:.3f} nats [{-high:.3f}, {-low:.3f}], n = 5"
+    assert low < -0.08 < high
+    page, markdown, screen = page_in(folder), (folder / "report.md").read_text(), capsys.readouterr().out
+    assert page.lists[0][0] == better
+    assert page.lists[0][1].startswith("t5 is worse than absolute by 0.1")
+    assert f"- {better}\n" in markdown
+    assert f"- {better}\n" in screen
+    assert "can be shown" not in "".join([*page.lists[0], markdown, screen])
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_where_there_is_no_difference_none_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    losses = write_sweep(tmp_path, absolute=0.0, shaw=0.0, t5=0.0)
+    folder = report_of(tmp_path)
+    found = differences(losses, "absolute")
+    assert max(abs(d.mean) for d in found.values()) > 0.002  # there is something to be taken in by
+    answers = page_in(folder).lists[0]
+    assert sorted(answer.split(" (")[0] for answer in answers) == [
+        f"No difference between {pos} and absolute can be shown with n = 5" for pos in ("shaw", "t5")
+    ]
+    text = (folder / "report.md").read_text() + capsys.readouterr().out
+    assert not re.search(r"(better|worse) than", text + "".join(answers))
+
+
+def test_seeds_that_would_be_needed(tmp_path: Path) -> None:
+    losses = write_sweep(tmp_path, seeds=3, noise=0.03, absolute=0.0, t5=0.0)
+    found = differences(losses, "absolute")["t5"]
+    for effect in (0.02, 0.05):
+        needed = seeds_needed(found.sd, effect)
+        (said,) = compare_folders(tmp_path, effect=effect).sentences
+        assert said.startswith("No difference between t5 and absolute can be shown with n = 3")
+        assert said.endswith(f"about {needed} seeds would be needed to see {effect}")
+
+
+def test_only_common_seeds_are_compared(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        write_run(tmp_path, "absolute", seed, 4.0 + seed)
+        write_run(tmp_path, "shaw", seed + 2, 3.9 + seed + 2)
+    found = compare_folders(tmp_path).differences["shaw"]
+    assert (found.n, found.mean) == (1, pytest.approx(-0.1))
+    (said,) = compare_folders(tmp_path).sentences
+    shown = "No difference between shaw and absolute can be shown"
+    assert said == f"{shown}: 4 of 5 seeds are missing (1, 2, 4, 5); so far -0.100 nats, n = 1"
+
+
+def test_no_seed_in_common(tmp_path: Path) -> None:
+    write_run(tmp_path, "absolute", 1)
+    write_run(tmp_path, "shaw", 2)
+    assert compare_folders(tmp_path).sentences == [
+        "No difference between shaw and absolute can be shown: 2 of 2 seeds are missing (1, 2)"
+    ]
+
+
+def test_baseline(tmp_path: Path) -> None:
+    write_sweep(tmp_path, seeds=2, shaw=0.0, t5=-1.0)
+    assert compare_folders(tmp_path).baseline == "shaw"
+    assert compare_folders(tmp_path, baseline="t5").sentences[0].startswith("shaw is worse than t5 by 0.988 nats")
+    write_run(tmp_path, "absolute", 1)
+    assert compare_folders(tmp_path).baseline == "absolute"
+    with pytest.raises(UserError, match="baseline=t6: unknown; did you mean t5"):
+        compare_folders(tmp_path, baseline="t6")
+
+
+def test_groups_are_in_order_of_their_loss(tmp_path: Path) -> None:
+    losses = write_sweep(tmp_path, seeds=4, absolute=0.0, shaw=-0.5, t5=0.5)
+    groups = compare_folders(tmp_path).groups
+    assert [group.label for group in groups] == ["shaw", "absolute", "t5"]
+    for group in groups:
+        assert group.values == losses[group.label]
+        assert group.median_run.loss == sorted(group.values.values())[1]
+
+
+def one_run_each(root: Path, difference: float, spread: float) -> list[str]:
+    """What is said of two runs whose losses on the same 640 tokens differ so."""
+    generator = np.random.default_rng(2)
+    base = generator.normal(4, 1, 640)
+    write_evaluation(write_run(root, "absolute", 1, 4.0), base)
+    write_evaluation(write_run(root, "t5", 2, 4.0), base + generator.normal(difference, spread, 640))
+    comparison = compare_folders(root)
+    return token_sentences(comparison, evaluations_of(comparison))
+
+
+def test_one_run_each_says_something_of_the_tokens(tmp_path: Path) -> None:
+    (said,) = one_run_each(tmp_path, -0.1, 0.2)
+    numbers = r"by 0\.1\d* nats \[0\.0\d+, 0\.1\d+\]"
+    assert re.fullmatch(
+        rf"on the 640 validation tokens, which chose them, the checkpoints of t5 and absolute differ: t5's is better "
+        rf"{numbers}; another seed may reverse this",
+        said,
+    )
+
+
+def test_tokens_of_a_test_part_are_called_so(tmp_path: Path) -> None:
+    one_run_each(tmp_path, -0.1, 0.2)
+    for name in ("absolute-seed1", "t5-seed2"):
+        change_summary(tmp_path / name, test_tokens=641, test_loss=4.0)
+    comparison = compare_folders(tmp_path)
+    (said,) = token_sentences(comparison, evaluations_of(comparison))
+    assert said.startswith("on the 640 test tokens, the checkpoints of")
+    change_summary(tmp_path / "t5-seed2", test_tokens=640)
+    comparison = compare_folders(tmp_path, allow_differences=True)
+    assert token_sentences(comparison, evaluations_of(comparison)) == []
+
+
+def test_one_run_each_whose_tokens_are_alike(tmp_path: Path) -> None:
+    (said,) = one_run_each(tmp_path, 0.0, 0.2)
+    assert "checkpoints of t5 and absolute can't be told apart: " in said
+
+
+def test_tokens_are_compared_only_where_they_are_the_same(tmp_path: Path) -> None:
+    assert one_run_each(tmp_path, -0.1, 0.2)
+    change_summary(tmp_path / "t5-seed2", data_sha256="0" * 64)
+    comparison = compare_folders(tmp_path, allow_differences=True)
+    assert token_sentences(comparison, evaluations_of(comparison)) == []
+
+
+@pytest.mark.parametrize("losses", [[math.nan] * 640, [4.0] * 639, []])
+def test_token_losses_that_are_not_there(losses: list[float], tmp_path: Path) -> None:
+    assert one_run_each(tmp_path, -0.1, 0.2)
+    write_evaluation(tmp_path / "t5-seed2", losses)
+    if not losses:
+        write_evaluation(tmp_path / "absolute-seed1", [])
+    comparison = compare_folders(tmp_path)
+    assert token_sentences(comparison, evaluations_of(comparison)) == []
+
+
+def test_several_seeds_need_no_tokens(tmp_path: Path) -> None:
+    assert one_run_each(tmp_path, -0.1, 0.2)
+    write_evaluation(write_run(tmp_path, "t5", 3), np.ones(640))
+    comparison = compare_folders(tmp_path)
+    assert token_sentences(comparison, evaluations_of(comparison)) == []
+
+
+def test_one_scheme_alone(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    only = "only absolute is here (n = 1), so there is nothing to compare it with"
+    assert compare_folders(tmp_path).sentences == [only]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_caveats_stand_with_the_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_sweep(tmp_path, absolute=0.0, t5=-0.5)
+    change_summary(tmp_path / "t5-seed2", device="cuda:0")
+    folder = report_of(tmp_path)
+    caveat = "several devices: cpu (x86_64), cuda:0; times can't be compared, and losses differ by rounding"
+    screen = capsys.readouterr().out.splitlines()
+    answer = next(number for number, line in enumerate(screen) if line.startswith("- t5 is better"))
+    assert screen[answer + 1] == f"  caveat: {caveat}"
+    assert page_in(folder).lists[1] == [caveat]
+    for name in ("report.md", "report.html"):
+        before_explanation = (folder / name).read_text().split("Losses are those")[0]
+        assert "several devices: cpu (x86_64), cuda:0" in before_explanation
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_without_caveats_none_are_announced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_sweep(tmp_path, absolute=0.0, t5=-0.5)
+    folder = report_of(tmp_path)
+    assert "weakened" not in (folder / "report.md").read_text() + (folder / "report.html").read_text()
+    assert "caveat: " not in capsys.readouterr().out

@@ -1,0 +1,120 @@
+"""What differences are worth: perplexity, steps and time to the same loss, and Pareto fronts."""
+
+import math
+from pathlib import Path
+
+import pytest
+from runs_to_compare import compare_folders, page_in, report_of, write_curve, write_run, write_sweep, write_task_run
+
+from poslab.comparison.curves import Curve
+from poslab.comparison.effects import effect_table, mean_curve, steps_to
+from poslab.comparison.figures import styles_of
+from poslab.comparison.pareto import front, trade_off_figure
+
+POINTS = [(10, 5.0), (20, 4.0), (30, 3.0), (40, 3.5)]
+
+
+@pytest.mark.parametrize(
+    ("level", "step"), [(6, 10), (5, 10), (4.5, 15), (4, 20), (3.25, 27.5), (3, 30), (2.9, None)], ids=str
+)
+def test_steps_to_a_loss(level: float, step: float | None) -> None:
+    assert steps_to(level, POINTS) == step
+
+
+def test_mean_curves_know_the_steps_of_all() -> None:
+    assert mean_curve([POINTS, [(20, 2.0), (40, math.inf), (50, 1.0)]]) == [(20, 3.0)]
+    assert mean_curve([POINTS, []]) == mean_curve([]) == []
+
+
+def curves_of(**validation: list[float]) -> dict[str, dict[int, Curve]]:
+    """By label, at steps 10, 20, ..., for seeds 1 and 2, around these losses."""
+    return {
+        label: {
+            seed: Curve([], [(10 * n, loss + noise) for n, loss in enumerate(losses, 1)])
+            for seed, noise in ((1, 0.1), (2, -0.1))
+        }
+        for label, losses in validation.items()
+    }
+
+
+def test_the_table(tmp_path: Path) -> None:
+    """t5 is at absolute's last loss in half of the steps, each of which takes 1.5 times as long; shaw never is."""
+    for seed, noise in ((1, 0.1), (2, -0.1)):
+        facts = {"tokens": 6000, "steps": 30}
+        write_run(tmp_path, "absolute", seed, 4.0 + noise, tokens_per_s=100.0, **facts)
+        write_run(tmp_path, "t5", seed, 3.5 + 2 * noise, tokens_per_s=100 / 1.5, **facts)
+        write_run(tmp_path, "shaw", seed, 4.5 + noise, tokens_per_s=50.0, **facts)
+    curves = curves_of(absolute=[6, 5, 4], t5=[4.5, 3.5, 3.5], shaw=[5, 4.5, 4.1])
+    table = effect_table(compare_folders(tmp_path), curves)
+    assert table.columns[2] == "times that of absolute"
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["absolute"] == [f"{math.exp(4):.1f}", "1", "", "", "", "1.00"]
+    assert rows["t5"][:2] == [f"{math.exp(3.5):.1f}", f"{math.exp(-0.5):.3f}"]
+    low, high = map(float, rows["t5"][2].split(" to "))
+    assert low < math.exp(-0.5) < high
+    assert rows["t5"][3:] == ["50 %", "75 %", "1.50"]
+    assert rows["shaw"][3:] == ["never", "never", "2.00"]
+
+
+def test_a_baseline_that_ends_above_its_best_is_met_at_its_own_first_step(tmp_path: Path) -> None:
+    write_sweep(tmp_path, seeds=2, absolute=0.0, t5=-0.1)
+    table = effect_table(compare_folders(tmp_path), curves_of(absolute=[5, 4, 3, 4], t5=[4, 3, 3, 3]))
+    assert next(row for row in table.rows if row[0] == "t5")[4] == "50 %"  # 10 of 20 steps, not of 40
+
+
+def test_what_is_not_known_is_not_made_up(tmp_path: Path) -> None:
+    for pos, loss in (("absolute", 4.0), ("t5", 800.0)):
+        write_run(tmp_path, pos, 1, loss, tokens=None)
+    comparison = compare_folders(tmp_path)
+    table = effect_table(comparison, {"absolute": {1: Curve([], [])}})
+    assert next(row for row in table.rows if row[0] == "t5") == ["t5", "inf", "inf", "n/a", "n/a", "n/a", "n/a"]
+    times, parameters = trade_off_figure(comparison, styles_of(["absolute", "t5"])).axes
+    assert len(times.get_lines()) == 0
+    assert len(parameters.get_lines()) == 3  # two points and the front
+
+
+def test_only_losses_of_several_groups_have_effects(tmp_path: Path) -> None:
+    write_run(tmp_path / "alone")
+    alone = compare_folders(tmp_path / "alone")
+    assert effect_table(alone, {}) is None
+    assert trade_off_figure(alone, styles_of(["absolute"])) is None
+    for pos in ("absolute", "t5"):
+        write_task_run(tmp_path / "task", pos, 1, {10: 0.5, 20: 0.2})
+    assert effect_table(compare_folders(tmp_path / "task"), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("points", "best"),
+    [
+        ([(1, 3), (2, 2), (3, 1)], [0, 1, 2]),
+        ([(3, 1), (1, 3), (2, 3), (2, 2), (4, 1)], [1, 3, 0]),
+        ([(1, 1), (1, 1), (1, 2)], [0, 1]),
+        ([(0, 5)], [0]),
+        ([], []),
+    ],
+)
+def test_fronts(points: list[tuple[float, float]], best: list[int]) -> None:
+    assert front(points) == best
+
+
+def test_the_front_of_shares_has_the_highest(tmp_path: Path) -> None:
+    """Higher is better, and a better scheme with more parameters is on the line as well as a worse one with none."""
+    for pos, exact, parameters in (("absolute", 0.5, 0), ("t5", 0.9, 128), ("shaw", 0.4, 5000)):
+        for seed in (1, 2):
+            write_task_run(tmp_path, pos, seed, {10: 1.0, 20: exact}, params_scheme=parameters)
+    figure = trade_off_figure(compare_folders(tmp_path), styles_of(["absolute", "t5", "shaw"]))
+    (line,) = [line for line in figure.axes[1].get_lines() if line.get_drawstyle() == "steps-post"]
+    assert line.get_xydata().tolist() == [[0, 0.5], [128, 0.9]]
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_the_report_has_table_and_picture(tmp_path: Path) -> None:
+    write_sweep(tmp_path, seeds=2, absolute=0.0, t5=-0.5)
+    for folder in tmp_path.glob("*-seed*"):
+        write_curve(folder, {1: 5.0, 2: 4.5, 3: 4.0 if folder.name.startswith("t5") else 4.5})
+    folder = report_of(tmp_path)
+    assert (folder / "figures" / "trade_offs.svg").exists()
+    rows = [row for row in page_in(folder).rows if len(row) == 7]
+    assert rows[0][:3] == ["scheme", "perplexity", "times that of absolute"]
+    assert rows[1][4] == "100 %"
+    assert "## What the differences are worth" in (folder / "report.md").read_text()

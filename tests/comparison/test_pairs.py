@@ -1,0 +1,176 @@
+"""All pairs of groups as one family, their matrix, a natural baseline, and names of groups that can be typed."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs_to_compare import (
+    change_config,
+    change_summary,
+    compare_folders,
+    markdown_rows,
+    page_in,
+    report_of,
+    set_scheme,
+    write_run,
+    write_sweep,
+)
+from scipy import stats
+
+from poslab.comparison.pairs import matrix
+from poslab.comparison.statistics import holm, paired
+from poslab.config.command_line import parse_line
+from poslab.config.schemes import parse_scheme, schemes
+from poslab.config.scripts import CompareConfig
+from poslab.errors import UserError
+from poslab.positions.base import ENTRANCES, HOOKS, knows_nothing
+
+
+def test_every_pair_is_tested_in_one_family(tmp_path: Path) -> None:
+    """Also those with the baseline, whose p-values the table shows."""
+    losses = write_sweep(tmp_path, absolute=0.0, shaw=-0.02, t5=-0.04, nope=0.01)
+    names = [
+        ("absolute", "shaw"),
+        ("absolute", "t5"),
+        ("absolute", "nope"),
+        ("shaw", "t5"),
+        ("shaw", "nope"),
+        ("t5", "nope"),
+    ]
+    alone = {pair: stats.ttest_rel(*(list(losses[pos].values()) for pos in pair)).pvalue for pair in names}
+    expected = {frozenset(pair): p for pair, p in holm(alone).items()}
+    comparison = compare_folders(tmp_path, all_pairs=True)
+    assert {frozenset(pair): d.p_value for pair, d in comparison.pairs.items()} == pytest.approx(expected)
+    assert all(d.comparisons == 6 for d in comparison.pairs.values())
+    assert {name: d.p_value for name, d in comparison.differences.items()} == pytest.approx(
+        {name: expected[frozenset({name, "absolute"})] for name in ("shaw", "t5", "nope")}
+    )
+    assert comparison.differences["t5"].mean == pytest.approx(
+        np.mean([losses["t5"][seed] - losses["absolute"][seed] for seed in losses["t5"]])
+    )
+    assert not compare_folders(tmp_path).pairs
+
+
+def test_sentences_of_pairs_name_the_better_first(tmp_path: Path) -> None:
+    write_sweep(tmp_path, absolute=0.0, shaw=-0.3, t5=-0.6)
+    said = compare_folders(tmp_path, all_pairs=True).sentences
+    assert [re.sub(r" by .*", "", sentence) for sentence in said] == [
+        "t5 is better than absolute", "shaw is better than absolute", "t5 is better than shaw",
+        "of all 3 pairs 3 are shown to differ",
+    ]  # fmt: skip
+
+
+def test_twenty_schemes_are_a_matrix(tmp_path: Path) -> None:
+    names = sorted(schemes())
+    write_sweep(tmp_path, seeds=3, **{name: 0.2 * place for place, name in enumerate(names)})
+    found = matrix(compare_folders(tmp_path, all_pairs=True))
+    assert found is not None
+    assert [len(cells) for _, cells in found.rows] == [len(names) - 1] * (len(names) - 1)
+    label, cells = found.rows[2]
+    assert label == f"3 {names[2]}"
+    assert [cell.text == "" for cell in cells] == [True, True] + [False] * (len(names) - 3)
+    assert cells[-1].shown
+    assert re.match(rf"{names[2]} - {names[-1]}: -\d\.\d+ \[-\d\.\d+, -\d\.\d+\], n = 3, p = ", cells[-1].told)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_the_page_of_all_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_sweep(tmp_path, seeds=4, absolute=0.0, shaw=-0.3, t5=-0.6, nope=0.3, rope=-0.9)
+    folder = report_of(tmp_path, pairs="all")
+    found = matrix(compare_folders(tmp_path, all_pairs=True))
+    assert found is not None
+    for label, cells in found.rows:
+        assert [label, *(cell.text for cell in cells)] in page_in(folder).rows
+        assert [label, *(f"**{cell.text}**" if cell.shown else cell.text for cell in cells)] in markdown_rows(folder)
+    screen = capsys.readouterr().out
+    assert "- rope is better than 4: t5, shaw, " in screen
+    assert "- pairs that are shown to differ: 10 of 10" in screen
+    assert "number of pairs" in (folder / "report.md").read_text()
+
+
+@pytest.mark.slow
+def test_equal_schemes_are_seldom_told_apart_in_any_pair() -> None:
+    """The chance of any false claim, over all ten pairs of five, with normal, heavy-tailed and skewed noise."""
+    generator = np.random.default_rng(0)
+    draws = [
+        generator.standard_normal,
+        lambda size: generator.standard_t(3, size),
+        lambda size: generator.exponential(1, size),
+    ]
+    for draw in draws:
+        false = 0
+        for _ in range(400):
+            values = {name: dict(enumerate(draw(5))) for name in "abcde"}
+            pairs = {(a, b): (values[a], values[b]) for a in values for b in values if a < b}
+            false += any(found.significant for found in paired(pairs).values())
+        assert false <= 400 * 0.05 + 2 * (400 * 0.05 * 0.95) ** 0.5
+
+
+def test_a_natural_baseline(tmp_path: Path) -> None:
+    """Not the first by name, where there is one that knows nothing of position."""
+    for pos in ("alibi", "shaw", "nope"):
+        write_run(tmp_path, pos)
+    assert compare_folders(tmp_path).baseline == "nope"
+    write_run(tmp_path, "absolute")
+    assert compare_folders(tmp_path).baseline == "absolute"
+
+
+def test_of_a_scheme_with_several_settings_the_usual_ones_are_the_baseline(tmp_path: Path) -> None:
+    usual = parse_scheme("t5").num_buckets
+    for buckets in (8, usual, 64):
+        set_scheme(write_run(tmp_path / str(buckets), "t5"), num_buckets=buckets)
+    assert compare_folders(tmp_path).baseline == f"t5 num_buckets={usual}"
+
+
+def test_what_knows_nothing_of_position() -> None:
+    assert set(ENTRANCES) <= set(HOOKS)
+    assert [name for name in schemes() if knows_nothing(parse_scheme(name))] == ["nope"]
+    combined = {"_target_": "poslab.positions.combined.Combined", "first": "nope", "second": "nope"}
+    assert knows_nothing(parse_scheme(combined))
+    assert not knows_nothing(parse_scheme(combined | {"second": "t5"}))
+
+
+def write_grid(root: Path) -> None:
+    for distance in (4, 16):
+        for keys, values in ((True, True), (True, False), (False, True)):
+            folder = write_run(root / f"{distance}{keys}{values}", "shaw", 1, 4.0 + distance / 100)
+            set_scheme(folder, max_distance=distance, keys=keys, values=values)
+    write_run(root, "nope")
+    change_config(write_run(root / "fast", "t5"), "optim.position_learning_rate_factor", 8.0)
+    write_run(root / "slow", "t5")
+    randomized = write_run(root, "randomized")
+    change_summary(randomized, seed=1)
+
+
+def test_every_label_names_its_group(tmp_path: Path) -> None:
+    """As it is printed, through the command line."""
+    write_grid(tmp_path)
+    labels = [group.label for group in compare_folders(tmp_path).groups]
+    assert len(labels) == len(set(labels)) == 10
+    for label in labels:
+        config = parse_line(CompareConfig, [f"runs={tmp_path}", f"baseline={label}"])
+        assert compare_folders(tmp_path, baseline=config.baseline).baseline == label
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("shaw max_distance=16", "shaw max_distance=16 keys=true values=true"),  # the rest as usual
+        ("shaw values=false max_distance=4", "shaw max_distance=4 keys=true values=false"),
+        ("t5", "t5 position_learning_rate_factor=1.0"),
+        ("t5 position_learning_rate_factor=8", "t5 position_learning_rate_factor=8.0"),
+    ],
+)
+def test_some_settings_name_a_group(typed: str, meant: str, tmp_path: Path) -> None:
+    write_grid(tmp_path)
+    assert compare_folders(tmp_path, baseline=typed).baseline == meant
+
+
+def test_a_name_of_several_groups_is_refused(tmp_path: Path) -> None:
+    for distance in (3, 5):
+        set_scheme(write_run(tmp_path / str(distance), "shaw"), max_distance=distance)
+    with pytest.raises(UserError, match="baseline=shaw: is several groups: shaw max_distance=3; shaw max_distance=5"):
+        compare_folders(tmp_path, baseline="shaw")
+    with pytest.raises(UserError, match="baseline=shaw max_distance=4: unknown; did you mean shaw max_distance="):
+        compare_folders(tmp_path, baseline="shaw max_distance=4")

@@ -1,0 +1,173 @@
+"""What a report measures and draws of runs' checkpoints, and what it says where it can't."""
+
+import csv
+import functools
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+from runs_to_compare import VERDICT, page_in, report_of, smoke_config, write_evaluation, write_run
+
+from poslab import GPT
+from poslab.data.module import TextDataModule
+from poslab.runs.checkpoint import describe
+from poslab.runs.evaluation import Evaluation, LengthLoss
+
+
+@functools.cache
+def checkpoint_of(pos: str) -> bytes:
+    """Of an untrained model."""
+    config = smoke_config(pos)
+    data = TextDataModule(config.data, config.model.context_length, seed=1)
+    model = GPT(config.pos, vocab_size=data.vocabulary.size, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
+    state = {f"model.{name}": weight for name, weight in model.state_dict().items()}
+    content = io.BytesIO()
+    torch.save({"state_dict": state, "poslab": describe(config, data.corpus)}, content)
+    return content.getvalue()
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> dict[str, Path]:
+    """Run folders of two schemes, with weights and evaluations."""
+    folders = {pos: write_run(tmp_path / "runs", pos) for pos in ("absolute", "t5")}
+    for pos, folder in folders.items():
+        (folder / "checkpoints").mkdir()
+        (folder / "checkpoints" / "best.ckpt").write_bytes(checkpoint_of(pos))
+        write_evaluation(folder)
+    return folders
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_weights_are_evaluated_and_drawn(models: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    for run in models.values():
+        (run / "evaluation.json").unlink()
+    folder = report_of(models["t5"].parent)
+    shown = re.findall(r"figures/(\w+)\.svg", (folder / "report.md").read_text())
+    assert shown[:6] == ["losses", "trade_offs", "curves", "by_position", "by_length", "last"]
+    assert shown[6] == "attention"
+    assert {"learned_t5_bias", "learned_absolute_similarity"} <= set(shown[6:])
+    out, err = capsys.readouterr()
+    assert [line for line in err.splitlines() if "no loss curve" not in line] == []
+    assert out.count("evaluating ") == 2
+    assert "on the 533 validation tokens, which chose them, the checkpoints of" in out
+    with (folder / "results.csv").open(newline="") as opened:
+        rows = {row["scheme"]: row for row in csv.DictReader(opened)}
+    assert 7 < float(rows["t5"]["sliding_loss_128"]) < 8  # log of 1,417, as nothing was learned
+    assert rows["absolute"]["sliding_loss_128"] == ""
+    evaluated = {path: path.read_bytes() for path in models["t5"].parent.glob("*/evaluation.json")}
+    assert len(evaluated) == 2
+    report_of(models["t5"].parent)
+    assert "evaluating" not in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in evaluated} == evaluated
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_learned_pictures_with_any_name(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slashes, as TensorBoard's tags have them; and names that differ in nothing a file's name can hold."""
+    from poslab.positions.t5 import T5
+
+    pictures = T5.pictures
+    monkeypatch.setattr(
+        T5, "pictures", lambda self, *given: dict.fromkeys(("../a/b", "../a:b"), pictures(self, *given)["bias"])
+    )
+    folder = report_of(models["t5"].parent)
+    names = {path.name for path in (folder / "figures").iterdir()}
+    assert {"learned_t5____a_b.svg", "learned_t5____a_b_.svg"} <= names
+
+
+def evaluations_spoilt() -> list[Any]:
+    good = {"text_sha256": VERDICT} | Evaluation(32, 9, [LengthLoss(16, 8, 4.0, 4.0, [4.0] * 16, 3)], [4.0]).plain()
+    length = good["lengths"][0]
+    return [
+        {},
+        [],
+        good | {"lengths": {"16": 4.0}},
+        good | {"lengths": [length | {"length": "16"}]},
+        good | {"lengths": [length | {"length": 0}]},
+        good | {"lengths": [length | {"loss": "high"}]},
+        good | {"lengths": [length | {"by_position": [None]}]},
+        good | {"lengths": [length | {"by_position": 4.0}]},
+        good | {"lengths": [length | {"note": 5}]},
+        good | {"lengths": [{"length": 16}]},
+        good | {"context_length": None},
+        good | {"token_losses": None},
+        good | {"token_losses": ["4.0"]},
+    ]
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("content", [*map(json.dumps, evaluations_spoilt()), "{", "[" * 100_000])
+def test_a_damaged_evaluation(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a checkpoint, so that it can't be measured anew."""
+    (write_run(tmp_path, "t5") / "evaluation.json").write_text(content)
+    folder = report_of(tmp_path)
+    assert "t5-seed1 is not evaluated by length and position: " in capsys.readouterr().err
+    assert "t5-seed1 is not evaluated" in page_in(folder).lists[1][0]
+    assert page_in(folder).rows[1][-1] == "n/a"
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_damaged_weights(models: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    (models["t5"] / "evaluation.json").unlink()
+    file = models["t5"] / "checkpoints" / "best.ckpt"
+    file.write_bytes(file.read_bytes()[:5000])
+    folder = report_of(models["t5"].parent)
+    notes = capsys.readouterr().err
+    assert f"{models['t5']} is not evaluated by length and position: ckpt={file}: " in notes
+    assert f"t5 has no pictures of what it learned: ckpt={file}: " in notes
+    assert [row[0] for row in page_in(folder).tables[0][1:]] == ["absolute", "t5"]
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_code_from_outside_needs_permission(
+    models: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = models["t5"].parent
+    (root.parent / "their_scheme.py").write_text("from poslab.positions.t5 import T5 as Theirs\n")
+    monkeypatch.syspath_prepend(str(root.parent))
+    (models["t5"] / "evaluation.json").unlink()
+    file = models["t5"] / "checkpoints" / "best.ckpt"
+    content = torch.load(file, weights_only=True)
+    content["poslab"]["config"]["pos"]["_target_"] = "their_scheme.Theirs"
+    torch.save(content, file)
+    report_of(root)
+    assert capsys.readouterr().err.count("allow_code=true") == 2  # neither evaluated nor drawn
+    assert "their_scheme" not in sys.modules
+    report_of(root, allow_code=True)
+    assert "allow_code" not in capsys.readouterr().err
+    assert "their_scheme" in sys.modules
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_attention_on_a_sentence(models: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    folder = report_of(models["t5"].parent, sentence="I had always thought Jack Gisburn")
+    assert "attention" in (folder / "report.md").read_text()
+    capsys.readouterr()
+    (folder / "figures" / "attention.svg").unlink()
+    for sentence in ("quarks and gluons", ""):
+        report_of(models["t5"].parent, sentence=sentence)
+        assert f"t5 has no picture of its attention: sentence={sentence}: " in capsys.readouterr().err
+    assert not (folder / "figures" / "attention.svg").exists()
+    assert (folder / "figures" / "learned_t5_bias.svg").exists()
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_attention_is_drawn_on_the_same_words_only(
+    models: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the texts differ."""
+    drawn = []
+    monkeypatch.setattr(
+        "poslab.comparison.panels.attention_figure", lambda maps, words: drawn.append([*maps]) or Figure()
+    )
+    words = {"absolute": [1, 2, 3], "t5": [1, 2]}
+    monkeypatch.setattr("poslab.comparison.panels._read", lambda run, *_: (torch.tensor(words[run.summary.pos]), None))
+    report_of(models["t5"].parent)
+    assert drawn == [["absolute"]]
+    assert "t5 has no picture of its attention: its text has other words" in capsys.readouterr().err

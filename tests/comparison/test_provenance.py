@@ -1,0 +1,109 @@
+"""Where figures come from: runs that came out in two ways, facts that differ, and two directions of one pair."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs_to_compare import SUMMARY, change_summary, compare_folders, evaluations_of, write_evaluation, write_run
+
+from poslab.comparison.compare import token_sentences
+from poslab.errors import UserError
+
+VERSIONS = SUMMARY["versions"]
+
+
+def twice(root: Path, **other: object) -> Path:
+    """Three seeds of two schemes, and seed 1 of t5 once more, with another loss; its folder."""
+    for seed, luck in ((1, 0.0), (2, 0.01), (3, -0.01)):
+        write_run(root, "absolute", seed, 4.0 + luck)
+        write_run(root, "t5", seed, 3.0 + luck * 1.1)
+    return write_run(root / "z_again", "t5", 1, 3.5, **other)
+
+
+def test_one_seed_with_two_losses_on_a_cpu_is_an_alarm(tmp_path: Path) -> None:
+    again = twice(tmp_path)
+    comparison = compare_folders(tmp_path)
+    (alarm,) = comparison.caveats
+    folders = f"({tmp_path / 't5-seed1'}, {again})"
+    assert alarm == (
+        f"seed 1 of t5 came out as 3 and as 3.5, with the same settings {folders}: ALARM: on a CPU, with one code, "
+        "such runs are equal to the bit; one of the two is not what it says; the first is compared"
+    )
+    (said,) = comparison.sentences
+    assert said.startswith("t5 is better than absolute by 1.0")
+    assert said.endswith("; but seed 1 of t5 came out as 3 and as 3.5")
+    (left,) = comparison.left_out
+    assert left.folder == again
+    assert left.reason.endswith("and came out otherwise: seed 1 of t5 came out as 3 and as 3.5")
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"threads": 1}, "they differ in threads; the first is compared"),
+        ({"code_fingerprint": "f" * 16, "device": "cuda:0"}, "they differ in device, code fingerprint; the first"),
+    ],
+)
+def test_where_machine_or_code_differ_that_is_the_reason(other: dict[str, object], why: str, tmp_path: Path) -> None:
+    twice(tmp_path, **other)
+    comparison = compare_folders(tmp_path)
+    assert why in comparison.caveats[0]
+    assert "ALARM" not in comparison.caveats[0]
+    assert comparison.sentences[0].endswith("; but seed 1 of t5 came out as 3 and as 3.5")
+
+
+def test_a_copy_is_no_alarm(tmp_path: Path) -> None:
+    again = twice(tmp_path)
+    change_summary(again, best_val_loss=3.0, last_val_loss=3.0)
+    comparison = compare_folders(tmp_path)
+    assert comparison.caveats == []
+    assert "came out" not in comparison.sentences[0] + comparison.left_out[0].reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "caveat"),
+    [
+        ({"tokens": 999}, "several numbers of tokens trained on: 384, 999; who saw more had more to learn from"),
+        (
+            {"versions": VERSIONS | {"python": "3.12.1"}},
+            "several versions of python: 3.11.7, 3.12.1; losses may differ by",
+        ),
+        ({"versions": VERSIONS | {"poslab": "0.0.9"}}, "several versions of poslab: 0.0.9, 0.1.0; they may compute"),
+        (
+            {"versions": VERSIONS | {"torch": None}},
+            "several versions of torch: 2.13.0, unknown; times can't be compared",
+        ),
+        ({"device": "cuda:0"}, "several devices: cpu (x86_64), cuda:0; times can't be compared"),
+        ({"threads": 1}, "several numbers of threads: 1, 2; "),
+        ({"code_fingerprint": "f" * 16}, f"several versions of poslab's code: 0123456789abcdef, {'f' * 16}; they may"),
+        ({"code_fingerprint": None}, "several versions of poslab's code: 0123456789abcdef, unknown; they may"),
+        ({"attention_backend": "sdpa"}, "several attention backends of poslab.positions.t5.T5: reference, sdpa; "),
+    ],
+)
+def test_facts_that_differ_stand_beside_the_answers(changes: dict[str, object], caveat: str, tmp_path: Path) -> None:
+    write_run(tmp_path, "t5", 1)
+    write_run(tmp_path, "t5", 2, **changes)
+    write_run(tmp_path, "absolute", 1, attention_backend="blockwise")  # schemes have backends of their own
+    (found,) = compare_folders(tmp_path).caveats
+    assert found.startswith(caveat)
+
+
+@pytest.mark.parametrize("facts", [{"test_tokens": 99, "test_loss": 4.0}, {"test_loss": 4.0}, {"validation_tokens": 7}])
+def test_losses_of_other_tokens_are_never_averaged(facts: dict[str, object], tmp_path: Path) -> None:
+    write_run(tmp_path, "absolute", 1, test_tokens=100)
+    write_run(tmp_path, "t5", 1, **{"test_tokens": 100} | facts)
+    with pytest.raises(UserError, match="differ in more than the scheme"):
+        compare_folders(tmp_path)
+
+
+@pytest.mark.parametrize("loss", [3.9, 4.1])
+def test_seeds_and_tokens_never_say_better_and_worse_of_one_pair(loss: float, tmp_path: Path) -> None:
+    """The tokens say that t5 is better, whatever the figure says."""
+    generator = np.random.default_rng(2)
+    base = generator.normal(4, 1, 640)
+    write_evaluation(write_run(tmp_path, "absolute", 1, 4.0), base)
+    write_evaluation(write_run(tmp_path, "t5", 1, loss), base + generator.normal(-0.1, 0.2, 640))
+    comparison = compare_folders(tmp_path)
+    said = " ".join([*comparison.sentences, *token_sentences(comparison, evaluations_of(comparison))])
+    assert ("better" in said, "worse" in said) == (loss < 4, loss > 4)
+    assert ("differ in the other direction than by the last validation loss" in said) == (loss > 4)

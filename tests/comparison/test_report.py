@@ -1,0 +1,154 @@
+"""What a report writes: the page, the table, the results of every run, and names that are no plain words."""
+
+import csv
+import math
+import os
+import re
+import warnings
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from runs_to_compare import (
+    VERDICT,
+    change_summary,
+    markdown_rows,
+    page_in,
+    report_of,
+    write_curve,
+    write_evaluation,
+    write_run,
+    write_sweep,
+)
+
+from poslab.comparison.sentences import p_text
+from poslab.comparison.statistics import differences, estimate
+from poslab.runs.evaluation import LengthLoss
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_table_has_a_row_per_scheme(tmp_path: Path) -> None:
+    losses = write_sweep(tmp_path, absolute=0.0, shaw=-0.3, t5=-0.6)
+    folder = report_of(tmp_path)
+    _, *rows = page_in(folder).tables[0]
+    assert [row[0] for row in rows] == ["t5", "shaw", "absolute"]
+    assert page_in(folder).rows == [row for row in markdown_rows(folder) if set(row) != {"---"}]
+    for row in rows:
+        loss = estimate(losses[row[0]].values())
+        assert row[1:5] == ["5", f"{loss.mean:.4f}", "{:.4f} to {:.4f}".format(*loss.interval), f"{loss.sd:.4f}"]
+        assert row[8:11] == ["1,000", "1,500", "512"]
+    found = differences(losses, "absolute")["t5"]
+    assert rows[0][5:7] == [f"{found.mean:+.4f}", "{:+.4f} to {:+.4f}".format(*found.interval)]
+    assert rows[0][7] == p_text(found.p_value)
+    assert rows[2][5:8] == ["baseline", "", ""]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_many_answers_are_summed_up_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    effects = {"absolute": 0.0, **{f"shaw{n}": -0.3 for n in range(4)}, "t5a": 0.3, "t5b": 0.001, "t5c": 0.3}
+    for label, effect in effects.items():
+        for seed, noise in enumerate((0.001, -0.002, 0.0), 1):
+            run = write_run(tmp_path / "new", label[:8].rstrip("0123abc"), seed, 4 + effect + noise * len(label))
+            change_summary(run, pos=label)
+            run.rename(tmp_path / f"{label}-{seed}")
+    folder = report_of(tmp_path)
+    in_short, answers = page_in(folder).lists[:2]
+    assert capsys.readouterr().out.count("\n- ") == len(in_short)
+    assert in_short == [
+        f"lowest loss: shaw0, {page_in(folder).rows[1][2]} nats",
+        "better than absolute, 4 of 7: shaw0, shaw1, shaw2, shaw3",
+        "no difference from absolute can be shown, 1 of 7: t5b",
+        "worse than absolute, 2 of 7: t5a, t5c",
+    ]
+    assert len(answers) == 7
+    text = (folder / "report.md").read_text()
+    assert text.index(in_short[0]) < text.index(in_short[3]) < text.index(answers[0])
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_results_have_a_row_per_run(tmp_path: Path) -> None:
+    losses = write_sweep(tmp_path, seeds=3, absolute=0.0, t5=-0.1)
+    for folder in tmp_path.glob("t5-*"):
+        lengths = [LengthLoss(16, 8, 4.5, 4.25, [4.0] * 16, 3), LengthLoss(64, 32, note="knows 32 positions")]
+        write_evaluation(folder, lengths=lengths)
+    change_summary(tmp_path / "absolute-seed2", epochs=None, wall_time_s=7.5)
+    folder = report_of(tmp_path)
+    with (folder / "results.csv").open(newline="") as opened:
+        rows = {(row["scheme"], int(row["seed"])): row for row in csv.DictReader(opened)}
+    assert set(rows) == {(scheme, seed) for scheme in losses for seed in (1, 2, 3)}
+    for (scheme, seed), row in rows.items():
+        assert float(row["best_val_loss"]) == losses[scheme][seed]
+        assert row["folder"] == str(tmp_path / f"{scheme}-seed{seed}")
+        assert row["data_sha256"] == VERDICT
+        assert (row["steps"], row["params_scheme"], row["peak_memory_mb"]) == ("6", "1000", "512.0")
+        assert (row["loss_16"], row["sliding_loss_16"]) == (("4.5", "4.25") if scheme == "t5" else ("", ""))
+        assert (row["loss_64"], row["sliding_loss_64"]) == ("", "")
+    odd = rows["absolute", 2]
+    assert (odd["epochs"], odd["wall_time_s"], rows["t5", 2]["epochs"]) == ("", "7.5", "2")
+    assert {row[0]: row[-1] for row in page_in(folder).tables[0][1:]} == {"t5": "knows 32 positions", "absolute": "n/a"}
+
+
+def test_report_fetches_nothing_and_is_whole(tmp_path: Path) -> None:
+    write_sweep(tmp_path, seeds=2, absolute=0.0, t5=0.0)
+    for number, folder in enumerate(sorted(tmp_path.glob("*-seed*"))):
+        write_curve(folder, {1: 5.0, 2: 4.5, 3: math.inf if number else 4.0})  # as in runs that diverge in the end
+        lengths = [LengthLoss(n, n // 2, 4.0, math.nan, [4.0] * n, 3) for n in (16, 32, 64)]
+        write_evaluation(folder, lengths=lengths)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        folder = report_of(tmp_path)
+    page = page_in(folder)
+    assert all(source.startswith("data:") for source in page.sources)
+    text = (folder / "report.html").read_text()
+    assert not re.search(r"https?://|@import|url\(|<script[^>]", re.sub(r"data:image[^\"]+", "", text))
+    shown = [Path(name).stem for name in re.findall(r"\]\((figures/.*)\)", (folder / "report.md").read_text())]
+    assert shown == ["losses", "trade_offs", "curves", "by_position", "by_length"]
+    for name in shown:
+        assert ElementTree.parse(folder / "figures" / f"{name}.svg").getroot().tag.endswith("svg")
+    assert len(page.sources) == 1 + len(shown)  # the icon
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_twice_gives_the_same(tmp_path: Path) -> None:
+    write_sweep(tmp_path, seeds=2, absolute=0.0, t5=0.0)
+    folder = report_of(tmp_path)
+    first = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert report_of(tmp_path) == folder
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == first
+    assert {path.name for path in first} >= {"report.html", "report.md", "results.csv"}
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_facts_of_runs_that_differ(tmp_path: Path) -> None:
+    write_run(tmp_path, "absolute", git_commit="aaa", train_tokens=None)
+    write_run(tmp_path, "t5", git_commit="bbb", vocabulary_size=9)
+    text = (report_of(tmp_path, allow_differences=True) / "report.md").read_text()
+    assert "git commit aaa or bbb" in text
+    assert "1,417 or 9 tokens" in text
+    assert "unknown or 4,612 training tokens" in text
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_names_are_text_not_markup(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_run(tmp_path, "absolute", seed)
+        change_summary(write_run(tmp_path, "t5", seed), pos="<img src=x>|$x^{$")
+    os.rename(tmp_path / "t5-seed2", tmp_path / "<b>&amp;")
+    (tmp_path / "<i>left").mkdir()
+    folder = report_of(tmp_path)
+    page = page_in(folder)
+    assert {row[0] for row in page.tables[0][1:]} == {"absolute", "<img src=x>|$x^{$"}
+    assert "x" not in page.sources
+    assert any("<i>left: no run in it" in item for item in page.lists[-1])
+    assert [len(row) for row in markdown_rows(folder) if set(row) != {"---"}] == [len(row) for row in page.rows]
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_folders_whose_names_are_no_text(tmp_path: Path) -> None:
+    root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    try:
+        write_run(root, "t5")
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    folder = report_of(root, out=str(tmp_path / "out"))
+    assert "t5-seed1" in (folder / "report.html").read_text(encoding="utf-8")

@@ -1,0 +1,189 @@
+"""The report as a reader sees it: in a browser, on a screen, a phone and paper."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from common import ENDING, ENDLESS, SCHEMES, SOUND, compose_config
+from runs_to_compare import write_task_run
+
+from poslab.commands.compare import run_comparison
+from poslab.config.scripts import CompareConfig
+from poslab.runs.error_examples import WrongAnswer
+from poslab.training.train import train
+
+pytestmark = pytest.mark.browser
+
+DESKTOP, PHONE, PAPER = 1280, 390, 680  # pixels; A4 within its margins
+POSES = [ENDLESS, ENDING, next(name for name in SOUND if name not in (ENDLESS, ENDING))]
+# The widest that anything in the page reaches, apart from what scrolls in a box of its own.
+OVERFLOW = "document.documentElement.scrollWidth"
+CUT_OFF = "[...document.querySelectorAll('.table')].filter(box => box.scrollWidth > box.clientWidth).length"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three schemes of every kind, two seeds each."""
+    root = tmp_path_factory.mktemp("report")
+    threads = torch.get_num_threads()
+    for pos in POSES:
+        for seed in (1, 2):
+            settings = (f"pos={pos}", f"seed={seed}", f"run_dir={root}/runs/{pos}-{seed}", "data.vocabulary=observed")
+            train(compose_config("experiment=smoke", "trainer=cpu", "threads=1", *settings))
+    folder = run_comparison(CompareConfig([str(root / "runs")]), "python scripts/compare.py runs=runs")
+    torch.set_num_threads(threads)
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def crowded(report: Path) -> Path:
+    """Long names, folders left out, and notes."""
+    runs = report.parents[1]
+    crowd = runs.parent / "crowd"
+    shutil.copytree(runs, crowd, ignore=shutil.ignore_patterns("report", "checkpoints"))
+    for number in range(8):
+        long = "a_very_long_setting_of_a_scheme=" + "0123456789" * 4 + str(number)
+        shutil.copytree(
+            runs / f"{ENDLESS}-1",
+            crowd / f"{ENDLESS}-{number}-{'folder' * 20}",
+            ignore=shutil.ignore_patterns("check*"),
+        )
+        summary = crowd / f"{ENDLESS}-{number}-{'folder' * 20}" / "summary.json"
+        content = json.loads(summary.read_text())
+        summary.write_text(json.dumps(content | {"pos_settings": content["pos_settings"] | {"a_setting": long}}))
+    (crowd / ("empty" * 40)).mkdir()
+    return run_comparison(CompareConfig([str(crowd)]), "python scripts/compare.py runs=runs") / "report.html"
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Seven tasks and twelve schemes, whose answers are too long for a page."""
+    runs = tmp_path_factory.mktemp("tasks")
+    symbols = [f"s{number}" for number in range(90)]
+    wrong = WrongAnswer(0, symbols, list(range(90)), symbols, [*symbols[:20], *["s0"] * 70])
+    for data in ("addition", "back", "copy", "counter", "majority", "recall", "sort"):
+        for number, pos in enumerate(SCHEMES[:12]):
+            exact = {10: 1.0, 20: number / 12, 30: 0.1}
+            write_task_run(runs, pos, 1, exact, 250 if number else None, data, answers={20: [wrong], 30: [wrong]})
+    return run_comparison(CompareConfig([str(runs)]), "python scripts/compare.py runs=runs") / "report.html"
+
+
+def test_every_figure_renders(report: Path, visit: Callable[..., Any]) -> None:
+    page = visit(report, DESKTOP)
+    images = page.evaluate(
+        "[...document.images].map(i => [i.alt, i.complete, i.naturalWidth, i.getBoundingClientRect().width])"
+    )
+    assert len(images) == len(page.query_selector_all("figure")) > 5
+    for name, complete, natural, shown in images:
+        assert complete, name
+        assert natural > 0, name
+        assert shown > 300, name
+
+
+def test_table_has_a_row_per_scheme(report: Path, visit: Callable[..., Any]) -> None:
+    page = visit(report, DESKTOP)
+    names = page.eval_on_selector_all("#schemes tbody tr", "rows => rows.map(row => row.cells[0].innerText)")
+    assert sorted(names) == sorted(POSES)
+    assert page.inner_text("#schemes thead").lower().startswith("scheme")
+
+
+def losses_shown(page: Any) -> list[str]:
+    return page.eval_on_selector_all("#schemes tbody tr", "rows => rows.map(row => row.cells[2].innerText)")
+
+
+def test_heads_sort_the_table(crowded: Path, visit: Callable[..., Any]) -> None:
+    page = visit(crowded, DESKTOP)
+    by_loss = losses_shown(page)
+    assert by_loss == sorted(by_loss, key=float)
+    page.click("th >> text=loss")
+    assert losses_shown(page) == by_loss[::-1]
+    page.focus("th button >> text=tokens/s")
+    page.keyboard.press("Enter")
+    speeds = page.eval_on_selector_all("#schemes tbody tr", "rows => rows.map(row => row.cells[9].innerText)")
+    assert speeds == sorted(speeds, key=lambda speed: int(speed.replace(",", "")))
+    sorted_by = page.eval_on_selector_all(
+        "th[aria-sort]", "heads => heads.map(head => [head.innerText, head.ariaSort])"
+    )
+    assert [(name.split()[0], how) for name, how in sorted_by] == [("tokens/s", "ascending")]
+    page.click("th >> text=longer windows")  # what has no number there comes last, either way
+    for _ in range(2):
+        last = page.eval_on_selector_all("#schemes tbody tr", "rows => rows.map(row => row.cells[11].innerText)")
+        assert not last[-1][0].isdigit()
+        assert last[0][0].isdigit()
+        page.click("th >> text=longer windows")
+    page.click("th >> text=scheme")
+    names = page.eval_on_selector_all("#schemes tbody tr", "rows => rows.map(row => row.cells[0].innerText)")
+    assert names == sorted(names)
+
+
+def test_without_scripts_the_table_is_in_order_of_the_loss(report: Path, browser: Any) -> None:
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(report.as_uri())
+    rows = page.inner_text("#schemes tbody").splitlines()
+    losses = [float(row.split("\t")[2]) for row in rows]
+    assert losses == sorted(losses)
+    assert "sorts the table" not in page.inner_text("body")
+    assert page.query_selector_all("button") == []
+    page.close()
+
+
+def test_nothing_is_fetched_and_nothing_complained_of(report: Path, visit: Callable[..., Any]) -> None:
+    heard = visit(report, DESKTOP).heard
+    assert report.as_uri() in heard
+    assert [text for text in heard if not text.startswith("data:")] == [report.as_uri()]
+
+
+@pytest.mark.parametrize("name", ["report", "crowded", "tasks"])
+def test_a_phone_scrolls_downwards_only(name: str, visit: Callable[..., Any], request: pytest.FixtureRequest) -> None:
+    page = visit(request.getfixturevalue(name), PHONE)
+    assert page.evaluate(OVERFLOW) <= PHONE
+    # Figures keep a size at which their text can be read, and scroll in their boxes.
+    shares = page.evaluate("[...document.images].map(i => i.getBoundingClientRect().width / i.naturalWidth)")
+    assert min(shares) > 0.65
+    for box in page.query_selector_all("figure div, .table"):
+        assert box.bounding_box()["width"] <= PHONE
+
+
+def test_no_column_is_cut_off(report: Path, visit: Callable[..., Any]) -> None:
+    for width, medium in ((DESKTOP, "screen"), (PAPER, "print")):
+        page = visit(report, width, medium)
+        assert page.evaluate(CUT_OFF) == 0
+        assert page.evaluate(OVERFLOW) <= width
+
+
+@pytest.mark.parametrize(("width", "medium"), [(DESKTOP, "screen"), (PAPER, "print")])
+def test_tasks_fit_the_page(width: int, medium: str, tasks: Path, visit: Callable[..., Any]) -> None:
+    page = visit(tasks, width, medium)
+    assert page.evaluate(OVERFLOW) <= width
+    assert page.evaluate(CUT_OFF) == 0
+    assert page.locator(".answers").first.is_visible()
+
+
+def test_heads_sort_the_matrix(tasks: Path, visit: Callable[..., Any]) -> None:
+    page = visit(tasks, DESKTOP)
+    assert len(page.query_selector_all(".matrix")) == 2
+    names = "rows => rows.map(row => row.cells[0].innerText)"
+    assert page.eval_on_selector_all(".matrix >> nth=0 >> tbody tr", names) == SCHEMES[:12]
+    for _ in range(2):  # ascending, then descending
+        page.locator(".matrix").first.locator("th >> text=2× (20)").first.click()
+    assert page.eval_on_selector_all(".matrix >> nth=0 >> tbody tr", names) == SCHEMES[11::-1]
+
+
+def test_crowded_page_on_paper(crowded: Path, visit: Callable[..., Any]) -> None:
+    page = visit(crowded, PAPER, "print")
+    assert page.evaluate(OVERFLOW) <= PAPER
+    assert page.evaluate(CUT_OFF) == 0
+    assert len(page.query_selector_all("#schemes tbody tr")) == 11
+    assert "emptyempty" in page.inner_text("body")
+
+
+def test_configuration_folds_out(report: Path, visit: Callable[..., Any]) -> None:
+    page = visit(report, DESKTOP)
+    assert "context_length: 32" not in page.inner_text("body")
+    assert len(page.query_selector_all("summary >> text=others")) == 1  # the same for all schemes
+    page.click("summary >> text=all others")
+    assert "context_length: 32" in page.inner_text("body")

@@ -1,0 +1,85 @@
+"""Which validation's loss is compared: what has chosen itself says so wherever it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+from runs_to_compare import (
+    change_config,
+    change_summary,
+    compare_folders,
+    page_in,
+    report_of,
+    write_run,
+    write_sweep,
+    write_task_run,
+)
+
+from poslab.comparison.curves import by_group, with_curves
+from poslab.comparison.panels import loss_panels
+from poslab.errors import SettingError
+
+LATE = 0.05  # by which the last validation of the second scheme is above its best
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> Path:
+    """t5 has the better minimum, and ends where absolute does."""
+    losses = write_sweep(tmp_path, absolute=0.0, t5=-LATE)
+    for seed, loss in losses["t5"].items():
+        change_summary(tmp_path / f"t5-seed{seed}", last_val_loss=loss + LATE)
+    return tmp_path
+
+
+def test_the_end_of_the_schedule_is_compared_unless_the_best_is_asked_for(swept: Path) -> None:
+    last, best = compare_folders(swept), compare_folders(swept, validation="best")
+    assert last.score.label == "last validation loss, nats per token"
+    assert last.sentences[0].startswith("No difference between t5 and absolute can be shown with n = 5")
+    assert best.score.label == "best validation loss, nats per token"
+    assert re.fullmatch(
+        r"t5 is better than absolute by 0\.05\d* nats \[.*\], n = 5.*; by the best validation of each run",
+        best.sentences[0],
+    )
+    panel = loss_panels(best, {}, by_group(best.groups, with_curves(best.runs)[1]))[0][0]
+    assert panel.title == "Best validation loss"
+    assert panel.figure.axes[0].get_xlabel() == "best validation loss, nats per token"
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_page_of_best_validations_says_so(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = report_of(swept, validation="best")
+    page, text = page_in(folder), (folder / "report.md").read_text()
+    assert page.rows[0][2] == "best validation loss"
+    assert "too good by having been chosen" in text
+    assert "scheme    n  best validation loss" in capsys.readouterr().out
+    text = (report_of(swept) / "report.md").read_text()
+    assert "of the best weights, on the validation data that chose them" in text
+
+
+def test_what_was_held_out_has_no_other_validation(tmp_path: Path) -> None:
+    change_summary(write_run(tmp_path, "t5"), test_loss=3.0)
+    assert compare_folders(tmp_path).groups[0].values == {1: 3.0}
+    with pytest.raises(SettingError, match="validation=best: the runs are compared by test loss, which chose nothing"):
+        compare_folders(tmp_path, validation="best")
+
+
+def test_a_task_s_metric_is_of_tests(tmp_path: Path) -> None:
+    change_summary(write_task_run(tmp_path, "t5", 1, {10: 1.0, 20: 0.5}), best_val_loss=0.25)
+    with pytest.raises(SettingError, match="validation=best: the runs are compared by exact at 20"):
+        compare_folders(tmp_path, validation="best")
+    assert compare_folders(tmp_path, metric="loss").groups[0].values == {1: 4.0}
+    assert compare_folders(tmp_path, metric="loss", validation="best").groups[0].values == {1: 0.25}
+
+
+def test_what_stopped_on_the_validation_or_before_its_end_is_a_caveat(swept: Path) -> None:
+    assert compare_folders(swept).caveats == []
+    for folder in swept.iterdir():
+        change_config(folder, "early_stopping_patience", 3)
+        change_summary(folder, last_val_step=4)
+    assert compare_folders(swept).caveats == [
+        "early stopping: when to stop was chosen on the validation data that are compared",
+        "the last validation of 10 runs was before their last step (step 4 of 6)",
+    ]
+    for folder in swept.iterdir():
+        change_summary(folder, test_loss=3.0)
+    assert compare_folders(swept).caveats == []

@@ -1,0 +1,285 @@
+"""Comparisons of tasks: by what, in which direction, and each task by itself."""
+
+import csv
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from common import RunScript
+from runs_to_compare import (
+    change_config,
+    change_summary,
+    compare_folders,
+    markdown_rows,
+    page_in,
+    report_of,
+    write_run,
+    write_sweep,
+    write_task_run,
+)
+
+from poslab.comparison.compare import Comparison
+from poslab.comparison.figures import scores_figure, styles_of
+from poslab.errors import SettingError, UserError
+from poslab.runs.summary import Summary
+from poslab.sweep.sweep import _figures
+
+SHAW = [0.9, 0.7, 0.8, 0.8, 0.9, 0.7, 0.8, 0.84]  # of eight seeds
+BASE = [0.2, 0.1, 0.1, 0.3, 0.2, 0.2, 0.1, 0.2]
+
+
+def write_task(root: Path, data: str = "copy", **exact: list[float]) -> None:
+    """Runs of a task trained up to 10: of each scheme, what each seed gets right at 20; a quarter of it at 40."""
+    for pos, shares in exact.items():
+        for seed, share in enumerate(shares, start=1):
+            write_task_run(root, pos, seed, {10: 1.0, 20: share, 40: share / 4}, data=data, answers={})
+
+
+def compared(root: Path, *shares: tuple[str, list[float]], **settings: object) -> Comparison:
+    write_task(root, **dict(shares))
+    return compare_folders(root, **settings)
+
+
+def schemes_in(folder: Path) -> list[list[str]]:
+    """Heads and rows of the page's tables of schemes."""
+    return [row for row in page_in(folder).rows if len(row) > 10]
+
+
+def test_a_task_is_compared_by_what_is_exact_beyond_its_range(tmp_path: Path) -> None:
+    """Higher is better, whatever the losses say."""
+    comparison = compared(tmp_path, ("absolute", BASE), ("shaw", SHAW))
+    assert str(comparison.score) == "exact at 20"
+    assert [group.label for group in comparison.groups] == ["shaw", "absolute"]
+    assert comparison.groups[0].values == dict(enumerate(SHAW, start=1))
+    found = comparison.differences["shaw"]
+    assert found.mean == pytest.approx(sum(SHAW) / 8 - sum(BASE) / 8)
+    numbers = f"{found.mean:.2f} of the examples [{found.interval.low:.2f}, {found.interval.high:.2f}]"
+    assert comparison.sentences == [f"shaw is better than absolute by {numbers}, n = 8"]
+    turned = compare_folders(tmp_path, baseline="shaw")
+    assert turned.sentences == [f"absolute is worse than shaw by {numbers}, n = 8"]
+
+
+def test_the_figure_of_runs_shows_the_metric(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, ("absolute", BASE), ("shaw", SHAW))
+    left, right = scores_figure(comparison, styles_of(["absolute", "shaw"], "absolute"), {}).axes
+    assert left.get_xlabel() == "exact at 20, share of the examples"
+    assert right.get_xlabel() == "difference from absolute, share of the examples"
+    assert sorted(left.lines[0].get_xdata()) == sorted(BASE)  # the worst stands below
+    assert left.get_xlim() == (-0.03, 1.03)
+
+
+def test_metric_and_length_can_be_chosen(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, ("absolute", BASE), ("shaw", SHAW), length=40)
+    assert comparison.groups[0].values[1] == SHAW[0] / 4
+    assert str(compare_folders(tmp_path, metric="accuracy").score) == "accuracy at 20"
+    by_loss = compare_folders(tmp_path, metric="loss")
+    assert (str(by_loss.score), by_loss.groups[0].values[1]) == ("loss", 4.0)
+    assert by_loss.sentences == ["shaw and absolute were equal in each of 8 seeds"]
+
+
+def test_without_lengths_beyond_the_range_the_longest_counts(tmp_path: Path) -> None:
+    write_task_run(tmp_path, "shaw", 1, {5: 0.5, 10: 0.25})
+    assert str(compare_folders(tmp_path).score) == "exact at 10"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"metric": "exat"}, "metric=exat: the runs don't have it; did you mean exact? valid: exact, accuracy, loss"),
+        ({"length": 30}, "length=30: exact is known at 10, 20, 40"),
+        ({"metric": "loss", "length": 20}, "length=20: loss is of the whole run, at no length"),
+    ],
+)
+def test_what_no_run_has_is_refused_with_what_they_have(settings: dict, words: str, tmp_path: Path) -> None:
+    write_task(tmp_path, absolute=BASE[:2], shaw=SHAW[:2])
+    with pytest.raises(SettingError, match=re.escape(words)):
+        compare_folders(tmp_path, **settings)
+
+
+def test_a_text_has_its_loss_and_nothing_else(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    with pytest.raises(SettingError, match=r"metric=exact: the runs don't have it; valid: loss$"):
+        compare_folders(tmp_path, metric="exact")
+
+
+def test_runs_without_the_figure_are_left_out(tmp_path: Path) -> None:
+    write_task(tmp_path, shaw=SHAW[:2])
+    write_task_run(tmp_path, "absolute", 1, {10: 0.5})
+    comparison = compare_folders(tmp_path)
+    assert [group.label for group in comparison.groups] == ["shaw"]
+    assert [(left.folder.name, left.reason) for left in comparison.left_out] == [
+        ("absolute-seed1", "has no exact at 20")
+    ]
+
+
+def test_a_held_out_part_of_a_text_is_what_counts(tmp_path: Path) -> None:
+    for pos, loss in (("absolute", 3.0), ("t5", 5.0)):
+        change_summary(write_run(tmp_path, pos), test_loss=loss)
+    comparison = compare_folders(tmp_path)
+    assert [group.estimate.mean for group in comparison.groups] == [3.0, 5.0]
+    assert comparison.score.label == "test loss, nats per token"
+
+
+def test_older_runs_of_tasks_are_compared_by_their_loss(tmp_path: Path) -> None:
+    write_task(tmp_path, absolute=BASE[:2], shaw=SHAW[:2])
+    for folder in (tmp_path / "copy").iterdir():
+        change_summary(folder, measures=[], training_length=None)
+    assert str(compare_folders(tmp_path).score) == "loss"
+    assert str(compare_folders(tmp_path, metric="exact", length=20).score) == "exact at 20"
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_page_and_table_say_what_the_figures_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_task(tmp_path, absolute=BASE, shaw=SHAW)
+    folder = report_of(tmp_path, length=40)
+    header, best, _ = schemes_in(folder)
+    assert header[2] == "exact at 40"
+    assert header[-2:] == ["exact at 10", "exact at 20"]
+    assert best[:3] == ["shaw", "8", f"{sum(SHAW) / 32:.3f}"]
+    assert best[-2:] == ["1.000", f"{sum(SHAW) / 8:.3f}"]
+    assert header in markdown_rows(folder)
+    text = (folder / "report.md").read_text()
+    assert "Figures are exact at 40, share of the examples; higher is better." in text
+    assert "The most frequent answer alone would be worth 0.200. Training ended at length 10." in text
+    assert "and so does an exact sign-flip test" in text
+    assert "evaluating" not in capsys.readouterr().out
+    with (folder / "results.csv").open(newline="") as opened:
+        rows = {(row["scheme"], int(row["seed"])): row for row in csv.DictReader(opened)}
+    assert float(rows["shaw", 2]["exact_20"]) == SHAW[1]
+    assert float(rows["absolute", 8]["accuracy_10"]) == 1
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_text_reports_say_nothing_of_sign_flips(tmp_path: Path) -> None:
+    write_sweep(tmp_path, absolute=0.0, t5=-0.5)
+    text = (report_of(tmp_path) / "report.md").read_text()
+    assert (
+        "Losses are those of each run's last validation, which has chosen nothing, in nats per token; lower is better."
+        in text
+    )
+    assert "sign-flip" not in text
+
+
+# Several tasks and texts in one folder
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("three")
+    write_task(root, "copy", absolute=BASE, shaw=SHAW)
+    write_task(root, "sort", absolute=SHAW, shaw=BASE, t5=SHAW)
+    for folder in (root / "sort").iterdir():  # as a task's own recipe has it
+        change_config(folder, "model.num_layers", 1)
+        change_summary(folder, steps=1000, params_trunk=500)
+    write_sweep(root / "text", absolute=0.0, shaw=-0.1)
+    return root
+
+
+@pytest.fixture
+def three(written: Path, tmp_path: Path) -> Path:
+    """Two tasks and a text."""
+    return Path(shutil.copytree(written, tmp_path / "three"))
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_each_task_and_text_is_compared_by_itself(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (three / "photos").mkdir()
+    folder = report_of(three)
+    page, text, screen = page_in(folder), (folder / "report.md").read_text(), capsys.readouterr().out
+    assert page.lists[0] == [
+        f"copy: highest exact at 20: shaw, {sum(SHAW) / 8:.3f} of the examples; better than absolute, 1 of 1: shaw",
+        f"sort: highest exact at 20: absolute, t5, {sum(SHAW) / 8:.3f} of the examples; "
+        "no difference from absolute can be shown, 1 of 2: t5; worse than absolute, 1 of 2: shaw",
+        f"the-verdict.txt: lowest loss: shaw, {schemes_in(folder)[-2][2]} nats; better than absolute, 1 of 1: shaw",
+    ]
+    copied, sorted_, of_text = page.lists[1], page.lists[2], page.lists[3]
+    assert copied[0].startswith("shaw is better than absolute by 0.63 of the examples [")
+    assert sorted(answer.split(" by ")[0] for answer in sorted_) == [
+        "shaw is worse than absolute",
+        "t5 and absolute were equal in each of 8 seeds",
+    ]
+    assert of_text[0].startswith("shaw is better than absolute by 0.1")
+    for answer in [*copied, *sorted_, *of_text]:
+        assert f"- {answer}\n" in text
+        assert f"- {answer}\n" in screen
+    for title in ("copy", "sort", "the-verdict.txt"):
+        assert f"\n## {title}\n" in text
+    html = (folder / "report.html").read_text()
+    ids = re.findall(r' id="([^"]*)"', html)
+    assert len(set(ids)) == len(ids)
+    assert {link[1:] for link in page.sources if link.startswith("#")} <= set(ids)
+    assert html.count("photos: no run in it") == 1
+    with (folder / "results.csv").open(newline="") as opened:
+        assert len(list(csv.DictReader(opened))) == 16 + 24 + 10
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_what_holds_in_every_one_of_a_few_seeds_is_said_and_not_claimed(tmp_path: Path) -> None:
+    write_task(tmp_path, "copy", absolute=BASE[:3], shaw=SHAW[:3], t5=[0.1, 0.0, 0.0], nope=[0.3, 0.0, 0.1])
+    write_task(tmp_path, "sort", absolute=BASE[:3], shaw=BASE[:3])
+    assert page_in(report_of(tmp_path)).lists[0] == [
+        "copy: highest exact at 20: shaw, 0.800 of the examples; "
+        "better than absolute, in every seed, too few to claim it, 1 of 3: shaw; "
+        "no difference from absolute can be shown, 1 of 3: nope; "
+        "worse than absolute, in every seed, too few to claim it, 1 of 3: t5",
+        "sort: highest exact at 20: absolute, shaw, 0.133 of the examples; "
+        "no difference from absolute can be shown, 1 of 1: shaw",
+    ]
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_holms_family_is_one_task(three: Path) -> None:
+    """The p-values of copy are those that it has alone."""
+    alone = compare_folders(three / "copy").differences["shaw"]
+    row = schemes_in(report_of(three))[1]
+    assert (row[0], row[7], alone.comparisons) == ("shaw", f"{alone.p_value:.2g}", 1)
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_within_one_task_runs_may_differ_in_nothing_but_the_scheme(three: Path) -> None:
+    change_summary(three / "sort" / "shaw-seed2", steps=2000)
+    with pytest.raises(UserError, match=r"^sort: the runs differ in more than the scheme, .* in exact: steps: 1000 "):
+        report_of(three)
+    assert report_of(three, allow_differences=True)
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_what_is_chosen_counts_where_it_is_known(three: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = report_of(three, length=40, baseline="t5")
+    assert [row[2] for row in schemes_in(folder) if row[0] == "scheme"] == ["exact at 40", "exact at 40", "loss"]
+    notes = capsys.readouterr().err
+    assert "note: baseline=t5: unknown; valid: " in notes
+    assert "note: length=40: loss is of the whole run, at no length; what is usual takes its place" in notes
+    with pytest.raises(SettingError, match="length=41: exact is known at 10, 20, 40"):
+        report_of(three, length=41)
+    with pytest.raises(SettingError, match="baseline=t6: unknown"):
+        report_of(three, baseline="t6")
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_one_task_with_several_settings(tmp_path: Path) -> None:
+    for symbols in (8, 16):
+        write_task(tmp_path / str(symbols), absolute=BASE[:2], shaw=SHAW[:2])
+        for folder in (tmp_path / str(symbols) / "copy").iterdir():
+            change_config(folder, "data.vocabulary", symbols)
+            change_summary(folder, data_sha256=f"{symbols}" * 32)
+    text = (report_of(tmp_path) / "report.md").read_text()
+    assert re.findall(r"^## (copy.*)$", text, flags=re.MULTILINE) == ["copy vocabulary=16", "copy vocabulary=8"]
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_the_scripts_settings(three: Path, run_script: RunScript) -> None:
+    code, _, complaint = run_script("compare", f"runs={three}", "metric=nothing")
+    assert (code, complaint.count("\n")) == (2, 1)
+    assert complaint.startswith("error: metric=nothing: the runs don't have it; valid: exact, accuracy")
+    code, output, _ = run_script("compare", f"runs={three}/copy", "metric=accuracy", "length=10")
+    assert code == 0
+    assert "accuracy at 10" in output
+    assert "shaw and absolute were equal in each of 8 seeds" in output
+
+
+def test_a_sweeps_table_says_how_a_task_went(tmp_path: Path) -> None:
+    task = Summary.read(write_task_run(tmp_path, "shaw", 1, {10: 1.0, 20: 0.5}) / "summary.json")
+    assert _figures(task) == "exact 1.000 at 10, 0.500 at 20"
+    assert _figures(Summary.read(write_run(tmp_path, loss=3.25) / "summary.json")) == "3.2500"

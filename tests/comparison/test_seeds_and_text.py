@@ -1,0 +1,229 @@
+"""Intervals over seeds and text at once, and what a comparison says of them. Their coverage: `test_simulated_claims.py`."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from common import SMOKE
+from runs_to_compare import (
+    change_summary,
+    compare_folders,
+    page_in,
+    report_of,
+    write_evaluation,
+    write_run,
+    write_sweep,
+)
+from scipy import stats
+
+from poslab.comparison.compare import Comparison
+from poslab.comparison.seeds_and_text import (
+    FEWEST_BLOCKS,
+    MOST_BLOCKS,
+    SMALLEST_BLOCK,
+    _compared,
+    blocks,
+    claims_by_text,
+    text_differences,
+    two_way,
+)
+from poslab.comparison.statistics import Difference
+from poslab.evaluation.files import evaluate_run
+from poslab.runs.evaluation import read_evaluation
+from simulated_claims import misses
+
+TOKENS = 533
+
+
+def test_seeds_alone_would_promise_too_much() -> None:
+    """What the interval is for: text of which a scheme likes some parts, and whose blocks the seeds agree upon."""
+    rng = np.random.default_rng(2)
+    differences = rng.normal(size=(1000, 1, 30)) + 0.3 * rng.normal(size=(1000, 5, 1))
+    over_seeds = stats.ttest_1samp(differences.mean(-1), 0, axis=1).pvalue < 0.05
+    assert over_seeds.mean() > 0.15
+    assert misses(differences) < 0.07
+
+
+def test_tokens_that_are_correlated_are_covered() -> None:
+    """Differences of neighbouring tokens are alike over some tokens; blocks of a long text reach farther."""
+    rng = np.random.default_rng(3)
+    noise = (rng.exponential(size=(300, 4007)) - 1).cumsum(1)
+    of_text = noise[:, 7:] - noise[:, :-7]  # moving averages over 7
+    rate = misses(np.stack([blocks(rng.normal(0, 0.1, (5, 1)) + row + rng.normal(size=(5, 4000))) for row in of_text]))
+    assert rate < 0.09
+
+
+def test_where_blocks_are_alike_it_is_the_interval_over_seeds() -> None:
+    by_seed = np.array([0.1, 0.3, 0.2])
+    mean, sd, freedom = two_way(np.repeat(by_seed[:, None], 20, 1))
+    assert (float(mean), float(sd), float(freedom)) == pytest.approx((0.2, stats.sem(by_seed), 2))
+
+
+def test_where_seeds_are_alike_it_is_the_interval_over_blocks() -> None:
+    by_block = np.arange(12.0)
+    mean, sd, freedom = two_way(np.repeat(by_block[None], 4, 0))
+    assert (float(mean), float(sd), float(freedom)) == pytest.approx((5.5, stats.sem(by_block), 11))
+
+
+def test_against_the_table_of_an_analysis_of_variance() -> None:
+    """Mean squares by loops, Satterthwaite's formula by hand."""
+    rng = np.random.default_rng(4)
+    d = rng.normal(size=(3, 1)) + rng.normal(size=(1, 10)) + rng.normal(size=(3, 10))
+    of_seeds = 10 * sum((row.mean() - d.mean()) ** 2 for row in d) / 2
+    of_blocks = 3 * sum((column.mean() - d.mean()) ** 2 for column in d.T) / 9
+    residuals = [(d[s, b] - d[s].mean() - d[:, b].mean() + d.mean()) ** 2 for s in range(3) for b in range(10)]
+    of_rest = sum(residuals) / 18
+    square = of_seeds + of_blocks - of_rest
+    assert square > max(of_seeds, of_blocks)
+    freedom = square**2 / (of_seeds**2 / 2 + of_blocks**2 / 9 + of_rest**2 / 18)
+    assert [float(x) for x in two_way(d)] == pytest.approx([d.mean(), (square / 30) ** 0.5, freedom])
+
+
+@pytest.mark.parametrize("tokens", [SMALLEST_BLOCK, 533, 100_001])
+def test_blocks_are_means_of_neighbours(tokens: int) -> None:
+    losses = np.random.default_rng(6).normal(4, 1, (2, tokens))
+    found = blocks(losses)
+    count = min(MOST_BLOCKS, tokens // SMALLEST_BLOCK)
+    assert found.shape == (2, count)
+    assert found.mean(1) == pytest.approx(losses.mean(1), abs=1e-12)  # though some have a token more
+    assert found[1, -1] == pytest.approx(losses[1, -(tokens // count) :].mean(), abs=0.2)
+    assert blocks(losses[:, : SMALLEST_BLOCK - 1]).shape == (2, 0)
+
+
+# What a comparison says
+
+
+def write_pair(root: Path, of_text: float, tokens: int = TOKENS, seeds: int = 5, **summary: float) -> None:
+    """absolute, and t5 that is better by 0.1 nats, a little more or less by seed; and by part of the text, with an sd
+    of `of_text`."""
+    rng = np.random.default_rng(1)
+    by_text = np.repeat(rng.normal(0, of_text, tokens // 16 + 1), 16)[:tokens]
+    by_text -= by_text.mean()
+    for seed in range(1, seeds + 1):
+        base = rng.normal(4, 1, tokens)
+        for pos, losses in {"absolute": base, "t5": base - 0.1 + by_text + rng.normal(0, 0.005)}.items():
+            figure = round(float(losses.mean()), 5)
+            folder = write_run(root, pos, seed, figure, val_loss_tokens=tokens, **summary)
+            write_evaluation(folder, base, consecutive=losses)
+
+
+def claim_in(root: Path, **settings: bool) -> str:
+    (said,) = page_in(report_of(root, **settings)).lists[0]
+    assert said.startswith("t5 is better than absolute by 0.")
+    return said
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_claim_says_for_which_seeds_and_text_it_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pair(tmp_path / "even", of_text=0.05)
+    assert "n = 5; it holds for other seeds and other text of this kind: [0.0" in claim_in(tmp_path / "even")
+    assert "interval, seeds and text" in capsys.readouterr().out
+    write_pair(tmp_path / "uneven", of_text=1.0)
+    said = claim_in(tmp_path / "uneven")
+    assert "n = 5; it holds for other seeds on this text; not shown for other text: [-0." in said
+    assert said.endswith("] over seeds and text")
+    header, first, second = page_in(tmp_path / "uneven" / "report").rows[:3]
+    by_label = {row[0]: dict(zip(header, row, strict=True)) for row in (first, second)}
+    low, high = map(float, by_label["t5"]["interval, seeds and text"].split(" to "))
+    assert low < -0.2 < 0 < high
+    assert by_label["absolute"]["interval, seeds and text"] == ""
+
+
+def text_of(root: Path) -> tuple[Comparison, dict[str, Difference]]:
+    comparison = compare_folders(root)
+    by_label = {group.label: [read_evaluation(run.folder) for run in group.runs] for group in comparison.groups}
+    evaluations = {label: of for label, of in by_label.items() if all(of)}
+    return comparison, text_differences(comparison, evaluations)
+
+
+def test_what_is_shown_for_other_text_is_no_other_direction(tmp_path: Path) -> None:
+    """As it may be where weights and figures were mixed up: no page says better and worse of one pair."""
+    write_pair(tmp_path, of_text=0.05)
+    comparison, found = text_of(tmp_path)
+    assert claims_by_text(comparison, found) == {"t5": True}
+    assert claims_by_text(comparison, {"t5": found["t5"].reversed}) == {"t5": False}
+
+
+def test_other_text_has_a_correction_of_its_own(tmp_path: Path) -> None:
+    """Over the whole family, also those that were not evaluated."""
+    write_pair(tmp_path, of_text=0.1)
+    _, alone = text_of(tmp_path)
+    write_sweep(tmp_path, shaw=0.0, rope=0.0)
+    for folder in [*tmp_path.glob("shaw-*"), *tmp_path.glob("rope-*")]:
+        write_evaluation(folder)
+    _, found = text_of(tmp_path)
+    assert found.keys() == {"t5"}
+    assert found["t5"].p_value == pytest.approx(3 * alone["t5"].p_value)
+    assert found["t5"].comparisons == 3
+
+
+def test_the_same_difference_everywhere_is_no_certainty(tmp_path: Path) -> None:
+    """Nothing that was trained differs by as much in every token."""
+    for seed in (1, 2, 3):
+        for pos, shift in {"absolute": 0.0, "t5": 0.123}.items():
+            losses = np.full(TOKENS, 4.0 + 0.1 * seed) - shift
+            write_evaluation(write_run(tmp_path, pos, seed, float(losses[0])), consecutive=losses)
+    assert text_of(tmp_path)[1] == {}
+
+
+@pytest.mark.parametrize("lost", ["absolute-seed2", "t5-seed5", "shaw-seed1"])
+def test_nothing_is_shown_for_other_text_because_a_run_is_gone(lost: str, tmp_path: Path) -> None:
+    """Of the pair nothing is said any more, of others no more than before."""
+    write_pair(tmp_path, of_text=0.1)
+    write_sweep(tmp_path, shaw=0.1)
+    before = {label: d.p_value for label, d in text_of(tmp_path)[1].items()}
+    assert before.keys() == {"t5"}
+    shutil.rmtree(tmp_path / lost)
+    comparison, found = text_of(tmp_path)
+    assert all(d.p_value >= before[label] for label, d in found.items())
+    assert found.keys() == ({"t5"} if lost.startswith("shaw") else set())
+    assert claims_by_text(comparison, found).keys() <= found.keys()
+
+
+@pytest.mark.parametrize("limit", ["null", 3])
+def test_losses_of_tokens_have_the_mean_that_is_compared(
+    limit: object, trained: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Also where validations are of a part of the text."""
+    run = shutil.copytree(trained(*SMOKE, f"trainer.limit_val_batches={limit}"), tmp_path / "run")
+    evaluation, (compared,) = evaluate_run(run, [16]), compare_folders(run, validation="best").runs
+    losses = _compared(compared, evaluation)
+    assert len(losses) == compared.summary.val_loss_tokens
+    assert (len(losses) == evaluation.tokens) == (limit == "null")
+    assert np.mean(losses) == pytest.approx(compared.loss, abs=1e-5)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_token_losses_of_other_weights_are_called_so(tmp_path: Path) -> None:
+    """The last validations are compared, and the evaluation is of the best one."""
+    write_pair(tmp_path, of_text=0.05)
+    for folder in tmp_path.glob("t5-seed*"):
+        change_summary(folder, last_val_loss=json.loads((folder / "summary.json").read_text())["best_val_loss"] + 0.01)
+    assert claim_in(tmp_path).endswith("; of other text nothing is known, as only the best weights are evaluated")
+    assert "interval, seeds and text" not in page_in(tmp_path / "report").rows[0]
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize("options", [{"seeds": 2}, {"tokens": SMALLEST_BLOCK * FEWEST_BLOCKS - 1}], ids=str)
+def test_too_few_seeds_or_tokens_say_nothing_of_other_text(options: dict[str, int], tmp_path: Path) -> None:
+    write_pair(tmp_path, of_text=0.05, **options)
+    assert "text" not in claim_in(tmp_path)
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_older_evaluations_say_what_they_lack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pair(tmp_path, of_text=0.05)
+    write_evaluation(tmp_path / "t5-seed3", [4.0] * TOKENS)
+    assert "text" not in claim_in(tmp_path)
+    measured = "note: 1 evaluation is from before intervals over seeds and text; poslab evaluate ckpt="
+    assert f"{measured}{tmp_path / 't5-seed3'} measures anew" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_other_tokens_say_nothing_of_other_text(tmp_path: Path) -> None:
+    write_pair(tmp_path, of_text=0.05)
+    change_summary(tmp_path / "t5-seed3", test_tokens=77)
+    assert "text" not in claim_in(tmp_path, allow_differences=True)

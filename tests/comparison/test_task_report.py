@@ -1,0 +1,228 @@
+"""What a report says of tasks, from fabricated runs whose figures are known."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+from runs_to_compare import (
+    ANSWER,
+    TASK_STEPS,
+    compare_folders,
+    page_in,
+    report_of,
+    write_run,
+    write_task_run,
+    wrong_answer,
+)
+
+from poslab.comparison.figures import styles_of
+from poslab.comparison.task_figures import by_length_figure, steps_figure
+from poslab.comparison.task_report import matrices, solved_table, task_panels, task_report, task_runs
+from poslab.comparison.tasks import TaskRuns
+from poslab.runs.error_examples import WrongAnswer
+from poslab.runs.load import read_runs
+
+
+def task_in(root: Path) -> TaskRuns:
+    found = task_runs("copy", compare_folders(root))
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def copy_runs(tmp_path: Path) -> Path:
+    """Two schemes: one solves the range with one seed of three, and the other with none."""
+    for seed, (share, step) in enumerate([(1.0, 250), (0.6, None), (0.2, None)], start=1):
+        write_task_run(tmp_path, "shaw", seed, {10: share, 20: share / 2}, step, answers={20: [wrong_answer(3)]})
+        write_task_run(
+            tmp_path, "absolute", seed, {10: 0.1, 20: 0.0}, answers={10: [wrong_answer(1)], 20: [wrong_answer(3)]}
+        )
+    return tmp_path
+
+
+def test_figures_are_over_all_seeds_and_those_that_solve_stand_beside_them(copy_runs: Path) -> None:
+    task = task_in(copy_runs)
+    assert list(task.runs) == ["shaw", "absolute"]
+    assert task.values("shaw", "exact", 20) == [0.5, 0.3, 0.1]
+    assert task.values("shaw", "exact", 20, solved=True) == [0.5]
+    table = solved_table(task)
+    assert table.columns[:4] == ["scheme", "solved", "steps until then", "exact at 10, all seeds"]
+    assert table.rows[0] == ["shaw", "1 of 3", "250, never: 2", "0.600", "0.300", "0.500 (n = 1)"]
+    assert table.rows[1] == ["absolute", "0 of 3", "never: 3", "0.100", "0.000", "n/a"]
+    assert (task.solved(), task.trained, task.multiple(15)) == ("1 of 6", (2, 10), "1.5×")
+
+
+def test_an_older_summary_does_not_know_what_was_solved(tmp_path: Path) -> None:
+    older = {"training_length": None, "measures": []}
+    write_task_run(tmp_path, "shaw", 1, {10: 0.5, 20: 0.5}, **older)
+    task = task_in(tmp_path)
+    assert (task.solved(), task.trained) == ("n/a", (2, 10))
+    assert solved_table(task).rows == [["shaw", "n/a", "", "0.500", "0.500", "n/a"]]
+
+
+def test_matrix_has_means_and_shades_from_chance_to_all(copy_runs: Path) -> None:
+    write_task_run(copy_runs, "shaw", 1, {10: 1.0, 20: 0.6}, data="sort")
+    tasks = [TaskRuns(name, {"shaw": read_runs([str(copy_runs / name)])[0]}) for name in ("copy", "sort")]
+    tasks[0] = task_in(copy_runs / "copy")
+    (matrix,) = matrices(tasks)
+    assert [(head.task, head.lengths) for head in matrix.heads] == [
+        ("copy", ["1× (10)", "2× (20)"]),
+        ("sort", ["1× (10)", "2× (20)"]),
+    ]
+    rows = {label: [(cell.text, cell.shade) for cell in cells] for label, cells in matrix.rows}
+    assert rows == {
+        "absolute": [("0.10", 0), ("0.00", 0), ("", None), ("", None)],
+        "shaw": [("0.60", 5), ("0.30", 1), ("1.00", 10), ("0.60", 5)],
+    }
+    assert dict(matrix.rows)["shaw"][1].seeds == "shaw, copy at 20: 0.500, 0.300, 0.100 (each seed)"
+
+
+def test_of_many_lengths_tables_show_those_at_one_two_and_three_times(tmp_path: Path) -> None:
+    write_task_run(tmp_path, "shaw", 1, dict.fromkeys((5, 10, 15, 21, 28, 40), 0.5))
+    task = task_in(tmp_path)
+    assert task.lengths("exact") == [5, 10, 15, 21, 28, 40]
+    assert task.shown_lengths("exact") == [10, 21, 28]
+
+
+def test_many_tasks_make_several_tables(tmp_path: Path) -> None:
+    write_task_run(tmp_path, "shaw", 1, {10: 0.5})
+    runs = task_in(tmp_path).runs
+    assert [len(m.heads) for m in matrices([TaskRuns(str(n), runs) for n in range(8)])] == [6, 2]
+
+
+def test_one_test_is_shown_that_most_schemes_get_wrong_answer(tmp_path: Path) -> None:
+    answers = {
+        "absolute": [wrong_answer(0), wrong_answer(7)],
+        "shaw": [wrong_answer(7, "b", "b", "c")],
+        "t5": [wrong_answer(9)],
+        "nope": [],
+    }
+    for pos, of_scheme in answers.items():
+        write_task_run(tmp_path, pos, 1, {10: 1.0, 20: 0.4}, answers={20: of_scheme})
+    report, notes = task_report(task_in(tmp_path))
+    assert notes == []
+    in_range, beyond = report.wrong
+    assert (in_range.tests, in_range.open, beyond.open) == ([], False, True)
+    assert in_range.remarks == ["Nothing wrong in the first 32 tests: absolute, nope, shaw, t5"]
+    assert beyond.title == "length 20, 2×: 3 of 4 schemes get something wrong"
+    first, second = beyond.tests
+    assert (first.title, second.title) == ("test 8", "test 10")
+    assert first.reads == ["SEP", "a", "b"]
+    assert first.right == ANSWER
+    said = {label: ("".join(answer.said), answer.errors) for label, answer in first.answers.items()}
+    assert said == {"absolute": ("abx", [2]), "nope": ("abc", []), "shaw": ("bbc", [0]), "t5": ("abc", [])}
+    assert [*second.answers] == ["t5"]
+    assert first.as_text.splitlines()[2].split() == ["absolute", ".", ".", "x"]
+
+
+def test_the_run_of_the_median_figure_answers(tmp_path: Path) -> None:
+    for seed, share in ((1, 0.9), (2, 0.1), (3, 0.5)):
+        write_task_run(tmp_path, "shaw", seed, {10: share}, answers={10: [wrong_answer(seed)]})
+    report, _ = task_report(task_in(tmp_path))
+    assert [(test.title, test.seeds) for test in report.wrong[0].tests] == [("test 4", {"shaw": 3})]
+
+
+def test_a_long_answer_is_shown_from_shortly_before_its_first_error(tmp_path: Path) -> None:
+    symbols = [f"s{n}" for n in range(100)]
+    said = [*symbols[:60], "x", *symbols[61:]]
+    answer = WrongAnswer(0, symbols, list(range(100)), symbols, said)
+    write_task_run(tmp_path, "shaw", 1, {10: 0.0}, answers={10: [answer]})
+    report, _ = task_report(task_in(tmp_path))
+    (test,) = report.wrong[0].tests
+    assert test.title == "test 1, answers 57 to 80 of 100"
+    assert test.as_text.split().count("x") == 1
+    assert test.line == " ".join(symbols)
+
+
+def test_what_can_not_be_read_is_a_note(copy_runs: Path) -> None:
+    (copy_runs / "copy" / "shaw-seed2" / "answers.json").write_text("{")
+    for seed in (1, 2, 3):
+        (copy_runs / "copy" / f"absolute-seed{seed}" / "answers.json").unlink()
+    report, notes = task_report(task_in(copy_runs))
+    assert len(notes) == 2
+    assert re.search(r"shaw-seed2 shows nothing that came out wrong: answers\.json can't be read", notes[0] + notes[1])
+    assert any(note.endswith("it has no answers.json") for note in notes)
+    assert [length.tests for length in report.wrong] == []
+
+
+def test_curves_are_means_with_chance_and_the_training_range(copy_runs: Path) -> None:
+    task = task_in(copy_runs)
+    styles = styles_of(task.runs, "absolute")
+    (axes,) = by_length_figure([task], "exact", styles).axes
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    assert lines["shaw"].get_ydata().tolist() == pytest.approx([0.6, 0.3])
+    assert [round(x) for x in lines["shaw"].get_xdata()] != [10, 20]  # beside each other
+    assert set(lines["chance"].get_ydata()) == {0.2}
+    (shaded,) = (patch for patch in axes.patches if patch.get_label() == "lengths of training")
+    assert shaded.get_x() <= 10 <= shaded.get_x() + shaded.get_width() < 20
+    (of_shaw,) = (c for c in axes.collections if c.get_segments()[0][0][1] == 0.2)
+    assert [segment[:, 1].tolist() for segment in of_shaw.get_segments()] == [[0.2, 1.0], [0.1, 0.5]]  # worst, best
+    assert "solved by 1 of 6 runs" in axes.get_title()
+
+
+def test_lengths_far_apart_stand_on_a_logarithmic_axis(tmp_path: Path) -> None:
+    write_task_run(tmp_path, "shaw", 1, dict.fromkeys((2, 10, 31), 0.5))
+    write_task_run(tmp_path / "wide", "shaw", 1, dict.fromkeys((2, 10, 32), 0.5))
+    for folder, scale in ((tmp_path, "linear"), (tmp_path / "wide", "log")):
+        task = task_in(folder)
+        (axes,) = by_length_figure([task], "exact", styles_of(task.runs)).axes
+        assert axes.get_xscale() == scale
+        assert axes.get_xticks().tolist() == task.lengths("exact")  # and no others
+        assert not len(axes.get_xticks(minor=True))
+
+
+def test_each_seed_stands_at_its_step_or_at_never(copy_runs: Path) -> None:
+    task = task_in(copy_runs)
+    (axes,) = steps_figure([task], styles_of(task.runs)).axes
+    crosses = [line for line in axes.get_lines() if line.get_marker() == "x"]
+    assert [len(line.get_xdata()) for line in crosses] == [3, 2]
+    assert all(x > TASK_STEPS for line in crosses for x in line.get_xdata())
+    assert [list(line.get_xdata()) for line in axes.get_lines() if line.get_marker() != "x"] == [[], [250]]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["absolute  0 of 3", "shaw  1 of 3"]
+
+
+@pytest.mark.parametrize(("schemes", "tasks"), [(8, 1), (20, 4), (2, 7)])
+def test_panels_for_few_and_many(schemes: int, tasks: int, tmp_path: Path) -> None:
+    (run,) = read_runs([str(write_task_run(tmp_path, "shaw", 1, {10: 1.0, 20: 0.5}, 250))])[0]
+    runs = {f"scheme{n}": [run] for n in range(schemes)}
+    panels = task_panels([TaskRuns(f"task{n}", runs) for n in range(tasks)], "scheme0")
+    assert [panel.name for panel in panels] == ["exact_by_length", "accuracy_by_length", "steps"]
+    assert [len([a for a in panel.figure.axes if a.axison]) for panel in panels] == [tasks] * 3
+    assert ("from the worst" in panels[0].caption) == (schemes <= 10)
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_a_report_of_several_tasks(copy_runs: Path) -> None:
+    write_task_run(copy_runs, "shaw", 1, {10: 1.0, 20: 0.6}, 500, data="sort")
+    folder = report_of(copy_runs)
+    html, markdown = ((folder / f"report.{kind}").read_text() for kind in ("html", "md"))
+    assert '<table class="matrix">' in html
+    assert html.count("What comes out wrong") == 2
+    assert ["shaw", "1 of 3", "250, never: 2", "0.600", "0.300", "0.500 (n = 1)"] in page_in(folder).rows
+    assert "| shaw | 0.60 | 0.30 | 1.00 | 0.60 |" in markdown
+    assert "    has just read SEP   a   b" in markdown
+    assert (folder / "figures" / "exact_by_length.svg").exists()
+    with (folder / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["exact_20"] for row in rows if row["scheme"] == "shaw" and row["data"] == "copy"] == [
+        "0.5",
+        "0.3",
+        "0.1",
+    ]
+    assert {row["solved_step"] for row in rows} == {"", "250", "500"}
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_a_report_of_one_task(copy_runs: Path) -> None:
+    folder = report_of(copy_runs)
+    html = (folder / "report.html").read_text()
+    assert '<table class="matrix">' not in html
+    assert html.index("Who solves the range") < html.index("What comes out wrong") < html.index('id="exact_by_length"')
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_a_report_of_a_text_says_nothing_of_tasks(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    assert task_runs("text", compare_folders(tmp_path)) is None
+    assert "What comes out wrong" not in (report_of(tmp_path) / "report.html").read_text()

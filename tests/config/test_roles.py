@@ -1,0 +1,80 @@
+"""Roles of settings: what each consumer of a configuration may leave out."""
+
+import dataclasses
+
+import pytest
+from common import compose_config
+
+from poslab.config.roles import MAY_CHANGE, NOT_COMPARED, NOT_IDENTITY, NOT_REPEATED, NOT_SHOWN, Role, roles, setting
+from poslab.config.train import flat, names, role_of, training_of_scheme
+
+
+def test_a_role_stands_at_the_field() -> None:
+    @dataclasses.dataclass
+    class Schema:
+        plain: int = 1
+        fast: int | None = setting(None, role=Role.SPEED)
+        many: list[int] = setting([1], role=Role.OUTPUT)
+
+    assert roles(Schema) == {"plain": Role.RESULT, "fast": Role.SPEED, "many": Role.OUTPUT}
+    first, second = Schema(), Schema()
+    first.many.append(2)
+    assert second.many == [1]
+
+
+def test_a_configuration_made_flat() -> None:
+    config = compose_config("pos=t5", "run_dir=here", "evaluation.lengths=[8,16]")
+    settings = flat(config)
+    assert settings == flat(config.plain)
+    assert settings["trainer.max_epochs"] == 4
+    assert settings["evaluation.lengths"] == [8, 16]
+    assert settings["pos.num_buckets"] == 32
+    assert settings["seed"] == 1
+    assert not {"run_dir", "resume", "allow_code"} & set(settings)  # of the command, not of the run
+
+
+def test_configurations_of_other_versions() -> None:
+    """They held settings of the command, and may hold some that are unknown here."""
+    plain = {"pos_name": "t5", "run_dir": "x", "resume": None, "allow_code": False, "new": 1, "model": {"wide": 2}}
+    assert flat(plain, without={Role.COMMAND, Role.SCHEME}) == {"new": 1, "model.wide": 2}
+
+
+@pytest.mark.parametrize(
+    ("option", "identity", "changes", "compared", "shown", "repeated"),
+    [
+        ("optim.learning_rate", True, False, True, True, True),
+        ("optim.position_learning_rate_factor", True, False, False, True, True),
+        ("model.memory_length", True, False, False, True, True),
+        ("model.retrieval.size", True, False, False, True, True),
+        ("pos.any_setting", True, False, False, True, True),
+        ("seed", True, False, False, True, True),
+        ("trainer.max_epochs", True, True, True, True, True),
+        ("data.path", False, True, False, True, True),
+        ("model.attention_backend", True, False, False, True, True),
+        ("evaluation.lengths", False, True, False, False, True),
+        ("threads", False, True, False, False, False),
+        ("run_dir", False, False, False, False, False),
+        ("a_setting.nobody_knows", True, False, True, True, True),
+    ],
+)
+def test_what_a_role_means(
+    option: str, identity: bool, changes: bool, compared: bool, shown: bool, repeated: bool
+) -> None:
+    role = role_of(option)
+    found = (role not in NOT_IDENTITY, role in MAY_CHANGE, role not in NOT_COMPARED, role not in NOT_SHOWN)
+    assert (*found, role not in NOT_REPEATED) == (identity, changes, compared, shown, repeated)
+
+
+def test_memory_is_a_setting_of_the_scheme() -> None:
+    """So runs that differ in it are compared, and their groups are told apart by it."""
+    without = training_of_scheme(compose_config("data=distant_recall", "pos=t5"))
+    assert without == {"position_learning_rate_factor": 1.0, "memory_length": 0, "retrieval": None}
+    assert training_of_scheme({}) == without  # of runs before there was memory
+    config = compose_config("data=distant_recall", "pos=t5", "model.retrieval.layer=1", "model.retrieval.size=64")
+    told = {"retrieval": True, "retrieval.layer": 1, "retrieval.size": 64, "retrieval.k": 32}
+    assert training_of_scheme(config.plain) == without | told | {"retrieval.position_bias": False}
+
+
+def test_what_may_change_on_resume_is_named() -> None:
+    assert {"trainer.max_epochs", "evaluation.lengths", "threads"} <= set(names(MAY_CHANGE))
+    assert not {"seed", "resume", "model.embed_dim"} & set(names(MAY_CHANGE))

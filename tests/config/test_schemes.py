@@ -1,0 +1,247 @@
+"""Schemes as settings: chosen by a class or by a name, with settings of their own, and refused in one line."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from common import ALIBI, RunScript, compose_config
+from runs_to_compare import change_config, write_run
+from runs_to_resume import TINY, resume
+
+from poslab import load
+from poslab.comparison.compare import compare
+from poslab.config.schemes import parse_scheme, shown
+from poslab.config.train import flat
+from poslab.errors import SettingError
+from poslab.positions.combined import Combined
+from poslab.positions.randomized import Randomized
+from poslab.positions.rope import RoPE
+from poslab.positions.rope_t5 import RoPET5
+from poslab.positions.t5 import T5
+from poslab.runs.checkpoint_files import read_checkpoint, save_weights
+from poslab.runs.code import fingerprints, scheme_fingerprint
+from poslab.runs.load import read_runs
+from poslab.sweep.plan import identity
+from poslab.training.summary import flat_settings
+from poslab.training.train import train
+
+TRAIN = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed")
+
+HEAD = """
+from dataclasses import dataclass
+from typing import Literal
+from poslab.positions import PositionScheme, RelativeTerms
+"""
+
+# What an author writes into a file, and what the one line says of it; settings of the command line come first.
+MISTAKES = {
+    "no dataclass": ("", "class Mine(PositionScheme): pass", "a scheme must be a frozen dataclass"),
+    "not frozen": ("", "@dataclass\nclass Mine(PositionScheme): pass", "a scheme must be a frozen dataclass"),
+    "derived, undecorated": (
+        "",
+        "@dataclass(frozen=True)\nclass Base(PositionScheme): pass\nclass Mine(Base): size: int = 3",
+        "a scheme must be a frozen dataclass",
+    ),
+    "misspelt hook": (
+        "",
+        "@dataclass(frozen=True)\nclass Mine(PositionScheme):\n"
+        "    def relativ(self, tables, shape, layer, distances): return None",
+        "Mine.relativ is no hook (did you mean relative?); hooks are ",
+    ),
+    "field hides a hook": (
+        "",
+        "@dataclass(frozen=True)\nclass Mine(PositionScheme):\n    tables: int = 3",
+        "Mine.tables hides the hook of that name",
+    ),
+    "a type that no setting has": (
+        "",
+        "@dataclass(frozen=True)\nclass Mine(PositionScheme):\n    kernel: Literal['log', 'power'] = 'log'",
+        "pos.kernel=: has a type that no setting can have; valid: ",
+    ),
+    "refused by its own check": (
+        "pos.size=9",
+        "@dataclass(frozen=True)\nclass Mine(PositionScheme):\n    size: int = 3\n"
+        "    def __post_init__(self):\n        if self.size > 4: raise ValueError('too large')",
+        "refuses its settings: too large",
+    ),
+    "no default, not given": (
+        "",
+        "@dataclass(frozen=True)\nclass Mine(PositionScheme):\n    size: int",
+        "pos.size=: must be given (a whole number)",
+    ),
+    "unknown setting": (
+        "pos.sise=9",
+        "@dataclass(frozen=True)\nclass Mine(PositionScheme):\n    size: int = 3\n    kernel: str = 'log'",
+        "pos.sise=9: unknown setting; did you mean size? valid: size, kernel",
+    ),
+    "syntax": ("", "class Mine(:", "can't be imported: invalid syntax"),
+    "no such class": ("", "class Other: pass", "can't be imported: module "),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_an_author_s_mistake_is_one_line(
+    mistake: str, run_script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, source, problem = MISTAKES[mistake]
+    module = f"mistake_{list(MISTAKES).index(mistake)}"
+    (tmp_path / f"{module}.py").write_text(HEAD + source)
+    monkeypatch.chdir(tmp_path)
+    code, output, complaint = run_script("train", *TRAIN, f"pos._target_={module}.Mine", *settings.split())
+    assert (code, output, complaint.count("\n")) == (2, "", 1)
+    assert problem in complaint
+    assert complaint.startswith(("error: pos._target_=", "error: pos.s", "error: pos.kernel="))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_class_on_the_command_line_brings_its_own_settings() -> None:
+    """What the option of `pos` had is another class's."""
+    target = "pos._target_=poslab.positions.t5.T5"
+    assert compose_config(target, "pos.num_buckets=8").pos == parse_scheme({"_target_": "t5", "num_buckets": 8})
+    assert compose_config("pos=shaw", "pos.num_buckets=8", target).pos_settings["num_buckets"] == 8
+    with pytest.raises(SettingError, match=r"pos\.keys=false: unknown setting; valid: num_buckets"):
+        compose_config("pos=shaw", "pos.keys=false", target)
+
+
+def test_names_stand_for_classes() -> None:
+    assert parse_scheme("t5") == parse_scheme({"_target_": "poslab.positions.t5.T5"})
+    with pytest.raises(SettingError, match=r"^pos=t6: unknown; did you mean .*t5.*\? valid: absolute"):
+        parse_scheme("t6")
+    with pytest.raises(SettingError, match=r"^pos=t6: unknown; did you mean .*t5"):
+        parse_scheme({"_target_": "t6"})
+    with pytest.raises(SettingError, match=r"^pos=: must be given"):
+        parse_scheme({"num_buckets": 8})
+    with pytest.raises(SettingError, match=r"^pos=5: must be a scheme"):
+        parse_scheme(5)
+
+
+# Schemes as settings of schemes.
+
+TYPED = {
+    "a name": (("pos=randomized", "pos.of=t5"), Randomized(T5())),
+    "a setting": (("pos=randomized", "pos.of.base=500", "pos.max_position=300"), Randomized(RoPE(500.0), 300)),
+    "a name and its settings": (("pos=randomized", "pos.of=t5", "pos.of.scale=2"), Randomized(T5(scale=2.0))),
+    "in the other order": (("pos.of.scale=2", "pos.of=t5", "pos=randomized"), Randomized(T5(scale=2.0))),
+    "a class": (
+        ("pos=randomized", "pos.of._target_=poslab.positions.t5.T5", "pos.of.scale=2"),
+        Randomized(T5(scale=2.0)),
+    ),
+    "one of two": (("pos=rope_t5", "pos.second.max_distance=64"), RoPET5(second=T5(max_distance=64))),
+    "one of two in another": (
+        ("pos=randomized", "pos.of=rope_t5", "pos.of.second.max_distance=64"),
+        Randomized(RoPET5(second=T5(max_distance=64))),
+    ),
+    "a class of two": (
+        ("pos._target_=poslab.positions.combined.Combined", "pos.first=rope", "pos.second=t5", "pos.second.scale=2"),
+        Combined(RoPE(), T5(scale=2.0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("typed", TYPED)
+def test_schemes_are_chosen_by_name_or_class_in_any_order(typed: str) -> None:
+    overrides, scheme = TYPED[typed]
+    config = compose_config(*overrides)
+    assert config.pos == scheme
+    assert parse_scheme(yaml.safe_load(yaml.safe_dump(config.recorded))["pos"]) == scheme
+    assert json.loads(json.dumps(config.plain)) == config.plain
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ("pos=randomized pos.of=rop", "pos.of=rop: unknown; did you mean "),
+        ("pos=randomized pos.of.bas=5", "pos.of.bas=5: unknown setting; did you mean base? valid: base, fraction"),
+        ("pos=randomized pos.of=t5 pos.of.base=5", "pos.of.base=5: unknown setting; "),
+        ("pos=randomized pos.of.base=low", "pos.of.base=low: must be a number"),
+        ("pos=randomized pos.of.base=1", "pos.of.base=1: must be above 1"),
+        ("pos=randomized pos.of=5", "pos.of=5: must be a scheme: the name of one"),
+        ("pos=randomized pos.of=null", "pos.of=null: must be a scheme: the name of one"),
+        ("pos=randomized pos.of._target_=no.where", "pos.of._target_=no.where: can't be imported"),
+        ("pos=randomized pos.max_position=10", "pos.max_position=10: must be at least the context length, 256"),
+        ("pos=randomized pos.of=t5 pos.of.max_distance=9", "pos.of.max_distance=9: must be above 16"),
+        ("pos=rope_t5 pos.second.max_distance=9", "pos.second.max_distance=9: must be above 16"),
+        ("pos._target_=poslab.positions.combined.Combined pos.first=t5", "pos.second=: must be given (PositionScheme)"),
+    ],
+)
+def test_what_is_refused_of_a_scheme_within_a_scheme(overrides: str, problem: str) -> None:
+    with pytest.raises(SettingError) as refusal:
+        compose_config(*overrides.split())
+    assert str(refusal.value).startswith(problem)
+
+
+def test_how_they_are_shown() -> None:
+    config = compose_config("pos=randomized", "pos.of=t5")
+    assert list(flat(config))[:3] == ["pos._target_", "pos.of._target_", "pos.of.num_buckets"]
+    assert shown(config.pos_settings)["of"] == "t5"
+    assert shown({"of": {"_target_": "my_file.Mine", "size": 3}}) == {"of": "my_file.Mine", "of.size": 3}
+    shown_by_tensorboard = flat_settings(config)
+    assert shown_by_tensorboard["pos.max_position"] == 2048
+    assert shown_by_tensorboard["pos.other"].startswith("of=t5, of.num_buckets=32, ")
+    assert shown_by_tensorboard.keys() == flat_settings(compose_config("pos=absolute")).keys()
+
+
+def test_jobs_with_other_schemes_within_are_other_jobs() -> None:
+    same = {identity(compose_config("pos=randomized", *more)) for more in ((), ("pos.of=rope",), ("pos.of.base=1e4",))}
+    other = {identity(compose_config("pos=randomized", more)) for more in ("pos.of=t5", "pos.of.base=500")}
+    assert len(same) == 1
+    assert len(same | other) == 3
+
+
+def test_labels_tell_what_differs_and_no_more(tmp_path: Path) -> None:
+    for seed, overrides in enumerate((["pos.of=rope"], ["pos.of=t5"], ["pos.of=t5", "pos.of.scale=2"])):
+        settings = compose_config("pos=randomized", *overrides).pos_settings
+        run = write_run(tmp_path, "randomized", seed + 1, pos_settings=settings)
+        change_config(run, "pos", {"_target_": "poslab.positions.randomized.Randomized"} | settings)
+    labels = {group.label for group in compare(*read_runs([str(tmp_path)])).groups}
+    assert labels == {"randomized of=rope", "randomized of=t5 of.scale=1.0", "randomized of=t5 of.scale=2.0"}
+
+
+def test_a_scheme_of_a_stranger_within_one_of_poslab_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its code is imported, and counted, as that of a scheme by itself."""
+    file, run = tmp_path / "within_file.py", tmp_path / "run"
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within one second would not be seen
+
+    def load_anew(source: str) -> None:
+        file.write_text(source)
+        sys.modules.pop("within_file", None)
+        importlib.invalidate_caches()
+
+    monkeypatch.syspath_prepend(tmp_path)
+    load_anew(ALIBI)
+    config = compose_config(*TINY, "pos=randomized", "pos.of._target_=within_file.MyALiBi", f"run_dir={run}")
+    summary = train(config)
+    assert (summary.pos, summary.pos_settings["of"]["_target_"]) == ("randomized", "within_file.MyALiBi")
+    assert summary.scheme_fingerprint != fingerprints(parse_scheme("randomized"))["scheme_fingerprint"]
+    before = identity(config)
+    for attempt in (lambda: load(run), lambda: resume(run, "trainer.max_epochs=3")):
+        with pytest.raises(SettingError, match=r"its scheme is within_file\.MyALiBi, which is no part of poslab"):
+            attempt()
+    capsys.readouterr()
+    assert load(run, allow_code=True).pos == config.pos
+    assert capsys.readouterr().err == ""
+    resume(run, "trainer.max_epochs=3", "pos.of._target_=within_file.MyALiBi")  # named, so it may be imported
+    load_anew(ALIBI.replace("bias = -slopes", "bias = slopes"))
+    scheme_fingerprint.cache_clear()
+    changed = compose_config(*TINY, "pos=randomized", "pos.of._target_=within_file.MyALiBi")
+    assert identity(changed) != before
+    with pytest.raises(SettingError, match=r"Randomized with within_file\.MyALiBi has changed since step"):
+        resume(run, "trainer.max_epochs=4", "allow_code=true")
+    load(run, allow_code=True)
+    assert "with within_file.MyALiBi has changed since it was trained" in capsys.readouterr().err
+
+
+def test_classes_a_checkpoint_names_within_a_scheme_are_texts(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(compose_config(*TINY, "pos=randomized", f"run_dir={run}"))
+    content = read_checkpoint(run / "checkpoints" / "best.safetensors")
+    for wrong in (None, 5, ["os.system"], "os.system"):
+        content["poslab"]["config"]["pos"]["of"]["_target_"] = wrong
+        save_weights(run / "checkpoints" / "best.safetensors", content["state_dict"], content["poslab"])
+        with pytest.raises(SettingError, match=r"^ckpt=\S+: (pos\.of=|its scheme is .*os\.system)"):
+            load(run)

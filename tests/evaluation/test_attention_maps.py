@@ -1,0 +1,31 @@
+"""Attention maps: distributions over what may be seen, of a model that is left as it was."""
+
+import pytest
+import torch
+from common import ENDING, SCHEMES
+from runs_to_evaluate import CONTEXT, lively_model, random_text
+
+from poslab.errors import UserError
+from poslab.evaluation.attention_maps import attention_maps
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_attention_maps(name: str) -> None:
+    model = lively_model(name, dropout=0.5)
+    tokens = random_text(CONTEXT)
+    maps = attention_maps(model.train(), tokens.long())
+    assert model.training
+    assert maps.shape == (2, 2, CONTEXT, CONTEXT)
+    assert torch.allclose(maps.sum(-1), torch.ones(2, 2, CONTEXT))
+    assert maps.triu(1).abs().max() == 0
+    assert torch.equal(attention_maps(model.eval(), tokens.long()), maps)
+    assert not any(part._forward_pre_hooks for part in model.modules())
+
+
+def test_attention_maps_leave_no_hooks_where_they_fail() -> None:
+    model = lively_model(ENDING)
+    with pytest.raises(UserError, match="knows 12 positions"):
+        attention_maps(model.train(), random_text(CONTEXT + 1).long())
+    assert model.training
+    assert not any(part._forward_pre_hooks for part in model.modules())
+    model.eval()

@@ -1,0 +1,261 @@
+"""Losses by length and position against a loop over windows, and the memory that they take."""
+
+import math
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+import torch
+from common import ENDLESS, SCHEMES, UNBOUNDED, make_scheme
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from runs_to_evaluate import CONTEXT, VOCAB, LargestTensor, lively_model, mean, random_text
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, DistributedSampler
+
+from poslab import GPT
+from poslab.data.windows import CoveringWindows
+from poslab.evaluation import losses as evaluation
+from poslab.evaluation.losses import evaluate, mean_loss, sliding_token_losses, window_losses
+from poslab.runs.evaluation import perplexity
+
+
+@torch.no_grad()
+def by_windows(model: GPT, text: Tensor, length: int, stride: int) -> tuple[list[float], list[float], int]:
+    """The loss of each token after the first, the mean at each place of a full window, and how many of those there are:
+    one window at a time, from the definition."""
+    counted: dict[int, float] = {}
+    full = []
+    for start in range(0, len(text), stride):
+        window = text[start : start + length + 1].long()
+        drawn = [model.evaluation_positions(length, draw) for draw in model.draws]
+        places = [None if positions is None else positions[: len(window) - 1] for positions in drawn]
+        each = [F.cross_entropy(model(window[None, :-1], None, at)[0], window[1:], reduction="none") for at in places]
+        losses = torch.stack(each).mean(0)
+        for place, loss in enumerate(losses.tolist()):
+            counted.setdefault(start + 1 + place, loss)
+        if len(losses) == length:
+            full.append(losses)
+        if len(counted) == len(text) - 1:
+            break
+    assert sorted(counted) == list(range(1, len(text)))
+    means = torch.stack(full).mean(0).tolist() if full else []
+    return [counted[i] for i in sorted(counted)], means, len(full)
+
+
+# Losses
+
+
+@given(
+    name=st.sampled_from(UNBOUNDED),
+    count=st.integers(2, 34),
+    length=st.integers(1, 36),
+    stride=st.integers(1, 36),
+    batch=st.integers(1, 80),
+    rows=st.integers(1, 40),
+)
+@example(name=ENDLESS, count=2, length=1, stride=1, batch=1, rows=1)
+@example(name=ENDLESS, count=2, length=2, stride=1, batch=1, rows=1)
+@example(name=ENDLESS, count=30, length=29, stride=29, batch=4096, rows=512)  # one window, all of the text
+@example(name=ENDLESS, count=30, length=30, stride=5, batch=4096, rows=512)  # longer than the text
+@example(name=ENDLESS, count=30, length=8, stride=1, batch=20, rows=7)  # two windows in a batch
+@example(name=ENDLESS, count=31, length=6, stride=6, batch=24, rows=10)
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_losses_by_definition(name: str, count: int, length: int, stride: int, batch: int, rows: int) -> None:
+    model, text = lively_model(name), random_text(count)
+    with mock.patch.multiple(evaluation, _BATCH_TOKENS=batch, _LOGIT_ROWS=rows):
+        (found,) = evaluate(model, text, [length], stride).lengths
+    if length > count - 1:
+        assert (found.loss, found.sliding_loss, found.by_position) == (None, None, None)
+        assert found.note == f"the text has {count} tokens"
+        return
+    stride = min(stride, length)
+    separate, _, _ = by_windows(model, text, length, length)
+    sliding, by_position, windows = by_windows(model, text, length, stride)
+    assert (found.length, found.stride, found.windows) == (length, stride, windows)
+    assert found.loss == pytest.approx(mean(separate), abs=1e-4)
+    assert found.sliding_loss == pytest.approx(mean(sliding), abs=1e-4)
+    assert found.by_position == pytest.approx(by_position, abs=1e-4)
+
+
+@given(count=st.integers(2, 40), length=st.integers(1, 40), stride=st.integers(1, 40), batch=st.integers(1, 90))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_every_token_but_the_first_counts_once(count: int, length: int, stride: int, batch: int) -> None:
+    """Token by token, so that a swap or a shift shows."""
+    model, text, stride = lively_model(ENDLESS), random_text(count), min(stride, length)
+    with mock.patch.object(evaluation, "_BATCH_TOKENS", batch):
+        found = sliding_token_losses(model, text, length, stride).tolist()
+    assert found == pytest.approx(by_windows(model, text, length, stride)[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_losses_of_many_blocks(name: str) -> None:
+    """At a length that takes the kernels, several windows at a time."""
+    model, text = lively_model(name, context=200), random_text(901)
+    found = evaluate(model, text, [200])
+    separate, _, _ = by_windows(model, text, 200, 200)
+    sliding, by_position, windows = by_windows(model, text, 200, 100)
+    assert found.lengths[0].windows == windows == 8
+    assert found.lengths[0].stride == 100
+    assert found.lengths[0].loss == pytest.approx(mean(separate), abs=1e-4)
+    assert found.lengths[0].sliding_loss == pytest.approx(mean(sliding), abs=1e-4)
+    assert found.lengths[0].by_position == pytest.approx(by_position, abs=1e-4)
+    assert found.token_losses == pytest.approx(sliding, abs=1e-4)
+    assert (found.context_length, found.tokens, len(found.token_losses)) == (200, 900, 900)
+
+
+@pytest.mark.parametrize("count", [2, 7, CONTEXT, CONTEXT + 1, 40])
+def test_token_losses_are_those_of_the_training_length(count: int) -> None:
+    model, text = lively_model(ENDLESS), random_text(count)
+    own = min(CONTEXT, count - 1)
+    expected, _, _ = by_windows(model, text, own, max(1, own // 2))
+    found = evaluate(model, text, [])
+    assert found.token_losses == pytest.approx(expected, abs=1e-4)
+    assert found.consecutive_losses == pytest.approx(by_windows(model, text, own, own)[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_beyond_the_training_length(name: str) -> None:
+    model = lively_model(name)
+    longest = model.pos.max_length(model.shape)
+    at, beyond = evaluate(model, random_text(100), [CONTEXT, 4 * CONTEXT]).lengths
+    assert at.loss is not None
+    assert at.note == ""
+    if longest is None or longest >= 4 * CONTEXT:
+        assert beyond.loss is not None
+        assert beyond.loss != at.loss
+    else:
+        assert beyond.loss is None
+        assert beyond.note == f"knows {longest} positions"
+
+
+@pytest.mark.parametrize(("count", "reach"), [(8 * CONTEXT + 1, 8), (30 * CONTEXT, 8), (4 * CONTEXT + 5, 4)])
+@pytest.mark.parametrize("last", [None, 1, 3, CONTEXT])
+def test_last_losses_are_of_the_same_tokens_at_every_length(last: int | None, count: int, reach: int) -> None:
+    model, text, kept = lively_model(ENDLESS), random_text(count), last or CONTEXT // 2
+    found = evaluate(model, text, [CONTEXT // 4, *(CONTEXT * n for n in (1, 2, 3, 4, 8, 16))], last=last)
+    ends = range(reach * CONTEXT, count, reach * CONTEXT // 2)
+    for result in found.lengths:
+        assert result.last == kept
+        if not kept <= result.length <= reach * CONTEXT:
+            assert result.last_loss is None
+            continue
+        losses = []
+        for end in ends:
+            window = text[end - result.length : end + 1].long()
+            with torch.no_grad():
+                logits = model(window[None, :-1])[0]
+            losses += F.cross_entropy(logits, window[1:], reduction="none")[-kept:].tolist()
+        assert result.last_loss == pytest.approx(mean(losses), abs=1e-4)
+    at = found.last_losses
+    assert found.context_gains == {n: at[CONTEXT] - at[n] for n in at if n > CONTEXT}
+    assert found.metrics == {"last_loss": {str(n): loss for n, loss in at.items()}}
+
+
+def test_a_text_shorter_than_the_context_has_no_last_losses() -> None:
+    found = evaluate(lively_model(ENDLESS), random_text(CONTEXT), [CONTEXT // 2])
+    assert (found.last_losses, found.context_gains, found.metrics) == ({}, {}, {})
+
+
+def test_a_length_given_twice_is_measured_once() -> None:
+    found = evaluate(lively_model(ENDLESS), random_text(20), [8, 4, 8])
+    assert [result.length for result in found.lengths] == [4, 8]
+
+
+def test_no_windows_overlap_by_the_whole_length() -> None:
+    """A stride beyond the length would leave tokens out."""
+    (result,) = evaluate(lively_model(ENDLESS), random_text(30), [4], stride=9).lengths
+    assert result.stride == 4
+    assert result.sliding_loss == pytest.approx(result.loss, rel=1e-6)
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model, text = lively_model(ENDLESS, dropout=0.5), random_text(60)
+    expected = evaluate(model, text, [8])
+    model.train()
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    assert evaluate(model, text, [8]) == expected  # no dropout
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(part.training for part in model.modules())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    with pytest.raises(IndexError):
+        evaluate(model, torch.tensor([1, 2, VOCAB]), [1])
+    assert all(part.training for part in model.modules())
+    model.eval()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
+def test_tokens_of_any_type(dtype: torch.dtype) -> None:
+    text = random_text(40)
+    assert evaluate(lively_model(ENDLESS), text.to(dtype), [8]) == evaluate(lively_model(ENDLESS), text, [8])
+
+
+def test_perplexity() -> None:
+    assert perplexity(2.0) == math.exp(2)
+    assert perplexity(1e4) == math.inf
+
+
+# In training
+
+
+def test_a_window_that_came_to_two_devices_counts_once() -> None:
+    """The sampler that deals out 17 windows to two devices gives one of them to both."""
+    model, text = lively_model(ENDLESS), random_text(17 * CONTEXT - 3)
+    windows, losses = CoveringWindows(text, CONTEXT, CONTEXT), {}
+    dealt = [DistributedSampler(windows, 2, rank, shuffle=False) for rank in (1, 0)]
+    assert sum(map(len, dealt)) == 18
+    with torch.no_grad():
+        for batch in (batch for sampler in dealt for batch in DataLoader(windows, 4, sampler=sampler)):
+            losses |= window_losses(model, *batch)
+    (result,) = evaluate(model, text, [CONTEXT]).lengths
+    assert mean_loss(losses) == pytest.approx(result.loss, rel=1e-7)
+    assert sum(count for _, count in losses.values()) == len(text) - 1
+
+
+# Memory
+
+
+def largest_tensor(name: str, length: int, vocab_size: int) -> int:
+    sizes = {"embed_dim": 16, "num_layers": 1, "num_heads": 2, "dropout": 0.0}
+    model = GPT(make_scheme(name), vocab_size=vocab_size, context_length=length, **sizes)
+    with LargestTensor() as seen:
+        (result,) = evaluate(model, torch.randint(0, vocab_size, (length + 1,)), [length]).lengths
+    assert result.loss is not None
+    return seen.bytes
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_no_tensor_is_quadratic_in_the_length(name: str) -> None:
+    short, long = (largest_tensor(name, length, vocab_size=100) for length in (512, 2048))
+    assert long <= 5 * short  # of four times the length
+
+
+def test_logits_do_not_grow_with_the_length() -> None:
+    short, long = (largest_tensor(ENDLESS, length, vocab_size=5000) for length in (512, 1024))
+    assert short == long == 512 * 5000 * 4
+
+
+MEASURE = """
+import resource, sys, torch
+from poslab import GPT
+from poslab.evaluation.losses import evaluate
+from poslab.positions.shaw import Shaw
+length = int(sys.argv[1])
+model = GPT(Shaw(), vocab_size=50257, context_length=64, embed_dim=32, num_layers=1, num_heads=2, dropout=0.0)
+tokens = torch.randint(0, 50257, (length + 1,), dtype=torch.int32)
+evaluate(model, tokens[:1025], [1024])  # takes what doesn't depend on the length
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+evaluate(model, tokens, [length])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [4096, 16384])  # (T, V) floats would take 0.8 and 3.3 GB, (T, T) 0.07 and 1.1
+def test_memory_of_the_process(length: int) -> None:
+    command = [sys.executable, "-c", MEASURE, str(length)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(result.stdout) < 6 * length + 20_000  # KiB

@@ -1,0 +1,198 @@
+"""What a page about one model is made of: its measures against what is known of them, and the pictures of schemes."""
+
+from functools import partial
+
+import pytest
+import torch
+from common import BOUNDED, REPOSITORY, SCHEMES, UNBOUNDED, compose_config, make_scheme
+from foreign_schemes import FastDecay
+from runs_to_evaluate import CONTEXT, VOCAB, lively_model, random_text
+
+from poslab import GPT
+from poslab.config.retrieval import Retrieval
+from poslab.data.vocabulary import Symbols
+from poslab.evaluation.attention_maps import sample_pairs
+from poslab.explanation import charts
+from poslab.explanation.measures import ablation, attention, shift, shuffle, truncate
+from poslab.explanation.probe_data import Questions, of_task, of_text
+from poslab.explanation.retrieved import ASKING, retrieved
+from poslab.model.memory.retrieval import unit
+from poslab.positions import OnText, Strip
+
+SHIFTED = [name for name in UNBOUNDED if make_scheme(name).shift_invariant]
+
+
+def questions(count: int = 6, length: int = CONTEXT) -> list[Questions]:
+    texts = random_text(count * (length + 1)).long().view(count, length + 1)
+    return [Questions(texts[:, :-1], texts[:, -1])]
+
+
+@pytest.fixture
+def decaying() -> GPT:
+    """Attention that no text changes, but position does."""
+    model = GPT(FastDecay(1.0), vocab_size=VOCAB, context_length=CONTEXT, embed_dim=16, num_layers=2, num_heads=2)
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attention.query_key_value.weight.zero_()
+    return model.eval()
+
+
+def test_attention_that_only_knows_distance(decaying: GPT) -> None:
+    """What is measured is the softmax of the bias, with text as without."""
+    found = attention(decaying, random_text(3 * CONTEXT).long().view(3, CONTEXT))
+    queries = range(CONTEXT // 2, CONTEXT)
+    expected = [
+        sum(torch.arange(i, -1, -1).neg().float().softmax(0)[i - d] for i in queries if i >= d)
+        / sum(i >= d for i in queries)
+        for d in range(CONTEXT)
+    ]
+    for measured in (found.by_distance, found.alone):
+        assert torch.allclose(measured, torch.stack(expected).expand(2, 2, -1), atol=1e-6)
+    assert found.reach.tolist() == [[3, 3], [3, 3]]  # 1 - exp(-3) > 0.9
+    assert torch.allclose(found.own, expected[0].expand(2, 2))
+    assert found.even_reach > 3
+
+
+def test_a_cut_is_a_shorter_text() -> None:
+    model = lively_model(UNBOUNDED[0])
+    (some,) = questions()
+    found = ablation(model, [some], False, truncate(CONTEXT))
+    assert found.places == [1, 2, 4, 8, CONTEXT]
+    for place, value in zip(found.places, found.values, strict=True):
+        with torch.no_grad():
+            logits = model(some.tokens[:, -place:])[:, -1]
+        assert torch.allclose(value, torch.nn.functional.cross_entropy(logits, some.wanted), atol=1e-5)
+    assert found.differences[-1] == found.errors[-1] == 0
+    assert found.errors[0] > 0
+
+
+def test_a_shuffle_keeps_the_last_tokens_and_all_others() -> None:
+    (some,) = questions()
+    for n, change in shuffle(CONTEXT).items():
+        changed = change(some)
+        assert torch.equal(changed.tokens[:, -n:], some.tokens[:, -n:])
+        assert torch.equal(changed.tokens.sort().values, some.tokens.sort().values)
+        assert torch.equal(changed.tokens, change(some).tokens)
+        assert n == CONTEXT or not torch.equal(changed.tokens, some.tokens)
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+def test_a_shift_changes_nothing_where_only_distances_count(name: str) -> None:
+    model = lively_model(name)
+    found = ablation(model, questions(), False, shift(model, CONTEXT, 4 * CONTEXT))
+    assert found.places == [0, 1, 4, 16, 4 * CONTEXT]
+    assert found.differences.abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_shifts_end_where_positions_do(name: str) -> None:
+    model = lively_model(name)
+    known = model.pos.max_length(model.shape)
+    assert known is not None
+    changes = shift(model, CONTEXT // 2, 9 * known)
+    assert max(changes) + CONTEXT // 2 == known
+    ablation(model, [truncate(CONTEXT // 2)[CONTEXT // 2](some) for some in questions()], False, changes)
+
+
+def test_shares_of_right_answers() -> None:
+    model = lively_model(UNBOUNDED[0])
+    (some,) = questions()
+    with torch.no_grad():
+        right = some._replace(wanted=model(some.tokens)[:, -1].argmax(-1))
+    measure = partial(ablation, model, exact=True, changes=truncate(CONTEXT))
+    assert measure([right]).values[-1] == 1
+    assert measure([right._replace(wanted=(right.wanted + 1) % VOCAB)]).values[-1] == 0
+
+
+def test_questions_of_a_text_have_a_full_context() -> None:
+    text = random_text(5 * CONTEXT).long()
+    probe_data = of_text("text", text, lively_model(UNBOUNDED[0]))
+    (some,) = probe_data.questions
+    windows = text.unfold(0, CONTEXT + 1, 1)
+    found = torch.cat([some.tokens, some.wanted[:, None]], 1)
+    assert torch.equal(found[0], windows[0])
+    assert torch.equal(found[-1], windows[-1])
+    assert all((windows == row).all(1).any() for row in found)
+    assert of_text("short", text[:2], lively_model(UNBOUNDED[0])).windows.shape == (2, 1)
+
+
+@pytest.mark.parametrize("name", ["recall", "addition"])
+def test_questions_of_a_task_are_its_own(name: str) -> None:
+    task = compose_config(f"data={name}").data
+    tokens, targets, positions = task.test(task.lengths[-1])
+    for some in of_task(task, GPT(vocab_size=2, embed_dim=4)).questions:
+        place = some.tokens.shape[1] - 1
+        for row, wanted in zip(some.tokens, some.wanted, strict=True):
+            rows = (tokens[:, : place + 1] == row).all(1)
+            assert wanted in targets[rows, place]
+        assert (some.positions is None) == (positions is None)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_picture_has_a_caption(name: str) -> None:
+    """Of poslab's own schemes, which are those that the README lists; a stranger's may do without."""
+    model = lively_model(name)
+    if f"\n| `{name}` |" in (REPOSITORY / "README.md").read_text(encoding="utf-8"):
+        pictures = model.pictures() | model.explanations(sample_pairs(model, random_text(5).long()))
+        for picture in pictures.values():
+            assert "urprising" in picture.caption or isinstance(picture, Strip), picture.title
+
+
+def test_strips_and_tables() -> None:
+    chips = charts.chips(Strip("", "row", [0, 1, 2, 3, 4], [0, 1, 1, 2, 2]))
+    assert chips.chips == [(0, 0, 0), (1, 1, 2), (2, 3, 4)]
+    values = torch.tensor([[[0.0, 1.0], [2.0, 4.0]]])  # (1, 2, 2)
+    table = charts.cells(OnText("", values), ["a", "b"])
+    assert table.rows == [("a", [("0", "0.00"), ("2", "0.50")]), ("b", [("1", "0.25"), ("4", "1.00")])]
+    assert (table.layers, table.heads, table.highest) == ([("layer 0", 2)], ["0", "1"], "4")
+    many = charts.cells(OnText("", values.expand(20, 2, 2)), ["a", "b"])
+    assert many.heads == ["mean"] * 20
+    assert many.rows[0][1][0] == ("1", "0.40")
+
+
+def test_what_is_retrieved() -> None:
+    """Of the longest document's beginning, by the last tokens of a segment that memory ends with."""
+    model = GPT(
+        vocab_size=VOCAB,
+        context_length=CONTEXT,
+        embed_dim=16,
+        num_layers=2,
+        num_heads=2,
+        retrieval=Retrieval(layer=0, size=2 * CONTEXT + 1, k=3),
+    ).eval()
+    text, ends = random_text(9 * CONTEXT).long(), torch.tensor([CONTEXT, 3 * CONTEXT])
+    tokens = of_text("text", text, model, ends).passage
+    assert tokens is not None
+    assert torch.equal(tokens, text[3 * CONTEXT : 7 * CONTEXT])
+    found = retrieved(model, tokens)
+    assert found.gates.tolist() == [0.5, 0.5]
+    assert found.asking == list(range(3 * CONTEXT, 4 * CONTEXT))[-ASKING:]
+    block = model.blocks[0]
+    with torch.no_grad():
+        q, k, _ = block.attention.queries_keys_values(block.attention_norm(model.token_embedding(tokens[None])))
+    first = CONTEXT - 1  # of those that are remembered
+    scores = (unit(q) @ unit(k).mT)[0, :, found.asking, first : 3 * CONTEXT]  # (H, T, N)
+    assert torch.allclose(scores.topk(3).values, scores.gather(-1, found.found - first), atol=1e-6)
+    assert torch.allclose(found.weights.sum(-1), torch.ones(()), atol=1e-6)
+    assert found.weights.diff().max() <= 0
+    assert min(found.asking) - 3 * CONTEXT < found.median_distance <= 3 * CONTEXT
+    assert of_text("text", text[:CONTEXT], model).passage is None
+
+
+def test_a_sentence_of_ones_own_retrieves_from_the_text() -> None:
+    model = lively_model("nope")
+    model.retrieval = Retrieval(layer=0)
+    text = random_text(5 * CONTEXT + 3).long()
+    vocabulary = Symbols(tuple(f"s{n}" for n in range(VOCAB)))
+    probe_data = of_text("text", text, model).with_sentence(vocabulary, "s1 s2 s3", CONTEXT)
+    assert probe_data.passage is not None
+    assert torch.equal(probe_data.passage, torch.cat([text[: 5 * CONTEXT], torch.tensor([1, 2, 3])]))
+
+
+def test_answers_beyond_the_context_are_read_in_segments() -> None:
+    sizes = {"vocab_size": VOCAB, "context_length": CONTEXT, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
+    model = GPT(memory_length=4, **sizes).eval()
+    (some,) = questions(3, 2 * CONTEXT + 1)
+    found = ablation(model, [some], False, truncate(2 * CONTEXT + 1))
+    logits = model.hidden_in_segments(some.tokens)[0][:, -1] @ model.token_embedding.weight.T
+    assert torch.allclose(found.values[-1], torch.nn.functional.cross_entropy(logits, some.wanted), atol=1e-5)

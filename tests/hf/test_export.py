@@ -1,0 +1,261 @@
+"""Weights out to transformers and in from it: equal logits, equal tokens, and what is refused."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from common import EXPORTED, SOUND, RunScript, compose_config, make_scheme
+from torch import Tensor
+from torch.nn import functional as F
+
+import poslab
+from poslab import GPT
+from poslab.config.retrieval import Retrieval
+from poslab.data.corpus import Split
+from poslab.data.tokenizer import Characters, load_tokenizer
+from poslab.data.vocabulary import Vocabulary
+from poslab.errors import SettingError
+from poslab.hf.architectures import hf_equivalent
+from poslab.hf.export import export
+from poslab.hf.pretrained import init_from_pretrained
+from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+
+transformers = pytest.importorskip("transformers")
+
+SIZES = {"vocab_size": 50257, "context_length": 16, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
+# The schemes of configs/pos that an architecture of transformers computes.
+KNOWN = [name for name in SOUND if "hf_equivalent" in vars(type(make_scheme(name)))]
+
+
+def checkpoint_of(model: GPT) -> Checkpoint:
+    vocabulary = Vocabulary(load_tokenizer("gpt2"))
+    return Checkpoint(Path("file"), model.eval(), vocabulary, "scheme", "text", "sha256", Split(), False)
+
+
+def moved(model: GPT) -> GPT:
+    """With weights, biases and tables that are nowhere as they begin."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def logits(folder: Path, tokens: Tensor, **settings: object) -> Tensor:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, **settings).eval()
+    with torch.no_grad():
+        return model(tokens).logits
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_transformers_gives_the_same_logits(name: str, tmp_path: Path) -> None:
+    for number, settings in enumerate(({}, *type(make_scheme(name)).variants)):
+        model = moved(GPT(make_scheme(name, **settings), dropout=0.0, **SIZES))
+        if hf_equivalent(model) is None:
+            continue
+        folder = tmp_path / str(number)
+        export(checkpoint_of(model), folder)
+        tokens = torch.randint(SIZES["vocab_size"], (2, SIZES["context_length"]))
+        torch.testing.assert_close(logits(folder, tokens), model(tokens), atol=1e-5, rtol=1e-5)
+
+
+def test_the_tokenizer_is_the_same(tmp_path: Path) -> None:
+    checkpoint = checkpoint_of(GPT(make_scheme(KNOWN[0]), **SIZES))
+    export(checkpoint, tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("It's a  test,\n\nfoo 123", " é東京 \t\U0001f600", ""):
+        assert tokenizer.encode(text) == checkpoint.vocabulary.encode(text)
+
+
+def test_other_schemes_bring_code_and_load_in_both(
+    trained: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Named by no scheme: any that learns something and that no architecture of transformers computes."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    name = next(n for n in SOUND if n not in KNOWN and make_scheme(n).overrides("tables"))
+    run = trained("experiment=smoke", "trainer=cpu", f"pos={name}", "data.vocabulary=observed")
+    said = export(load_checkpoint(find_checkpoint(str(run))), tmp_path / "out")
+    assert said[0].startswith(f"no architecture of transformers computes pos={name}, so the folder brings code")
+    ours, again = poslab.load(run), poslab.load(tmp_path / "out")
+    tokens = torch.randint(ours.tokenizer.size, (2, 8))
+    torch.testing.assert_close(again(tokens), ours(tokens), atol=0, rtol=0)
+    assert again.seed == ours.seed == 1
+    torch.testing.assert_close(logits(tmp_path / "out", tokens, trust_remote_code=True), ours(tokens), atol=0, rtol=0)
+    meanings = json.loads((tmp_path / "out" / "tokens.json").read_text())
+    assert meanings == [ours.tokenizer.decode([i]) for i in range(ours.tokenizer.size)]
+
+
+def with_code(name: str, **sizes: object) -> "transformers.PreTrainedModel":
+    """As the code of an exported folder has it."""
+    from poslab.hf.modeling_poslab import PoslabConfig, PoslabForCausalLM
+
+    sizes = SIZES | {"dropout": 0.0} | sizes
+    vocab_size = sizes.pop("vocab_size")
+    config = PoslabConfig(pos={"_target_": name}, model=sizes, vocab_size=vocab_size)
+    return moved(PoslabForCausalLM(config).eval())
+
+
+@pytest.mark.parametrize("name", ["absolute", "t5", "cope", "forgetting"])
+def test_left_padded_texts_are_those_alone(name: str) -> None:
+    """Logits, gradients and what is generated: of positions that end, biases, scores and marks."""
+    model = with_code(name)
+    texts = [torch.randint(SIZES["vocab_size"], (1, length)) for length in (12, 7, 1)]
+    batch = torch.cat([F.pad(text, (12 - text.shape[1], 0)) for text in texts])
+    mask = torch.cat([F.pad(torch.ones_like(text), (12 - text.shape[1], 0)) for text in texts])
+    together, alone = model(batch, attention_mask=mask, labels=batch), [model(text, labels=text) for text in texts[:2]]
+    logits = torch.cat([*(out.logits[0] for out in alone), model(texts[2]).logits[0]])
+    torch.testing.assert_close(together.logits[mask.bool()], logits, atol=1e-5, rtol=1e-5)
+    loss = (11 * alone[0].loss + 6 * alone[1].loss) / 17
+    torch.testing.assert_close(together.loss, loss)
+    gradients = [torch.autograd.grad(of, list(model.parameters())) for of in (together.loss, loss)]
+    torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-4)
+    settings = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0, "use_cache": False}
+    written = model.generate(batch, attention_mask=mask, **settings)[:, 12:]
+    assert written.tolist() == [
+        model.generate(text, attention_mask=torch.ones_like(text), **settings)[0, text.shape[1] :].tolist()
+        for text in texts
+    ]
+
+
+def test_a_text_keeps_the_positions_that_were_drawn_for_it() -> None:
+    model = with_code("randomized")
+    gpt = model.gpt[0]
+    gpt.seed, text = 5, torch.randint(SIZES["vocab_size"], (1, 4))
+    settings = {"do_sample": False, "use_cache": False}
+    written = model.generate(text, max_new_tokens=6, **settings)
+    assert written.tolist() == gpt.generate(text, 6, temperature=0.0).tolist()
+    assert model.generate(text, max_new_tokens=3, **settings).tolist() == written[:, :7].tolist()
+    logits = gpt(written, positions=gpt.text_positions(10))
+    torch.testing.assert_close(model(written).logits, logits)
+    assert not torch.allclose(logits, gpt(written))
+
+
+def test_right_padding_is_never_looked_at() -> None:
+    model, tokens = with_code("t5"), torch.randint(SIZES["vocab_size"], (2, 9))
+    mask = torch.tensor([[1] * 9, [0, 0, *[1] * 4, 0, 0, 0]])
+    logits = model(tokens, attention_mask=mask).logits
+    torch.testing.assert_close(logits[1, 2:6], model(tokens[1:, 2:6]).logits[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("causal", "mask", "problem"),
+    [
+        (True, [[1, 1, 1], [1, 0, 1]], r"row 1 of attention_mask has zeros between ones"),
+        (True, [[0, 0, 0], [1, 1, 1]], r"row 0 of attention_mask is all zeros"),
+        (True, [[1, 1, 1], [-1, 1, 1]], r"attention_mask must hold ones and zeros, nothing else"),
+        (True, [[1, 1, 1]], r"attention_mask must be \(2, 3\), as input_ids are; not \(1, 3\)"),
+        (True, [[[0, 1, 1]]], r"attention_mask must be \(2, 3\), as input_ids are; not \(1, 1, 3\)"),
+        (False, [[1, 1, 1], [0, 1, 1]], r"this model is not causal"),
+    ],
+)
+def test_masks_that_cannot_be(causal: bool, mask: list[object], problem: str) -> None:
+    model = with_code("nope", causal=causal)
+    tokens = torch.randint(SIZES["vocab_size"], (2, 3))
+    with pytest.raises(ValueError, match=problem):
+        model(tokens, attention_mask=torch.tensor(mask))
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_gpt2_of_transformers_begins_a_run(name: str, tmp_path: Path) -> None:
+    """Its own position table is kept by the scheme that has the same one, and only by that."""
+    theirs = _gpt2(tmp_path)
+    model = GPT(make_scheme(name), dropout=0.0, **SIZES).eval()
+    said = init_from_pretrained(model, tmp_path, Vocabulary(load_tokenizer("gpt2")))
+    tokens = torch.randint(SIZES["vocab_size"], (2, SIZES["context_length"]))
+    kept = "kept" in said
+    assert kept == bool(list(model.position_tables.parameters()))
+    with torch.no_grad():
+        if not kept:
+            theirs.transformer.wpe.weight.zero_()
+            model.pos = make_scheme("nope")
+        torch.testing.assert_close(model(tokens), theirs(tokens).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_a_smaller_vocabulary_takes_its_rows(tmp_path: Path) -> None:
+    theirs = _gpt2(tmp_path)
+    observed = torch.tensor([3, 5, 50256], dtype=torch.int32)
+    model = GPT(None, **SIZES | {"vocab_size": 3})
+    said = init_from_pretrained(model, tmp_path, Vocabulary(load_tokenizer("gpt2"), observed))
+    assert said.endswith("what it knows of positions is left out")
+    assert model.token_embedding.weight.equal(theirs.transformer.wte.weight[observed])
+
+
+def test_characters_are_no_tokens_of_gpt2(tmp_path: Path) -> None:
+    _gpt2(tmp_path)
+    letters = Vocabulary(Characters(), torch.tensor([97, 98, 233], dtype=torch.int32))
+    with pytest.raises(
+        SettingError, match=r"^init_from=.*: knows other tokens than characters, which this text is of$"
+    ):
+        init_from_pretrained(GPT(None, **SIZES | {"vocab_size": 3}), tmp_path, letters)
+
+
+def test_what_is_no_such_gpt2_is_refused(tmp_path: Path) -> None:
+    begin = partial(init_from_pretrained, folder=tmp_path, vocabulary=Vocabulary(load_tokenizer("gpt2")))
+    with pytest.raises(SettingError, match=r"^init_from=.*: has no config.json$"):
+        begin(GPT(None, **SIZES))
+    with pytest.raises(SettingError, match=r"^init_from=.*nofolder: no such folder$"):
+        begin(GPT(None, **SIZES), folder=tmp_path / "nofolder")
+    _gpt2(tmp_path)
+    with pytest.raises(SettingError, match=f"model.num_layers=3: the weights of init_from={tmp_path} need 2"):
+        begin(GPT(None, **SIZES | {"num_layers": 3}))
+    with pytest.raises(SettingError, match=r"its transformer.wte.weight is \(50257, 16\); this model needs \(7, 16\)"):
+        begin(GPT(None, **SIZES | {"vocab_size": 7}))
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"activation_function": "relu"}))
+    with pytest.raises(SettingError, match="its activation_function is relu, and only gelu_new is poslab's decoder"):
+        begin(GPT(None, **SIZES))
+
+
+@pytest.mark.parametrize("index", ["model.safetensors.index.json", "pytorch_model.bin.index.json"])
+def test_weights_in_shards_are_not_read(index: str, tmp_path: Path) -> None:
+    _gpt2(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "model-00001-of-00002.safetensors")
+    (tmp_path / index).write_text("{}")
+    with pytest.raises(SettingError, match=rf"has its weights in shards \({index}\), which aren't read; "):
+        init_from_pretrained(GPT(None, **SIZES), tmp_path, Vocabulary(load_tokenizer("gpt2")))
+
+
+def test_a_folder_with_something_in_it_stays(trained: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(SettingError, match="is there already; name a folder that is empty, or is to be made"):
+        export(checkpoint_of(GPT(None, **SIZES)), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_memory_stays_behind(tmp_path: Path) -> None:
+    remembering = GPT(make_scheme(KNOWN[0]), **SIZES)
+    assert len(export(checkpoint_of(remembering), tmp_path / "none")) == 2
+    remembering.memory_length = 8
+    assert "transformers knows nothing of its memory" in export(checkpoint_of(remembering), tmp_path / "some")[-1]
+    with pytest.raises(SettingError, match=r"^ckpt=file: looks up memory \(model.retrieval\)"):
+        export(checkpoint_of(GPT(None, **SIZES, retrieval=Retrieval(layer=1))), tmp_path / "retrieved")
+    assert not (tmp_path / "retrieved").exists()
+
+
+def test_export_script_and_a_run_that_begins_there(
+    run_script: RunScript, trained: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = trained("experiment=smoke", "trainer=cpu", "pos=absolute")
+    assert run_script("export", f"ckpt={run}", "to=exported")[0] == 0
+    exec(EXPORTED, names := {})  # as its README shows it
+    assert names["model"].config.model_type == "gpt2"
+    code, output, errors = run_script("export", f"ckpt={run}", "to=out")
+    assert (code, errors) == (0, "")
+    assert "a gpt2 model: AutoModelForCausalLM.from_pretrained('out')" in output
+    config = compose_config("init_from=out")
+    assert config.settings.init_from == str(tmp_path / "out")
+    code, _, errors = run_script("export", f"ckpt={run}", "to=out")
+    assert (code, errors) == (2, "error: to=out: is there already; name a folder that is empty, or is to be made\n")
+
+
+def _gpt2(folder: Path) -> "transformers.GPT2LMHeadModel":
+    sizes = {"n_positions": 24, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    theirs.save_pretrained(folder)
+    return theirs

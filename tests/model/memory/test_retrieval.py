@@ -1,0 +1,431 @@
+"""Retrieved memory: what is found, what is mixed in, what has gradients, and what nobody sees."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from common import SCHEMES
+from torch import Tensor
+from torch.nn import functional as F
+
+from poslab import GPT
+from poslab.attention import PositionIds, SchemeLayer
+from poslab.config.retrieval import Retrieval
+from poslab.config.schemes import parse_scheme
+from poslab.errors import SettingError
+from poslab.model.block import Attention
+from poslab.model.memory import Memory
+from poslab.model.memory.retrieval import Lookup, RetrievedAttention, distance_bias, nearest, remembered, unit
+from poslab.positions import ModelShape, PositionScheme, RelativeTerms
+
+B, H, T, N, DH = 3, 2, 5, 37, 8
+
+
+def tensors(*shapes: tuple[int, ...], grad: bool = False) -> list[Tensor]:
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=grad) for shape in shapes]
+
+
+def layer(k: int) -> RetrievedAttention:
+    """One whose gate and scale differ by head."""
+    made = RetrievedAttention(H, Retrieval(0, max(k, N), k)).double()
+    torch.nn.init.normal_(made.gate)
+    torch.nn.init.normal_(made.log_scale)
+    return made
+
+
+def mixed(
+    made: RetrievedAttention,
+    local: Tensor,
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    known: list[int],
+    terms: RelativeTerms | None = None,
+    place: int = 0,
+) -> Tensor:
+    """What a layer with these terms makes of local attention, for queries from `place` on."""
+    layer = SchemeLayer(Fixed(terms), {}, ModelShape(T, H * DH, 1, H), 0, None, PositionIds(torch.arange(T)))
+    lookup = Lookup(N, torch.tensor(known), keys, values, place)
+    made.settings = replace(made.settings, position_bias=terms is not None)
+    return made(local, q, q, q, lookup, layer)
+
+
+@dataclass(frozen=True)
+class Fixed(PositionScheme):
+    """A scheme with the same terms for any distances."""
+
+    terms: Any
+
+    def relative(self, tables: Any, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
+        return self.terms
+
+
+def dense(made: RetrievedAttention, local: Tensor, q: Tensor, keys: Tensor, values: Tensor, known: list[int]) -> Tensor:
+    """The formula, row by row, over all that each row knows."""
+    rows = []
+    for row, count in enumerate(known):
+        scale = made.log_scale.exp()[:, None, None]
+        first = keys.shape[-2] - count
+        scores = scale * F.normalize(q[row], dim=-1) @ keys[row, :, first:].mT
+        retrieved = scores.softmax(-1) @ values[row, :, first:]
+        share = made.gate.sigmoid()[:, None, None]
+        rows.append(share * retrieved + (1 - share) * local[row] if count else local[row])
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("known", [[N, N, N], [N, 4, 0], [1, N, 12]])
+def test_all_retrieved_is_dense_attention(known: list[int]) -> None:
+    local, q = tensors((B, H, T, DH), (B, H, T, DH), grad=True)
+    keys, values = unit(tensors((B, H, N, DH))[0]), tensors((B, H, N, DH))[0]
+    made = layer(k=N)
+    inputs = [local, q, made.gate, made.log_scale]
+    found = mixed(made, local, q, keys, values, known)
+    wanted = dense(made, local, q, keys, values, known)
+    assert torch.allclose(found, wanted, atol=1e-12)
+    weight = torch.randn_like(found)
+    for mine, theirs in zip(
+        torch.autograd.grad((found * weight).sum(), inputs),
+        torch.autograd.grad((wanted * weight).sum(), inputs),
+        strict=True,
+    ):
+        assert torch.allclose(mine, theirs, atol=1e-12)
+
+
+@pytest.mark.parametrize("newest", [False, True])
+@pytest.mark.parametrize(("count", "k"), [(5000, 32), (4097, 1), (640, 32), (33, 32), (127, 31)])
+def test_the_nearest_of_many(count: int, k: int, newest: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poslab.model.memory.retrieval._BLOCK", 3 * H * count)  # three queries at a time
+    q, keys = (torch.randint(-99, 99, (2, H, n, DH)).double() for n in (7, count))  # whose products are exact
+    scores, found = nearest(q, keys, torch.tensor([count, count - 1]), k, newest)
+    products = q @ keys.mT
+    assert torch.equal(products.gather(-1, found), scores)
+    products[1, :, :, 0] = -math.inf  # which the second row doesn't know
+    assert torch.equal(products.topk(k).values, scores)
+    assert all(len(set(row)) == k for row in found.flatten(0, 2).tolist())  # none of them twice
+
+
+def test_of_equal_keys_the_newest_are_found() -> None:
+    """Also where their products differ in the last bits; larger ones come before, wherever they are."""
+    q = torch.ones(1, 1, 2, DH)
+    keys = torch.full((1, 1, 400, DH), 1.0) + 2e-7 * torch.rand(400, 1)
+    keys[..., 5, :] = 2.0
+    keys[..., 390:, :] = 0.0
+    scores, found = nearest(q, keys, torch.tensor([400]), 4, newest=True)
+    assert torch.allclose(scores, torch.tensor([16.0, 8.0, 8.0, 8.0]), atol=1e-5)
+    assert found.flatten(0, 2).tolist() == [[5, 389, 388, 387]] * 2
+    assert nearest(q, keys, torch.tensor([400]), 1, newest=True)[1].unique().tolist() == [5]
+    assert nearest(q, keys, torch.tensor([10]), 3, newest=True)[1].flatten(0, 2).tolist() == [[399, 398, 397]] * 2
+
+
+def test_gradients_of_queries() -> None:
+    q, keys = tensors((2, H, 3, DH), (2, H, N, DH))
+    q.requires_grad_()
+    assert torch.autograd.gradcheck(lambda q: nearest(q, keys, torch.tensor([N, 3]), 5)[0], q)
+
+
+def test_rows_without_memories_have_local_attention() -> None:
+    """To the bit, and with gradients that are zero rather than none or no number."""
+    local, q = tensors((2, H, T, DH), (2, H, T, DH), grad=True)
+    keys, values = tensors((2, H, N, DH), (2, H, N, DH))
+    made = layer(k=4)
+    for known in ([0, 0], [7, 0]):
+        out = mixed(made, local, q, keys, values, known)
+        assert torch.equal(out[1], local[1])
+        gradients = torch.autograd.grad(out[1].sum(), [local, q, made.gate, made.log_scale], allow_unused=True)
+        assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
+        assert all(gradient is not None and not gradient.any() for gradient in gradients[2:])
+
+
+def test_only_the_nearest_count() -> None:
+    local, q = tensors((B, H, T, DH), (B, H, T, DH))
+    keys, values = unit(tensors((B, H, N, DH))[0]), tensors((B, H, N, DH))[0]
+    made = layer(k=3)
+    before = mixed(made, local, q, keys, values, [N] * B)
+    _, found = nearest(unit(q), keys, torch.tensor([N] * B), 3)
+    target_mask = torch.zeros(B, H, N, dtype=torch.bool).scatter(-1, found.flatten(2), True)
+    assert not target_mask.all()
+    values = values.masked_fill(~target_mask[..., None], 1e6)
+    assert torch.equal(mixed(made, local, q, keys, values, [N] * B), before)
+
+
+def test_bias_by_true_distance() -> None:
+    """Of query `first` + t on memory n of N, whose newest is one before the segment: first + t + N - n."""
+    terms = RelativeTerms(0, 20, bias=torch.randn(H, 21, dtype=torch.float64, requires_grad=True))
+    local, q = tensors((1, H, T, DH), (1, H, T, DH))
+    keys, values = unit(tensors((1, H, N, DH))[0]), tensors((1, H, N, DH))[0]
+    made = layer(k=N)
+    found = mixed(made, local, q, keys, values, [N], terms, place=2)
+    bias = terms.dense_bias(T, N, offset=N + 2)
+    scores = made.log_scale.exp()[:, None, None] * unit(q) @ keys.mT + bias
+    share = made.gate.sigmoid()[:, None, None]
+    wanted = torch.lerp(local, scores.softmax(-1) @ values, share)
+    assert torch.allclose(found, wanted, atol=1e-12)
+    assert terms.bias is not None
+    gradients = [torch.autograd.grad(out.square().sum(), terms.bias)[0] for out in (found, wanted)]
+    assert torch.allclose(*gradients, atol=1e-12)
+
+
+def test_a_bias_may_hide_everything() -> None:
+    terms = RelativeTerms(0, 3, bias=torch.tensor([[0.0, 0.0, 0.0, -math.inf]] * H, dtype=torch.float64))
+    local, q = tensors((1, H, T, DH), (1, H, T, DH), grad=True)
+    keys, values = tensors((1, H, N, DH), (1, H, N, DH))
+    made = layer(k=4)
+    out = mixed(made, local, q, keys, values, [N], terms, place=3)
+    assert torch.allclose(out, local * (1 - made.gate.sigmoid()[:, None, None]), atol=1e-12)
+    out.sum().backward()
+    assert made.log_scale.grad is not None
+    assert made.log_scale.grad.isfinite().all()
+
+
+def test_distance_bias_does_not_read_beyond_its_rows() -> None:
+    terms = RelativeTerms(0, 50, bias=torch.arange(51.0)[None])
+    found = torch.tensor([[[[0, 9]], [[3, 3]]]])  # (B, H, T, k)
+    terms = RelativeTerms(0, 50, bias=torch.arange(51.0).expand(2, 51))
+    assert distance_bias(terms, found, count=10, place=torch.tensor([4])).tolist() == [[[[14.0, 5.0]], [[11.0, 11.0]]]]
+
+
+def test_what_is_remembered() -> None:
+    kept, seen = None, []
+    for length in (3, 4, 2, 9, 1):
+        (new,) = tensors((1, H, length, DH), grad=True)
+        seen.append(new)
+        kept = remembered(kept, new, 8)
+        assert torch.equal(kept, torch.cat(seen, -2)[:, :, -8:])
+        assert not kept.requires_grad
+        assert kept.is_contiguous()
+    assert remembered(None, torch.ones(1, H, 3, DH, dtype=torch.bfloat16), 8).dtype == torch.float32
+
+
+def test_16_bits() -> None:
+    """Under autocast the search is in float32; what comes out is what went in."""
+    local, q, v = (torch.randn(1, H, T, DH, dtype=torch.bfloat16) for _ in range(3))
+    keys, values = remembered(None, unit(q), 9), remembered(None, v, 9)
+    made = RetrievedAttention(H, Retrieval(0, 9, 1))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = mixed(made, local, q, keys, values, [T])
+    assert out.dtype == torch.bfloat16
+    assert torch.allclose(out, ((local.float() + v.float()) / 2).bfloat16(), atol=0.02)  # each finds itself
+
+
+def test_refusals() -> None:
+    with pytest.raises(SettingError, match="k=64: must be at most size=32"):
+        Retrieval(layer=0, size=32, k=64)
+    with pytest.raises(SettingError, match=r"retrieval\.layer=4: must be from 0 to 3, by num_layers=4"):
+        Retrieval(layer=4).check(ModelShape(8, 8, num_layers=4, num_heads=2))
+    with pytest.raises(SettingError, match=r"retrieval\.layer=0: needs a causal model"):
+        GPT(causal=False, retrieval=Retrieval(layer=0))
+    with pytest.raises(SettingError, match="layer=-1: must be at least 0"):
+        Retrieval(layer=-1)
+
+
+TINY = {"vocab_size": 11, "context_length": 6, "embed_dim": 16, "num_layers": 3, "num_heads": 2, "dropout": 0.0}
+
+
+def tiny(pos: PositionScheme | None = None, memory_length: int = 0, **settings: Any) -> GPT:
+    """In double precision, with a gate and scale that differ by head."""
+    model = GPT(pos, memory_length=memory_length, retrieval=Retrieval(**settings), **TINY).double().eval()
+    retrieval = attention_of(model).retrieval
+    assert retrieval is not None
+    torch.nn.init.normal_(retrieval.gate)
+    torch.nn.init.normal_(retrieval.log_scale)
+    return model
+
+
+def attention_of(model: GPT) -> Attention:
+    assert model.retrieval is not None
+    attention = model.blocks[model.retrieval.layer].attention
+    assert isinstance(attention, Attention)
+    return attention
+
+
+def by_hand(model: GPT, tokens: Tensor) -> Tensor:
+    """The hidden states of a text in segments, the layer that retrieves written out: dense, over all before."""
+    retrieval, length = model.retrieval, model.shape.context_length
+    assert retrieval is not None
+    made, keys, values, found = attention_of(model).retrieval, [], [], []
+    assert made is not None
+    for segment in tokens.split(length, dim=1):
+        position_ids = PositionIds(torch.arange(segment.shape[1]))
+        x = model._embed(segment, position_ids)
+        terms = model.relative_terms(segment.shape[1])
+        for number, (block, layer) in enumerate(zip(model.blocks, model._layers(terms, position_ids), strict=True)):
+            normed = block.attention_norm(x)
+            q, k, v = block.attention.queries_keys_values(normed)
+            out = layer.attend(*layer.enter(q, k, normed)[:2], v, layer.enter(q, k, normed)[2])
+            if number == retrieval.layer:
+                if keys:
+                    scores = made.log_scale.exp()[:, None, None] * unit(q) @ torch.cat(keys, -2).mT
+                    if retrieval.position_bias:
+                        there = sum(part.shape[-2] for part in keys)
+                        whole = model.relative_terms(there + segment.shape[1])[number]
+                        assert whole is not None
+                        scores = scores + whole.dense_bias(segment.shape[1], there, offset=there)
+                    out = torch.lerp(out, scores.softmax(-1) @ torch.cat(values, -2), made.shares[:, None, None])
+                keys.append(unit(k).detach())
+                values.append(v.detach())
+            x = x + block.attention.project(out.transpose(1, 2).flatten(-2))
+            x = x + block.mlp(block.mlp_norm(x))
+        found.append(model.final_norm(x))
+    return torch.cat(found, 1)
+
+
+@pytest.mark.parametrize("pos", SCHEMES)
+@pytest.mark.parametrize("layer", [0, 2])
+def test_a_model_that_retrieves_everything(pos: str, layer: int) -> None:
+    """Is dense attention over all earlier segments beside local attention, for every scheme, gradients included."""
+    model = tiny(parse_scheme(pos), layer=layer, size=100, k=100)
+    tokens = torch.randint(11, (2, 21))
+    hidden, memory = model.hidden_in_segments(tokens)
+    wanted = by_hand(model, tokens)
+    assert torch.allclose(hidden, wanted, atol=1e-10)
+    parameters = dict(model.named_parameters())
+    weight = torch.randn_like(hidden)
+    mine, theirs = (
+        torch.autograd.grad((out * weight).sum(), list(parameters.values()), allow_unused=True)
+        for out in (hidden, wanted)
+    )
+    for name, one, other in zip(parameters, mine, theirs, strict=True):
+        assert (one is None and other is None) or torch.allclose(one, other, atol=1e-9), name
+    assert memory.keys is not None
+    assert memory.keys.shape[-2] == 21
+
+
+@pytest.mark.parametrize("pos", ["t5", "alibi", "kerple", "rope_t5"])
+def test_a_model_with_a_bias_on_what_it_retrieves(pos: str) -> None:
+    model = tiny(parse_scheme(pos), layer=1, size=100, k=100, position_bias=True)
+    with torch.no_grad():
+        for table in model.position_tables.parameters():
+            table.uniform_(0.5, 1)
+    tokens = torch.randint(11, (2, 15))
+    assert torch.allclose(model.hidden_in_segments(tokens)[0], by_hand(model, tokens), atol=1e-10)
+
+
+def test_a_bias_that_a_scheme_lacks() -> None:
+    for pos in ("shaw", "rope", "nope"):
+        with pytest.raises(SettingError, match=r"retrieval\.position_bias=true: this position scheme has no bias"):
+            tiny(parse_scheme(pos), layer=1, position_bias=True)
+
+
+def test_only_what_is_asked() -> None:
+    for layer in (0, 2):
+        model = tiny(layer=layer, size=9, k=4)
+        tokens, target_mask = torch.randint(11, (3, 20)), torch.rand(3, 20) < 0.2
+        hidden, memory = model.hidden_in_segments(tokens)
+        of_targets, same = model.hidden_in_segments(tokens, target_mask=target_mask)
+        assert torch.allclose(of_targets, hidden[target_mask], atol=1e-12)
+        assert memory.keys is not None
+        assert same.keys is not None
+        assert torch.allclose(same.keys, memory.keys, atol=1e-12)
+
+
+@pytest.mark.parametrize("memory_length", [0, 4])
+def test_nothing_of_the_future_or_of_another_document(memory_length: int) -> None:
+    model = tiny(memory_length=memory_length, layer=1, size=30, k=3)
+    tokens = torch.randint(11, (2, 24))
+    other = torch.cat([tokens[:, :14], torch.randint(11, (2, 10))], 1)
+    hidden, changed = (model.hidden_in_segments(text)[0] for text in (tokens, other))
+    assert torch.equal(hidden[:, :14], changed[:, :14])
+    # Row 1 begins a document with the third segment: it sees nothing of before.
+    earlier = torch.cat([torch.randint(11, (2, 10)), tokens[:, 10:12]], 1)
+    third = []
+    for before in (tokens[:, :12], earlier):
+        _, memory = model.hidden_in_segments(before)
+        assert memory.keys is not None
+        assert memory.values is not None
+        memory = replace(memory, keys=memory.keys.clone(), values=memory.values.clone())
+        third.append((model.hidden_with_memory(tokens[:, 12:18], memory.restarted(torch.tensor([12, 0])))[0], memory))
+    (first, _), (second, _) = third
+    assert not torch.allclose(first[0], second[0])
+    assert torch.equal(first[1], second[1])
+
+
+def test_rows_have_their_own_memory() -> None:
+    model = tiny(layer=2, size=7, k=2)
+    tokens = torch.randint(11, (3, 20))
+    together, memory = model.hidden_in_segments(tokens)
+    for row in range(3):
+        alone, of_row = model.hidden_in_segments(tokens[row : row + 1])
+        assert torch.allclose(alone, together[row : row + 1], atol=1e-12)
+        assert of_row.keys is not None
+        assert torch.allclose(of_row.keys, memory.rows(slice(row, row + 1)).plain()["keys"], atol=1e-12)
+
+
+def test_memory_is_what_was_saved() -> None:
+    """It goes through a checkpoint, and apart and together again, to the bit."""
+    model = tiny(layer=2, memory_length=4, size=8, k=2)
+    tokens = torch.randint(11, (4, 18))
+    _, memory = model.hidden_in_segments(tokens[:, :12])
+    joined = Memory.joined([Memory.of(memory.rows(slice(0, 1)).plain()), memory.rows(slice(1, 4))])
+    wanted, found = (model.hidden_with_memory(tokens[:, 12:], one)[0] for one in (memory, joined))
+    assert torch.equal(wanted, found)
+
+
+def test_without_it_the_model_is_the_same() -> None:
+    """To the bit, its weights and its first windows."""
+    torch.manual_seed(0)
+    plain = GPT(**TINY)
+    torch.manual_seed(0)
+    model = GPT(retrieval=Retrieval(layer=1), **TINY)
+    state = model.state_dict()
+    assert {name for name in state if "retrieval" in name} == state.keys() - plain.state_dict().keys()
+    assert all(torch.equal(weight, state[name]) for name, weight in plain.state_dict().items())
+    tokens = torch.randint(11, (2, 6))
+    assert torch.equal(model(tokens), plain(tokens))
+    assert torch.equal(model.hidden_in_segments(tokens)[0], plain.hidden(tokens))
+    assert not plain.remembers
+    assert model.remembers
+
+
+@pytest.mark.parametrize("pos", ["nope", "t5", "rope", "shaw", "absolute", "sinusoidal"])
+@pytest.mark.parametrize("memory_length", [0, 4])
+def test_cached_reading_is_that_of_segments(pos: str, memory_length: int) -> None:
+    """However many tokens come at a time, and where rows begin at different times."""
+    if pos == "absolute" and memory_length:
+        return  # which ends
+    model = tiny(parse_scheme(pos), memory_length, layer=1, size=14, k=5, position_bias=pos == "t5")
+    tokens, padding = torch.randint(11, (4, 31)), torch.tensor([0, 2, 6, 0])
+    for sizes in ([1] * 31, [31], [5, 1, 7, 12, 6]):
+        cache, found = model.new_cache(padding=padding), []
+        for part in tokens.split(sizes, dim=1):
+            found.append(model.hidden(part, cache))
+        cached = torch.cat(found, 1)
+        for row, skipped in enumerate(padding.tolist()):
+            wanted, _ = model.hidden_in_segments(tokens[row : row + 1, skipped:])
+            assert torch.allclose(cached[row, skipped:], wanted[0], atol=1e-10)
+
+
+@pytest.mark.parametrize("layer", [0, 2])
+@pytest.mark.parametrize("pos", ["t5", "alibi"])
+def test_cached_reading_finds_the_same_of_equal_keys(pos: str, layer: int) -> None:
+    """Of a text with doubled tokens, whose keys are equal but for rounding, and whose distances are not."""
+    model = tiny(parse_scheme(pos), layer=layer, size=120, k=5, position_bias=True)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(4)  # so that it matters which they are
+    tokens = torch.randint(11, (2, 75)).repeat_interleave(2, dim=1)
+    wanted, _ = model.hidden_in_segments(tokens)
+    for size in (1, 7, 150):
+        cache = model.new_cache()
+        cached = torch.cat([model.hidden(part, cache) for part in tokens.split(size, dim=1)], 1)
+        assert torch.allclose(cached, wanted, atol=1e-10)
+
+
+def test_generation_goes_on_beyond_a_scheme_that_ends() -> None:
+    """What a model without memory_length reads of a prompt is all of it, by any scheme."""
+    model = tiny(parse_scheme("absolute"), layer=1, size=14, k=5)
+    prompts = torch.randint(11, (2, 20))
+    out = model.generate(prompts, 9, temperature=0, strict=True)
+    for length in range(20, 29):
+        hidden, _ = model.hidden_in_segments(out[:, :length])
+        assert torch.equal((hidden[:, -1] @ model.token_embedding.weight.T).argmax(-1), out[:, length])
+
+
+def test_the_trunk_is_that_of_models_without() -> None:
+    sizes = {"embed_dim": 8, "num_layers": 1, "num_heads": 2, "context_length": 4, "vocab_size": 5}
+    with_it, without = GPT(retrieval=Retrieval(layer=0, size=8, k=2), **sizes), GPT(**sizes)
+    assert with_it.parameter_counts()["trunk"] == without.parameter_counts()["total"]
+    assert with_it.parameter_counts()["total"] == without.parameter_counts()["total"] + 4  # a gate and a scale by head

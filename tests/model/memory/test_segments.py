@@ -1,0 +1,318 @@
+"""Memory beyond the window: a text read segment by segment is the formula, for every scheme that can be far away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from common import SCHEMES, SOUND, VARIANTS, compose_config, make_scheme
+from oracles import has_formula
+from torch import Tensor
+
+from poslab import GPT
+from poslab.errors import SettingError
+from poslab.model.memory import Memory
+from poslab.positions import HeadInputs, ModelShape, PositionScheme
+from poslab.positions.randomized import Randomized
+from poslab.positions.rope_nope import RoPENoPE
+
+SEGMENT, MEMORY, SEGMENTS = 3, 4, 3  # a memory that begins within a segment
+SIZES: dict[str, Any] = {
+    "vocab_size": 61,
+    "context_length": SEGMENT,
+    "embed_dim": 24,
+    "num_layers": 2,
+    "num_heads": 2,
+}
+
+
+def remembers(name: str) -> bool:
+    try:
+        return GPT(make_scheme(name), memory_length=MEMORY, **SIZES).remembers
+    except SettingError:
+        return False
+
+
+REMEMBERING = [name for name in SOUND if remembers(name)]
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if remembers(name)]
+
+
+def strong_model(scheme: str | PositionScheme, **sizes: Any) -> GPT:
+    """Weights large enough for position to matter, in double precision."""
+    torch.manual_seed(0)
+    chosen = make_scheme(scheme) if isinstance(scheme, str) else scheme
+    model = GPT(chosen, **({"dropout": 0.0, "memory_length": MEMORY} | SIZES | sizes))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model.double().eval()
+
+
+def some_tokens(*shape: int) -> Tensor:
+    return torch.randint(SIZES["vocab_size"], shape)
+
+
+def by_formula(model: GPT, tokens: Tensor, read: list[int]) -> Tensor:
+    """One text, tokens (N,), in one pass, layer by layer -> its hidden states (N, D).
+
+    read: before each segment, how many tokens of its document were. A query sees its segment and so many tokens before
+    it, at most memory_length; keys and values of these are made of what knows no gradient. Scores are the scheme's
+    `score`, written from its paper.
+    """
+    length, tables = model.shape.context_length, dict(model.position_tables.named_parameters())
+    positions = [read[place // length] + place % length for place in range(len(tokens))]
+    embedded = model.pos.embed(tables, model.token_embedding(tokens)[None], torch.tensor(positions))
+    x = embedded[0]  # (N, D)
+    for number, block in enumerate(model.blocks):
+        entering, attended = block.attention_norm(x), []
+        terms = model.relative_terms(len(tokens))[number]
+        for segment, before in enumerate(read):
+            first, end = segment * length, (segment + 1) * length
+            seen_from = first - min(before, model.memory_length)
+            inputs = torch.cat([entering[:first].detach(), entering[first:end]])
+            q, k, v = (part[0] for part in block.attention.queries_keys_values(inputs[None]))  # (H, N, Dh)
+            seen = [[seen_from <= j <= i for j in range(end)] for i in range(end)]
+            position_ids = [max(0, before + j - first) for j in range(end)]
+            for i in range(first, end):
+                heads = []
+                for head in range(model.shape.num_heads):
+                    text = HeadInputs(q[head], k[head], inputs, position_ids, seen)
+                    keys = [j for j in range(end) if seen[i][j]]
+                    scores = [model.pos.reference_score(tables, model.shape, number, head, text, i, j) for j in keys]
+                    weights = torch.stack(scores).softmax(0)
+                    values = v[head, keys]
+                    if terms is not None and terms.values is not None:
+                        assert terms.values.dim() == 2
+                        values = values + terms.values[terms.rows_of(i - torch.tensor(keys))]
+                    heads.append(weights @ values)
+                attended.append(torch.cat(heads))
+        x = x + block.attention.project(torch.stack(attended))
+        x = x + block.mlp(block.mlp_norm(x))
+    return model.final_norm(x)
+
+
+def in_segments(model: GPT, tokens: Tensor, reads: list[list[int]]) -> Tensor:
+    """tokens (B, N) -> (B, N, D), with reads of each row before each segment, as a stream of documents gives them."""
+    memory, found = model.empty_memory(len(tokens)), []
+    for segment, read in zip(tokens.split(SEGMENT, dim=1), torch.tensor(reads).T, strict=True):
+        hidden, memory = model.hidden_with_memory(segment, memory.restarted(read))
+        found.append(hidden)
+    return torch.cat(found, dim=1)
+
+
+def gradients(model: GPT, hidden: Tensor) -> list[Tensor]:
+    weight = torch.linspace(-1, 1, hidden.numel(), dtype=hidden.dtype).view_as(hidden)
+    parameters = list(model.parameters())
+    return list(torch.autograd.grad((hidden * weight).sum(), parameters, materialize_grads=True))
+
+
+@pytest.mark.parametrize("name", [*REMEMBERING, *OTHERS])
+def test_segments_are_the_formula(name: str) -> None:
+    if not has_formula(make_scheme(name)):
+        pytest.skip(f"{name} has no `score` to be held against")
+    assert_segments_are_the_formula(strong_model(name))
+
+
+def test_a_window_may_begin_in_memory() -> None:
+    """In layers that have one; the others see all of memory."""
+    assert_segments_are_the_formula(strong_model(RoPENoPE(every=2, window=4)))
+
+
+def assert_segments_are_the_formula(model: GPT) -> None:
+    """Rows begin documents in their own places: the second one within its second segment."""
+    tokens = some_tokens(2, SEGMENT * SEGMENTS)
+    reads = [[0, 3, 6], [0, 3, 2]]
+    found = in_segments(model, tokens, reads)
+    expected = torch.stack([by_formula(model, row, read) for row, read in zip(tokens, reads, strict=True)])
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+    for own, other in zip(gradients(model, found), gradients(model, expected), strict=True):
+        torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-5)
+
+
+def test_a_first_segment_is_a_window_to_the_bit_and_later_ones_remember() -> None:
+    """In training, too: the same numbers are drawn."""
+    for name in REMEMBERING:
+        model = strong_model(name, dropout=0.1, embed_dim=24).train()
+        tokens = some_tokens(2, 2 * SEGMENT)
+        torch.manual_seed(1)
+        expected = model.hidden(tokens[:, :SEGMENT])
+        torch.manual_seed(1)
+        found, memory = model.hidden_with_memory(tokens[:, :SEGMENT], model.empty_memory(2))
+        assert torch.equal(found, expected), name
+        assert memory.inputs is not None
+        assert memory.inputs.shape == (2, 2, SEGMENT, 24)
+        assert not memory.inputs.requires_grad
+        model.eval()
+        remembering, _ = model.hidden_with_memory(tokens[:, SEGMENT:], memory)
+        assert (remembering - model.hidden(tokens[:, SEGMENT:])).abs().max() > 1e-3, name
+
+
+def test_without_memory_segments_are_windows_to_the_bit() -> None:
+    model = strong_model("t5", memory_length=0)
+    assert not model.remembers
+    tokens = some_tokens(2, 3 * SEGMENT + 1)
+    found, memory = model.hidden_in_segments(tokens)
+    assert torch.equal(found, torch.cat([model.hidden(part) for part in tokens.split(SEGMENT, 1)], 1))
+    assert memory.inputs is None
+    assert memory.read.tolist() == [10, 10]
+
+
+@pytest.mark.parametrize("memory_length", [0, MEMORY])
+def test_only_what_is_asked_is_computed_and_nothing_else_changes(memory_length: int) -> None:
+    model = strong_model("t5", memory_length=memory_length)
+    tokens = some_tokens(3, 4 * SEGMENT - 1)
+    everything, whole = model.hidden_in_segments(tokens)
+    for position_ids in ([(0, 4), (2, 1), (2, 10), (1, 10)], [(1, 7)], []):
+        target_mask = torch.zeros(3, 4 * SEGMENT - 1, dtype=torch.bool)
+        for row, place in position_ids:
+            target_mask[row, place] = True
+        found, memory = model.hidden_in_segments(tokens, target_mask=target_mask)
+        torch.testing.assert_close(found, everything[target_mask], atol=1e-9, rtol=1e-9)
+        for name, tensor in memory.plain().items():
+            torch.testing.assert_close(tensor, whole.plain()[name], atol=1e-9, rtol=1e-9)
+        if position_ids:
+            again = model.hidden_in_segments(tokens)[0][target_mask]
+            for own, other in zip(gradients(model, found), gradients(model, again), strict=True):
+                torch.testing.assert_close(own, other, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_kernels_agree_where_memory_is_before_several_blocks(name: str) -> None:
+    """The fast ones with the dense reference, with dropout, and where rows began documents in their own places."""
+    found = {}
+    for backend in ("reference", "auto"):
+        sizes = {"context_length": 130, "num_layers": 1, "memory_length": 121, "dropout": 0.3}
+        model = strong_model(name, attention_backend=backend, **sizes).train()
+        tokens, reads = some_tokens(2, 260), [[0, 130], [0, 7]]
+        memory, parts = model.empty_memory(2), []
+        for segment, read in zip(tokens.split(130, dim=1), torch.tensor(reads).T, strict=True):
+            torch.manual_seed(2)
+            hidden, memory = model.hidden_with_memory(segment, memory.restarted(read))
+            parts.append(hidden)
+        hidden = torch.cat(parts, dim=1)
+        found[backend] = [hidden, *gradients(model, hidden)]
+    for own, other in zip(found["auto"], found["reference"], strict=True):
+        torch.testing.assert_close(own, other, atol=1e-6, rtol=1e-5)
+
+
+def test_memory_is_taken_apart_joined_and_kept() -> None:
+    model = strong_model("t5")
+    tokens = some_tokens(3, 3 * SEGMENT)
+    _, memory = model.hidden_in_segments(tokens)
+    parts = [memory.rows(slice(0, 1)), memory.rows(slice(1, 3))]
+    assert [len(part.read) for part in parts] == [1, 2]
+    for again in (Memory.joined(parts), Memory.of(memory.plain()), memory.to("cpu")):
+        assert again.plain().keys() == {"read", "inputs"}
+        assert all(torch.equal(tensor, memory.plain()[name]) for name, tensor in again.plain().items())
+    assert Memory.joined([model.empty_memory(2), model.empty_memory(1)]).plain().keys() == {"read"}
+
+
+def test_rows_that_remember_less_are_joined_and_see_no_more() -> None:
+    model = strong_model("t5")
+    tokens = some_tokens(2, 3 * SEGMENT)
+    _, longer = model.hidden_in_segments(tokens[:1, : 2 * SEGMENT])
+    _, shorter = model.hidden_in_segments(tokens[1:, SEGMENT : 2 * SEGMENT])
+    found, _ = model.hidden_with_memory(tokens[:, 2 * SEGMENT :], Memory.joined([longer, shorter]))
+    for row, own in enumerate([longer, shorter]):
+        expected, _ = model.hidden_with_memory(tokens[row : row + 1, 2 * SEGMENT :], own)
+        torch.testing.assert_close(found[row : row + 1], expected, atol=1e-9, rtol=1e-9)
+
+
+def test_a_memory_of_other_rows_is_refused() -> None:
+    model = strong_model("t5")
+    with pytest.raises(SettingError, match=r"^memory=3 rows: must be of the 2 texts that are read"):
+        model.hidden_with_memory(some_tokens(2, SEGMENT), model.empty_memory(3))
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMES if name not in REMEMBERING])
+def test_a_scheme_that_ends_is_refused_in_a_line(name: str) -> None:
+    with pytest.raises(SettingError, match=r"^memory_length=4: this position scheme ends at a length: it knows \d+ "):
+        strong_model(name)
+    with pytest.raises(SettingError, match=r"^model.memory_length=4: this position scheme ends at a length"):
+        compose_config(f"pos={name}", "model.memory_length=4")
+    assert not strong_model(name, memory_length=0).remembers
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"causal": False}, "memory_length=4: needs a causal model: this one sees the future"),
+        ({"memory_length": -1}, "memory_length=-1: must be at least 0"),
+        (
+            {"pos": Randomized(max_position=6)},
+            "memory_length=4: this position scheme ends at a length: it knows 6 positions, no more",
+        ),
+    ],
+)
+def test_a_model_that_cant_remember_is_refused_in_a_line(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SettingError, match=f"^{problem}"):
+        GPT(**({"memory_length": MEMORY} | SIZES | settings))
+
+
+def test_a_scheme_that_ends_farther_away_remembers_up_to_there() -> None:
+    """Where distances alone count: positions may, so to say, begin with the memory."""
+    strong_model("xpos", memory_length=100)
+    with pytest.raises(SettingError, match=r"^memory_length=64: this position scheme ends at a length"):
+        GPT(make_scheme("xpos", scale_base=1), **SIZES, memory_length=64)
+
+
+def test_drawn_positions_are_of_memory_and_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = strong_model("randomized").train()
+    drawn: list[int] = []
+    sample = Randomized.sample
+
+    def noted(self: Randomized, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor:
+        drawn.append(length)
+        return sample(self, shape, length, generator)
+
+    monkeypatch.setattr(Randomized, "sample", noted)
+    model.hidden_in_segments(some_tokens(2, 3 * SEGMENT))[0].sum().backward()
+    assert drawn == [3, 6, 7]
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_dropout_and_bfloat16_train(name: str) -> None:
+    torch.manual_seed(0)
+    model = GPT(make_scheme(name), dropout=0.2, memory_length=MEMORY, **SIZES)
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden, memory = model.hidden_in_segments(some_tokens(2, 3 * SEGMENT))
+    hidden.float().square().mean().backward()
+    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert memory.inputs is not None
+
+
+# Generation
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_cached_reading_is_that_of_segments(name: str) -> None:
+    """Rows of unequal length are each their own text, with segments of their own."""
+    model = strong_model(name)
+    tokens, padding = some_tokens(3, 12), torch.tensor([0, 1, 8])
+    expected = [model.hidden_in_segments(row[None, begin:])[0][0] for row, begin in zip(tokens, padding, strict=True)]
+    for sizes in ([5, 1, 6], [12]):
+        cache = model.new_cache(padding=padding)
+        found = torch.cat([model.hidden(part, cache) for part in tokens.split(sizes, dim=1)], dim=1)
+        for own, begin, alone in zip(found, padding, expected, strict=True):
+            torch.testing.assert_close(own[begin:], alone, atol=1e-6, rtol=1e-6)
+
+
+def test_generation_remembers_the_whole_prompt() -> None:
+    """And drops what no token sees any more; with a window it slides as any model does."""
+    model = strong_model("t5", num_layers=4)
+    prompt = some_tokens(1, 5 * SEGMENT + 1)
+    changed = prompt.clone()
+    changed[:, 2 * SEGMENT] = (changed[:, 2 * SEGMENT] + 1) % SIZES["vocab_size"]
+    text = model.generate(prompt, 8, temperature=0)
+    for n in range(8):
+        read = text[:, : prompt.shape[1] + n]
+        logits = model.hidden_in_segments(read)[0][:, -1] @ model.token_embedding.weight.T
+        assert logits.argmax(-1) == text[:, prompt.shape[1] + n]
+    cache = model.new_cache()
+    before, after = (model.hidden(tokens, model.new_cache())[:, -1] for tokens in (prompt, changed))
+    assert (before - after).abs().max() > 1e-6
+    model.hidden(some_tokens(1, 100), cache)
+    assert max(layer._keys.capacity for layer in cache._layers) <= 4 * (SEGMENT + MEMORY)
+    slid = [model.hidden(tokens[:, -MEMORY:], model.new_cache(SEGMENT)) for tokens in (prompt, changed)]
+    assert torch.equal(*slid)

@@ -1,0 +1,147 @@
+"""Reading with a cache is reading: for every scheme, the logits are those of the full pass, however the text comes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from common import SCHEMES, VARIANTS, make_scheme
+from oracles import attention_by_loops
+from strong_models import CONTEXT, OTHERS, SIZES, close, some_tokens, strong_model, with_window
+from torch import Tensor
+
+from poslab import GPT
+from poslab.attention import attend
+from poslab.errors import SettingError
+from poslab.model.cache import KeyValueCache
+from poslab.positions import RelativeTerms
+
+CHUNKS = ([1] * 40, [3, 1, 20, 1, 15], [39, 1], [40])
+
+
+def in_chunks(model: GPT, tokens: Tensor, sizes: list[int], cache: KeyValueCache) -> Tensor:
+    """(B, T) -> (B, T, V), read in chunks of these sizes."""
+    return torch.cat([model(chunk, cache) for chunk in tokens.split(sizes, dim=1)], dim=1)
+
+
+every_scheme = pytest.mark.parametrize("name", [*SCHEMES, *OTHERS])
+
+
+@every_scheme
+@pytest.mark.parametrize("sizes", CHUNKS, ids=["one by one", "uneven", "prompt and one", "at once"])
+def test_cached_logits_are_those_of_the_full_pass(name: str, sizes: list[int]) -> None:
+    model = strong_model(name)
+    tokens = some_tokens(2, CONTEXT)
+    cache = KeyValueCache()
+    assert close(in_chunks(model, tokens, sizes, cache), model(tokens))
+    assert cache.length == CONTEXT
+
+
+@every_scheme
+@pytest.mark.parametrize(("window", "sizes"), [(7, CHUNKS[0]), (None, CHUNKS[1]), (7, CHUNKS[2])])
+def test_rows_of_unequal_length_are_each_their_own_text(name: str, sizes: list[int], window: int | None) -> None:
+    model = strong_model(name)
+    padding = torch.tensor([0, 11, 38])
+    tokens = some_tokens(3, CONTEXT)
+    found = in_chunks(model, tokens, sizes, KeyValueCache(window, padding))
+    assert found.isfinite().all()
+    for row, own, skipped in zip(tokens, found, padding.tolist(), strict=True):
+        text = row[None, skipped:]
+        expected = model(text) if window is None else with_window(model, text, window)
+        assert close(own[None, skipped:], expected)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("window", [None, 7])
+def test_a_cache_serves_other_settings(name: str, window: int | None) -> None:
+    test_rows_of_unequal_length_are_each_their_own_text(name, CHUNKS[1], window)
+
+
+@every_scheme
+@pytest.mark.parametrize(("window", "sizes"), [(2, CHUNKS[0]), (1, CHUNKS[1]), (13, CHUNKS[2]), (40, CHUNKS[3])])
+def test_a_window_hides_what_is_older(name: str, window: int, sizes: list[int]) -> None:
+    model = strong_model(name)
+    tokens = some_tokens(2, CONTEXT)
+    found = in_chunks(model, tokens, sizes, KeyValueCache(window))
+    assert close(found, with_window(model, tokens, window))
+    if window == 1:  # even a scheme that sees hardly more than its neighbours notices
+        assert not close(found, model(tokens))
+
+
+@every_scheme
+def test_past_the_context(name: str) -> None:
+    """Any number of tokens, in a window of the context; or an error that says where the scheme ends."""
+    model, length = strong_model(name), 3 * CONTEXT + 5
+    tokens = some_tokens(1, length)
+    cache = KeyValueCache(CONTEXT)
+    longest = model.pos.max_length(model.shape)
+    if longest is None or longest >= length:
+        found = in_chunks(model, tokens, [CONTEXT, *[1] * (length - CONTEXT)], cache)
+        assert close(found, with_window(model, tokens, CONTEXT))
+        assert max(layer._keys.capacity for layer in cache._layers) <= 4 * CONTEXT  # old keys are dropped
+    else:
+        in_chunks(model, tokens[:, :longest], [30, longest - 30], cache)
+        with pytest.raises(SettingError, match=f"{longest + 1} long: .* knows {longest} positions"):
+            model(tokens[:, :1], cache)
+
+
+@every_scheme
+def test_a_cache_keeps_no_gradients_and_no_state_in_the_model(name: str) -> None:
+    model = strong_model(name)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    assert not model.hidden(some_tokens(1, 5), KeyValueCache()).requires_grad
+    assert model.state_dict().keys() == before.keys()
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_positions_count_from_the_first_real_token() -> None:
+    cache = KeyValueCache(padding=torch.tensor([0, 2]))
+    cpu = torch.device("cpu")
+    assert cache.position_ids(4, cpu).positions.tolist() == [[0, 1, 2, 3], [0, 0, 0, 1]]
+    assert cache.positions_after(4) == 4
+    cache.advance(4)
+    assert cache.position_ids(2, cpu).positions.tolist() == [[4, 5], [2, 3]]
+    assert KeyValueCache(padding=torch.tensor([3, 1])).positions_after(4) == 3
+    assert KeyValueCache(padding=torch.tensor([0, 0])).position_ids(2, cpu).positions.tolist() == [0, 1]
+
+
+def test_a_model_that_sees_the_future_has_no_cache() -> None:
+    model = GPT(make_scheme(SCHEMES[0]), causal=False, **SIZES)
+    with pytest.raises(SettingError, match=r"^cache=given: this model isn't causal"):
+        model(some_tokens(1, 3), KeyValueCache())
+
+
+def test_terms_are_made_a_few_times_and_not_for_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = strong_model("mixed")
+    asked: list[int] = []
+    make = model._terms
+    monkeypatch.setattr(model, "_terms", lambda distances: (asked.append(distances.stop), make(distances))[1])
+    in_chunks(model, some_tokens(1, 100), [10, *[1] * 90], KeyValueCache(64))
+    assert asked == [20, 42, 64]
+
+
+@pytest.mark.parametrize("window", [None, 1, 4])
+@pytest.mark.parametrize("offset", [0, 3])
+def test_attend_hides_by_window_and_first_key(window: int | None, offset: int) -> None:
+    q = torch.randn(2, 2, 5, 8, dtype=torch.float64)
+    k, v = torch.randn(2, 2, 2, 5 + offset, 8, dtype=torch.float64)
+    terms = RelativeTerms(0, 2, bias=torch.randn(2, 3).double(), keys=torch.randn(3, 8).double())
+    first_key = torch.tensor([0, 4])
+    found = attend(q, k, v, terms, offset=offset, window=window, first_key=first_key)
+    for row, first in enumerate(first_key.tolist()):
+        for i in range(5):
+            at = offset + i
+            begin = first if window is None else max(first, at + 1 - window)
+            if begin > at:
+                assert torch.equal(found[row, :, i], torch.zeros(2, 8, dtype=torch.float64))
+                continue
+            one = (x[row : row + 1, :, begin : at + 1] for x in (k, v))
+            expected = attention_by_loops(
+                q[row : row + 1, :, i : i + 1], *one, terms, causal=True, offset=at - begin, scale=8**-0.5
+            )
+            assert torch.allclose(found[row : row + 1, :, i : i + 1], expected, atol=1e-12)
+
+
+def test_flash_attention_knows_no_window() -> None:
+    q = torch.randn(1, 2, 5, 8)
+    with pytest.raises(SettingError, match=r"^backend="):
+        attend(q, q, q, window=3, backend="sdpa")

@@ -1,0 +1,169 @@
+"""The decoder by itself: shapes, initialisation, sizes that don't fit, generation."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from common import RICHEST, SCHEMES, SOUND, make_scheme
+
+import poslab
+from poslab import GPT
+from poslab.config.schema import ModelConfig
+from poslab.errors import SettingError
+from poslab.model.generate import generate
+from poslab.positions import ModelShape, PositionScheme, RelativeTerms
+from poslab.positions.absolute import Absolute
+from poslab.training.summary import training_backend
+
+SMALL = {"vocab_size": 61, "context_length": 16, "embed_dim": 24, "num_layers": 2, "num_heads": 2}
+
+
+def test_nothing_is_imported_before_it_is_needed() -> None:
+    """Schemes need no torch, and a model from a file needs no Lightning."""
+    modules = [type(make_scheme(name)).__module__ for name in SOUND]
+    check = f"""import sys, poslab, {", ".join(modules)}
+assert 'torch' not in sys.modules
+import poslab.commands.evaluate, poslab.commands.explain, poslab.commands.generate
+assert 'pytorch_lightning' not in sys.modules"""
+    subprocess.run([sys.executable, "-c", check], check=True)
+    assert poslab.GPT is GPT
+    assert poslab.positions.RelativeTerms
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        poslab.nothing  # noqa: B018
+
+
+def test_tokens_to_logits_without_lightning_or_hydra() -> None:
+    assert GPT(**SMALL)(torch.zeros(3, 7, dtype=torch.long)).shape == (3, 7, 61)
+
+
+def test_defaults_are_the_mini_model() -> None:
+    with torch.device("meta"):
+        counts = GPT().parameter_counts()
+    assert counts["trunk"] == 50257 * 256 + 4 * (12 * 256**2 + 13 * 256) + 2 * 256
+
+
+def test_gpt2_has_124_million_parameters() -> None:
+    with torch.device("meta"):
+        sizes = {"context_length": 1024, "embed_dim": 768, "num_layers": 12, "num_heads": 12}
+        model = GPT(Absolute(), **sizes)
+    assert model.parameter_counts()["total"] == 124_439_808
+
+
+def test_head_is_the_token_embedding() -> None:
+    model = GPT(**SMALL).eval()
+    tokens = torch.randint(0, 61, (2, 5))
+    assert torch.allclose(model(tokens), model.hidden(tokens) @ model.token_embedding.weight.T, atol=1e-6)
+    assert sum(p.shape == (61, 24) for p in model.parameters()) == 1
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_only_what_is_asked_is_computed_and_nothing_else_changes(name: str, causal: bool) -> None:
+    scheme = make_scheme(name)
+    try:
+        model = GPT(scheme, **SMALL, dropout=0.0, causal=causal).eval()
+    except SettingError:
+        pytest.skip("knows nothing but what came before")
+    tokens = torch.randint(0, 61, (3, 9))
+    masks = [torch.rand(3, 9) < 0.3, torch.arange(9).expand(3, 9) > 5, torch.arange(9).expand(3, 9) == 8]
+    for target_mask in masks:
+        target_mask = target_mask.clone()
+        target_mask[1, 7] = True
+        for positions in (None, torch.arange(9).tile(3, 1) + torch.tensor([[0], [2], [5]]), torch.arange(9).flip(0)):
+            expected = model.hidden(tokens, positions=positions)[target_mask]
+            weight = torch.randn_like(expected)
+            grads = torch.autograd.grad((expected * weight).sum(), list(model.parameters()), allow_unused=True)
+            found = model.hidden_at(target_mask, tokens, positions)
+            others = torch.autograd.grad((found * weight).sum(), list(model.parameters()), allow_unused=True)
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+            for grad, other in zip(grads, others, strict=True):
+                torch.testing.assert_close(other, grad, atol=1e-4, rtol=1e-4)
+
+
+def test_where_all_are_asked_the_bits_are_those_of_hidden() -> None:
+    model = GPT(make_scheme(RICHEST), **SMALL)
+    tokens = torch.randint(0, 61, (3, 9))
+    model.eval()
+    found = model.hidden_at(torch.ones(3, 9, dtype=torch.bool), tokens)
+    assert torch.equal(found, model.hidden(tokens).flatten(0, 1))
+
+
+@pytest.mark.parametrize(("init_std", "token_std"), [(0.02, 0.02), (0.05, 0.125)])
+def test_initialisation_is_gpt2s(init_std: float, token_std: float) -> None:
+    """With another std, tokens and what a block adds to them keep their proportion; so do learned positions."""
+    sizes = {"vocab_size": 997, "context_length": 96, "embed_dim": 128, "num_layers": 8, "num_heads": 4}
+    model = GPT(Absolute(), init_std=init_std, **sizes)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            assert torch.equal(parameter, torch.zeros_like(parameter)), name
+        elif "norm" in name:
+            assert torch.equal(parameter, torch.ones_like(parameter)), name
+        else:
+            of_block = init_std / 4 if "project" in name else init_std  # 1 / sqrt(2 * 8 layers)
+            expected = of_block if "blocks" in name else token_std
+            assert abs(parameter.std().item() / expected - 1) < 0.05, name
+
+
+def test_untrained_loss_is_that_of_a_uniform_guess() -> None:
+    model = GPT(make_scheme(RICHEST), dropout=0.0, **SMALL)
+    logits = model(torch.randint(0, 61, (8, 16)))
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.randint(0, 61, (128,)))
+    assert abs(loss.item() - torch.tensor(61.0).log().item()) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "option"),
+    [
+        ({"num_heads": 5}, "num_heads"),
+        ({"num_heads": 0}, "num_heads"),
+        ({"context_length": 0}, "context_length"),
+        ({"vocab_size": 0}, "vocab_size"),
+        ({"num_layers": -1}, "num_layers"),
+        ({"attention_backend": "flash"}, "attention_backend"),
+    ],
+)
+def test_impossible_sizes(sizes: dict, option: str) -> None:
+    with pytest.raises(SettingError) as refusal:
+        GPT(**(SMALL | sizes))
+    assert refusal.value.option == option
+
+
+@dataclass(frozen=True)
+class LastLayerOnly(PositionScheme):
+    """A bias in layer 1 and nothing before it."""
+
+    def relative(self, tables: Any, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
+        return RelativeTerms(0, 1, bias=torch.zeros(shape.num_heads, 2)) if layer == 1 else None
+
+
+def test_every_layer_is_asked_for_its_backend() -> None:
+    with pytest.raises(SettingError, match=r"^attention_backend=sdpa: can't compute relative terms"):
+        GPT(LastLayerOnly(), attention_backend="sdpa", **SMALL)
+    model, cpu = GPT(LastLayerOnly(), dropout=0.0, **(SMALL | {"context_length": 200})), torch.device("cpu")
+    assert training_backend(model, cpu) == "blockwise, sdpa"
+    assert training_backend(GPT(LastLayerOnly(), **SMALL), cpu) == "reference"
+    assert training_backend(GPT(dropout=0.0, attention_backend="blockwise", **SMALL), cpu) == "blockwise"
+
+
+def test_sizes_are_those_that_the_settings_refuse() -> None:
+    """Without torch, by the one check that the model has, too."""
+    for sizes in ({"num_heads": 5}, {"num_layers": 0}, {"embed_dim": -4}, {"context_length": 0}):
+        given = {name: value for name, value in (SMALL | sizes).items() if name != "vocab_size"}
+        problems = set()
+        for make in (partial(GPT, vocab_size=61), partial(ModelConfig, dropout=0.0)):
+            with pytest.raises(SettingError) as refusal:
+                make(**given)
+            problems.add(str(refusal.value))
+        assert len(problems) == 1
+
+
+def test_generation_refuses_a_diverged_model() -> None:
+    model = GPT(**SMALL)
+    with torch.no_grad():
+        model.final_norm.weight.fill_(float("nan"))
+    with pytest.raises(ValueError, match="not finite"):
+        generate(model, torch.zeros(1, 3, dtype=torch.long), 2)

@@ -1,0 +1,274 @@
+"""Sampling, and text that goes on: what is drawn, when it stops, what a row's neighbours change, what is refused."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from common import BOUNDED, SCHEMES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strong_models import CONTEXT, OTHERS, VOCAB, close, some_tokens, strong_model, with_window
+from torch import Tensor
+
+from poslab import GPT
+from poslab.errors import SettingError
+from poslab.model.generate import Sampling, _head, generate, stream
+
+every_scheme = pytest.mark.parametrize("name", [*SCHEMES, *OTHERS])
+ENDLESS = [name for name in [*SCHEMES, *OTHERS] if name not in BOUNDED]  # of the others none ends
+
+
+def rows(count: int) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(row) for row in range(count)]
+
+
+def drawn(logits: Tensor, count: int, sampling: Sampling) -> Tensor:
+    """(V,) -> (V,): how often each token comes in `count` draws."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.cat([sampling.draw(logits.expand(1000, -1), [generator] * 1000) for _ in range(count // 1000)])
+    return torch.bincount(ids, minlength=len(logits)) / count
+
+
+# What is drawn
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.5), Sampling(1.5, top_k=5), Sampling(top_p=0.7)])
+def test_frequencies_are_the_probabilities(sampling: Sampling) -> None:
+    logits = torch.tensor([0.1, 2.0, -1.0, 1.5, 0.0, 1.0, -3.0, 0.5])
+    probabilities = (logits / sampling.temperature).softmax(-1)
+    order = probabilities.argsort(descending=True)
+    kept = order[: sampling.top_k or len(logits)].tolist()
+    if sampling.top_p is not None:
+        sums = probabilities[order].cumsum(-1).tolist()
+        kept = order[: next(i for i, total in enumerate(sums) if total >= sampling.top_p) + 1].tolist()
+    expected = torch.zeros(len(logits))
+    expected[kept] = probabilities[kept] / probabilities[kept].sum()
+    found = drawn(logits, 40_000, sampling)
+    assert (found[expected == 0] == 0).all()
+    assert (found - expected).abs().max() < 0.012  # five standard deviations
+
+
+@given(
+    logits=st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=12),
+    top_k=st.none() | st.integers(1, 14),
+    top_p=st.none() | st.floats(0.01, 1.0),
+    temperature=st.floats(0.01, 5.0),
+    seed=st.integers(0, 100),
+)
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_only_the_likeliest_are_drawn(
+    logits: list[float], top_k: int | None, top_p: float | None, temperature: float, seed: int
+) -> None:
+    """By the definitions: no more than k tokens are as likely, and those likelier hold less than p."""
+    row = torch.tensor(logits)
+    generator = torch.Generator().manual_seed(seed)
+    (token,) = Sampling(temperature, top_k, top_p).draw(row[None], [generator]).tolist()
+    likelier = row > row[token]
+    if top_k is not None:
+        assert likelier.sum() < top_k
+    if top_p is not None:
+        scaled = (row.double() / temperature).sort(descending=True).values[: top_k or len(row)]
+        probabilities = scaled.softmax(-1)
+        assert probabilities[: int(likelier.sum())].sum() < top_p + 1e-12
+
+
+def test_temperature_near_zero_and_top_k_of_one_are_greedy() -> None:
+    logits = torch.randn(50, 30) * 3
+    for sampling in (Sampling(0), Sampling(1e-320), Sampling(top_k=1), Sampling(top_p=1e-9), Sampling(9.0, 5, 1e-9)):
+        assert torch.equal(sampling.draw(logits, rows(50)), logits.argmax(-1))
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        ({"temperature": -0.1}, "temperature=-0.1: must be at least 0"),
+        ({"temperature": float("nan")}, "temperature=nan: must be at least 0"),
+        ({"top_k": 0}, "top_k=0: must be at least 1"),
+        ({"top_p": 0.0}, "top_p=0: must be above 0 and at most 1"),
+        ({"top_p": 1.1}, "top_p=1.1: must be above 0"),
+        ({"window": 0}, "window=0: must be at least 1"),
+        ({"max_new_tokens": -1}, "max_new_tokens=-1: must be at least 0"),
+        ({"seed": -1}, "seed=-1: must be at least 0"),
+        ({"prompts": "I had"}, "prompts=[...]: must be a list of token ids, at least one"),
+        ({"prompts": ["I had"]}, "prompts=[...]: must be a list of token ids, at least one"),
+        ({"prompts": [1, 2]}, "prompts=[...]: must be a list of token ids, at least one"),
+        ({"prompts": torch.tensor([1, 2])}, "prompts=[...]: must be a list of token ids, at least one"),
+        ({"prompts": [[[1]]]}, "prompts=[...]: must be a list of token ids, at least one"),
+        ({"prompts": 5}, "prompts=[...]: must be a list of token ids, at least one"),
+        ({"prompts": [[1.5]]}, "prompts=[...]: must be a list of token ids, at least one"),
+        ({"prompts": [[True]]}, "prompts=[...]: must be a list of token ids, at least one"),
+        ({"prompts": []}, "prompts=[...]: must be a list of token ids, at least one"),
+        ({"prompts": [[1], []]}, "prompts=[...]: must be a list of token ids, at least one"),
+        ({"prompts": [[VOCAB]]}, "prompts=[...]: token ids must be from 0 to 60"),
+        ({"seed": 1, "generator": torch.Generator()}, "seed=1: can't be given beside a generator"),
+    ],
+)
+def test_what_can_not_be(bad: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SettingError) as refusal:
+        generate(strong_model("none"), **({"prompts": [[1]], "max_new_tokens": 1} | bad))
+    assert str(refusal.value).startswith(problem)
+
+
+# Text
+
+
+def greedy_by_definition(model: GPT, prompt: list[int], count: int) -> list[int]:
+    """The likeliest token after a full pass over all before it, those in a window of the context."""
+    longest = model.pos.max_length(model.shape)
+    text = prompt[-CONTEXT:]
+    drawn = model.text_positions(len(text) + count)
+    for _ in range(count):
+        read = torch.tensor([text if longest is None else text[-longest:]])
+        at = None if drawn is None else drawn[: read.shape[1]]
+        text = [*text, int(with_window(model, read, CONTEXT, at)[0, -1].argmax())]
+    return prompt + text[len(prompt[-CONTEXT:]) :]
+
+
+@every_scheme
+def test_greedy_is_the_likeliest_token_of_the_full_pass_each_time(name: str) -> None:
+    """Past the context, too, and for prompts of unequal length, of which one is longer than the context."""
+    model = strong_model(name)
+    prompts = [some_tokens(n).tolist() for n in (5, 37, 1, 55)]
+    found = generate(model, prompts, 6, temperature=0)
+    assert found == [greedy_by_definition(model, prompt, 6) for prompt in prompts]
+
+
+@every_scheme
+def test_a_row_alone_writes_what_it_writes_in_a_batch(name: str) -> None:
+    model = strong_model(name)
+    prompts = [some_tokens(n).tolist() for n in (9, 33, 2)]
+    settings: dict[str, Any] = {"temperature": 1.2, "top_k": 20, "top_p": 0.95, "seed": 5}
+    together = generate(model, prompts, 15, **settings)
+    assert generate(model, prompts, 15, **settings) == together
+    assert generate(model, prompts, 15, **(settings | {"seed": 6})) != together
+    assert generate(model, prompts[:1], 15, **settings) == together[:1]
+    assert generate(model, prompts[:2], 15, **settings) == together[:2]
+    as_tensor = generate(model, torch.tensor(prompts[:1]), 15, **settings)
+    assert as_tensor.tolist() == together[:1]
+
+
+def test_hooks_are_asked_once_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows there are, each with positions of its own; a hook never sees more than positions (T,)."""
+    model, asked = strong_model("rotary"), []
+    rotate = type(model.pos).rotate
+    monkeypatch.setattr(type(model.pos), "rotate", lambda *given: (asked.append(given[-1].shape), rotate(*given))[1])
+    generate(model, [[1], [2, 3], [4, 5, 6], [7, 8]], 3, temperature=0)
+    layers = model.shape.num_layers
+    assert asked == [(4 * 3,)] * 2 * layers + [(4,)] * 2 * 2 * layers
+
+
+def test_samples_of_one_prompt_differ() -> None:
+    texts = generate(strong_model("none"), [[1, 2, 3]] * 4, 10, temperature=1.5, seed=1)
+    assert len({tuple(text) for text in texts}) == 4
+
+
+def test_prompts_stay_as_they_are() -> None:
+    model = strong_model("none")
+    prompt = some_tokens(2, CONTEXT + 3).int()
+    found = generate(model, prompt, 4, temperature=0)
+    assert found.dtype == torch.int32
+    assert torch.equal(found[:, : CONTEXT + 3], prompt)
+    assert found.shape == (2, CONTEXT + 7)
+    assert torch.equal(model.generate(prompt, 0), prompt)
+    assert model.generate([[3, 4]], 0) == [[3, 4]]
+
+
+def test_stop_token() -> None:
+    """Lists end with it, tensors repeat it, and when every row has stopped nothing more is computed."""
+    model = strong_model("none")
+    prompts = [[4, 7], [9, 1, 5], [2]]
+    free = generate(model, prompts, 30, temperature=1.0, seed=3)
+    stop = free[1][len(prompts[1]) + 4]
+    stopped = generate(model, prompts, 30, temperature=1.0, seed=3, stop_token=stop)
+    for prompt, without, text in zip(prompts, free, stopped, strict=True):
+        new = without[len(prompt) :]
+        assert text == prompt + (new[: new.index(stop) + 1] if stop in new else new)
+    assert len(stopped[1]) <= len(prompts[1]) + 5
+
+    same = torch.tensor([[4, 7], [9, 1]])
+    free_tensor = generate(model, same, 30, temperature=1.0, seed=3)
+    stop = int(free_tensor[0, 5])
+    ended = generate(model, same, 30, temperature=1.0, seed=3, stop_token=stop)
+    first = free_tensor[0].tolist().index(stop, 2)
+    assert ended[0].tolist()[: first + 1] == free_tensor[0].tolist()[: first + 1]
+    assert set(ended[0].tolist()[first:]) == {stop}
+
+    (first,) = generate(model, [[4, 7]], 1, temperature=0)
+    assert len(list(stream(model, [[4, 7]], 30, sampling=Sampling(0), stop_token=first[-1]))) == 1
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_strict_refuses_what_passes_the_positions(name: str) -> None:
+    model = strong_model(name)
+    longest = model.pos.max_length(model.shape)
+    assert longest is not None
+    prompt = [some_tokens(longest - 9).tolist()]
+    assert len(generate(model, prompt, 10, strict=True)[0]) == longest + 1  # the last is drawn, never read
+    with pytest.raises(SettingError) as refusal:
+        stream(model, prompt, 11, sampling=Sampling(), strict=True)  # before the first token
+    assert str(refusal.value).endswith("with strict=true at most 10 can follow")
+    with pytest.raises(SettingError, match="with strict=true it is too long"):
+        generate(model, [some_tokens(longest + 1).tolist()], 1, strict=True)
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_strict_refuses_nothing_where_positions_do_not_end(name: str) -> None:
+    assert len(generate(strong_model(name), [[1, 2]], 2 * CONTEXT, strict=True, seed=1)[0]) == 2 * CONTEXT + 2
+
+
+@every_scheme
+def test_a_window_of_ones_own(name: str) -> None:
+    model = strong_model(name)
+    (found,) = generate(model, [[5, 3, 8, 1]], 12, temperature=0, window=3)
+    text = [3, 8, 1]  # the rest of the prompt is beyond the window
+    for _ in range(12):
+        at = model.text_positions(len(text))
+        text.append(int(with_window(model, torch.tensor([text]), 3, at)[0, -1].argmax()))
+    assert found == [5, *text]
+
+
+# What it leaves behind
+
+
+def test_the_model_keeps_its_mode_and_torch_its_random_numbers() -> None:
+    model = strong_model("none").train()
+    before = torch.get_rng_state()
+    steps = stream(model, [[1, 2]], 5, sampling=Sampling(), generator=torch.Generator().manual_seed(0))
+    for _ in islice(steps, 2):
+        assert model.training
+        assert torch.is_grad_enabled()
+    assert all(part.training for part in model.modules())
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_dropout_has_no_part_in_it() -> None:
+    model = strong_model("none")
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.9
+    expected = generate(model.eval(), [[1, 2]], 20, temperature=0)
+    assert generate(model.train(), [[1, 2]], 20, temperature=0) == expected
+    assert model.training
+
+
+def test_tokens_come_one_by_one() -> None:
+    model = strong_model("none")
+    steps = stream(model, [[1, 2], [3]], 10**9, sampling=Sampling(0))
+    first = [ids.tolist() for ids in islice(steps, 7)]
+    assert torch.tensor(first).T.tolist() == [text[-7:] for text in generate(model, [[1, 2], [3]], 7, temperature=0)]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_head_is_the_same_in_every_form(rows: int) -> None:
+    model = strong_model("none")
+    hidden = torch.randn(rows, 24)
+    assert close(_head(model, rows)(hidden), hidden @ model.token_embedding.weight.T)
+
+
+def test_long_texts_begin_as_short_ones() -> None:
+    (long,) = generate(strong_model("none"), [[1, 2]], 100, temperature=0)
+    assert long[:32] == generate(strong_model("none"), [[1, 2]], 30, temperature=0)[0]

@@ -1,0 +1,188 @@
+"""Positions from outside, and those that a scheme draws in training: what kernels and the cache make of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from common import SCHEMES, make_scheme
+from foreign_schemes import Gated, Mixed, PerLayerBias, Rotary, Sinusoid, Stretched
+from oracles import attention_by_loops
+from torch import Tensor
+
+from poslab import GPT
+from poslab.attention import scheme_attention
+from poslab.errors import SettingError
+from poslab.model.cache import KeyValueCache
+from poslab.positions import ModelShape, PositionScheme, RelativeTerms
+from poslab.positions.music import MusicTransformer
+from poslab.positions.xpos import XPos
+
+SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 2, "num_heads": 2}
+STRANGERS = {"gated": Gated, "mixed": Mixed, "per layer": PerLayerBias, "rotary": Rotary, "stretched": Stretched}
+RISING = torch.tensor([[0, 1, 2, 5, 6, 9, 20, 21, 22, 30], [3, 4, 7, 7, 7, 8, 11, 12, 15, 39]])
+RESTARTING = torch.tensor([0, 1, 2, 3, 0, 1, 2, 0, 1, 2])
+
+
+def strong_model(name: str, **sizes: object) -> GPT:
+    torch.manual_seed(0)
+    scheme = STRANGERS[name]() if name in STRANGERS else make_scheme(name)
+    model = GPT(scheme, dropout=0.0, **(SIZES | sizes)).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model.eval()
+
+
+every_scheme = pytest.mark.parametrize("name", [*SCHEMES, *STRANGERS])
+
+
+@every_scheme
+def test_counting_positions_are_the_default(name: str) -> None:
+    model, tokens = strong_model(name), torch.randint(61, (2, 10))
+    assert torch.equal(model(tokens, positions=torch.arange(10)), model(tokens))
+    assert torch.allclose(model(tokens, positions=torch.arange(10).expand(2, -1)), model(tokens), atol=1e-12)
+
+
+@every_scheme
+@pytest.mark.parametrize("causal", [True, False])
+def test_each_row_has_its_own(name: str, causal: bool) -> None:
+    model, tokens = strong_model(name, causal=causal), torch.randint(61, (2, 10))
+    together = model(tokens, positions=RISING)
+    for row, positions, logits in zip(tokens, RISING, together, strict=True):
+        assert torch.allclose(model(row[None], positions=positions)[0], logits, atol=1e-10)
+
+
+@every_scheme
+@pytest.mark.parametrize("positions", [RISING, RESTARTING], ids=["rising", "restarting"])
+def test_a_cache_reads_them(name: str, positions: Tensor) -> None:
+    model, tokens = strong_model(name).float(), torch.randint(61, (2, 10))
+    cache = KeyValueCache()
+    parts = zip(tokens.split([4, 1, 5], dim=1), positions.split([4, 1, 5], dim=-1), strict=True)
+    found = torch.cat([model(part, cache, own) for part, own in parts], dim=1)
+    assert torch.allclose(found, model(tokens, positions=positions), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("backend", ["reference", "blockwise"])
+@pytest.mark.parametrize("positions", [RISING[0], RESTARTING], ids=["rising", "restarting"])
+def test_relative_terms_go_by_them(positions: Tensor, backend: str, causal: bool) -> None:
+    """Against loops that are told every distance."""
+    scheme, shape = Mixed(), ModelShape(40, 24, 1, 2, causal)
+    tables = {name: table.double() for name, table in scheme.tables(shape).items()}
+    terms = scheme.relative(tables, shape, 0, range(40))
+    q, k, v = torch.randn(3, 1, 2, 10, 12, dtype=torch.float64)
+    found = scheme_attention(scheme, tables, q, k, v, positions=positions, causal=causal, backend=backend)
+    for i in range(10):
+        keys = range(i + 1 if causal else 10)
+        rows = [min(max(int(positions[i] - positions[j]), 2), 9) - 2 for j in keys]
+        # One query, and a table that has a row for each of its keys, the last of them at distance 0.
+        order = rows[::-1]
+        own = {"bias": terms.bias[:, order], "keys": terms.keys[:, order], "values": terms.values[:, order]}
+        seen = [x[:, :, list(keys)] for x in (k, v)]
+        one = RelativeTerms(0, len(rows) - 1, **own)
+        expected = attention_by_loops(q[:, :, i : i + 1], *seen, one, causal=True, offset=len(rows) - 1, scale=12**-0.5)
+        assert torch.allclose(found[:, :, i : i + 1], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("positions", "problem"),
+    [
+        (torch.arange(10) / 2, "whole numbers from 0 on"),
+        (torch.arange(10) - 1, "whole numbers from 0 on"),
+        (torch.arange(9), "one for each of the 10 tokens"),
+        (torch.zeros(3, 10).long(), "one row, or one for each of the 2 texts"),
+        (torch.zeros(1, 2, 10).long(), r"\(T,\) or \(B, T\)"),
+    ],
+)
+@pytest.mark.parametrize("cached", [False, True])
+def test_what_are_no_positions(positions: Tensor, problem: str, cached: bool) -> None:
+    model = strong_model("rotary")
+    with pytest.raises(SettingError, match=f"^positions=.*{problem}"):
+        model(torch.randint(61, (2, 10)), KeyValueCache() if cached else None, positions)
+
+
+def test_a_text_has_them_for_all_its_tokens_or_for_none() -> None:
+    model, cache = strong_model("rotary"), KeyValueCache()
+    model(torch.randint(61, (2, 10)), cache)
+    with pytest.raises(SettingError, match="for all of a text's tokens, or for none"):
+        model(torch.randint(61, (2, 1)), cache, torch.tensor([10]))
+
+
+@dataclass(frozen=True)
+class Jumping(Sinusoid):
+    """Every second position in training, from a random one on."""
+
+    def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor:
+        return 2 * torch.arange(length) + torch.randint(9, (1,), generator=generator)
+
+
+@dataclass(frozen=True)
+class JumpingBias(PerLayerBias):
+    def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor:
+        return 2 * torch.arange(length) + torch.randint(9, (1,), generator=generator)
+
+
+@pytest.mark.parametrize("scheme", [Jumping(), JumpingBias()])
+def test_positions_of_a_training_step(scheme: PositionScheme) -> None:
+    torch.manual_seed(0)
+    model, tokens = GPT(scheme, dropout=0.0, **SIZES), torch.randint(61, (2, 10))
+    plain = model.eval()(tokens)
+    assert torch.equal(plain, model(tokens, positions=torch.arange(10)))
+    sums = set()
+    for seed in (1, 1, 2, 3):
+        torch.manual_seed(seed)
+        drawn = model.train()(tokens)
+        candidates = [model.eval()(tokens, positions=2 * torch.arange(10) + start) for start in range(9)]
+        assert any(torch.equal(drawn, candidate) for candidate in candidates)
+        sums.add(float(drawn.detach().sum()))
+    assert (len(sums) == 1) == scheme.shift_invariant  # a bias by distance doesn't notice the start
+
+
+def test_what_is_random_after_them_is_the_same_for_all_schemes() -> None:
+    after = []
+    for scheme in (None, Jumping(), JumpingBias(), Gated()):
+        torch.manual_seed(0)
+        model = GPT(scheme, dropout=0.1, **SIZES).train()
+        torch.manual_seed(1)
+        model(torch.randint(61, (2, 10)))
+        after.append(torch.rand(4))
+    assert all(torch.equal(numbers, after[0]) for numbers in after)
+
+
+def test_attention_for_a_model_of_ones_own_says_what_it_needs() -> None:
+    q = torch.randn(1, 2, 5, 12)
+    tables = Gated().tables(ModelShape(5, 24, 1, 2))
+    with pytest.raises(SettingError, match=r"^x=null: Gated looks at what enters attention: give x \(B, T, D\)"):
+        scheme_attention(Gated(), tables, q, q, q)
+    assert scheme_attention(Gated(), tables, q, q, q, x=torch.randn(1, 5, 24)).shape == q.shape
+
+
+def test_attention_for_a_model_of_ones_own_refuses_what_it_would_get_wrong() -> None:
+    q, tables = torch.randn(2, 2, 12, 8), MusicTransformer().tables(ModelShape(8, 16, 1, 2))
+    with pytest.raises(SettingError, match=r"^tokens=12 long: these tables know 8 positions, no more"):
+        scheme_attention(MusicTransformer(), tables, q, q, q)
+    for positions, problem in (
+        (torch.arange(5), "one for each of the 12 tokens"),
+        (RISING[:1].expand(3, -1), "tokens"),
+    ):
+        with pytest.raises(SettingError, match=rf"^positions=.*{problem}"):
+            scheme_attention(PositionScheme(), {}, q, q, q, positions=positions)
+    with pytest.raises(SettingError, match=r"^positions=3 rows: must be one row, or one for each of the 2 texts"):
+        scheme_attention(PositionScheme(), {}, q, q, q, positions=torch.arange(12).expand(3, -1))
+    with pytest.raises(SettingError, match=r"^scale_base=512: knows 32768 positions, but the context is 40001"):
+        scheme_attention(XPos(), {}, q, q, q, positions=torch.arange(12) + 39989)
+    for dropout_p in (1.0, -0.1, float("nan")):
+        with pytest.raises(SettingError, match=r"^dropout_p=.* must be at least 0 and below 1"):
+            scheme_attention(PositionScheme(), {}, q, q, q, dropout_p=dropout_p)
+
+
+def test_a_scheme_that_ends_before_the_context_is_refused_at_once() -> None:
+    @dataclass(frozen=True)
+    class Ending(PositionScheme):
+        def max_length(self, shape: ModelShape) -> int:
+            return 8
+
+    with pytest.raises(SettingError, match=r"^context_length=40: this position scheme knows 8 positions, no more"):
+        GPT(Ending(), **SIZES)

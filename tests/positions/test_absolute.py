@@ -1,0 +1,138 @@
+"""Learned absolute positions: the formula, the table's size and start, and what lies beyond it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from common import compose_config
+
+from poslab import GPT
+from poslab.errors import UserError
+from poslab.positions import ModelShape
+from poslab.positions.absolute import Absolute
+from poslab.positions.base import Tables
+
+NEEDS = "needs transformers, in the extra 'bench'"
+
+
+def test_each_position_adds_its_own_row() -> None:
+    tables = {"position": torch.randn(20, 6, dtype=torch.float64)}
+    x = torch.randn(2, 5, 6, dtype=torch.float64)
+    out = Absolute().embed(tables, x, torch.arange(7, 12))
+    for t in range(5):
+        assert torch.equal(out[:, t], x[:, t] + tables["position"][7 + t])
+
+
+def test_the_model_uses_row_t_at_position_t() -> None:
+    model = GPT(Absolute(), vocab_size=11, context_length=8, embed_dim=4, num_layers=1, num_heads=1, dropout=0.0)
+    tokens = torch.randint(0, 11, (1, 8))
+    before = model(tokens)
+    with torch.no_grad():
+        model.position_tables.position[5] += torch.randn(4)
+    changed = (model(tokens) != before).any(-1)[0]
+    assert changed.tolist() == [False] * 5 + [True] * 3  # later positions attend to it
+
+
+def test_table() -> None:
+    table = Absolute().tables(ModelShape(context_length=256, embed_dim=256, num_layers=1, num_heads=1))["position"]
+    assert table.shape == (256, 256)
+    assert abs(table.std().item() / 0.02 - 1) < 0.02
+
+
+def test_longer_input_names_both_lengths() -> None:
+    model = GPT(Absolute(), vocab_size=11, context_length=8, embed_dim=4, num_layers=1, num_heads=1)
+    with pytest.raises(UserError, match=r"9 long.* 8 positions"):
+        model(torch.zeros(1, 9, dtype=torch.long))
+
+
+def test_gpt2_of_transformers() -> None:
+    gpt2 = pytest.importorskip("transformers.models.gpt2.modeling_gpt2", reason=NEEDS)
+    config = gpt2.GPT2Config(vocab_size=11, n_positions=20, n_embd=8, n_layer=1, n_head=1, embd_pdrop=0.0)
+    theirs = gpt2.GPT2Model(config).eval()
+    tokens = torch.randint(0, 11, (2, 20))
+    expected = theirs(tokens, output_hidden_states=True).hidden_states[0]
+    assert torch.allclose(
+        Absolute().embed({"position": theirs.wpe.weight}, theirs.wte(tokens), torch.arange(20)), expected
+    )
+
+
+# A random start in training
+
+
+FAR = Absolute(random_offset=True, max_positions=20)
+
+
+def tiny(scheme: Absolute) -> GPT:
+    return GPT(scheme, vocab_size=11, context_length=8, embed_dim=4, num_layers=1, num_heads=1, dropout=0.0)
+
+
+def test_every_start_is_drawn_and_every_position_learned() -> None:
+    shape = ModelShape(context_length=8, embed_dim=4, num_layers=1, num_heads=1)
+    drawn = [FAR.sample(shape, 8, torch.Generator().manual_seed(seed)) for seed in range(400)]
+    assert all(torch.equal(positions, positions[0] + torch.arange(8)) for positions in drawn)
+    starts = torch.stack(drawn)[:, 0].bincount(minlength=13)
+    assert len(starts) == 13  # 0 to 20 - 8
+    assert starts.min() > 10  # 31 are expected
+    assert Absolute().sample(shape, 8, torch.Generator()) is None
+
+    model = tiny(FAR)
+    for _ in range(60):
+        model(torch.zeros(1, 8, dtype=torch.long)).square().sum().backward()
+    assert (model.position_tables.position.grad.abs().sum(-1) > 0).all()
+
+
+def test_a_task_leaves_room_for_a_start() -> None:
+    """Its lines are shorter than the context, which is that of its longest test."""
+    for settings in (["pos=absolute_offset"], ["pos=absolute", "pos.random_offset=true", "pos.max_positions=122"]):
+        config = compose_config("data=copy", *settings)
+        assert config.pos.warnings(config.model.shape) == []
+    config = compose_config("data=copy", "pos=randomized", "pos.max_position=122")
+    assert config.pos.warnings(config.model.shape) == []
+    config = compose_config("pos=randomized", "pos.max_position=256")  # as the windows of a text have
+    (said,) = config.pos.warnings(config.model.shape)
+    assert said == "pos.max_position=256: nothing is random for texts of 256 tokens, the longest"
+
+
+def test_each_text_of_a_batch_has_its_own_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def noted(scheme: Absolute, tables: Tables, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        given.append(positions)
+        return embed(scheme, tables, x, positions)
+
+    embed = Absolute.embed
+    monkeypatch.setattr(Absolute, "embed", noted)
+    model = tiny(FAR)
+    given.clear()
+    for first in (0, 4):  # as one process draws them, and as one that has the second half of the batch
+        model.first_text = first
+        torch.manual_seed(1)
+        model(torch.zeros(8 - first, 6, dtype=torch.long))
+    whole, half = given[0].view(8, 6), given[1].view(4, 6)
+    assert len(set(whole[:, 0].tolist())) > 3
+    assert torch.equal(whole, whole[:, :1] + torch.arange(6))
+    assert torch.equal(whole[4:], half)
+
+
+def test_evaluation_begins_at_0() -> None:
+    model = tiny(FAR).eval()
+    tokens = torch.randint(0, 11, (1, 8))
+    assert torch.equal(model(tokens), model(tokens, positions=torch.arange(8)))
+    assert model(torch.randint(0, 11, (1, 20))).isfinite().all()
+    with pytest.raises(UserError, match=r"21 long.* 20 positions"):
+        model(torch.zeros(1, 21, dtype=torch.long))
+
+
+def test_settings_of_the_random_start() -> None:
+    shape = ModelShape(context_length=8, embed_dim=4, num_layers=1, num_heads=1)
+    offset = Absolute(random_offset=True)
+    assert (offset.max_length(shape), offset.max_length(replace(shape, longest_text=3))) == (16, 8)
+    with pytest.raises(UserError, match=r"^max_positions=7: must be at least the context length, 8"):
+        Absolute(max_positions=7).check(shape)
+    assert FAR.warnings(shape) == Absolute().warnings(shape) == []
+    full = Absolute(random_offset=True, max_positions=8)
+    (said,) = full.warnings(shape)
+    assert said.startswith("pos.random_offset=true does nothing for texts of 8 tokens, the longest")
+    assert full.warnings(replace(shape, longest_text=7)) == []
+    (said,) = Absolute(max_positions=20).warnings(shape)
+    assert said.startswith("pos.max_positions=20: a context of 8 never trains positions 8 to 19")

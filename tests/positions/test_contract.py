@@ -1,0 +1,420 @@
+"""A scheme whose hooks give what attention can't use is refused when the model is made: the hook, what it gave, and
+what it must give, in one line."""
+
+import math
+from collections.abc import Callable
+from dataclasses import make_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from common import RunScript
+
+from poslab import GPT
+from poslab.attention import scheme_attention
+from poslab.errors import SettingError
+from poslab.positions import Curves, Matrix, PositionScheme, RelativeTerms
+from poslab.positions.forgetting import Forgetting
+from poslab.training.summary import training_backend
+
+H, DH, L, T = 4, 6, 3, 20
+SIZES = {"vocab_size": 61, "context_length": T, "embed_dim": H * DH, "num_layers": L, "num_heads": H}
+
+
+def terms(**tables: torch.Tensor) -> Callable[..., RelativeTerms]:
+    """A `relative` whose distances are 0 to 4, with right terms in the first layer."""
+    return lambda self, t, shape, layer, distances: RelativeTerms(0, 4, **(tables if layer == L - 1 else {}))
+
+
+nan = torch.full((H, 5), torch.nan)
+MIXES = ": must map each token by itself: what it gives for one changes with others, or by chance"
+OF_TILE = ": scores of a query change with what else is in its tile"
+# Hooks, and what is said of them. Those of one layer alone are wrong in the last.
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no dict": ({"tables": lambda self, shape: [torch.zeros(3)]}, "tables: must give a dict of tensors, not list"),
+    "dot": ({"tables": lambda self, shape: {"a.b": torch.zeros(3)}}, "tables: must name tables in words without a dot"),
+    "int table": (
+        {"tables": lambda self, shape: {"bias": torch.zeros(H, 5, dtype=torch.int64)}},
+        "tables: bias must be a tensor of floating point, not (4, 5) of int64",
+    ),
+    "no tensor": (
+        {"tables": lambda self, shape: {"bias": 3}},
+        "tables: bias must be a tensor of floating point, not int",
+    ),
+    "NaN": ({"tables": lambda self, shape: {"bias": nan}}, "tables: bias has values that are no numbers (NaN)"),
+    "bias (R, H)": (
+        {"relative": terms(bias=torch.zeros(5, H))},
+        "relative: in layer 2, bias has 4 rows, but distances 0 to 4 need 5",
+    ),
+    "bias of other heads": (
+        {"relative": terms(bias=torch.zeros(H + 1, 5))},
+        "relative: bias must be (H, R) = (4, 5) here, not (5, 5)",
+    ),
+    "keys of other heads": (
+        {"relative": terms(keys=torch.zeros(1, 5, DH))},
+        "relative: keys must be (H, R, Dh) = (4, 5, 6) here, not (1, 5, 6)",
+    ),
+    "keys of another head_dim": (
+        {"relative": terms(keys=torch.zeros(5, H * DH))},
+        "relative: keys must be (R, Dh) = (5, 6) here, not (5, 24)",
+    ),
+    "queries of another head_dim": (
+        {"relative": terms(queries=torch.zeros(H, 5, DH + 1))},
+        "relative: queries must be (H, R, Dh) = (4, 5, 6) here, not (4, 5, 7)",
+    ),
+    "whole values": (
+        {"relative": terms(values=torch.zeros(5, DH, dtype=torch.int32))},
+        "relative: values must be of floating point, not (5, 6) of int32",
+    ),
+    "NaN bias": ({"relative": terms(bias=nan)}, "relative: bias has values that are no numbers (NaN)"),
+    "bare tensor": (
+        {"relative": lambda self, t, shape, layer, distances: torch.zeros(H, 5)},
+        "relative: must give RelativeTerms or None, not (4, 5)",
+    ),
+    "embed": (
+        {"embed": lambda self, t, x, positions: x[0]},
+        "embed: its result must be (B, T, D) = (2, 3, 24) here, not (3, 24)",
+    ),
+    "embed gives nothing": (
+        {"embed": lambda self, t, x, positions: None},
+        "embed: its result must be (B, T, D) = (2, 3, 24) here, not NoneType",
+    ),
+    "rotate": (
+        {"rotate": lambda self, t, x, positions: x.transpose(1, 2)},
+        "rotate: its result must be (B, H, T, Dh) = (2, 4, 3, 6) here, not (2, 3, 4, 6)",
+    ),
+    "query": (
+        {"query": lambda self, t, layer, q, positions: q if layer < L - 1 else q[..., :-1]},
+        "query: its result must be (B, H, T, Dh) = (2, 4, 3, 6) here, not (2, 4, 3, 5)",
+    ),
+    "key": (
+        {"key": lambda self, t, layer, k, positions: k if layer < L - 1 else k[:, :1]},
+        "key: its result must be (B, H, T, Dh) = (2, 4, 3, 6) here, not (2, 1, 3, 6)",
+    ),
+    "token_state": (
+        {"token_state": lambda self, t, layer, x: x},
+        "token_state: its result must be (B, H, T, E) = (2, 4, 3, any) here, not (2, 3, 24)",
+    ),
+    "key_bias": (
+        {
+            "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
+            "key_bias": lambda self, t, shape, layer, token_state: token_state,
+        },
+        "key_bias: its result must be (B, H, N) = (2, 4, 3) here, not (2, 4, 3, 1)",
+    ),
+    "score_mod": (
+        {"score_mod": lambda self, t, layer, tile: tile.scores if layer < L - 1 else tile.scores.sum(1)},
+        "score_mod: its result must be (B, H, m, n) = (2, 4, 2, 3) here, not (2, 2, 3)",
+    ),
+    "embed that looks ahead": (
+        {"embed": lambda self, t, x, positions: x + x.flip(1).cumsum(1).flip(1)},
+        f"embed{MIXES}",
+    ),
+    "embed that looks back": ({"embed": lambda self, t, x, positions: x + x.cumsum(1)}, f"embed{MIXES}"),
+    "embed with the text's mean": (
+        {"embed": lambda self, t, x, positions: x + x.mean(1, keepdim=True)},
+        f"embed{MIXES}",
+    ),
+    "embed with the batch's mean": (
+        {"embed": lambda self, t, x, positions: x + x.mean(0)},
+        f"embed{MIXES}",
+    ),
+    "embed by chance": (
+        {"embed": lambda self, t, x, positions: x + torch.randn_like(x)},
+        f"embed{MIXES}",
+    ),
+    "rotate with another token": (
+        {"rotate": lambda self, t, x, positions: x + x.flip(2)},
+        f"rotate{MIXES}",
+    ),
+    "key with another token": (
+        {"key": lambda self, t, layer, k, positions: k if layer < L - 1 else k.cumsum(2)},
+        f"key{MIXES}",
+    ),
+    "marks with another token": (
+        {"token_state": lambda self, t, layer, x: x.cumsum(1)[:, None, :, :1].expand(-1, H, -1, -1)},
+        f"token_state{MIXES}",
+    ),
+    "key_bias of the next key": (
+        {
+            "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
+            "key_bias": lambda self, t, shape, layer, token_state: token_state[..., 0].roll(-1, -1),
+        },
+        "key_bias: a key's bias beside that of another changes with a later token",
+    ),
+    "bias by chance": (
+        {"relative": lambda self, t, shape, layer, distances: RelativeTerms(0, 4, bias=torch.randn(H, 5))},
+        "relative: gives other numbers of bias at every call",
+    ),
+    "scores that are whole": (
+        {"score_mod": lambda self, t, layer, tile: tile.scores.long()},
+        "score_mod: its result must be of floating point, not (2, 4, 2, 3) of int64",
+    ),
+    "scores of the future": (
+        {"score_mod": lambda self, t, layer, tile: tile.scores + tile.scores.mean(-1, keepdim=True) * tile.j},
+        f"score_mod{OF_TILE}",
+    ),
+    "scores of other queries": (
+        {"score_mod": lambda self, t, layer, tile: tile.scores - tile.scores.mean(-2, keepdim=True)},
+        f"score_mod{OF_TILE}",
+    ),
+    "scores by how many keys there are": (
+        {"score_mod": lambda self, t, layer, tile: tile.scores + math.log(tile.scores.shape[-1])},
+        f"score_mod{OF_TILE}",
+    ),
+    "scores by how many queries there are": (
+        {"score_mod": lambda self, t, layer, tile: tile.scores + math.log(tile.scores.shape[-2])},
+        f"score_mod{OF_TILE}",
+    ),
+    "scores by the last key's mark": (
+        {
+            "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
+            "score_mod": lambda self, t, layer, tile: tile.scores + tile.token_state[:, :, -1:],
+        },
+        f"score_mod{OF_TILE}",
+    ),
+    "infinite embed": ({"embed": lambda self, t, x, positions: x / 0}, "embed: its result has infinite values"),
+    "infinite rotate": (
+        {"rotate": lambda self, t, x, positions: x - math.inf},
+        "rotate: its result has infinite values",
+    ),
+    "infinite marks": (
+        {"token_state": lambda self, t, layer, x: x[:, None].expand(-1, H, -1, -1) / 0},
+        "token_state: its result has infinite values",
+    ),
+    "infinite scores": (
+        {"score_mod": lambda self, t, layer, tile: tile.scores.masked_fill(tile.i == tile.j, -math.inf)},
+        "score_mod: its result has infinite values",
+    ),
+    "embed in float64": (
+        {"embed": lambda self, t, x, positions: x.double()},
+        "embed: its result must be of float32, as what it is given, not (2, 3, 24) of float64",
+    ),
+    "query in float64": (
+        {"query": lambda self, t, layer, q, positions: q.double()},
+        "query: its result must be of float32, as what it is given, not (2, 4, 3, 6) of float64",
+    ),
+    "marks in bfloat16": (
+        {"token_state": lambda self, t, layer, x: x[:, None].expand(-1, H, -1, -1).bfloat16()},
+        "token_state: its result must be of float32, as what it is given, not (2, 4, 3, 24) of bfloat16",
+    ),
+    "scores in float64": (
+        {"score_mod": lambda self, t, layer, tile: tile.scores.double()},
+        "score_mod: its result must be of float32, as what it is given, not (2, 4, 2, 3) of float64",
+    ),
+    "sample": (
+        {"sample": lambda self, shape, length, generator: torch.arange(length + 1)},
+        "sample: its result must be (T,) = (20,) here, not (21,) of int64",
+    ),
+    "sample falls": (
+        {"sample": lambda self, shape, length, generator: torch.arange(length).flip(0)},
+        "sample: must give rising int64 positions from 0 on",
+    ),
+    "sample is floating": (
+        {"sample": lambda self, shape, length, generator: torch.arange(length).float()},
+        "sample: must give rising int64 positions from 0 on",
+    ),
+    "tables fail": ({"tables": lambda self, shape: {}["bias"]}, "tables: raises KeyError: 'bias'"),
+    "rotate fails": (
+        {"rotate": lambda self, t, x, positions: x * t["angle"]},
+        "rotate: raises KeyError: 'angle'",
+    ),
+    "scores fail": ({"score_mod": lambda self, t, layer, tile: tile.score}, "score_mod: raises AttributeError: "),
+    "check fails": ({"check": lambda self, shape: shape.heads}, "check: raises AttributeError: "),
+    "max_length": (
+        {"max_length": lambda self, shape: "20"},
+        "max_length: must give a whole number from 1 on, or None, not str",
+    ),
+    "one warning": ({"warnings": lambda self, shape: "odd"}, "warnings: must give a list of sentences, not str"),
+    "pictures fail": ({"pictures": lambda self, t, shape: {"a": t["bias"]}}, "pictures: raises KeyError: 'bias'"),
+    "pictures in a list": (
+        {"pictures": lambda self, t, shape: []},
+        "pictures: must give a dict of pictures by name, not list",
+    ),
+    "a tensor for a picture": (
+        {"pictures": lambda self, t, shape: {"norm": torch.zeros(3)}},
+        "pictures: norm must be Curves or a Matrix, not (3,)",
+    ),
+    "a picture's line is too short": (
+        {"pictures": lambda self, t, shape: {"norm": Curves("Norm", "x", "y", [1, 2, 3], {"all": torch.zeros(2)})}},
+        "pictures: line all of norm must be (len(x),) = (3,) here, not (2,)",
+    ),
+    "a picture's matrix is a line": (
+        {"pictures": lambda self, t, shape: {"norm": Matrix("Norm", "x", "y", torch.zeros(3))}},
+        "pictures: values of norm must be (rows, columns) = (any, any) here, not (3,)",
+    ),
+    "sample goes too far": (
+        {
+            "max_length": lambda self, shape: T,
+            "sample": lambda self, shape, length, generator: torch.arange(1, length + 1),
+        },
+        "sample: must give rising int64 positions from 0 on below 20",
+    ),
+}  # fmt: skip
+
+
+def scheme_with(hooks: dict[str, Any]) -> PositionScheme:
+    scheme: PositionScheme = make_dataclass("Mine", [], bases=(PositionScheme,), namespace=hooks, frozen=True)()
+    return scheme
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_refused_when_the_model_is_made(wrong: str) -> None:
+    hooks, problem = WRONG[wrong]
+    with pytest.raises(SettingError) as refusal:
+        GPT(scheme_with(hooks), **SIZES)
+    refused = str(refusal.value)
+    assert refused == f"pos=Mine.{problem}" or refused.startswith(f"pos=Mine.{problem}" + "," * (problem[-1] != " "))
+
+
+OF_MODELS = (
+    "no dict",
+    "tables fail",
+    "embed",
+    "embed gives nothing",
+    "sample goes too far",
+    "max_length",
+    "one warning",
+)
+
+
+@pytest.mark.parametrize("wrong", sorted(name for name in WRONG if name not in OF_MODELS and "picture" not in name))
+def test_refused_in_a_model_of_one_s_own(wrong: str) -> None:
+    """At the first call, of the layer at hand."""
+    hooks, problem = WRONG[wrong]
+    scheme = scheme_with(hooks)
+    tables = hooks.get("tables", lambda self, shape: {})(scheme, None)
+    q, k, v = torch.randn(3, 1, H, 8, DH)
+    with pytest.raises(SettingError) as refusal:
+        scheme_attention(scheme, tables, q, k, v, x=torch.randn(1, 8, H * DH), layer=L - 1, num_layers=L)
+    assert str(refusal.value).startswith(f"pos=Mine.{problem.split(':')[0]}: ")
+
+
+def test_one_line_on_the_console(run_script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("with_wrong_bias.py").write_text("""
+from dataclasses import dataclass
+import torch
+from poslab.positions import PositionScheme, RelativeTerms
+@dataclass(frozen=True)
+class Mine(PositionScheme):
+    def relative(self, tables, shape, layer, distances):
+        return RelativeTerms(0, 9, bias=torch.zeros(shape.num_heads, 10).T)
+""")
+    code, _, complaint = run_script(
+        "train", "experiment=smoke", "trainer=cpu", "data.vocabulary=observed", "pos._target_=with_wrong_bias.Mine"
+    )
+    problem = "in layer 0, bias has 2 rows, but distances 0 to 9 need 10"
+    assert (code, complaint) == (2, f"error: pos=Mine.relative: {problem}\n")
+    assert not Path("runs").exists() or not list(Path("runs").iterdir())
+
+
+FAILING = """
+from dataclasses import dataclass
+from poslab.positions import PositionScheme
+@dataclass(frozen=True)
+class Mine(PositionScheme):
+    def pictures(self, tables, shape):
+        return {"bias": tables["bias"]}
+"""
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_hook_that_fails_is_named_with_its_line(
+    debug: bool, run_script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("failing_pictures.py").write_text(FAILING)
+    command = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed", "pos._target_=failing_pictures.Mine")
+    code, _, complaint = run_script("train", *command, *["debug=true"] * debug)
+    line, *story = complaint.splitlines()
+    assert (code, line) == (2, "error: pos=Mine.pictures (failing_pictures.py, line 7): raises KeyError: 'bias'")
+    assert ("in pictures" in complaint) == bool(story) == debug
+
+
+def test_arguments_of_scheme_attention_that_do_not_fit() -> None:
+    gate = {"gate": torch.zeros(2, H, H * DH), "bias": torch.zeros(2, H)}
+    x, (q, k, v) = torch.zeros(1, 8, H * DH), torch.zeros(3, 1, H, 8, DH)
+    right: dict[str, Any] = {"scheme": Forgetting(), "tables": gate, "q": q, "k": k, "v": v, "x": x, "num_layers": 2}
+    scheme_attention(**right)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"q": q[0]}, r"q=\[4,8,6\]: must be \(B, H, T, Dh\)"),
+        ({"k": torch.zeros(1, H, 9, DH)}, r"k=\[1,4,9,6\]: must be as q, \[1, 4, 8, 6\]"),
+        ({"v": v[..., :5, :]}, r"v=\[1,4,5,6\]: must be as q, .* but for its width"),
+        ({"x": x[:, :7]}, r"x=\[1,7,24\]: must be \(B, T, H Dh\) = \[1, 8, 24\]"),
+        ({"x": None}, "x=null: Forgetting looks at what enters attention"),
+        ({"layer": 2}, "layer=2: must be from 0 to 1, by num_layers=2"),
+        ({"layer": -1}, "layer=-1: must be from 0 to 1"),
+        ({"tables": {}}, r"tables=none: must be those of Forgetting.tables\(shape\): gate, bias"),
+        ({"tables": gate | {"gates": gate["gate"]}}, "tables=gate, bias, gates: must be those"),
+    ]
+    for change, problem in wrong:
+        with pytest.raises(SettingError, match=rf"^{problem}"):
+            scheme_attention(**(right | change))
+
+
+def test_a_field_that_hides_a_method() -> None:
+    with pytest.raises(SettingError, match=r"^pos=Mine\.overrides: hides the method of that name"):
+        type("Mine", (PositionScheme,), {"__annotations__": {"overrides": float}})
+
+
+def test_too_large_a_size_is_named(run_script: RunScript) -> None:
+    asked = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed", "pos=absolute")
+    code, _, complaint = run_script("train", *asked, "pos.max_positions=1000000000000")
+    said = "the model does not fit into memory, and this is the largest of its sizes"
+    assert (code, complaint) == (2, f"error: pos.max_positions=1000000000000: {said}\n")
+
+
+def test_trying_hooks_moves_no_generator_and_needs_no_memory() -> None:
+    hooks = {"embed": lambda self, t, x, positions: x + 0 * torch.randn_like(x)}
+    torch.manual_seed(1)
+    GPT(None, **SIZES)
+    drawn = torch.rand(3)
+    torch.manual_seed(1)
+    GPT(scheme_with(hooks), **SIZES)
+    assert torch.equal(torch.rand(3), drawn)
+    with torch.device("meta"):
+        GPT(scheme_with(hooks), **SIZES)
+
+
+def test_all_layers_choose_the_backend() -> None:
+    """A layer without terms in front of others says nothing of these."""
+
+    def relative(*given: Any) -> RelativeTerms | None:
+        return RelativeTerms(0, 4, bias=torch.zeros(H, 5)) if given[-2] == L - 1 else None
+
+    scheme = scheme_with({"relative": relative})
+    with pytest.raises(SettingError, match=r"^attention_backend=sdpa: can't compute relative terms"):
+        GPT(scheme, attention_backend="sdpa", **SIZES)
+    assert training_backend(GPT(scheme, dropout=0.0, **SIZES), torch.device("cpu")) == "reference, sdpa"
+
+
+@pytest.mark.parametrize(
+    ("members", "problem"),
+    [
+        (
+            {"reference_score": lambda self, tables, layer, tile: tile.scores},
+            r"reference_score: takes other arguments than the hook",
+        ),
+        (
+            {"score_mod": lambda self, tables, tile: tile.scores},
+            r"score_mod: takes other .* \(self, tables, layer, pairs\)",
+        ),
+        ({"scoring": staticmethod(lambda tables, layer, tile: tile.scores)}, r"scoring: is no hook"),
+        ({"share_layer": True}, r"share_layer: is nothing .*did you mean share_layers"),
+        ({"shift_invarient": False}, r"shift_invarient: is nothing .*did you mean shift_invariant"),
+    ],
+)
+def test_names_that_only_look_like_the_contract_s(members: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SettingError, match=rf"^pos=Mine\.{problem}"):
+        type("Mine", (PositionScheme,), members)
+
+
+@pytest.mark.parametrize("hook", ["query", "key"])
+def test_results_that_are_no_numbers(hook: str) -> None:
+    scheme = make_dataclass(
+        "Mine", [], bases=(PositionScheme,), frozen=True, namespace={hook: lambda self, t, layer, x, at: x * torch.nan}
+    )
+    with pytest.raises(SettingError, match=rf"^pos=Mine\.{hook}: its result has values that are no numbers"):
+        GPT(scheme(), **SIZES)

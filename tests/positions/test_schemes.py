@@ -1,0 +1,393 @@
+"""The contract that every scheme in configs/pos keeps. A new yaml is found by itself.
+
+A correct scheme passes whatever it is: bounded or not, with angles in float32, with bends in its curves, with a bias
+that hides all but the nearest tokens, or with no position at all.
+"""
+
+import dataclasses
+import io
+from functools import partial
+
+import pytest
+import torch
+from common import SCHEMES, VARIANTS, make_scheme
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from poslab import GPT
+from poslab.attention import PositionIds, SchemeLayer, scheme_attention
+from poslab.config.files import CONFIGS
+from poslab.errors import UserError
+from poslab.evaluation.attention_maps import sample_pairs
+from poslab.positions import Curves, Matrix, ModelShape, PositionScheme, Strip
+
+SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 3, "num_heads": 2}
+SHAPES = {causal: ModelShape(40, 24, 3, 2, causal) for causal in (True, False)}
+LONG = 300  # of more than two blocks of the kernels, which have 128 queries
+TRUNK = 61 * 24 + 3 * (12 * 24**2 + 13 * 24) + 2 * 24  # embedding, blocks, final norm
+
+every_scheme = pytest.mark.parametrize("name", SCHEMES)
+every_variant = pytest.mark.parametrize("name", [*SCHEMES, *VARIANTS])  # for what settings may change
+
+
+def make_model(name: str, seed: int = 0, **sizes: object) -> GPT:
+    torch.manual_seed(seed)
+    return GPT(make_scheme(name), **({"dropout": 0.0} | SIZES | sizes))
+
+
+def strong(model: GPT) -> GPT:
+    """Weights large enough for position to matter, in double precision."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model.double().eval()
+
+
+def some_tokens(*shape: int) -> Tensor:
+    return torch.randint(0, SIZES["vocab_size"], shape)
+
+
+@every_scheme
+def test_yaml_lists_every_setting_with_its_default(name: str) -> None:
+    yaml = OmegaConf.to_container(OmegaConf.load(CONFIGS / "pos" / f"{name}.yaml"))
+    scheme = make_scheme(name)
+    assert {"_target_", *(f.name for f in dataclasses.fields(scheme))} == set(yaml)
+    same_class = [other for other in map(make_scheme, SCHEMES) if type(other) is type(scheme)]
+    assert type(scheme)() in same_class  # one of its yamls has the defaults of the class
+
+
+@every_variant
+@pytest.mark.parametrize("place", [25, 140])  # within the first block of the kernels, and within the second
+def test_causal(name: str, place: int) -> None:
+    model = strong(make_model(name, context_length=place + 15))
+    tokens = some_tokens(2, place + 15)
+    changed = tokens.clone()
+    changed[:, place:] = (changed[:, place:] + 1) % SIZES["vocab_size"]
+    before, after = model(tokens), model(changed)
+    assert torch.equal(before[:, :place], after[:, :place])
+    assert (before[:, place:] - after[:, place:]).abs().min(dim=-1).values.max() > 1e-3
+
+
+@every_variant
+def test_bidirectional_sees_the_future(name: str) -> None:
+    model = strong(make_model(name, causal=False))
+    tokens = some_tokens(2, 40)
+    changed = tokens.clone()
+    changed[:, 20] = (changed[:, 20] + 1) % SIZES["vocab_size"]
+    assert (model(tokens)[:, 19] - model(changed)[:, 19]).abs().max() > 1e-6
+
+
+@every_scheme
+def test_position_matters(name: str) -> None:
+    """The order of the tokens before it changes what a token sees."""
+    model = strong(make_model(name))
+    logits = model(torch.tensor([[1, 2, 3, 4, 5, 6], [2, 1, 3, 5, 4, 6]]))
+    assert (logits[0, -1] - logits[1, -1]).abs().max() > 1e-6
+
+
+def one_layer(scheme: PositionScheme, tables: dict[str, Tensor], x: Tensor, positions: Tensor) -> Tensor:
+    """One attention layer with the scheme's hooks and nothing else: x (B, T, D) -> (B, H, T, Dh)."""
+    q = k = scheme.embed(tables, x, positions).unflatten(-1, (2, 12)).transpose(1, 2)
+    v = x.unflatten(-1, (2, 12)).transpose(1, 2)
+    shape, position_ids = SHAPES[True], PositionIds(positions)
+    terms = scheme.relative(tables, shape, 1, position_ids.distances(causal=True))
+    layer = SchemeLayer(scheme, tables, shape, 1, terms, position_ids)
+    q, k, token_state = layer.enter(q, k, x)
+    return layer.attend(q, k, v, token_state)
+
+
+def double_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tensor]:
+    """As they begin and a little further, since some begin as zeros."""
+    return {name: table.double() + 0.3 * torch.randn(table.shape) for name, table in scheme.tables(shape).items()}
+
+
+@every_variant
+def test_shift(name: str) -> None:
+    """Relative schemes don't notice when all positions move; absolute ones do."""
+    scheme = make_scheme(name)
+    far = 31 if scheme.shift_invariant or scheme.max_length(SHAPES[True]) else 4000
+
+    def unmoved() -> bool:
+        tables = double_tables(scheme, SHAPES[True])
+        x = 0.3 * torch.randn(2, 9, 24, dtype=torch.float64)  # small, so that every token is seen a little
+        here, *there = (one_layer(scheme, tables, x, torch.arange(start, start + 9)) for start in (0, 31, far))
+        return all(torch.allclose(here, moved, atol=1e-4) for moved in there)  # angles have the precision of float32
+
+    # What isn't invariant may notice only where it is moved far, and not with any tables.
+    assert unmoved() if scheme.shift_invariant else not all(unmoved() for _ in range(8))
+
+
+@every_variant
+def test_hooks_map_each_token_by_itself(name: str) -> None:
+    """In whatever order the tokens come, and one by one, as from a cache."""
+    scheme = make_scheme(name)
+    tables = double_tables(scheme, SHAPES[True])
+    positions, of_heads = torch.arange(30), torch.randn(2, 2, 30, 12, dtype=torch.float64)
+    x = torch.randn(2, 30, 24, dtype=torch.float64)
+    hooks = [(partial(hook, tables, 1), of_heads, 2) for hook in (scheme.query, scheme.key)]
+    hooks += [(partial(scheme.embed, tables), x, 1)]
+    if scheme.overrides("token_state"):
+        hooks += [(lambda x, positions: scheme.token_state(tables, 1, x), x, 1)]
+    for hook, tokens, axis in hooks:
+        whole = hook(tokens, positions)
+        for chosen in (torch.randperm(30), torch.tensor([17])):
+            found = hook(tokens.index_select(axis, chosen), positions[chosen])
+            assert torch.allclose(found, whole.index_select(whole.dim() - 2, chosen), atol=1e-12)
+
+
+@every_variant
+def test_fewer_queries_than_keys(name: str) -> None:
+    """The last queries over all keys, as in decoding with a cache, are the end of the full pass."""
+    scheme, shape = make_scheme(name), ModelShape(LONG, 24, 3, 2)
+    tables = double_tables(scheme, shape)
+    q, k, v = torch.randn(3, 2, 2, LONG, 12, dtype=torch.float64)
+    x = torch.randn(2, LONG, 24, dtype=torch.float64)
+    position_ids = PositionIds(torch.arange(LONG))
+    whole = SchemeLayer(scheme, tables, shape, 1, scheme.relative(tables, shape, 1, range(LONG)), position_ids)
+    q, k, token_state = whole.enter(q, k, x)
+    full = whole.attend(q, k, v, token_state)
+    for count in (1, 7, 140):
+        last = dataclasses.replace(whole, position_ids=PositionIds(position_ids.positions[-count:]))
+        tail = last.attend(q[:, :, -count:], k, v, token_state, position_ids, offset=LONG - count)
+        assert torch.allclose(tail, full[:, :, -count:], atol=1e-6)  # a scheme may give its terms in float32
+
+
+@every_variant
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("backend", ["auto", "blockwise"])
+def test_kernels_compute_it_in_float32(name: str, backend: str, causal: bool) -> None:
+    """Over several blocks: outputs and gradients, those of the tables too, against the reference in float64."""
+    scheme, shape = make_scheme(name), ModelShape(LONG, 24, 3, 2, causal)
+    tables = double_tables(scheme, shape)
+    parts, weights = torch.randn(2, 3, 1, 2, LONG, 12, dtype=torch.float64)
+    x = torch.randn(1, LONG, 24, dtype=torch.float64)
+    results = []
+    for dtype, chosen in ((torch.float32, backend), (torch.float64, "reference")):
+        own = {key: table.to(dtype).requires_grad_() for key, table in tables.items()}
+        leaves = [part.to(dtype).requires_grad_() for part in parts]
+        how = {"x": x.to(dtype), "layer": 1, "num_layers": 3, "causal": causal, "backend": chosen}
+        out = scheme_attention(scheme, own, *leaves, **how)
+        loss = (out * weights[0].to(dtype)).sum()
+        results.append([out, *torch.autograd.grad(loss, [*leaves, *own.values()], materialize_grads=True)])
+    for found, expected in zip(*results, strict=True):
+        assert (found - expected).abs().max() <= 1e-3 * expected.abs().max() + 1e-4
+
+
+@every_variant
+@pytest.mark.parametrize("causal", [True, False])
+def test_kernels_compute_it_in_bfloat16(name: str, causal: bool) -> None:
+    """Outputs and gradients are as near to float64 as products in bfloat16: the softmax and sums keep their digits."""
+    scheme, shape = make_scheme(name), ModelShape(LONG, 24, 3, 2, causal)
+    tables = double_tables(scheme, shape)
+    parts = torch.randn(3, 1, 2, LONG, 12).bfloat16()
+    weights, x = torch.randn(1, 2, LONG, 12).bfloat16(), torch.randn(1, LONG, 24).bfloat16()
+
+    def computed(dtype: torch.dtype, of_tables: torch.dtype, backend: str, noise: float = 0.0) -> list[Tensor]:
+        own = {key: table.to(of_tables).requires_grad_() for key, table in tables.items()}
+        noisy = (part.to(dtype) * (1 + noise * torch.randn_like(part, dtype=dtype)) for part in parts)
+        leaves = [part.requires_grad_() for part in noisy]
+        how = {"x": x.to(dtype), "layer": 1, "num_layers": 3, "causal": causal, "backend": backend}
+        out = scheme_attention(scheme, own, *leaves, **how)
+        loss = (out * weights.to(dtype)).sum()
+        return [out, *torch.autograd.grad(loss, [*leaves, *own.values()], materialize_grads=True)]
+
+    exact = partial(computed, torch.float64, torch.float64, "reference")
+    rounded = computed(torch.bfloat16, torch.float32, "auto")
+    assert rounded[0].dtype == torch.bfloat16
+    share = 2**-6 if causal else 2**-3  # xPos, which is causal by its idea, lets scores of the future grow
+    for place, (found, expected) in enumerate(zip(rounded, exact(), strict=True)):
+        room = share * expected.norm() + 1e-3
+        if expected.numel() < 100 and (found - expected).norm() > room:
+            # The gradient of a few numbers sums up what nearly cancels: it may be as wrong as with inputs so rounded.
+            room += sum((exact(noise=2**-6)[place] - expected).norm() for _ in range(4))
+        assert (found - expected).norm() <= room
+
+
+@every_variant
+def test_every_parameter_has_the_right_gradient(name: str) -> None:
+    """Along a random direction, for each table of the scheme and for all the rest, against the difference quotient."""
+    model = strong(make_model(name))
+    tokens, targets = some_tokens(2, 40), some_tokens(2, 40)
+
+    def loss() -> Tensor:
+        return torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+
+    def agrees(group: list[Tensor], step: float) -> bool:
+        directions = [torch.randn_like(parameter) for parameter in group]
+        losses = []
+        for move in (step, -2 * step, step):
+            with torch.no_grad():
+                torch._foreach_add_(group, directions, alpha=move)
+                losses.append(loss())
+        above, below, _ = losses
+        slope = sum((parameter.grad * d).sum() for parameter, d in zip(group, directions, strict=True))
+        return torch.isclose(slope, (above - below) / (2 * step), rtol=1e-5, atol=1e-7)
+
+    loss().backward()
+    groups: dict[str, list[Tensor]] = {}
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.abs().max() > 0, parameter_name
+        of_scheme = parameter_name.startswith("position_tables.")
+        if of_scheme and len(parameter) == SIZES["num_layers"]:
+            assert all(layer.abs().max() > 0 for layer in parameter.grad), f"{parameter_name} of some layer is not used"
+        groups.setdefault(parameter_name if of_scheme else "trunk", []).append(parameter)
+    for group_name, group in groups.items():
+        # A bend may lie within a step, but hardly within several shorter ones.
+        assert any(agrees(group, step) for step in (1e-6, 1e-7, 1e-7, 1e-7)), group_name
+
+
+@every_variant
+def test_layers_share_what_they_are_said_to_share(name: str) -> None:
+    scheme = make_scheme(name)
+    tables = double_tables(scheme, SHAPES[True])
+    first, *others = (scheme.relative(tables, SHAPES[True], layer, range(40)) for layer in range(3))
+    for terms in others if scheme.share_layers and first is not None else []:
+        assert (terms.lowest, terms.highest) == (first.lowest, first.highest)
+        for table in ("bias", "keys", "values"):
+            ours, theirs = getattr(terms, table), getattr(first, table)
+            assert ours is theirs is None or torch.equal(ours, theirs)
+
+
+@every_scheme
+def test_rows_of_a_batch_do_not_mix(name: str) -> None:
+    model = strong(make_model(name))
+    tokens = some_tokens(3, 40)
+    together = model(tokens)
+    for row, logits in zip(tokens, together, strict=True):
+        assert torch.allclose(model(row[None])[0], logits, atol=1e-9)
+
+
+@every_variant
+def test_far_positions_in_bfloat16(name: str) -> None:
+    """Angles and the like are computed in float32 or better: at position 4,093, those in bfloat16 are noise."""
+    scheme, shape = make_scheme(name), ModelShape(4096, 24, 3, 2)
+    tables, positions = scheme.tables(shape), torch.tensor([(scheme.max_length(shape) or 4096) - 3])
+    of_head, of_token = torch.randn(1, 2, 1, 12), torch.randn(1, 1, 24)
+    hooks = [(partial(scheme.query, tables, 1), of_head), (partial(scheme.key, tables, 1), of_head)]
+    for hook, x in [*hooks, (partial(scheme.embed, tables), of_token)]:
+        exact = hook(x, positions)
+        with torch.autocast("cpu", torch.bfloat16):
+            rounded = hook(x.bfloat16(), positions)
+        assert (rounded.float() - exact).abs().max() <= 2**-6 * exact.abs().max()
+
+
+@every_variant
+def test_tables_are_drawn_from_torch_s_generator_and_leave_its_seed_alone(name: str) -> None:
+    drawn = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        drawn.append((make_scheme(name).tables(SHAPES[True]), torch.rand(4)))
+    (first, after), (again, _), (_, after_other) = drawn
+    assert all(torch.equal(table, again[key]) for key, table in first.items())
+    assert not torch.equal(after, after_other)
+
+
+@every_variant
+def test_every_tensor_is_made_on_the_models_device(name: str) -> None:
+    """On the device without memory: one that is left on the CPU can't be combined with the others."""
+    model = make_model(name, attention_backend="reference").to("meta").eval()
+    assert model(torch.zeros(2, 40, dtype=torch.long, device="meta")).device.type == "meta"
+
+
+@every_variant
+def test_bfloat16_autocast(name: str) -> None:
+    model = make_model(name).eval()  # in training, positions may be drawn
+    tokens = some_tokens(2, 40)
+    exact = model(tokens)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = model(tokens)
+    assert rounded.dtype == torch.bfloat16
+    assert (rounded.float() - exact).abs().max() < 0.05 * exact.abs().max()
+    rounded.float().square().mean().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() and p.grad.dtype == p.dtype for p in model.parameters())
+
+
+@every_scheme
+def test_state_dict_round_trip(name: str) -> None:
+    model, other = make_model(name, seed=1).eval(), make_model(name, seed=2).eval()
+    tokens = some_tokens(2, 40)
+    assert not torch.equal(model(tokens), other(tokens))
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(model(tokens), other(tokens))
+
+
+@every_scheme
+def test_length_leaves_nothing_in_the_state(name: str) -> None:
+    model = make_model(name)
+    names = {key: value.shape for key, value in model.state_dict().items()}
+    model(some_tokens(1, 3))
+    model(some_tokens(1, 40))
+    assert {key: value.shape for key, value in model.state_dict().items()} == names
+
+
+@every_scheme
+def test_trunk_and_what_is_drawn_next_are_those_of_no_scheme(name: str) -> None:
+    model = make_model(name)
+    drawn = torch.rand(8)
+    torch.manual_seed(0)
+    plain = GPT(None, dropout=0.0, **SIZES)
+    assert torch.equal(drawn, torch.rand(8))
+    trunk = {key: value for key, value in model.state_dict().items() if not key.startswith("position_tables.")}
+    assert trunk.keys() == plain.state_dict().keys()
+    assert all(torch.equal(value, plain.state_dict()[key]) for key, value in trunk.items())
+
+
+@every_scheme
+def test_parameter_counts(name: str) -> None:
+    model = make_model(name)
+    tables = make_scheme(name).tables(model.shape)
+    counts = model.parameter_counts()
+    assert counts["trunk"] == TRUNK
+    assert counts["scheme"] == sum(table.numel() for table in tables.values())
+    assert counts["total"] == counts["trunk"] + counts["scheme"] == sum(p.numel() for p in model.parameters())
+
+
+@every_variant
+def test_longer_than_the_context(name: str) -> None:
+    """Either the scheme goes on, or it says how far it goes and how much was asked."""
+    model = make_model(name)
+    longest = make_scheme(name).max_length(model.shape)
+    if longest is None:
+        assert model(some_tokens(1, LONG)).isfinite().all()
+    else:
+        with pytest.raises(UserError, match=rf"{longest + 1}.* {longest} "):
+            model(some_tokens(1, longest + 1))
+
+
+@every_scheme
+def test_same_bits_twice(name: str) -> None:
+    model = make_model(name, dropout=0.1).train()
+    tokens = some_tokens(4, 40)
+    gradients = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        model.zero_grad()
+        model(tokens).square().mean().backward()
+        gradients.append([p.grad.clone() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+@every_variant
+def test_pictures(name: str) -> None:
+    model, scheme = make_model(name), make_scheme(name)
+    if not (scheme.overrides("pictures") or scheme.overrides("explain")):
+        pytest.skip("it has no pictures")
+    sample = sample_pairs(model, torch.arange(7))
+    with torch.no_grad():
+        explanations = model.explanations(sample)
+    for picture in (*model.pictures().values(), *explanations.values()):
+        assert picture.title
+        if isinstance(picture, Curves):
+            assert picture.lines
+            assert all(line.shape == (len(picture.x),) and line.isfinite().all() for line in picture.lines.values())
+        elif isinstance(picture, Matrix):
+            assert picture.values.isfinite().all()
+        elif isinstance(picture, Strip):
+            assert len(picture.distances) == len(picture.rows)
+        else:
+            assert picture.values.shape == (model.shape.num_layers, model.shape.num_heads, 7)
+            assert picture.values.isfinite().all()

@@ -1,0 +1,286 @@
+"""Checkpoints: what they say of themselves, the model back from them, and files that are damaged or malicious."""
+
+import copy
+import math
+import pickle
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from common import ENDING, ENDLESS, compose_config, make_scheme
+from runs_to_evaluate import VERDICT, LargestTensor, Malicious, copied, make_run
+from safetensors.torch import load_file
+
+import poslab
+from poslab.errors import SettingError
+from poslab.evaluation.files import evaluate_checkpoint, own_text
+from poslab.evaluation.losses import evaluate
+from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint_files import read_checkpoint, save_weights
+from poslab.runs.evaluation import read_evaluation
+from poslab.training.train import train
+
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "run", f"pos={ENDLESS}")
+
+
+@pytest.fixture
+def run(made_once: Path, tmp_path: Path) -> Path:
+    """A run that a test may change."""
+    return copied(made_once, tmp_path / "run")
+
+
+def content_of(run: Path) -> dict[str, Any]:
+    return torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
+
+
+def test_training_leaves_a_checkpoint_that_says_everything(tmp_path: Path) -> None:
+    quick = ("trainer.max_epochs=1", "trainer.max_steps=1", "trainer.limit_val_batches=1", "sample.new_tokens=0")
+    lengths = ("evaluation.lengths=[16,64,1000]", "evaluation.stride=4")
+    settings = (f"pos={ENDING}", "data.vocabulary=observed", "model.dropout=0.1", f"run_dir={tmp_path}/run")
+    train(compose_config("experiment=smoke", "trainer=cpu", *quick, *lengths, *settings))
+    (tmp_path / "run" / "checkpoints" / "best.safetensors").rename(tmp_path / "alone.safetensors")
+    about = read_checkpoint(tmp_path / "alone.safetensors")["poslab"]
+    assert (about["pos"], about["config"]["data"]["encoding"]) == (ENDING, "gpt2")
+    assert about["data_sha256"] == "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
+    assert (about["observed"].dtype, len(about["observed"])) == (torch.int32, 1417)
+    assert about["config"]["model"]["embed_dim"] == 32
+
+    written = read_evaluation(tmp_path / "run")
+    assert written is not None
+    assert [result.note for result in written.lengths] == ["", "knows 32 positions", "knows 32 positions"]
+    assert written.lengths[0].stride == 4
+    checkpoint = load_checkpoint(tmp_path / "alone.safetensors")
+    assert evaluate_checkpoint(checkpoint, own_text(checkpoint), [16, 64, 1000], stride=4) == written
+
+
+@pytest.mark.parametrize("vocabulary", ["full", "observed"])
+def test_a_checkpoint_alone_is_the_model_and_its_vocabulary(vocabulary: str, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(VERDICT.read_text())
+    overrides = ("data=text", f"data.path={tmp_path}/text.txt", f"data.cache_dir={tmp_path}/cache", "pos=shaw")
+    folder = make_run(tmp_path / "run", *overrides, f"data.vocabulary={vocabulary}", "pos.max_distance=5")
+    (tmp_path / "text.txt").unlink()
+    (folder / "config.yaml").unlink()
+    checkpoint = load_checkpoint(folder / "checkpoints" / "best.ckpt")
+    assert (checkpoint.pos_name, checkpoint.model.pos) == ("shaw", make_scheme("shaw", max_distance=5))
+    assert (checkpoint.run, checkpoint.model.training) == (None, False)
+    assert checkpoint.vocabulary.name == vocabulary
+    prompt = "I HAD always thought"
+    assert checkpoint.vocabulary.decode(checkpoint.vocabulary.encode(prompt)) == prompt
+    state = checkpoint.model.state_dict()
+    assert all(torch.equal(state[k.removeprefix("model.")], v) for k, v in content_of(folder)["state_dict"].items())
+
+
+@pytest.mark.parametrize("backend", ["flex", "reference", "sdpa"])
+def test_whatever_it_was_trained_on_memory_stays_linear(backend: str, run: Path) -> None:
+    content = content_of(run)
+    content["poslab"]["config"]["model"] |= {"attention_backend": backend, "compile": True, "dropout": 0.3}
+    torch.save(content, run / "checkpoints" / "best.ckpt")
+    model = load_checkpoint(run / "checkpoints" / "best.ckpt").model
+    with LargestTensor() as seen:
+        evaluate(model, torch.randint(0, 1417, (2049,)), [2048])
+    assert seen.bytes < 2048 * 2048 * 4
+
+
+@pytest.mark.parametrize("hidden_in", ["zip", "old format", "bare pickle", "complete checkpoint", "safetensors"])
+def test_a_malicious_pickle_runs_nothing(hidden_in: str, run: Path, tmp_path: Path) -> None:
+    file, payload = run / "checkpoints" / "best.ckpt", Malicious(tmp_path / "attacked")
+    if hidden_in == "bare pickle":
+        file.write_bytes(pickle.dumps(payload))
+    elif hidden_in == "complete checkpoint":
+        torch.save(content_of(run) | {"callbacks": [payload]}, file)
+    else:
+        torch.save(payload, file, _use_new_zipfile_serialization=hidden_in == "zip")
+    if hidden_in == "safetensors":
+        file = file.rename(file.with_name("best.safetensors"))
+    foreign = "not a checkpoint of poslab's, or a damaged one"
+    with pytest.raises(
+        SettingError, match="could run any code" if hidden_in in ("zip", "complete checkpoint") else foreign
+    ):
+        load_checkpoint(file, allow_code=True)
+    assert not (tmp_path / "attacked").exists()
+    pickle.loads(pickle.dumps(payload))  # what it would have done
+    assert (tmp_path / "attacked").exists()
+
+
+def without(*keys: str) -> Callable[[dict[str, Any]], None]:
+    def remove(content: dict[str, Any]) -> None:
+        *path, last = keys
+        for key in path:
+            content = content[key]
+        del content[last]
+
+    return remove
+
+
+def with_value(value: Any, *keys: str) -> Callable[[dict[str, Any]], None]:
+    def put(content: dict[str, Any]) -> None:
+        *path, last = keys
+        for key in path:
+            content = content[key]
+        content[last] = value
+
+    return put
+
+
+def as_safetensors(run: Path) -> Path:
+    """The run's best weights, in the format of newer runs."""
+    content, file = content_of(run), run / "checkpoints" / "best.safetensors"
+    save_weights(file, content["state_dict"], content["poslab"])
+    return file
+
+
+def test_both_formats_hold_the_same(run: Path, tmp_path: Path) -> None:
+    """Also far from the run: the file says everything, its name doesn't matter, and other programs read it."""
+    new = as_safetensors(run).rename(tmp_path / "a.safetensors")
+    both = load_checkpoint(run / "checkpoints" / "best.ckpt"), load_checkpoint(new)
+    (state, vocabulary), others = ((c.model.state_dict(), c.vocabulary.observed) for c in both)
+    assert all(torch.equal(weight, others[0][name]) for name, weight in state.items())
+    assert torch.equal(vocabulary, others[1])
+    for name in ("pos_name", "data_path", "data_sha256"):
+        assert getattr(both[0], name) == getattr(both[1], name)
+    assert both[0].model.pos == both[1].model.pos
+    plain = load_file(new)
+    assert all(torch.equal(weight, plain[name]) for name, weight in state.items())
+
+
+def flip(file: Path, place: int, bit: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1 << bit
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["best.ckpt", "best.safetensors"])
+def test_one_flipped_exponent_bit_is_named(name: str, run: Path) -> None:
+    weight = content_of(run)["state_dict"]["model.final_norm.weight"]
+    file = as_safetensors(run).with_name(name)
+    place = file.read_bytes().index(weight.numpy().tobytes())
+    flip(file, place + 3, 6)  # the highest exponent bit of a float32
+    with pytest.raises(SettingError, match=f"{name}: damaged: its contents are not those that were written"):
+        load_checkpoint(file)
+    with pytest.raises(SettingError, match=f"{name}: damaged"):
+        poslab.load(file)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_flipped_bit_is_named_or_changes_nothing(seed: int, run: Path) -> None:
+    """A third of them in the header of the safetensors file, a third among the weights, a third in the old format."""
+    file = as_safetensors(run)
+    if seed % 3 == 2:
+        file = file.with_name("best.ckpt")
+    before = load_checkpoint(file)
+    header = int.from_bytes(file.read_bytes()[:8], "little") + 8
+    draw = random.Random(seed)
+    flip(file, draw.randrange(header if seed % 3 == 0 else file.stat().st_size), draw.randrange(8))
+    try:
+        after = load_checkpoint(file)
+    except SettingError:
+        return
+    state = after.model.state_dict()
+    assert all(torch.equal(weight, state[name]) for name, weight in before.model.state_dict().items())
+    assert after.model.pos == before.model.pos
+    assert (after.pos_name, after.data_sha256) == (before.pos_name, before.data_sha256)
+
+
+DAMAGE = {
+    "no description": without("poslab"),
+    "no weights": without("state_dict"),
+    "a weight less": without("state_dict", "model.final_norm.bias"),
+    "weights of another shape": with_value(torch.zeros(3), "state_dict", "model.final_norm.bias"),
+    "weights that are none": with_value("big", "state_dict", "model.final_norm.bias"),
+    "a weight too many": with_value(torch.zeros(3), "state_dict", "model.extra"),
+    "weights in a list": with_value([1], "state_dict"),
+    "weights without names": with_value({1: torch.zeros(3)}, "state_dict"),
+    "description in a list": with_value([1], "poslab"),
+    "no scheme": without("poslab", "config", "pos"),
+    "no model": without("poslab", "config", "model"),
+    "half a model": without("poslab", "config", "model", "embed_dim"),
+    "an odd model": with_value("wide", "poslab", "config", "model", "embed_dim"),
+    "another model": with_value(64, "poslab", "config", "model", "embed_dim"),
+    "no data": without("poslab", "config", "data"),
+    "no encoding": without("poslab", "config", "data", "encoding"),
+    "unknown encoding": with_value("gpt9", "poslab", "config", "data", "encoding"),
+    "no fingerprint": without("poslab", "data_sha256"),
+    "no vocabulary": without("poslab", "observed"),
+    "an odd vocabulary": with_value("all", "poslab", "observed"),
+    "a smaller vocabulary": with_value(torch.arange(7), "poslab", "observed"),
+    "no scheme's setting": with_value(3, "poslab", "config", "pos", "depth"),
+    "no scheme of poslab's": with_value("poslab.errors.UserError", "poslab", "config", "pos", "_target_"),
+    "nothing of poslab's": with_value("poslab.nothing.There", "poslab", "config", "pos", "_target_"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_checkpoints_are_refused_in_one_line(damage: str, run: Path) -> None:
+    content, file = content_of(run), run / "checkpoints" / "best.ckpt"
+    DAMAGE[damage](content)
+    torch.save(content, file)
+    with pytest.raises(SettingError) as refusal:
+        load_checkpoint(file)
+    assert "\n" not in str(refusal.value)
+
+
+WRONG: list[Any] = [
+    None, 0, -1, 3, 10**9, 2**62, 10**30, 0.5, math.nan, math.inf, "", "x", "\0", "9" * 5000, [], [1], {}, {1: 2}, True,
+    torch.zeros(3), torch.zeros(0, dtype=torch.int32), torch.tensor([5, 3], dtype=torch.int32),
+]  # fmt: skip
+PARTS = [
+    ("pos",), ("observed",), ("data_sha256",), ("config",), *(("config", group) for group in ("pos", "model", "data")),
+    *(("config", "model", name) for name in ("context_length", "embed_dim", "num_layers", "num_heads")),
+    *(("config", "data", name) for name in ("path", "encoding")), ("config", "pos", "_target_"),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")  # of a tensor in the place of a mapping
+@pytest.mark.parametrize("suffix", ["ckpt", pytest.param("safetensors", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("part", PARTS, ids=".".join)
+def test_a_wrong_value_ends_in_one_line_or_a_model(part: tuple[str, ...], suffix: str, run: Path) -> None:
+    """Whatever a file says of itself, and without the memory that it says it needs."""
+    content, file = content_of(run), run / "checkpoints" / f"crafted.{suffix}"
+    for value in WRONG:
+        about = copy.deepcopy(content["poslab"])
+        with_value(value, *part)(about)
+        if suffix == "ckpt":
+            torch.save(content | {"poslab": about}, file)
+        else:
+            try:
+                save_weights(file, content["state_dict"], about)
+            except (TypeError, AttributeError):  # what can't be JSON, or no tensor
+                continue
+        with LargestTensor() as seen:
+            try:
+                model = load_checkpoint(file).model
+            except SettingError as refusal:
+                said = str(refusal)
+            else:
+                model.generate([[1, 2, 3]], 2)
+                said = ""
+        assert seen.bytes < 10_000_000
+        assert "\n" not in said
+        assert len(said) < 1000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_files_of_random_bytes_are_refused(seed: int, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    letters = b"abcIl(){}[]'.,\n0123 " if seed % 2 else bytes(range(256))
+    chosen = torch.randint(0, len(letters), (seed * 10,), generator=generator).tolist()
+    (tmp_path / "random.ckpt").write_bytes(bytes(letters[i] for i in chosen))
+    with pytest.raises(SettingError, match=r"isn't loaded|not a checkpoint of poslab's"):
+        load_checkpoint(tmp_path / "random.ckpt")
+
+
+def test_best_before_last_and_a_file_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "last.ckpt").touch()
+    assert find_checkpoint(str(tmp_path / "run")) == folder / "last.ckpt"
+    for best in ("best.ckpt", "best.safetensors"):  # the first of an older run
+        (folder / best).touch()
+        assert find_checkpoint(str(tmp_path / "run")) == folder / best
+    assert find_checkpoint(str(folder / "last.ckpt")) == folder / "last.ckpt"

@@ -1,0 +1,167 @@
+"""What a run records of its task beside the metrics: when it was solved, and what came out wrong."""
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from common import ENDLESS, compose_config
+from runs_to_resume import TINY_TASK, resume
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+
+import poslab
+from poslab.data.task import TaskDataModule
+from poslab.evaluation.scoring import TaskScoring
+from poslab.evaluation.task_metrics import measure, wrong_answers
+from poslab.runs.error_examples import LOOKED_AT, WrongAnswers
+from poslab.runs.folder import RunFolder
+from poslab.runs.state import RunState
+from poslab.runs.summary import Summary
+from poslab.tasks import Task
+from poslab.tasks.reverse import Reverse
+from poslab.training.train import train
+
+REVERSE = Reverse(min_length=1, max_length=3, test_lengths=[3, 5], vocabulary=3)
+
+
+class SaysFirstSymbol(nn.Module):
+    """Says the task's first common symbol at every place but the last, where it is right: EOS."""
+
+    remembers = False
+    drawing = staticmethod(nullcontext)
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.token_embedding = nn.Embedding(len(task.symbols), 4)
+        self.eos, self.first = task.symbols.index("EOS"), task.symbols.index("a")
+
+    def forward(self, tokens: torch.Tensor, positions: None = None) -> torch.Tensor:
+        said = torch.full_like(tokens, self.first)
+        said[:, -1] = self.eos
+        return nn.functional.one_hot(said, self.token_embedding.num_embeddings).float()
+
+
+@pytest.fixture(scope="module")
+def finished(trained: Callable[..., Path]) -> Path:
+    return trained(*TINY_TASK, "trainer=cpu", f"pos={ENDLESS}")
+
+
+def test_wrong_answers_are_those_of_the_first_tests() -> None:
+    model: Any = SaysFirstSymbol(REVERSE)
+    found = wrong_answers(model, REVERSE)
+    tokens, targets, _ = REVERSE.test(3)
+    right = ((targets[:LOOKED_AT, 4:7] == model.first).all(1)).tolist()
+    assert [answer.number for answer in found.wrong["3"]] == [row for row in range(LOOKED_AT) if not right[row]]
+    assert found.wrong.keys() == {"3", "5"}
+    answer = found.wrong["3"][0]
+    names = [REVERSE.symbols[i] for i in tokens[answer.number].tolist()]
+    assert answer.reads == names
+    assert answer.places == [4, 5, 6, 7]
+    assert answer.right == [*names[3:0:-1], "EOS"]
+    assert answer.said == ["a", "a", "a", "EOS"]
+    assert answer.errors == [n for n in range(3) if names[3 - n] != "a"]
+
+
+def test_a_run_leaves_what_it_got_wrong(finished: Path) -> None:
+    read = WrongAnswers.read(finished)
+    model, task = poslab.load(finished), compose_config(*TINY_TASK).data
+    assert isinstance(task, Task)
+    assert read == wrong_answers(model, task)
+    assert read.looked_at == LOOKED_AT
+    for length, answers in read.wrong.items():
+        exact = measure(model, task)["exact"][length]
+        assert len(answers) <= LOOKED_AT
+        assert bool(answers) or exact > 0.9
+    assert (finished / "answers.json").stat().st_size < 100_000
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"wrong": {"4": [{"number": 0}]}}, "answers.json says nothing of reads, places, right, said"),
+        ({"wrong": []}, r"answers.json says wrong=\[\], which must be"),
+        ({"looked_at": None}, "answers.json says looked_at=None"),
+        ({"right": ["b", "a"]}, "answers.json has answers that are not asked for"),
+        ({"places": [99]}, "answers.json calls wrong what isn't"),
+        ({"said": ["b"]}, "answers.json calls wrong what isn't"),
+    ],
+)
+def test_a_damaged_file_is_refused_in_one_line(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    answer = {"number": 0, "reads": ["a", "b"], "places": [1], "right": ["b"], "said": ["a"]}
+    plain = {"looked_at": 32, "wrong": {"4": [answer]}}
+    (tmp_path / "answers.json").write_text(json.dumps(plain))
+    assert WrongAnswers.read(tmp_path).wrong["4"][0].errors == [0]
+    if change.keys() & answer.keys():
+        answer |= {"right": ["b"]} | change
+    else:
+        plain |= change
+    (tmp_path / "answers.json").write_text(json.dumps(plain))
+    with pytest.raises(ValueError, match=reason) as error:
+        WrongAnswers.read(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^it has no answers\.json$"):
+        WrongAnswers.read(tmp_path)
+
+
+def test_solved_is_the_first_validation_that_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = iter([0.98, 0.99, 1.0])
+    monkeypatch.setattr("poslab.evaluation.scoring.proportions", lambda rows: {"exact": next(exact), "accuracy": 0.5})
+    summary = train(compose_config(*TINY_TASK, "trainer=cpu", "trainer.max_steps=15", f"run_dir={tmp_path}/run"))
+    assert summary.solved_step == 10
+    assert summary.training_length == 4
+    assert Summary.read(tmp_path / "run" / "summary.json") == summary
+
+
+def test_a_run_that_goes_on_knows_when_it_was_solved(finished: Path) -> None:
+    assert Summary.read(finished / "summary.json").solved_step is None
+    state = RunState(solved_step=7, random=[{}]).plain()
+    assert RunState.of({"state": state}).solved_step == 7
+    del state["solved_step"]  # a checkpoint of before
+    assert RunState.of({"state": state}).solved_step is None
+
+
+def test_a_finished_run_that_goes_on_keeps_its_answers(trained: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(trained(*TINY_TASK, "trainer=cpu", f"pos={ENDLESS}"), folder)
+    before = (folder / "answers.json").read_text()
+    resume(folder, "trainer.max_steps=12")
+    assert (folder / "answers-step10.json").read_text() == before
+    assert WrongAnswers.read(folder).looked_at == LOOKED_AT
+
+
+def test_an_unfinished_folder_is_cleared_of_answers(tmp_path: Path) -> None:
+    (tmp_path / "answers.json").write_text("{}")
+    RunFolder(tmp_path).clear()
+    assert not tmp_path.exists()
+
+
+@pytest.mark.pictures
+@pytest.mark.parametrize("task", ["data=copy", "data=addition data.coupled=true"])
+def test_tensorboard_shows_an_example_in_columns(task: str, tmp_path: Path) -> None:
+    settings = ["model.embed_dim=16", "trainer.max_steps=1", "data.validate_every=1", "data.batch_size=2"]
+    train(compose_config(*task.split(), *settings, "trainer=cpu", "threads=1", f"run_dir={tmp_path}/run"))
+    events = EventAccumulator(str(tmp_path / "run"), size_guidance={"tensors": 0}).Reload()
+    (sample,) = events.Tensors("sample/text_summary")
+    lines = sample.tensor_proto.string_val[0].decode().splitlines()
+    assert [line.split()[0] for line in lines] == ["reads", "right", "says"]  # which Markdown takes for code
+    assert all(line.startswith("    ") for line in lines)
+    assert len({len(line.split()) for line in lines}) == 1
+    assert len(lines[0].split()) <= 21
+    assert "attention" in events.Tags()["images"]
+
+
+def test_pictures_of_attention_know_where_tokens_stand() -> None:
+    config = compose_config("data=addition", "data.coupled=true")
+    assert isinstance(config.data, Task)
+    sample = TaskScoring(config, TaskDataModule(config.data, "", seed=1))
+    assert sample.positions is not None
+    assert len(sample.positions) == len(sample.prompt) <= 20
+    assert sample.positions.tolist() != list(range(len(sample.prompt)))

@@ -1,0 +1,557 @@
+"""Runs that are cut off anywhere and go on end as those that were not: in weights, figures and logs, to the bit."""
+
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from common import ENDLESS, FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
+from pytorch_lightning import Callback
+from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, logged, resume
+from tensorboard.summary.writer.event_file_writer import AtomicCounter
+
+import poslab.training.train as train_module
+from poslab.comparison.groups import Group, differences_beyond_the_scheme
+from poslab.comparison.repeat import command_of
+from poslab.comparison.scores import score_of
+from poslab.config.files import CONFIGS, initial_sha256
+from poslab.errors import RunStopped, UserError
+from poslab.hf.export import export
+from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.load import read_runs
+from poslab.runs.planned import keys_of
+from poslab.runs.state import random_states, restore_random_states
+from poslab.training.train import train
+
+HOOKS = (
+    "on_train_batch_start", "on_train_batch_end", "on_validation_batch_end", "on_validation_end", "on_train_epoch_end",
+)  # fmt: skip
+
+
+STEPS = ["trainer.max_epochs=null", "trainer.max_steps=7"]
+
+
+class CutOff(BaseException):
+    """As sudden as SIGKILL, but within a test."""
+
+
+class Counter(Callback):
+    """Counts the hooks of a training, and cuts it off at one of them."""
+
+    def __init__(self, at: int | None = None) -> None:
+        self.at = at
+        self.count = 0
+        for hook in HOOKS:
+            setattr(self, hook, self._note)
+
+    def _note(self, *_: Any, **__: Any) -> None:
+        self.count += 1
+        if self.count == self.at:
+            raise CutOff
+
+
+@pytest.fixture(autouse=True)
+def event_files_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process numbers its event files, and TensorBoard reads those of one second by name: 10 before 9."""
+    monkeypatch.setattr("tensorboard.summary.writer.event_file_writer._global_uid", AtomicCounter(1000))
+
+
+@pytest.fixture
+def hooks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counter]:
+    """Puts a Counter among the callbacks of the next trainings: first, or last but for the checkpoints."""
+
+    def install(at: int | None = None, first: bool = True) -> Counter:
+        counter = Counter(at)
+
+        def make(*arguments: Any) -> Any:
+            trainer = make_trainer(*arguments)
+            trainer.callbacks.insert(0 if first else len(trainer.callbacks), counter)
+            return trainer
+
+        monkeypatch.setattr(train_module, "make_trainer", make)
+        return counter
+
+    make_trainer = train_module.make_trainer
+    return install
+
+
+CASES = {
+    "default": [],
+    "validation within epochs": ["trainer.val_check_interval=2"],
+    "no validation": ["trainer.limit_val_batches=0"],
+    "validation at every second epoch": ["trainer.check_val_every_n_epoch=2"],
+    "accumulated gradients": ["trainer.accumulate_grad_batches=2"],
+    "a number of steps": ["trainer.max_steps=7"],
+    "steps without validation": ["trainer.max_steps=7", "trainer.limit_val_batches=0", "trainer.max_epochs=null"],
+    "validation across epochs": ["trainer.val_check_interval=3", "trainer.check_val_every_n_epoch=null"],
+    "early stopping": ["optim.learning_rate=0", "early_stopping_patience=1", "trainer.max_epochs=4"],
+    "bfloat16": ["trainer.precision=bf16-mixed"],
+    "float64": ["trainer.precision=64-true"],
+    "bfloat16 throughout": ["trainer.precision=bf16-true"],
+    "workers": ["data.num_workers=1"],
+    "faster tables": ["optim.position_learning_rate_factor=8"],
+    "memory": ["data.order=stream", "model.memory_length=24"],
+    "whole epochs": ["trainer.limit_train_batches=null", "data.stride=600", "trainer.max_epochs=3"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_cut_off_at_any_hook(case: str, hooks: Callable[..., Counter], tmp_path: Path) -> None:
+    settings = [*TINY, f"pos={RICHEST}", *CASES[case]]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    counter = hooks()
+    train(compose_config(*settings, f"run_dir={whole}"))
+    places = range(1, counter.count + 1, 3 if FULL_CAMPAIGN else 9)
+    for at in places:
+        hooks(at, first=at % 2 == 0)
+        with pytest.raises(CutOff):
+            train(compose_config(*settings, f"run_dir={cut}"))
+        hooks()
+        resume(cut)
+        assert_same_run(cut, whole)
+        shutil.rmtree(cut)
+    print(f"campaign: cut off {len(places)} times, {case}")
+
+
+STREAM = [*TINY, "data.order=stream"]
+RETRIEVAL = ("model.retrieval.layer=1", "model.retrieval.size=40", "model.retrieval.k=4")
+MEMORY = [*STREAM, "model.memory_length=24", *RETRIEVAL]
+MEMORY_OF_TASK = [*TINY_TASK, "model.context_length=4", "model.memory_length=6"]
+
+
+@pytest.mark.parametrize(
+    ("data", "scheme", "second"),
+    [
+        (TINY, RICHEST, 15),
+        (STREAM, RICHEST, 15),
+        (MEMORY, ENDLESS, 15),
+        (TINY_TASK, RICHEST, 20),
+        (MEMORY_OF_TASK, ENDLESS, 20),
+    ],
+    ids=["text", "stream", "memory", "task", "memory of a task"],
+)
+def test_cut_off_between_checkpoints(
+    data: list[str],
+    scheme: str,
+    second: int,
+    hooks: Callable[..., Counter],
+    trained: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    """Twice in one run: within its first epoch and within its second."""
+    settings = [*data, f"pos={scheme}"]
+    whole, cut = trained(*settings), tmp_path / "cut"
+    hooks(at=7)
+    with pytest.raises(CutOff):
+        train(compose_config(*settings, f"run_dir={cut}"))
+    hooks(at=second)
+    with pytest.raises(CutOff):
+        resume(cut)
+    hooks()
+    assert resume(cut)["steps"] == 10
+    assert_same_run(cut, whole)
+    assert ("retrieval/gate_head_1" in logged(whole)) == (data is MEMORY)
+
+
+def test_tables_with_a_learning_rate_of_their_own(tmp_path: Path, hooks: Callable[..., Counter]) -> None:
+    settings = [*TINY, f"pos={RICHEST}", "optim.position_learning_rate_factor=8"]
+    train(compose_config(*settings, f"run_dir={tmp_path / 'whole'}"))
+    rates = (logged(tmp_path / "whole")[f"train/{name}learning_rate"] for name in ("", "position_"))
+    for (_, rate), (_, of_positions) in zip(*rates, strict=True):
+        assert of_positions == pytest.approx(8 * rate)
+    hooks(at=15)
+    with pytest.raises(CutOff):
+        train(compose_config(*settings, f"run_dir={tmp_path / 'cut'}"))
+    hooks()
+    resume(tmp_path / "cut")
+    assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_runs_from_before_there_was_a_setting(run_folder: Path) -> None:
+    """They go on as with its default, and refuse another value."""
+    edit(run_folder, "  position_learning_rate_factor: 1.0\n", "")
+    content = content_of(run_folder)
+    del content["poslab"]["config"]["optim"]["position_learning_rate_factor"]
+    torch.save(content, run_folder / "checkpoints" / "last.ckpt")
+    with pytest.raises(UserError, match=r"optim.position_learning_rate_factor=8(\.0)? \(its own: 1.0\)"):
+        resume(run_folder, "trainer.max_epochs=3", "optim.position_learning_rate_factor=8")
+    assert resume(run_folder, "trainer.max_epochs=3")["steps"] == 15
+
+
+def test_cut_off_before_the_first_checkpoint(
+    hooks: Callable[..., Counter], trained: Callable[..., Path], tmp_path: Path
+) -> None:
+    whole, cut = trained(*TINY), tmp_path / "cut"
+    hooks(at=1)
+    with pytest.raises(CutOff):
+        train(compose_config(*TINY, f"run_dir={cut}"))
+    assert not list((cut / "checkpoints").iterdir())
+    hooks()
+    resume(cut)
+    assert_same_run(cut, whole)
+
+
+def test_weights_to_begin_with(
+    hooks: Callable[..., Counter], trained: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run goes on from its beginning with them, later without; what they were stands in its summary."""
+    cut, weights = tmp_path / "cut", tmp_path / "weights"
+    export(load_checkpoint(find_checkpoint(str(trained(*TINY)))), weights)
+    settings = [*TINY, f"init_from={weights}"]
+    whole = trained(*settings)
+    hooks(at=1)
+    with pytest.raises(CutOff):
+        train(compose_config(*settings, f"run_dir={cut}"))
+    hooks()
+    assert resume(cut)["init_sha256"] == initial_sha256(str(weights))
+    assert_same_run(cut, whole)
+    assert yaml.safe_load((cut / "config.yaml").read_text())["init_sha256"] == initial_sha256(str(weights))
+    shutil.copytree(weights, tmp_path / "copy")
+    (tmp_path / "copy" / "config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"^init_from=.*/copy: the run began with other weights$"):
+        resume(cut, "trainer.max_epochs=3", f"init_from={tmp_path / 'copy'}")
+    sha256 = initial_sha256(str(weights))
+    shutil.rmtree(weights)
+    capsys.readouterr()
+    assert resume(cut, "trainer.max_epochs=3")["init_sha256"] == sha256
+    assert "weights begin with" not in capsys.readouterr().out
+
+
+def test_the_best_weights_stay_the_best(hooks: Callable[..., Counter], tmp_path: Path) -> None:
+    """A run that learns nothing is at its best when it is first validated, and no later validation is better, whether
+    the run was cut off between the two or not."""
+    run = tmp_path / "run"
+    hooks(at=18)
+    with pytest.raises(CutOff):
+        train(compose_config(*TINY, "optim.learning_rate=0", f"run_dir={run}"))
+    assert content_of(run)["state"]["step"] >= 5
+    hooks()
+    assert resume(run)["best_step"] == 5
+    assert content_of(run, "best.safetensors")["poslab"]["step"] == 5
+
+
+def test_every_random_generator_goes_on() -> None:
+    """Also those that no scheme of ours draws from."""
+
+    def draw() -> list[float]:
+        return [float(torch.rand(())), random.random(), float(np.random.rand())]
+
+    states = random_states()
+    drawn = draw()
+    assert draw() != drawn
+    restore_random_states(states)
+    assert draw() == drawn
+
+
+@pytest.mark.parametrize("damage", ["half", "changed", "gone"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    damage: str,
+    hooks: Callable[..., Counter],
+    trained: Callable[..., Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole, cut = trained(*TINY), tmp_path / "cut"
+    hooks(at=12)
+    with pytest.raises(CutOff):
+        train(compose_config(*TINY, f"run_dir={cut}"))
+    last = cut / "checkpoints" / "last.ckpt"
+    content = bytearray(last.read_bytes())
+    content[len(content) // 2] ^= 1  # within a tensor: nothing but the checksum can tell
+    if damage == "gone":
+        last.unlink()  # as between two renames
+    else:
+        last.write_bytes(content[: len(content) // 2] if damage == "half" else content)
+    hooks()
+    capsys.readouterr()
+    resume(cut)
+    said = capsys.readouterr()
+    assert ("damaged" in said.err and "; going on from previous.ckpt\n" in said.err) == (damage != "gone")
+    assert "goes on from step 2" in said.out
+    assert_same_run(cut, whole)
+
+
+@pytest.fixture
+def run_folder(trained: Callable[..., Path], tmp_path: Path) -> Path:
+    """A finished run that a test may change."""
+    return Path(shutil.copytree(trained(*TINY, "pos=t5", "evaluation.lengths=[16]"), tmp_path / "run"))
+
+
+def tree(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is found where it was, and where it isn't any more, the user learns how to say where."""
+    text, elsewhere = tmp_path / "text.txt", tmp_path / "elsewhere"
+    text.write_bytes((REPOSITORY / "data" / "the-verdict.txt").read_bytes())
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    train(compose_config(*TINY, "data.path=text.txt", "run_dir=run"))
+    monkeypatch.chdir(elsewhere)
+    assert resume(Path("../run"), "trainer.max_epochs=3")["steps"] == 15
+    text.rename(elsewhere / "moved.txt")
+    problem = rf"^data\.path={text}: no such file, .* \(in \.\./run/config\.yaml; data\.path=\.\.\. gives another\)$"
+    with pytest.raises(UserError, match=problem):
+        resume(Path("../run"), "trainer.max_epochs=4")
+    assert resume(Path("../run"), "trainer.max_epochs=4", "data.path=moved.txt")["steps"] == 20
+
+
+def test_a_finished_run_is_extended(run_folder: Path) -> None:
+    before = json.loads((run_folder / "summary.json").read_text())
+    summary = resume(run_folder, "trainer.max_epochs=3")
+    assert (before["steps"], summary["steps"], summary["epochs"]) == (10, 15, 3)
+    assert summary["tokens"] == 15 * 2 * 16
+    assert json.loads((run_folder / "summary-step10.json").read_text()) == before
+    assert (run_folder / "evaluation-step10.json").exists()
+    assert (run_folder / "evaluation.json").exists()
+    steps = [step for step, _ in logged(run_folder)["train/loss"]]
+    assert steps == list(range(15))
+    rates = dict(logged(run_folder)["train/learning_rate"])
+    assert rates[10] > 2 * rates[9]  # the longer schedule, from its place for this step on
+    assert resume(run_folder, "trainer.max_epochs=4")["steps"] == 20
+    lengths = ["trainer.max_epochs=2 to step 10", "trainer.max_epochs=3 to step 15"]
+    assert yaml.safe_load((run_folder / "config.yaml").read_text())["extended"] == lengths
+
+
+def test_an_extended_run_is_none_that_was_trained_for_as_long_at_once(
+    trained: Callable[..., Path], hooks: Callable[..., Counter], tmp_path: Path
+) -> None:
+    """Its learning rate was another one; also where it is interrupted as well, which by itself changes nothing."""
+    cut, whole = tmp_path / "cut", trained(*TINY, "trainer.max_epochs=3")
+    shutil.copytree(trained(*TINY), cut)
+    hooks(at=2)
+    with pytest.raises(CutOff):
+        resume(cut, "trainer.max_epochs=3")
+    hooks(at=9)
+    with pytest.raises(CutOff):
+        resume(cut)
+    hooks()
+    resume(cut)
+    runs, left_out = read_runs([str(cut), str(whole)])
+    assert not left_out
+    told = "[trainer.max_epochs=2 to step 10] (as in cut), [] (as in run)"
+    assert differences_beyond_the_scheme(runs) == {"extended": told}
+    own, other = map(keys_of, runs)
+    assert own[0] != other[0]
+    assert own[1] != other[1]
+    assert command_of(Group("t5", runs[:1], score_of(runs))) == "not recorded"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ([], "it is finished, after 10 steps; trainer.max_epochs=3 trains on"),
+        (["trainer.max_epochs=1"], "trainer.max_epochs=1: the run was to have 2; it can go on for more, not for fewer"),
+        (["model.embed_dim=32"], "the run has other settings, model.embed_dim=32 (its own: 16); what may change is"),
+        (["pos=shaw"], "pos._target_=poslab.positions.shaw.Shaw (its own: poslab.positions.t5.T5)"),
+        (["pos.num_buckets=8"], "other settings, pos.num_buckets=8 (its own: "),
+        (["pos._target_=poslab.positions.nope.NoPE"], "pos._target_=poslab.positions.nope.NoPE (its own: poslab"),
+        (["pos.bucket=8"], "pos.bucket=8: unknown setting; did you mean num_buckets?"),
+        (["seed=2", "optim.learning_rate=1"], "optim.learning_rate=1 (its own: 0.001), seed=2 (its own: 1)"),
+        (["model=gpt2"], "model.context_length=1024 (its own: 16)"),
+        (["run_dir=elsewhere"], "run_dir=elsewhere: can't be given with resume"),
+        (["experiment=smoke"], "experiment"),
+        ([f"data.path={CONFIGS / 'train.yaml'}", "trainer.max_epochs=3"], "is not the one that it was trained on"),
+    ],
+)
+def test_what_a_run_can_not_go_on_with(overrides: list[str], problem: str, run_folder: Path) -> None:
+    before = tree(run_folder)
+    with pytest.raises(UserError) as refusal:
+        resume(run_folder, *overrides)
+    assert problem in str(refusal.value)
+    assert tree(run_folder) == before
+
+
+@pytest.mark.parametrize(
+    ("ending", "overrides", "problem"),
+    [
+        (STEPS, [], "it is finished, after 7 steps; trainer.max_steps=14 trains on"),
+        (STEPS, ["trainer.max_epochs=2"], "it is finished, after 7 steps; trainer.max_steps=14 trains on"),
+        (STEPS, ["trainer.max_epochs=1", "trainer.max_steps=9"], "; trainer.max_epochs=2 trains on"),
+        (["trainer.max_steps=10"], [], "; trainer.max_steps=20 with trainer.max_epochs=3 trains on"),
+        (["trainer.max_steps=10"], ["trainer.max_epochs=3"], "; trainer.max_steps=20 trains on"),
+        (["trainer.max_time=01:00:00:00"], ["trainer.max_time=00:00:00:00", "trainer.max_epochs=3"],
+         "; a longer trainer.max_time trains on"),
+        (["target_loss=100"], [], "; a lower target_loss trains on"),
+        (["optim.learning_rate=0", "early_stopping_patience=1", "trainer.max_epochs=4"], ["trainer.max_epochs=5"],
+         "it has stopped early, and only a new run trains on"),
+    ],
+)  # fmt: skip
+def test_finished_runs_say_what_trains_on(
+    ending: list[str], overrides: list[str], problem: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    train(compose_config(*TINY, *ending, f"run_dir={folder}"))
+    before = tree(folder)
+    with pytest.raises(UserError) as refusal:
+        resume(folder, *overrides)
+    assert problem in str(refusal.value)
+    assert tree(folder) == before
+
+
+def test_more_steps_train_on(tmp_path: Path) -> None:
+    train(compose_config(*TINY, *STEPS, f"run_dir={tmp_path / 'run'}"))
+    assert resume(tmp_path / "run", "trainer.max_steps=14")["steps"] == 14
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda run: shutil.rmtree(run), "no such folder"),
+        (lambda run: (run / "config.yaml").unlink(), "no run to go on with: unfinished: it has no config.yaml"),
+        (lambda run: (run / "config.yaml").write_text("- [half"), "config.yaml can't be read"),
+        (lambda run: (run / "config.yaml").write_text("seed: 1"), "config.yaml is not a run's"),
+        (
+            lambda run: (run / "checkpoints" / "last.ckpt").write_bytes(b"PK"),
+            "a damaged one; no intact checkpoint is left",
+        ),
+        (
+            lambda run: (run / "checkpoints" / "last.ckpt").unlink(),
+            "it is finished, but has no last.ckpt to go on from",
+        ),
+        (
+            lambda run: edit(run, "learning_rate: 0.001", "learning_rate: 0.5"),
+            "optim.learning_rate=0.5 (its own: 0.001)",
+        ),
+        (lambda run: edit(run, "seed: 1", "seed: 2"), "seed=2 (its own: 1)"),
+        (lambda run: edit(run, "seed: 1", "seed: ${oc.env:HOME}"), "seed=${oc.env:HOME}: must be a whole number"),
+        (lambda run: torch.save({}, run / "checkpoints" / "last.ckpt"), "a damaged one; no intact checkpoint is left"),
+    ],
+)
+def test_folders_that_no_run_can_go_on_in(spoil: Callable[[Path], Any], problem: str, run_folder: Path) -> None:
+    spoil(run_folder)
+    with pytest.raises(UserError) as refusal:
+        resume(run_folder, "trainer.max_epochs=3")
+    assert problem in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def edit(run: Path, before: str, after: str) -> None:
+    config = (run / "config.yaml").read_text()
+    assert before in config
+    (run / "config.yaml").write_text(config.replace(before, after))
+
+
+class Payload:
+    """What pickle runs when it reads it."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.trace,)
+
+
+def test_a_checkpoint_that_runs_code_is_refused_and_runs_nothing(run_folder: Path, tmp_path: Path) -> None:
+    content = content_of(run_folder) | {"extra": Payload(tmp_path / "trace")}
+    torch.save(content, run_folder / "checkpoints" / "last.ckpt")
+    with pytest.raises(UserError, match="so it isn't loaded"):
+        resume(run_folder, "trainer.max_epochs=3")
+    assert not (tmp_path / "trace").exists()
+
+
+def test_a_scheme_from_elsewhere_is_not_imported_unless_the_user_says_so(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = (run_folder / "config.yaml").read_text().replace("poslab.positions.t5.T5", "planted.Scheme")
+    (run_folder / "config.yaml").write_text(config)
+    with pytest.raises(UserError, match=r"its scheme is planted\.Scheme, which is no part of poslab; allow_code=true"):
+        resume(run_folder, "trainer.max_epochs=3")
+    assert not (tmp_path / "trace").exists()
+
+
+def test_nothing_is_written_where_a_checkpoint_or_a_configuration_says(run_folder: Path, tmp_path: Path) -> None:
+    """Names of event files lead nowhere else, links are not followed, and the cache stays where it is."""
+    precious = tmp_path / "precious"
+    precious.write_text("mine" * 100)
+    content = content_of(run_folder)
+    content["state"]["events"] |= {"../../precious": 1, "events.out.tfevents.link": 1}
+    torch.save(content, run_folder / "checkpoints" / "last.ckpt")
+    (run_folder / "events.out.tfevents.link").symlink_to(precious)
+    config = (run_folder / "config.yaml").read_text().replace("cache_dir: null", f"cache_dir: {tmp_path / 'cache'}")
+    (run_folder / "config.yaml").write_text(f"{config}run_dir: {tmp_path / 'elsewhere'}\n")  # older versions have one
+    resume(run_folder, "trainer.max_epochs=3")
+    assert precious.read_text() == "mine" * 100
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "precious"}
+
+
+IMPOSSIBLE = {
+    "step": -1, "epoch": 1.5, "batches": True, "tokens": 2**63, "best_step": None, "threads": 0, "sample": 5,
+    "best_val_loss": "low", "last_val_loss": None, "val_loss_tokens": -3, "batch_loss": [1], "batch_losses": [None],
+    "best_monitored": "high", "improvements": -1, "solved_step": 0.5, "clock": "0:01", "training_clock": None,
+    "random": [], "events": {"events": -1}, "validations": {"3": None}, "shared_batches": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_a_checkpoint_with_an_impossible_state_is_refused(name: str, run_folder: Path) -> None:
+    content = content_of(run_folder)
+    assert content["state"].keys() == IMPOSSIBLE.keys()
+    last = run_folder / "checkpoints" / "last.ckpt"
+    torch.save(content | {"state": content["state"] | {name: IMPOSSIBLE[name]}}, last)
+    with pytest.raises(UserError, match=rf"last\.ckpt: says .*{name}="):
+        resume(run_folder, "trainer.max_epochs=3")
+    newer = ("validations", "solved_step", "best_monitored", "improvements", "shared_batches")
+    if name in newer:  # which older checkpoints lack
+        return
+    torch.save(content | {"state": {k: v for k, v in content["state"].items() if k != name}}, last)
+    with pytest.raises(UserError, match=rf"last\.ckpt: says nothing of a run's {name}"):
+        resume(run_folder, "trainer.max_epochs=3")
+
+
+def test_a_checkpoint_of_the_time_before_there_was_a_state_is_refused(run_folder: Path) -> None:
+    content = {key: value for key, value in content_of(run_folder).items() if key != "state"}
+    torch.save(content, run_folder / "checkpoints" / "last.ckpt")
+    with pytest.raises(UserError, match=r"last\.ckpt: says nothing of a run's step, .*: another version's$"):
+        resume(run_folder, "trainer.max_epochs=3")
+
+
+def test_damaged_best_weights_are_named_where_a_run_goes_on(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    best = run_folder / "checkpoints" / "best.safetensors"
+    best.write_bytes(best.read_bytes()[:-1] + b"?")
+    resume(run_folder, "trainer.max_epochs=3", "evaluation.lengths=[]", "optim.learning_rate=0.001")
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "best.safetensors" in line]
+    assert "is damaged: the best weights so far are lost, unless a later validation loss is lower" in line
+
+
+def test_two_processes_at_one_folder(run_folder: Path) -> None:
+    from filelock import FileLock
+
+    with FileLock(run_folder / ".lock"), pytest.raises(UserError, match="another process is running it"):
+        resume(run_folder, "trainer.max_epochs=3")
+    assert resume(run_folder, "trainer.max_epochs=3")["steps"] == 15
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path: Path) -> None:
+    settings = [*TINY, "optim.learning_rate=1e30", "trainer.gradient_clip_val=null", "checkpoint_every_n_steps=1"]
+    with pytest.raises(RunStopped) as stopped:
+        train(compose_config(*settings, f"run_dir={tmp_path / 'run'}"))
+    said = re.fullmatch(
+        r"step (\d+): the (?:loss|gradient's norm) is (?:nan|inf); "
+        r"(?:the last good checkpoint is of step (\d+)|there is no checkpoint yet)\. "
+        r"Try, in a new run, a smaller optim\.learning_rate than 1e\+30, "
+        r"or trainer\.gradient_clip_val=1\.0; debug=overfit .*",
+        str(stopped.value),
+    )
+    assert said, str(stopped.value)
+    assert stopped.value.exit_code == 1
+    assert not (tmp_path / "run" / "summary.json").exists()
+    ((run,), _) = read_runs([str(tmp_path / "run")])
+    assert f"it diverged, by step {run.summary.steps}" in run.diverged
+    if said[2]:
+        assert int(said[2]) < int(said[1])
+        weights = content_of(tmp_path / "run")["state_dict"].values()
+        assert all(weight.isfinite().all() for weight in weights)

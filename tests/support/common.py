@@ -1,0 +1,101 @@
+"""Constants and helpers that several test files share: schemes by what they are, configurations, the repository."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from poslab import GPT
+from poslab.commands.overrides import as_typed
+from poslab.config.composed import with_any_scheme
+from poslab.config.files import CONFIGS
+from poslab.config.schemes import parse_scheme
+from poslab.config.tasks import parse_task
+from poslab.config.train import TrainConfig, parse
+from poslab.positions import ModelShape, PositionScheme
+from poslab.tasks import Task
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def python_in(readme: str) -> list[str]:
+    """The Python that a README shows, in its order."""
+    return re.findall(r"```python\n(.*?)```", (REPOSITORY / readme).read_text(), flags=re.DOTALL)
+
+
+(ALIBI,) = python_in("README.md")
+GENERATION, EXAMPLES, EXPORTED = python_in("src/poslab/README.md")
+# Set by tests/fault_campaign.py: as many faults as before a release, and not the part that is tried at every change.
+FULL_CAMPAIGN = os.environ.get("POSLAB_CAMPAIGN") == "full"
+SCHEMES = sorted(path.stem for path in CONFIGS.glob("pos/*.yaml"))
+# A tiny run of six steps, with the text's own vocabulary: its checkpoints are small.
+SMOKE = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed")
+
+
+def compose_config(*overrides: str) -> TrainConfig:
+    """The real configuration, as the command line would give it."""
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = compose("train", with_any_scheme(overrides))
+    chosen = next((o.removeprefix("pos=") for o in overrides if o.startswith("pos=")), "absolute")
+    named = not any(o.startswith("pos._target_") for o in overrides)
+    return parse(config, chosen if named else None, [as_typed(override) for override in overrides])
+
+
+def make_scheme(name: str, **settings: object) -> PositionScheme:
+    """The scheme that configs/pos/<name>.yaml describes, or one of VARIANTS."""
+    yaml, chosen = VARIANTS.get(name, (name, {}))
+    return parse_scheme(OmegaConf.to_container(OmegaConf.load(CONFIGS / "pos" / f"{yaml}.yaml")) | chosen | settings)
+
+
+def _with_settings(name: str, settings: dict[str, Any]) -> str:
+    """ "t5", {"scale": 0.5} -> "t5[scale=0.5]"."""
+    return f"{name}[{','.join(f'{key}={value}' for key, value in settings.items())}]"
+
+
+_SHAPE = ModelShape(context_length=32, embed_dim=32, num_layers=2, num_heads=2)
+
+
+def _is_sound(name: str) -> bool:
+    try:
+        GPT(make_scheme(name), vocab_size=2, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
+    except Exception:  # whatever it is, it comes up again in the tests of its own
+        return False
+    return True
+
+
+# Each scheme with the settings other than its defaults that it wants tried, for the tests where settings can matter.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {}
+# Those with which a model can be made: one that is refused fails in the tests of its own, and in no others.
+SOUND = [name for name in SCHEMES if _is_sound(name)]
+VARIANTS |= {_with_settings(n, settings): (n, settings) for n in SOUND for settings in make_scheme(n).variants}
+
+
+def _richest(names: list[str]) -> str:
+    """The scheme with most tables to initialise, train, save and go on with."""
+    return max(names, key=lambda name: len(make_scheme(name).tables(_SHAPE)))
+
+
+# Schemes by what they are, not by their names: a new one finds its place among them by itself. What concerns a whole
+# training or a script is tested with one of each kind; what concerns the scheme itself, with all (see test_schemes.py).
+UNBOUNDED = [name for name in SOUND if make_scheme(name).max_length(_SHAPE) is None]
+BOUNDED = [name for name in SOUND if name not in UNBOUNDED]
+RICHEST, ENDLESS, ENDING = _richest(SOUND), _richest(UNBOUNDED), _richest(BOUNDED)
+
+# Runs scripts/<name>.py with arguments: exit code, what it says, what it complains of.
+RunScript = Callable[..., tuple[Any, str, str]]
+
+
+def make_task(name: str, **settings: object) -> Task:
+    node = OmegaConf.load(CONFIGS / "data" / f"{name}.yaml").data
+    return parse_task(OmegaConf.to_container(node) | settings)
+
+
+def _task_yamls() -> list[str]:
+    return sorted(p.stem for p in CONFIGS.glob("data/*.yaml") if "_target_" in OmegaConf.load(p).get("data", {}))
+
+
+TASKS = _task_yamls()

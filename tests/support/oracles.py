@@ -1,0 +1,127 @@
+"""Attention as loops over single pairs, written from the formulas and from nothing else. Slow, and meant to be."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from poslab.attention import scheme_attention
+from poslab.positions import HeadInputs, ModelShape, PositionScheme, RelativeTerms
+
+
+def attention_by_loops(
+    q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms | None, *, causal: bool, offset: int, scale: float
+) -> Tensor:
+    """The definition of RelativeTerms, pair by pair: q (B, H, Tq, Dh), k and v (B, H, Tk, Dh)."""
+    out = torch.zeros_like(q)
+    for b in range(q.shape[0]):
+        for h in range(q.shape[1]):
+            for i in range(q.shape[2]):
+                seen = [j for j in range(k.shape[2]) if not causal or j <= i + offset]
+                if terms is not None and terms.window is not None:
+                    seen = [j for j in seen if abs(i + offset - j) < terms.window]
+                # A bias of -inf hides a key as well.
+                seen = [j for j in seen if _pair(terms, h, i + offset - j, q[b, h, i])[0] != -math.inf]
+                if not seen:
+                    continue
+                pairs = [_pair(terms, h, i + offset - j, torch.zeros_like(q[b, h, i])) for j in seen]
+                # A constant off all scores changes no weight; 1e9 added to all would leave them no digits.
+                largest = max(torch.as_tensor(pair[0]).item() for pair in pairs)
+                scores = torch.stack(
+                    [
+                        scale * (torch.dot(q[b, h, i], k[b, h, j] + key) + torch.dot(query, k[b, h, j]))
+                        + (bias - largest)
+                        for j, (bias, key, _, query) in zip(seen, pairs, strict=True)
+                    ]
+                )
+                weights = (scores - scores.max()).exp() / (scores - scores.max()).exp().sum()
+                out[b, h, i] = sum(
+                    w * (v[b, h, j] + value) for w, j, (_, _, value, _) in zip(weights, seen, pairs, strict=True)
+                )
+    return out
+
+
+def _pair(terms: RelativeTerms | None, head: int, distance: int, nothing: Tensor) -> tuple[Tensor | float, ...]:
+    """(bias, key, value, query) for one head and one distance; `nothing` (Dh,) for vectors that there aren't."""
+    if terms is None:
+        return 0.0, nothing, nothing, nothing
+    row = min(max(distance, terms.lowest), terms.highest) - terms.lowest
+    bias = 0.0 if terms.bias is None else terms.bias[head, row]
+    key, value, query = (
+        nothing if table is None else (table[row] if table.dim() == 2 else table[head, row])
+        for table in (terms.keys, terms.values, terms.queries)
+    )
+    return bias, key, value, query
+
+
+def t5_bucket(relative_position: int, bidirectional: bool, num_buckets: int, max_distance: int) -> int:
+    """Raffel et al. 2020, section 2.1, for one number and in double precision."""
+    first = 0
+    if bidirectional:
+        num_buckets //= 2
+        first = num_buckets if relative_position > 0 else 0
+        distance = abs(relative_position)
+    else:
+        distance = max(0, -relative_position)
+    exact = num_buckets // 2
+    if distance < exact:
+        return first + distance
+    share = math.log(distance / exact) / math.log(max_distance / exact)
+    # The tiny addition: where the exact value is a whole number, rounding must not fall below it.
+    return first + min(num_buckets - 1, exact + int(share * (num_buckets - exact) + 1e-6))
+
+
+def has_formula(scheme: PositionScheme) -> bool:
+    """Whether its `score` says what its attention computes: one that somebody else has written may have none."""
+    hooks = ("rotate", "query", "key", "relative", "score_mod", "key_bias")
+    return scheme.overrides("reference_score") or not any(map(scheme.overrides, hooks))
+
+
+LENGTH, LAYERS, HEADS = 8, 2, 3
+HEAD_DIM = LENGTH  # so that there is a value for each key, and outputs are weights
+LATER = [0, 1, 2, 5, 8, 9, 13, 21]  # positions with gaps, as they may be given
+
+
+def oracle(
+    scheme: PositionScheme,
+    tables: dict[str, Tensor],
+    shape: ModelShape,
+    layer: int,
+    positions: list[int],
+    q: Tensor,
+    k: Tensor,
+    x: Tensor,
+) -> Tensor:
+    """q and k (H, T, Dh), x (T, D) -> the weights (H, T, T), pair by pair."""
+    seen = [[j <= i or not shape.causal for j in range(LENGTH)] for i in range(LENGTH)]
+    weights = torch.zeros(HEADS, LENGTH, LENGTH, dtype=torch.float64)
+    for head in range(HEADS):
+        text = HeadInputs(q[head], k[head], x, positions, seen)
+        for i in range(LENGTH):
+            keys = [j for j in range(LENGTH) if seen[i][j]]
+            scores = [float(scheme.reference_score(tables, shape, layer, head, text, i, j)) for j in keys]
+            largest = max(scores)
+            shares = [math.exp(score - largest) for score in scores]
+            for j, share in zip(keys, shares, strict=True):
+                weights[head, i, j] = share / sum(shares)
+    return weights
+
+
+def assert_is_the_formula(scheme: PositionScheme, causal: bool, positions: list[int] | None = None) -> None:
+    """In float64, in every layer, with tables large enough to be felt and different in each."""
+    shape = ModelShape(LENGTH if positions is None else LATER[-1] + 1, HEADS * HEAD_DIM, LAYERS, HEADS, causal)
+    tables = {key: table.double() for key, table in scheme.tables(shape).items()}
+    tables = {key: table + 0.5 * torch.randn_like(table) for key, table in tables.items()}
+    given = None if positions is None else torch.tensor(positions)
+    for layer in range(LAYERS) if positions is None else [LAYERS - 1]:
+        q, k = torch.randn(2, 1, HEADS, LENGTH, HEAD_DIM, dtype=torch.float64)
+        x = torch.randn(1, LENGTH, HEADS * HEAD_DIM, dtype=torch.float64)
+        values = torch.eye(LENGTH, dtype=torch.float64).expand(1, HEADS, -1, -1)
+        expected = oracle(scheme, tables, shape, layer, positions or list(range(LENGTH)), q[0], k[0], x[0])
+        for backend in ("reference", "blockwise"):
+            how = {"x": x, "layer": layer, "num_layers": LAYERS, "positions": given, "causal": causal}
+            # Less what a table adds to the values themselves.
+            out, nothing = (
+                scheme_attention(scheme, tables, q, k, v, **how, backend=backend) for v in (values, 0 * values)
+            )
+            assert torch.allclose((out - nothing)[0], expected, atol=1e-9), backend

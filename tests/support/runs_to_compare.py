@@ -1,0 +1,289 @@
+"""What the tests of comparisons share: run folders as training writes them, and what a comparison and its page say."""
+
+import functools
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import SMOKE, compose_config
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from torch.utils.tensorboard import SummaryWriter
+
+from poslab.commands.compare import run_comparison
+from poslab.commands.overrides import for_hydra
+from poslab.comparison.compare import Comparison, compare
+from poslab.comparison.groups import Group
+from poslab.config.files import CONFIGS
+from poslab.config.scripts import CompareConfig
+from poslab.config.train import TrainConfig, parse
+from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
+from poslab.runs.evaluation import Evaluation, LengthLoss
+from poslab.runs.load import read_runs
+from poslab.runs.planned import PlannedGroup, keys_of
+from poslab.tasks.metric import SHARES, loss_metric
+
+VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
+SUMMARY = {
+    "pos": "absolute",
+    "pos_settings": {},
+    "pos_target": "poslab.positions.absolute.Absolute",
+    "seed": 1,
+    "best_val_loss": 4.0,
+    "best_val_perplexity": 54.6,
+    "best_step": 6,
+    "last_val_loss": 4.25,
+    "last_val_step": None,
+    "late_fall": None,
+    "reference_losses": {},
+    "val_loss_tokens": 533,
+    "last_val_perplexity": 70.1,
+    "epochs": 2,
+    "steps": 6,
+    "tokens": 384,
+    "tokens_per_s": 1500.0,
+    "wall_time_s": 2.5,
+    "peak_memory_mb": 512.0,
+    "params_total": 72000,
+    "params_trunk": 71000,
+    "params_scheme": 1000,
+    "context_length": 32,
+    "data": "the-verdict.txt",
+    "data_sha256": VERDICT,
+    "init_sha256": None,
+    "documents": None,
+    "vocabulary": "observed",
+    "vocabulary_size": 1417,
+    "train_tokens": 4612,
+    "validation_tokens": 534,
+    "device": "cpu (x86_64)",
+    "threads": 2,
+    "precision": "32-true",
+    "attention_backend": "reference",
+    "versions": {"python": "3.11.7", "poslab": "0.1.0", "torch": "2.13.0"},
+    "git_commit": None,
+    "git_clean": None,
+    "code_fingerprint": "0123456789abcdef",
+    "scheme_fingerprint": "fedcba9876543210",
+    "training_length": 32,
+    "solved_step": None,
+    "test_loss": None,
+    "test_tokens": None,
+    "measures": [{"name": "loss", "unit": "nats per token", "higher_is_better": False, "chance": math.log(1417)}],
+}
+
+
+TASK_STEPS = 500
+ANSWER = ["a", "b", "c"]
+MEASURES = [*(asdict(replace(metric, chance=0.2)) for metric in SHARES), asdict(loss_metric(None, of="answer"))]
+
+
+# Runs as training leaves them
+
+
+@functools.cache
+def smoke_config(pos: str) -> TrainConfig:
+    return compose_config(*SMOKE, f"pos={pos}")
+
+
+@functools.cache
+def smoke_yaml(pos: str) -> str:
+    """All but the seed."""
+    plain = smoke_config(pos).recorded
+    return OmegaConf.to_yaml({key: value for key, value in plain.items() if key != "seed"})
+
+
+def write_run(root: Path, pos: str = "absolute", seed: int = 1, loss: float = 4.0, **summary: Any) -> Path:
+    """A run folder with a summary and a configuration, and no more."""
+    folder = root / f"{pos}-seed{seed}"
+    folder.mkdir(parents=True)
+    config = smoke_config(pos)
+    own = {"pos": pos, "pos_settings": config.pos_settings, "pos_target": config.plain["pos"]["_target_"]}
+    steps = summary.get("steps", SUMMARY["steps"])
+    summary = {"best_val_loss": loss, "last_val_loss": loss, "best_step": steps} | summary
+    content = SUMMARY | own | {"seed": seed} | _without_perplexities(summary)
+    (folder / "summary.json").write_text(json.dumps(content))
+    (folder / "config.yaml").write_text(f"{smoke_yaml(pos)}seed: {seed}\n")
+    return folder
+
+
+def wrong_answer(number: int, *said: str) -> WrongAnswer:
+    """An answer to that test of a line of three symbols, the last of them wrong, or all as given."""
+    return WrongAnswer(number, ["BOS", *ANSWER, "SEP", "a", "b"], [4, 5, 6], ANSWER, list(said) or ["a", "b", "x"])
+
+
+def write_task_run(
+    root: Path,
+    pos: str,
+    seed: int,
+    exact: Mapping[int, float],
+    solved_step: int | None = None,
+    data: str = "copy",
+    answers: Mapping[int, Sequence[WrongAnswer]] | None = None,
+    **summary: Any,
+) -> Path:
+    shares = {str(length): share for length, share in exact.items()}
+    own = {"exact": shares, "accuracy": shares, "exact_chance": dict.fromkeys(shares, 0.2), "steps": TASK_STEPS}
+    own |= {"data": data, "training_length": 10, "solved_step": solved_step, "measures": MEASURES}
+    folder = write_run(root / data, pos, seed, **own | summary)
+    change_config(folder, "data", {"_target_": f"poslab.tasks.{data}.{data.capitalize()}", "min_length": 2})
+    if answers is not None:
+        by_length = {str(length): list(answers.get(length, [])) for length in exact}
+        WrongAnswers(LOOKED_AT, by_length).write(folder / "answers.json")
+    return folder
+
+
+def change_summary(folder: Path, **values: Any) -> None:
+    file = folder / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | _without_perplexities(values)))
+
+
+def _without_perplexities(values: dict[str, Any]) -> dict[str, Any]:
+    """Other losses have other perplexities, which a summary may lack."""
+    perplexities = {"best_val_loss": "best_val_perplexity", "last_val_loss": "last_val_perplexity"}
+    return {name: None for loss, name in perplexities.items() if loss in values} | values
+
+
+def set_class(folder: Path, target: str) -> None:
+    """The scheme's class, in both files."""
+    change_summary(folder, pos_target=target)
+    change_config(folder, "pos._target_", target)
+
+
+def change_config(folder: Path, setting: str, value: Any) -> None:
+    config = OmegaConf.load(folder / "config.yaml")
+    OmegaConf.update(config, setting, value)
+    OmegaConf.save(config, folder / "config.yaml")
+
+
+def set_scheme(folder: Path, **settings: Any) -> None:
+    """In both files, as training writes it."""
+    summary = json.loads((folder / "summary.json").read_text())
+    change_summary(folder, pos_settings=summary["pos_settings"] | settings)
+    for name, value in settings.items():
+        change_config(folder, f"pos.{name}", value)
+
+
+def write_evaluation(
+    folder: Path,
+    token_losses: Iterable[float] = (),
+    lengths: Iterable[LengthLoss] = (),
+    consecutive: Iterable[float] = (),
+) -> None:
+    sliding, one_by_one = ([float(loss) for loss in losses] for losses in (token_losses, consecutive))
+    evaluation = Evaluation(32, 533, list(lengths), sliding, consecutive_losses=one_by_one)
+    plain = {"text": "the-verdict.txt, validation part", "text_sha256": VERDICT} | evaluation.plain()
+    (folder / "evaluation.json").write_text(json.dumps(plain))
+
+
+def write_curve(folder: Path, validation: dict[int, float]) -> None:
+    with SummaryWriter(str(folder)) as writer:
+        for step, loss in validation.items():
+            writer.add_scalar("train/loss", loss, step)
+            writer.add_scalar("val/loss", loss, step)
+
+
+def write_sweep(root: Path, seeds: int = 5, noise: float = 0.01, **effects: float) -> dict[str, dict[int, float]]:
+    """Runs of schemes that differ from a common course by `effects`; what a seed does to all is ten times the noise."""
+    generator = np.random.default_rng(1)
+    of_seed = generator.normal(4, 10 * noise, seeds)
+    losses = {
+        pos: {seed + 1: float(loss) for seed, loss in enumerate(of_seed + effect + generator.normal(0, noise, seeds))}
+        for pos, effect in effects.items()
+    }
+    for pos, of_group in losses.items():
+        for seed, loss in of_group.items():
+            write_run(root, pos, seed, loss)
+    return losses
+
+
+def plan_of(root: Path, seeds: range = range(1, 6)) -> list[PlannedGroup]:
+    """What a sweep would have written of the runs that are there."""
+    groups = {}
+    for run in read_runs([str(root)])[0]:
+        settings = run.scheme_settings
+        groups[keys_of(run)] = PlannedGroup(run.summary.pos, settings, run.summary.data, *keys_of(run), list(seeds))
+    return list(groups.values())
+
+
+# What is said of them
+
+
+def compare_folders(*folders: Path, **settings: Any) -> Comparison:
+    runs, left_out = read_runs([str(folder) for folder in folders])
+    return compare(runs, left_out, **settings)
+
+
+def group_of(folder: Path) -> Group:
+    (group,) = compare_folders(folder).groups
+    return group
+
+
+def repeated(command: str, cwd: Path | None = None) -> dict[str, Any]:
+    """The configuration that the command composes, for its first seed."""
+    words = shlex.split(command)
+    assert words[:2] == ["poslab", "train"] or words[1].endswith("scripts/train.py")
+    overrides = [re.sub(r"^(seed=\d+),.*", r"\1", word) for word in words[2:] if word != "-m"]
+    overrides = for_hydra(overrides)
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = compose("train", overrides)
+    return parse(config).plain
+
+
+def report_of(folder: Path, **settings: Any) -> Path:
+    return run_comparison(CompareConfig([str(folder)], **settings), "python scripts/compare.py")
+
+
+class Page(HTMLParser):
+    """Texts of lists (the answers are the first) and table cells, and all that a page refers to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.lists: list[list[str]] = []
+        self.rows: list[list[str]] = []
+        self.tables: list[list[list[str]]] = []  # the first is that of schemes
+        self.sources: list[str] = []
+        self._into: list[str] | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.sources += [str(value) for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+        if tag == "table":
+            self.tables.append([])
+        if tag in ("tr", "ul"):
+            (self.rows if tag == "tr" else self.lists).append([])
+        if tag == "tr":
+            self.tables[-1].append(self.rows[-1])
+        if tag in ("td", "th", "li"):
+            self._into = (self.lists if tag == "li" else self.rows)[-1]
+            self._into.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th", "li"):
+            self._into = None
+
+    def handle_data(self, data: str) -> None:
+        if self._into is not None:
+            self._into[-1] += data
+
+
+def page_in(folder: Path) -> Page:
+    return Page((folder / "report.html").read_text(encoding="utf-8"))
+
+
+def markdown_rows(folder: Path) -> list[list[str]]:
+    lines = (folder / "report.md").read_text(encoding="utf-8").splitlines()
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def evaluations_of(comparison: Comparison) -> dict[Path, Evaluation]:
+    files = {run.folder: json.loads((run.folder / "evaluation.json").read_text()) for run in comparison.runs}
+    return {folder: Evaluation.of_plain(plain) for folder, plain in files.items()}

@@ -1,0 +1,98 @@
+"""What the tests of evaluation share: models with large weights, random texts, run folders and what may be in them."""
+
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import REPOSITORY, compose_config, make_scheme
+from omegaconf import OmegaConf
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from poslab import GPT
+from poslab.data.module import TextDataModule
+from poslab.runs.checkpoint import describe
+
+VERDICT = REPOSITORY / "data" / "the-verdict.txt"
+VOCAB, CONTEXT = 23, 12
+
+
+@cache
+def lively_model(name: str, context: int = CONTEXT, dropout: float = 0.0) -> GPT:
+    """Weights so large that every place in a window has a loss of its own."""
+    torch.manual_seed(1)
+    model = GPT(
+        make_scheme(name),
+        vocab_size=VOCAB,
+        context_length=context,
+        embed_dim=16,
+        num_layers=2,
+        num_heads=2,
+        dropout=dropout,
+    )
+    enlarge(model)
+    return model.eval()
+
+
+def enlarge(model: GPT) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(4)
+
+
+def random_text(count: int) -> Tensor:
+    return torch.randint(0, VOCAB, (count,), dtype=torch.int32, generator=torch.Generator().manual_seed(count))
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+class LargestTensor(TorchDispatchMode):
+    """The most bytes that one tensor has in memory; views count as what they look at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and not tensor.is_meta:
+                self.bytes = max(self.bytes, tensor.untyped_storage().nbytes())
+        return result
+
+
+def make_run(folder: Path, *overrides: str) -> Path:
+    """A run folder as training leaves it, but of random weights."""
+    config = compose_config("experiment=smoke", "data.vocabulary=observed", *overrides)
+    data = TextDataModule(config.data, config.model.context_length, config.settings.seed)
+    model = GPT(config.pos, vocab_size=data.vocabulary.size, **vars(config.model))
+    enlarge(model)
+    (folder / "checkpoints").mkdir(parents=True)
+    OmegaConf.save(OmegaConf.create(config.plain), folder / "config.yaml")
+    state = {f"model.{name}": weight for name, weight in model.state_dict().items()}
+    content = {"poslab": describe(config, data.corpus), "state_dict": state}
+    torch.save(content, folder / "checkpoints" / "best.ckpt")
+    return folder
+
+
+def copied(run: Path, folder: Path) -> Path:
+    (folder / "checkpoints").mkdir(parents=True)
+    for file in ("config.yaml", "checkpoints/best.ckpt"):
+        (folder / file).write_bytes((run / file).read_bytes())
+    return folder
+
+
+class Malicious:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return os.mkdir, (str(self.file),)

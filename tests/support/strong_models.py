@@ -1,0 +1,80 @@
+"""Decoders whose weights are large enough for position to matter, of poslab's schemes and of a stranger's."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import types
+from typing import Any
+
+import torch
+from common import ALIBI, make_scheme
+from foreign_schemes import Gated, Mixed, Rotary, Sinusoid, Stretched
+from torch import Tensor
+
+from poslab import GPT
+from poslab.attention import PositionIds
+from poslab.positions import PositionScheme
+
+VOCAB, CONTEXT = 61, 40
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "context_length": CONTEXT,
+    "embed_dim": 24,
+    "num_layers": 3,
+    "num_heads": 2,
+}
+
+
+def alibi() -> PositionScheme:
+    module = sys.modules.setdefault("alibi_for_the_cache", types.ModuleType("alibi_for_the_cache"))
+    exec(ALIBI, vars(module))
+    return module.MyALiBi()
+
+
+OTHERS = {"alibi of the README": alibi, "rotary": Rotary, "sinusoid": Sinusoid, "mixed": Mixed, "none": PositionScheme}
+OTHERS |= {"gated": Gated, "stretched": Stretched}
+
+
+def strong_model(name: str, **sizes: Any) -> GPT:
+    """Weights large enough for position to matter."""
+    torch.manual_seed(0)
+    scheme = OTHERS[name]() if name in OTHERS else make_scheme(name)
+    model = GPT(scheme, dropout=0.0, **(SIZES | sizes))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model.eval()
+
+
+def some_tokens(*shape: int) -> Tensor:
+    return torch.randint(VOCAB, shape)
+
+
+def close(found: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def with_window(model: GPT, tokens: Tensor, window: int, positions: Tensor | None = None) -> Tensor:
+    """The full pass in which a query sees the last `window` keys, by the definition, layer by layer."""
+    at = torch.arange(tokens.shape[1]) if positions is None else positions
+    position_ids = PositionIds(at, irregular=positions is not None)
+    x = model._embed(tokens, position_ids)
+    layers = model._layers(model._terms(position_ids.distances(causal=True)), position_ids)
+    for block, layer in zip(model.blocks, layers, strict=True):
+        entering = block.attention_norm(x)
+        q, k, v = block.attention.queries_keys_values(entering)
+        q, k, token_state = layer.enter(q, k, entering)
+        rows = []
+        for i in range(tokens.shape[1]):
+            seen = slice(max(0, i + 1 - window), i + 1)
+            query = dataclasses.replace(layer, position_ids=dataclasses.replace(position_ids, positions=at[i : i + 1]))
+            seen_marks = None if token_state is None else token_state[:, :, seen]
+            keys = dataclasses.replace(position_ids, positions=at[seen])
+            rows.append(
+                query.attend(q[:, :, i : i + 1], k[:, :, seen], v[:, :, seen], seen_marks, keys, offset=i - seen.start)
+            )
+        x = x + block.attention.project(torch.cat(rows, dim=2).transpose(1, 2).flatten(-2))
+        x = x + block.mlp(block.mlp_norm(x))
+    return model.final_norm(x) @ model.token_embedding.weight.T

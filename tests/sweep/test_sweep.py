@@ -1,0 +1,673 @@
+"""Sweeps: every job once, each by itself, and what happens when some fail or are cut off."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+import yaml
+from common import ALIBI, REPOSITORY, SCHEMES, RunScript, compose_config
+from filelock import FileLock
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+from processes import run_here, run_process
+from runs_to_compare import SUMMARY, change_config, change_summary
+
+from hydra_plugins.poslab_sweeper.sweeper import ResumableSweeper
+from poslab.comparison.compare import compare
+from poslab.config.contrasts import ALL, parse_contrast
+from poslab.config.files import CONFIGS, fingerprint, initial_sha256
+from poslab.config.train import TrainConfig
+from poslab.errors import UserError
+from poslab.runs.code import fingerprints
+from poslab.runs.evaluation import read_evaluation
+from poslab.runs.load import read_runs
+from poslab.runs.planned import keys_of, read_plan
+from poslab.runs.summary import Summary
+from poslab.sweep import job as job_module
+from poslab.sweep.contrasts import checked_contrasts
+from poslab.sweep.job import JobFiles, run_job
+from poslab.sweep.plan import Job, _hash, identity, plan
+from poslab.sweep.sweep import Progress, _divide_threads
+from poslab.tasks import Task
+
+TRAIN = [sys.executable, str(REPOSITORY / "scripts" / "train.py")]
+TINY = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed", "trainer.max_epochs=1", "model.dropout=0.1")
+
+# `python scripts/train.py -m ...` in the folder of the test: exit code, what it says, what it complains of.
+Sweep = Callable[..., tuple[Any, str, str]]
+
+
+def sweep(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    with mock.patch("poslab.sweep.sweep.raise_on_signals"):  # pytest's own way stays
+        return run_here("train", "-m", *TINY, *arguments, cwd=cwd)
+
+
+def in_this_process(config: TrainConfig, overrides: list[str], log: Path) -> str:
+    """Stands in for a job's own process."""
+    with log.open("w") as opened, redirect_stdout(opened), redirect_stderr(opened):
+        try:
+            job_module.train_or_evaluate(config)
+        except UserError as error:
+            return str(error)
+    return ""
+
+
+def without_training(config: TrainConfig, overrides: list[str], log: Path) -> str:
+    """Leaves what a finished run leaves, but for its checkpoints."""
+    folder = Path(str(config.settings.run_dir))
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump({"pos_name": config.pos_name} | config.plain))
+    about = {"pos": config.pos_name, "seed": config.settings.seed, "data_sha256": fingerprint(config.data.path)}
+    about |= {"pos_settings": config.pos_settings, "pos_target": config.plain["pos"]["_target_"]}
+    Summary(**SUMMARY | about | fingerprints(config.pos)).write(folder / "summary.json")
+    return ""
+
+
+@pytest.fixture
+def swept_here(run_script: RunScript, monkeypatch: pytest.MonkeyPatch) -> Sweep:
+    """Sweeps without training."""
+    monkeypatch.setattr("poslab.sweep.sweep.raise_on_signals", lambda within: None)
+    monkeypatch.setattr(job_module, "_run_alone", without_training)
+    return lambda *arguments: run_script("train", "-m", *TINY, *arguments)
+
+
+def table(output: str) -> dict[str, str]:
+    """The lines of the table at the end of a sweep, by job."""
+    lines = output.split("\njob ")[1].split("\n\n")[0].splitlines()[1:]
+    return {line.split()[0]: line for line in lines}
+
+
+def folders(root: Path) -> list[Path]:
+    return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+
+
+@pytest.fixture(autouse=True)
+def away_from_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose runs, if somebody has trained there, a sweep would find."""
+    monkeypatch.chdir(tmp_path)
+
+
+def planned(*arguments: str) -> list[Job]:
+    """The jobs of a sweep, without running them."""
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        fixed = [a for a in arguments if a.startswith("experiment=")]
+        config = loader.load_configuration("train", fixed, run_mode=RunMode.MULTIRUN)
+        given = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
+        parsed = OverridesParser.create(loader).parse_overrides([*given, *arguments])
+        (combinations,) = ResumableSweeper.split_arguments(parsed, None)
+        return plan(combinations, config, loader)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """Two jobs in processes of their own."""
+    root = tmp_path_factory.mktemp("sweep")
+    return root, sweep("pos=t5,absolute", "seed=2", cwd=root)
+
+
+def test_every_job_has_a_folder_and_a_line(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    root, result = swept
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    names = [folder.name for folder in folders(root / "runs" / "smoke")]
+    assert [name.rsplit("-", 1)[0] for name in names] == ["absolute-seed2", "t5-seed2"]
+    assert sorted(table(result.stdout)) == names
+    assert "2 of 2 jobs done, 0 running, 0 left" in result.stdout
+    assert f"compare  python {REPOSITORY}/scripts/compare.py runs=runs/smoke" in result.stdout
+
+
+def test_a_job_in_a_sweep_is_the_same_run_alone(
+    swept: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    """To the bit, though another ran before it."""
+    root, _ = swept
+    result = run_process("train", *TINY, "pos=absolute", "seed=2", "run_dir=alone", cwd=root)
+    assert result.returncode == 0, result.stderr
+    (swept_folder,) = (root / "runs" / "smoke").glob("absolute-seed2-*")
+    summaries = [json.loads((f / "summary.json").read_text()) for f in (root / "alone", swept_folder)]
+    assert summaries[0]["best_val_loss"] == summaries[1]["best_val_loss"]
+    first, second = weights(root / "alone"), weights(swept_folder)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_only_what_is_not_finished_runs_again(swept_here: Sweep, tmp_path: Path) -> None:
+    code, output, errors = swept_here("pos=t5,absolute", "seed=1,2")
+    assert (code, errors) == (0, "")
+    assert "smoke: 4 jobs, 4 to run; runs in runs/smoke" in output
+    assert "was finished before" not in output
+    plan = [(group.scheme, group.seeds) for group in read_plan(tmp_path / "runs" / "smoke")]
+    assert plan == [("t5", [1, 2]), ("absolute", [1, 2])]
+    keys = {group.group for group in read_plan(tmp_path / "runs" / "smoke")}
+    assert {keys_of(run)[0] for run in read_runs(["runs/smoke"])[0]} == keys
+    (cut,) = (tmp_path / "runs" / "smoke").glob("t5-seed1-*")
+    (cut / "summary.json").unlink()  # as if it had been killed
+    code, output, errors = swept_here("pos=t5,absolute", "seed=1,2")
+    assert (code, errors) == (0, "")
+    assert "smoke: 4 jobs, 1 to run; runs in runs/smoke" in output
+    assert [name for name, line in table(output).items() if "was finished before" not in line] == [cut.name]
+
+
+def test_a_run_is_found_by_its_contents_not_by_its_folder_s_name(swept_here: Sweep, tmp_path: Path) -> None:
+    """As sweeps of other versions, which gave other names, must be."""
+    swept_here("pos=t5", "seed=1,2")
+    for folder in (tmp_path / "runs" / "smoke").glob("t5-seed*"):
+        folder.rename(folder.with_name(f"{folder.name[:8]}-0ldname"))
+    _, output, _ = swept_here("pos=t5", "seed=1,2,3")
+    assert "3 jobs, 1 to run" in output
+    assert sum("-0ldname" in line and line.endswith("was finished before") for line in table(output).values()) == 2
+    assert "other code" not in output
+
+
+def test_an_extended_run_is_no_job_s(swept_here: Sweep, tmp_path: Path) -> None:
+    """Neither of the length that it had at first, though it lies in that job's folder, nor of the one that it has."""
+    swept_here("pos=t5", "seed=1,2")
+    run, _ = folders(tmp_path / "runs" / "smoke")
+    change_config(run, "trainer.max_epochs", 2)
+    change_config(run, "extended", ["trainer.max_epochs=1 to step 3"])
+    code, output, _ = swept_here("pos=t5", "seed=1,2")
+    assert code == 1
+    assert "2 jobs, 0 to run" in output
+    failed, reused = table(output).values()
+    assert re.search(r" failed .*: holds another run by now, as one that was extended; move it, and ", failed)
+    assert reused.endswith("was finished before")
+    (longer,) = planned(*TINY, "pos=t5", "trainer.max_epochs=2")
+    assert not longer.trained
+    run.rename(run.with_name("extended"))
+    assert [job.problem or job.trained for job in planned(*TINY, "pos=t5", "seed=1,2")] == [False, True]
+
+
+def test_settings_that_change_no_training_train_nothing_again(swept_here: Sweep) -> None:
+    swept_here("pos=t5")
+    same = ("trainer.log_every_n_steps=2", "trainer.profiler=simple", "sample.temperature=0.5", "evaluation.stride=4")
+    assert "1 job, 0 to run;" in swept_here("pos=t5", *same)[1]
+    assert "1 job, 1 to run;" in swept_here("pos=t5", "model.dropout=0.2")[1]
+
+
+def test_another_length_is_only_evaluated(
+    swept_here: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pictures_of_training: None
+) -> None:
+    monkeypatch.setattr(job_module, "_run_alone", in_this_process)
+    code, output, _ = swept_here("pos=t5", "seed=1,2", "sample.new_tokens=0", "evaluation.lengths=[16]")
+    assert code == 0, output
+    folders_of_runs = folders(tmp_path / "runs" / "smoke")
+    before = {file: file.read_bytes() for folder in folders_of_runs for file in folder.rglob("*.*") if file.is_file()}
+    kept = {file for file in before if "evaluation" not in file.name and file.name != "summary.json"}
+    code, output, errors = swept_here("pos=t5", "seed=1,2", "evaluation.lengths=[16,32]")
+    assert (code, errors) == (0, "")
+    assert "smoke: 2 jobs, 0 to run, 2 to evaluate; runs in" in output
+    assert all(line.endswith("was finished before") for line in table(output).values())
+    assert all(file.read_bytes() == before[file] for file in kept)
+    for folder in folders_of_runs:
+        evaluation = read_evaluation(folder)
+        assert evaluation is not None
+        assert [result.length for result in evaluation.lengths] == [16, 32]
+        was, now = json.loads(before[folder / "summary.json"]), json.loads((folder / "summary.json").read_text())
+        assert list(was.pop("last_loss")) == ["16"]
+        assert now.pop("last_loss") == {str(n): loss for n, loss in evaluation.last_losses.items()}
+        assert was == now
+    _, output, _ = swept_here("pos=t5", "seed=1,2", "evaluation.lengths=[16]")
+    assert "smoke: 2 jobs, 0 to run; runs in" in output
+    for checkpoint in folders_of_runs[0].glob("checkpoints/*"):
+        checkpoint.unlink()
+    code, output, _ = swept_here("pos=t5", "seed=1,2", "evaluation.lengths=[4]")
+    assert code == 1
+    failed, evaluated = table(output).values()
+    assert "was finished before; not evaluated at 4: ckpt=" in failed
+    assert evaluated.endswith("was finished before")
+
+
+def test_an_edited_scheme_is_another_job_and_another_group(
+    swept_here: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "swept_scheme.py"
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within one second would not be seen
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def swept_as(source: str, seeds: str) -> str:
+        file.write_text(source)
+        monkeypatch.delitem(sys.modules, "swept_scheme", raising=False)
+        return swept_here("pos._target_=swept_scheme.MyALiBi", f"seed={seeds}", "run_dir=s")[1]
+
+    assert "2 jobs, 2 to run" in swept_as(ALIBI, "1,2")
+    assert "2 jobs, 0 to run" in swept_as(ALIBI, "1,2")
+    edited = ALIBI.replace("bias = -slopes", "bias = slopes")
+    assert "3 jobs, 3 to run" in (output := swept_as(edited, "1,2,3"))
+    assert "was finished before" not in output
+    monkeypatch.delitem(sys.modules, "swept_scheme")
+    groups = compare(*read_runs(["s"])).groups
+    assert sorted(len(group.runs) for group in groups) == [2, 3]
+
+
+def test_settings_that_only_the_class_has_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "swept_class.py").write_text(ALIBI)
+    slope, whole = "pos.steepest=2.0", "pos._target_=swept_class.MyALiBi"
+    jobs = planned(whole, "pos.steepest=1.0,2.0", "pos.num_heads=4", "seed=1")
+    assert {job.problem for job in jobs} == {"pos.num_heads=4: unknown setting; valid: steepest"}
+    one, two = planned(whole, "pos.steepest=1.0,2.0", "seed=1")
+    assert (one.problem, two.problem) == ("", "")
+    assert two.folder.name.startswith("myalibi-steepest_2.0-seed1-")
+    assert [job.folder for job in planned("pos=t5", whole, slope, "seed=1")] == [
+        job.folder for job in planned(whole, slope, "seed=1")
+    ]
+
+
+def test_runs_of_other_code_are_reused_only_with_a_line(swept_here: Sweep, tmp_path: Path) -> None:
+    swept_here("pos=t5", "seed=1,2,3")
+    first, second, _ = folders(tmp_path / "runs" / "smoke")
+    change_summary(first, code_fingerprint="an older one")
+    change_summary(second, code_fingerprint=None)
+    code, output, _ = swept_here("pos=t5", "seed=1,2,3")
+    assert code == 0
+    assert "3 jobs, 0 to run" in output
+    notes = [line.split("finished before")[1] for line in table(output).values()]
+    assert notes == [", by other code", ", by unknown code", ""]
+    assert "without their folders, or in another run_dir=..., they are trained anew" in output
+
+
+def test_code_that_changes_during_a_sweep_trains_nothing(tmp_path: Path) -> None:
+    config = compose_config(*TINY, f"run_dir={tmp_path}/sweep/job")
+    files = JobFiles(tmp_path / "sweep" / "job")
+    with FileLock(files.claim().lock_file), pytest.raises(UserError, match="the code has changed since the sweep"):
+        job_module.train_or_evaluate(config, planned_code={"code_fingerprint": "another", "scheme_fingerprint": None})
+
+
+@pytest.mark.slow
+def test_failures_stop_no_other_job(tmp_path: Path) -> None:
+    (tmp_path / "good.txt").write_text((REPOSITORY / "data" / "the-verdict.txt").read_text())
+    (tmp_path / "bad.txt").write_bytes(b"caf\xe9 " * 3000)
+    texts = ("data=text", "data.path=bad.txt,good.txt,none.txt")
+    result = sweep("pos=t5,absolute", "pos.num_buckets=8", *texts, cwd=tmp_path)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr + result.stdout
+    lines = {line.split()[0]: line for line in result.stdout.split("\njob ")[1].splitlines()[1:] if line}
+    assert "bad.txt is not UTF-8 text" in next(line for name, line in lines.items() if name.startswith("t5-path_bad"))
+    missing = next(line for name, line in lines.items() if name.startswith("t5-path_none"))
+    assert "data.path=none.txt: no such file" in missing
+    foreign = [line for name, line in lines.items() if name.startswith("absolute-")]
+    assert len(foreign) == 3
+    assert sum("pos.num_buckets=8: unknown setting" in line for line in foreign) == 2  # the third has no text either
+    (finished,) = folders(tmp_path / "runs" / "smoke")
+    assert json.loads((finished / "summary.json").read_text())["data"] == "good.txt"
+
+
+def test_a_sweep_of_nothing_but_mistakes_is_one_error(swept_here: Sweep, tmp_path: Path) -> None:
+    code, _, errors = swept_here("pos=t5", "pos.num_buckets=1,0")
+    assert (code, errors) == (2, "error: pos.num_buckets=1: must be at least 2\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("empty", ["seed=range(0)", "pos=glob(zzz*)", "pos.num_buckets=range(3,1)"])
+def test_a_sweep_of_no_jobs_is_one_error(empty: str, swept_here: Sweep, tmp_path: Path) -> None:
+    code, output, errors = swept_here("model.dropout=0.1,0.2", empty)
+    assert (code, output, errors) == (2, "", f"error: {empty}: has no values, so there are no jobs\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_can_not_be_written(swept_here: Sweep) -> None:
+    code, output, errors = swept_here("pos=t5", "seed=1,2", "run_dir=/proc/runs")
+    assert (code, output) == (2, "")
+    assert re.fullmatch(r"error: run_dir=/proc/runs: can't be written: .*; name another folder\n", errors)
+
+
+def test_a_job_that_has_ended_is_not_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = []
+
+    class Watched(Job):
+        @property
+        def finished(self) -> bool:
+            asked.append(self.folder.name)
+            return self.folder.name == "done"
+
+    jobs: list[Job] = [Watched([], tmp_path / name) for name in ("done", "going", "waiting")]
+    for job in jobs[:2]:
+        JobFiles(job.folder).log.parent.mkdir(exist_ok=True)
+        JobFiles(job.folder).log.touch()
+    progress = Progress(3, jobs)
+    for _ in range(3):
+        progress._show()
+    assert asked == ["done", "going", "going", "going"]
+    assert capsys.readouterr().out.startswith("1 of 3 jobs done, 1 running, 1 left")
+
+
+def test_the_experiments() -> None:
+    field = planned("experiment=field", "seed=1")
+    assert len(field) == len(SCHEMES)
+    assert not any(job.problem for job in field)
+    of_three = planned("experiment=ablation", "seed=1")
+    assert len(of_three) == 3
+    assert {job.folder.name for job in of_three} < {job.folder.name for job in field}  # trained alike
+    for experiment, seeds in (("ablation", 5), ("field", 5), ("extrapolation", 5), ("nanogpt_cpu", 3)):
+        assert len(planned(f"experiment={experiment}", f"pos={SCHEMES[0]}")) == seeds
+    clip = planned("experiment=shaw_clip", "seed=1", "pos.max_distance=2,4")
+    assert len(clip) == 2 * 4
+    assert [job.impossible for job in clip].count(True) == 2
+    assert all(job.impossible == bool(job.problem) for job in clip)
+    buckets = planned("experiment=t5_buckets", "seed=1", "pos.share_layers=true")
+    assert len(buckets) == 3 * 2
+    assert not any(job.problem for job in buckets)
+
+
+@pytest.mark.parametrize(("experiment", "seeds"), [("length_generalization", 3), ("length_generalization_desk", 8)])
+def test_experiments_of_several_tasks(experiment: str, seeds: int) -> None:
+    """Each task brings its own model and number of steps, and what is to be shown can be."""
+    yaml = OmegaConf.load(CONFIGS / "experiment" / f"{experiment}.yaml")
+    tasks = {path.stem for path in CONFIGS.glob("data/*.yaml") if "poslab.tasks." in path.read_text()}
+    params = yaml.hydra.sweeper.params
+    beyond_the_window = {"distant_recall"}  # which has an experiment of its own
+    assert set(params.data.split(",")) == tasks - beyond_the_window or experiment == "length_generalization"
+    assert params.seed == f"range(1,{seeds + 1})"
+    assert 8 <= len(yaml.contrasts) <= 12  # as many as eight seeds can show
+    contrasts = [parse_contrast(OmegaConf.to_container(node), "") for node in yaml.contrasts]
+    data = {contrast.data for contrast in contrasts}
+    schemes = {name.split()[0] for contrast in contrasts for name in contrast.schemes} - {ALL}
+    jobs = planned(f"experiment={experiment}", "seed=1", f"pos={','.join(schemes)}", f"data={','.join(data)}")
+    assert not any(job.problem for job in jobs)
+    assert checked_contrasts(jobs) == contrasts
+    of_data = {job.config.data.name: job.config for job in jobs if job.config is not None}
+    assert [of_data[name].model.num_layers for name in ("back", "copy")] == [1, 2]
+    assert of_data["back"].trainer.max_steps < of_data["copy"].trainer.max_steps
+
+
+def test_the_experiments_on_how_fast_tables_move() -> None:
+    for experiment in ("position_rate", "position_rate_characters"):
+        jobs = planned(f"experiment={experiment}", "seed=1", "pos=t5")
+        assert not any(job.problem for job in jobs)
+        configs = [job.config for job in jobs if job.config is not None]
+        data = {config.data.name if isinstance(config.data, Task) else config.data.path for config in configs}
+        factors = [config.optim.position_learning_rate_factor for config in configs]
+        assert factors == [1, 8, 32] * len(data)
+
+
+def test_names_tell_what_varies() -> None:
+    jobs = planned("experiment=shaw_clip", "pos.keys=true", "pos.values=true", "seed=7")
+    assert [job.folder.name.rsplit("-", 1)[0] for job in jobs] == [
+        f"shaw-max_distance_{k}-seed7" for k in (1, 2, 4, 8, 16, 32)
+    ]
+    assert jobs[0].folder.parent == Path("runs/shaw_clip")
+
+
+def test_jobs_that_repeat_each_other_run_once() -> None:
+    assert len(planned("pos=t5", "seed=1,1,2")) == 2
+    names = [job.folder.name for job in planned("pos=nope,t5", f"{FACTOR}=1,8", "seed=1")]
+    assert [name.rsplit("-", 2)[0].replace("position_learning_rate_factor", "factor") for name in names] == [
+        "nope-factor_1", "t5-factor_1", "t5-factor_8",
+    ]  # fmt: skip
+
+
+def test_jobs_of_several_seeds_are_those_of_each() -> None:
+    """Though all but the first are made of the first's configuration; where that depends on the seed, they aren't."""
+    for others in (("pos=t5",), ("pos=t5", "sample.new_tokens=${seed}")):
+        together, alone = planned(*others, "seed=1,2")[1], planned(*others, "seed=2")[0]
+        assert together == alone
+        assert together.config is not None
+        assert together.config.settings.seed == 2
+        assert together.config.sample.new_tokens == (32 if len(others) == 1 else 2)
+    problems = [job.problem for job in planned("pos=t5", "seed=1,-2,x")]
+    assert problems == ["", "seed=-2: must be at least 0", "seed=x: must be a whole number"]
+
+
+FACTOR = "optim.position_learning_rate_factor"
+
+
+def test_identity_is_settings_and_text(tmp_path: Path) -> None:
+    def of(*overrides: str) -> str:
+        return identity(compose_config(*overrides))
+
+    (tmp_path / "copy.txt").write_bytes((REPOSITORY / "data" / "the-verdict.txt").read_bytes())
+    (tmp_path / "other.txt").write_bytes((REPOSITORY / "data" / "the-verdict.txt").read_bytes() + b".")
+    base = of("pos=t5")
+    assert of("pos=t5", "evaluation.lengths=[8]", "trainer.log_every_n_steps=1", "sample.new_tokens=1") == base
+    assert of("pos=t5", f"run_dir={tmp_path}", "threads=1", f"data.path={tmp_path}/copy.txt") == base
+    factor = f"{FACTOR}=8"
+    assert of("pos=nope") == of("pos=nope", factor)  # learns nothing that could move faster
+    older = compose_config("pos=t5").plain
+    del older["optim"]["position_learning_rate_factor"]  # as runs have it from before there was one
+    config = compose_config("pos=t5")
+    source = fingerprints(config.pos)["scheme_fingerprint"]
+    assert _hash(config.pos_name, older, fingerprint(config.data.path), source) == base
+    different = [
+        of("pos=t5", factor),
+        of("pos=t5", "seed=2"),
+        of("pos=t5", "pos.num_buckets=16"),
+        of("pos=absolute"),
+        of("pos=t5", "trainer.max_epochs=5"),
+        of("pos=t5", "data.vocabulary=observed"),
+        of("pos=t5", "model.attention_backend=reference"),
+        of("pos=t5", f"data.path={tmp_path}/other.txt"),
+    ]
+    assert len({base, *different}) == 9
+
+
+def test_weights_to_begin_with_are_part_of_a_job_by_their_contents(tmp_path: Path) -> None:
+    """Wherever they are; and they are read without torch, so here they need be none."""
+    one, copy = tmp_path / "one", tmp_path / "copy"
+    for folder in (one, copy):
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_text("weights")
+    config = compose_config("pos=t5")
+
+    def beginning_with(folder: Path) -> TrainConfig:
+        return replace(config, settings=replace(config.settings, init_from=str(folder)))
+
+    known = identity(beginning_with(one))
+    assert known == identity(beginning_with(copy)) != identity(config)
+    recorded = replace(beginning_with(copy), init_sha256=initial_sha256(str(one))).plain
+    source = fingerprints(config.pos)["scheme_fingerprint"]
+    assert _hash(config.pos_name, recorded, fingerprint(config.data.path), source) == known
+    (one / "model.safetensors").write_text("other weights")
+    (copy / "config.json").write_text('{"n_layer": 2}')
+    assert len({known, identity(beginning_with(one)), identity(beginning_with(copy))}) == 3
+    with pytest.raises(UserError, match=r"^init_from=.*/nowhere: no such folder$"):
+        identity(beginning_with(tmp_path / "nowhere"))
+
+
+def test_a_job_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:
+    config = compose_config(*TINY, f"run_dir={tmp_path}/sweep/job")
+    files = JobFiles(tmp_path / "sweep" / "job")
+    with FileLock(files.claim().lock_file):
+        assert files.claimed
+        run_job(config, [])
+    assert not files.claimed
+    assert not (tmp_path / "sweep" / "job").exists()
+
+
+def test_an_interrupted_job_goes_on_or_starts_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pictures_of_training: None
+) -> None:
+    monkeypatch.setattr(job_module, "_run_alone", in_this_process)
+    folder = tmp_path / "sweep" / "job"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / "last.ckpt").write_bytes(b"half of a checkp")
+    (folder / "config.yaml").write_text("seed: 1")
+    run_job(compose_config(*TINY, f"run_dir={folder}"), [])
+    assert "damaged" in JobFiles(folder).log.read_text()
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").unlink()
+    (folder / "notes.txt").write_text("mine")
+    run_job(compose_config(*TINY, f"run_dir={folder}"), [])
+    assert f"goes on from step {summary['steps']}" in JobFiles(folder).log.read_text()
+    assert json.loads((folder / "summary.json").read_text())["best_val_loss"] == summary["best_val_loss"]
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def another_process(folder: Path) -> FileLock:
+    """As `resume=FOLDER` by hand holds it."""
+    lock = FileLock(folder / ".lock")
+    lock.acquire()
+    return lock
+
+
+def before_its_first_checkpoint(folder: Path) -> FileLock:
+    for checkpoint in (folder / "checkpoints").iterdir():
+        checkpoint.unlink()
+    return another_process(folder)
+
+
+def unreadable(folder: Path) -> None:
+    """As on a failing disk: the system gives an error for the contents."""
+    (folder / "checkpoints" / "last.ckpt").unlink()
+    (folder / "checkpoints" / "last.ckpt").mkdir()
+
+
+def of_other_settings(folder: Path, group: str = "optim", name: str = "learning_rate", value: float = 0.5) -> None:
+    content = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    content["poslab"]["config"][group][name] = value
+    torch.save(content, folder / "checkpoints" / "last.ckpt")
+
+
+def being_extended(folder: Path) -> None:
+    of_other_settings(folder, "trainer", "max_steps", 60)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (another_process, "another process is running it"),
+        (before_its_first_checkpoint, "another process is running it"),
+        (unreadable, "last.ckpt: can't be read: Is a directory"),
+        (of_other_settings, "(its own: 0.5)"),
+        (being_extended, "holds another run by now, as one that was extended"),
+    ],
+)
+def test_a_job_that_is_refused_leaves_its_folder_alone(
+    spoil: Callable[[Path], Any],
+    problem: str,
+    trained: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_module, "_run_alone", in_this_process)
+    folder = tmp_path / "sweep" / "job"
+    shutil.copytree(trained(*TINY, "threads=1"), folder)
+    (folder / "summary.json").unlink()
+    held = spoil(folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path != folder / ".lock"}
+    run_job(compose_config(*TINY, f"run_dir={folder}"), [])
+    assert problem in JobFiles(folder).failure
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path != folder / ".lock"} == before
+    if held is not None:
+        held.release()
+
+
+def test_a_job_does_not_start_over_among_foreign_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module, "_run_alone", in_this_process)
+    folder = tmp_path / "sweep" / "job"
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+    run_job(compose_config(*TINY, f"run_dir={folder}"), [])
+    assert "is not empty" in JobFiles(folder).failure
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_threads_are_divided_among_jobs_on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+
+    def threads(jobs: int, **launcher: object) -> int | None:
+        return _divide_threads(OmegaConf.create({"hydra": {"launcher": launcher}}), jobs)
+
+    joblib = "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
+    assert threads(20, _target_=joblib, n_jobs=-1) == 1
+    assert threads(20, _target_=joblib, n_jobs=4) == 2
+    assert threads(3, _target_=joblib, n_jobs=-1) == 2
+    assert threads(20, _target_=joblib, n_jobs=100) == 1
+    assert threads(20, _target_="hydra._internal.core_plugins.basic_launcher.BasicLauncher") is None
+
+
+@pytest.mark.slow
+def test_side_by_side_and_alone_give_the_same_bits(tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs the extra 'sweep'")
+    result = sweep("pos=shaw,t5", "seed=1,2", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    found = folders(tmp_path / "runs" / "smoke")
+    assert len(found) == 4
+    threads = json.loads((found[0] / "summary.json").read_text())["threads"]
+    alone = [*TRAIN, *TINY, "pos=shaw", "seed=1", "run_dir=alone", f"threads={threads}"]
+    subprocess.run(alone, capture_output=True, cwd=tmp_path, check=True)
+    first, second = weights(tmp_path / "alone"), weights(found[0])
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.slow
+def test_a_cluster_s_launcher(tmp_path: Path) -> None:
+    """submitit's local executor: the same code as on SLURM, but for the queue."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs the extra 'sweep'")
+    result = sweep("pos=shaw,t5", "hydra/launcher=submitit_local", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert all((folder / "summary.json").exists() for folder in folders(tmp_path / "runs" / "smoke"))
+    assert len(folders(tmp_path / "runs" / "smoke")) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_sweep_goes_on(kill: signal.Signals, tmp_path: Path) -> None:
+    arguments = ("pos=absolute", "seed=1,2,3", "trainer.max_epochs=4")
+    command = [*TRAIN, "-m", *TINY, *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes) as process:
+        while not list(tmp_path.glob("runs/smoke/absolute-seed2-*/config.yaml")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        if kill == signal.SIGINT:
+            os.killpg(process.pid, kill)  # as Ctrl-C does
+        else:
+            process.kill()
+        output, errors = process.communicate(timeout=120)
+    if kill == signal.SIGINT:
+        assert process.returncode == 130
+        assert errors.strip() == "interrupted"
+        assert "the same command goes on from here" in output
+    for _ in range(100):  # the job's own process ends with its sweep
+        if not any(JobFiles(folder).claimed for folder in tmp_path.glob("runs/smoke/absolute-*")):
+            break
+        time.sleep(0.1)
+    result = sweep(*arguments, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "3 jobs, 2 to run" in result.stdout
+    assert len(list(tmp_path.glob("runs/smoke/absolute-*/summary.json"))) == 3
+
+
+@pytest.mark.slow
+def test_a_preempted_job_is_requeued_and_goes_on_to_the_bit(tmp_path: Path) -> None:
+    """submitit answers the signal that SLURM sends ahead of the end: it alone requeues the job."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs the extra 'sweep'")
+    settings = [*TINY, "pos=t5", "model.dropout=0.2", "trainer.max_epochs=60", "checkpoint_every_n_steps=1000"]
+    command = [*TRAIN, "-m", *settings, "hydra/launcher=submitit_local"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, **pipes) as process:
+        while not list(tmp_path.glob("runs/smoke/t5-*/checkpoints/last.ckpt")):
+            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+            time.sleep(0.05)
+        (folder,) = folders(tmp_path / "runs" / "smoke")
+        # Of the process that the queue has started, not of the one that trains.
+        found = subprocess.run(["pgrep", "-f", f"submitit.core._submit {tmp_path}"], capture_output=True, text=True)
+        tasks = [int(pid) for pid in found.stdout.split()]
+        os.kill(max(tasks), signal.SIGUSR2)
+        assert process.wait(timeout=200) == 0, process.stderr.read() if process.stderr else ""
+    log = (tmp_path / "runs" / "smoke" / ".sweep" / f"{folder.name}.log").read_text()
+    assert "goes on from step" in log
+    subprocess.run([*TRAIN, *settings, "run_dir=alone"], capture_output=True, cwd=tmp_path, check=True)
+    ours, theirs = weights(folder), weights(tmp_path / "alone")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)

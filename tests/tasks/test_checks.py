@@ -1,0 +1,116 @@
+"""A task's mistakes are named before anything trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from common import TASKS, make_task
+from torch import Tensor
+
+from poslab.config.tasks import parse_task
+from poslab.data.task import TaskDataModule
+from poslab.errors import SettingError
+from poslab.tasks import Examples, Task
+from poslab.tasks.base import IGNORED
+from poslab.tasks.checks import check_task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Good(Task):
+    """Says each symbol again."""
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return "a", "b", "c"
+
+    def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
+        tokens = torch.randint(3, (count, length), generator=generator)
+        return Examples(tokens, tokens)
+
+
+def task_with(**members: Any) -> Task:
+    """Good, but for these members."""
+    cls = dataclass(frozen=True, kw_only=True)(type("Bad", (Good,), members))
+    return cls(min_length=2, max_length=6, test_lengths=[6, 20])
+
+
+def batch_of(change: Callable[[Tensor], Any]) -> Callable[..., Any]:
+    """A method `batch` that gives what `change` makes of the tokens."""
+    return lambda self, generator, count, length: change(torch.randint(3, (count, length), generator=generator))
+
+
+def unlike(self: Task, generator: torch.Generator, count: int, length: int) -> Examples:
+    tokens = torch.randint(3, (count, length))
+    return Examples(tokens, tokens)
+
+
+def too_long(self: Task, generator: torch.Generator, count: int, length: int) -> Examples:
+    if length == 20:
+        raise IndexError("too long for me")
+    return Good.batch(self, generator, count, length)  # type: ignore[arg-type]
+
+
+BAD: dict[str, dict[str, Any]] = {
+    r"batch: tokens have 4 at length 2, and the 3 symbols end at 2": {
+        "batch": batch_of(lambda t: Examples(0 * t + 4, t))
+    },
+    r"batch: targets have -1": {"batch": batch_of(lambda t: Examples(t, 0 * t - 1))},
+    r"batch: targets must be .* = \(3, 2\) of int64 at length 2, not \(3, 1\)": {
+        "batch": batch_of(lambda t: Examples(t, t[:, 1:]))
+    },
+    r"batch: tokens must be .* not \(3, 2\) of float32": {"batch": batch_of(lambda t: Examples(t.float(), t))},
+    r"batch: asks nothing in an example at length 2": {"batch": batch_of(lambda t: Examples(t, 0 * t + IGNORED))},
+    r"batch: must give Examples\(tokens, targets\), not tuple": {"batch": batch_of(lambda t: (t, t))},
+    r"batch: tokens differ between two generators that are equal": {"batch": unlike},
+    r"batch \(test_checks\.py, line \d+\): raises IndexError: too long for me": {"batch": too_long},
+    r"batch: positions must be .* not \(3,\) of int64": {"batch": batch_of(lambda t: Examples(t, t, t[:, 0]))},
+    r"reach: must give a whole number above 1, the last position at length 2, not 1": {"reach": lambda self, length: 1},
+    r"tokens: must give a whole number, not float": {"tokens": lambda self, length: 1.0 * length},
+    r"symbols: must be a @property that gives a tuple of names": {"symbols": lambda self: ("a", "b", "c")},
+    r"symbols: has 'a' twice": {"symbols": property(lambda self: ("a", "a", "c"))},
+    r"parts: first must be \(3, 2\) of bool, not \(3, 1\) of int64": {
+        "parts": lambda self, examples: {"first": examples.targets[:, :1]}
+    },
+    r"derived.*: raises KeyError: 'accuracy_none'": {"derived": lambda self, shares: {"x": shares["accuracy_none"]}},
+    r"derived: x must be a finite number, not nan": {"derived": lambda self, shares: {"x": float("nan")}},
+    r"shifts: must give a dict of tasks by name, not list": {"shifts": lambda self: []},
+    r"bacth: is no method of a task \(did you mean batch\?\)": {"bacth": batch_of(lambda t: Examples(t, t))},
+    r"test: hides what tasks have under that name": {"test": 3, "__annotations__": {"test": int}},
+}
+
+
+@pytest.mark.parametrize(("problem", "members"), BAD.items(), ids=BAD)
+def test_a_task_that_gives_what_it_should_not_is_refused(problem: str, members: dict[str, Any]) -> None:
+    with pytest.raises(SettingError, match=rf"^data=Bad\.{problem}"):
+        TaskDataModule(task_with(**members), "", 1)
+
+
+def test_a_task_without_methods_is_told_which_is_missing() -> None:
+    bare = dataclass(frozen=True, kw_only=True)(type("Bare", (Task,), {}))
+    with pytest.raises(SettingError, match=r"^data=Bare\.symbols.*: is missing"):
+        check_task(bare(min_length=2, max_length=6, test_lengths=[6]))
+
+
+def test_a_task_that_gives_what_it_should_passes() -> None:
+    check_task(task_with())
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_poslab_s_own_tasks_pass(name: str) -> None:
+    check_task(make_task(name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odd(Good):
+    def __post_init__(self) -> None:
+        raise ValueError("only odd lengths")
+
+
+def test_a_task_may_refuse_its_settings_in_a_plain_way() -> None:
+    node = {"_target_": f"{__name__}.Odd", "min_length": 2, "max_length": 6, "test_lengths": [6]}
+    with pytest.raises(SettingError, match=r"^data\._target_=tests\.tasks\.test_checks\.Odd: refuses its settings: only odd"):
+        parse_task(node)

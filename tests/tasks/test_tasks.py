@@ -1,0 +1,339 @@
+"""Every task against an oracle written from its definition, which reads one example after the other, by name."""
+
+import dataclasses
+from collections import Counter as Count
+
+import pytest
+import torch
+from common import REPOSITORY, TASKS, make_task
+from omegaconf import OmegaConf
+
+from poslab.config.files import CONFIGS
+from poslab.errors import SettingError
+from poslab.tasks.addition import Addition
+from poslab.tasks.back import Back
+from poslab.tasks.base import IGNORED, Examples, Task
+from poslab.tasks.copy import Copy
+from poslab.tasks.counter import Counter
+from poslab.tasks.distant_recall import DistantRecall
+from poslab.tasks.flip_flop import FlipFlop
+from poslab.tasks.majority import Majority
+from poslab.tasks.recall import Recall
+
+LENGTHS = {"min_length": 4, "max_length": 8, "test_lengths": [8, 12]}
+
+
+# The oracles: (what is read, settings) -> {place: answer}. Of a line that is written, `reads` holds the answer, too:
+# they look at what stands before SEP only.
+
+
+def _written(reads: list[str], answer: list[str], sep: str = "SEP") -> dict[int, str]:
+    return {reads.index(sep) + i: symbol for i, symbol in enumerate([*answer, "EOS"])}
+
+
+def _line(reads: list[str]) -> list[str]:
+    assert reads[0] == "BOS"
+    return reads[1 : reads.index("SEP")]
+
+
+def _back(reads: list[str], task: Back) -> dict[int, str]:
+    return {i: reads[i - task.steps] for i in range(task.steps, len(reads))}
+
+
+def _majority(reads: list[str], task: Task) -> dict[int, str]:
+    *bits, sep = reads
+    assert sep == "SEP"
+    return {len(bits): "1" if bits.count("1") > bits.count("0") else "0"}
+
+
+def _parity(reads: list[str], task: Task) -> dict[int, str]:
+    return {len(reads) - 1: str(reads.count("1") % 2)}
+
+
+def _recall(reads: list[str], task: Recall) -> dict[int, str]:
+    pairs = dict(zip(reads[: 2 * task.pairs : 2], reads[1 : 2 * task.pairs : 2], strict=True))
+    assert len(pairs) == task.pairs
+    asked = {i: pairs[word] for i, word in enumerate(reads) if i >= 2 * task.pairs and word in pairs}
+    assert len(asked) == task.pairs
+    return asked
+
+
+def _distant_recall(reads: list[str], task: DistantRecall) -> dict[int, str]:
+    facts = {word.partition("=")[0]: i for i, word in enumerate(reads) if "=" in word}
+    asked = {i: reads[facts[word[:-1]]] for i, word in enumerate(reads) if word[-1] == "?"}
+    assert len(facts) == len(asked) == task.facts
+    assert all(i - facts[reads[i][:-1]] == len(reads) - task.lead - task.facts for i in asked)  # the gap
+    return asked
+
+
+def _flip_flop(reads: list[str], task: FlipFlop) -> dict[int, str]:
+    assert reads[0] == "w"
+    assert reads[-2] == "r"
+    answers = {}
+    for i in range(0, len(reads), 2):
+        if reads[i] == "w":
+            memory = reads[i + 1]
+        if reads[i] == "r":
+            answers[i] = memory
+            assert reads[i + 1] == memory
+    return answers
+
+
+def _counter(reads: list[str], task: Counter) -> dict[int, str]:
+    values = Count[str]()
+    for word in reads[:-1]:
+        if word.endswith("=0"):
+            values[word[0]] = 0
+        if word.endswith("++"):
+            values[word[0]] = min(task.highest, values[word[0]] + 1)
+    assert reads[-1].endswith("?")
+    return {len(reads) - 1: str(values[reads[-1][0]])}
+
+
+def _missing_duplicate(reads: list[str], task: Task) -> dict[int, str]:
+    half = (len(reads) - 1) // 2
+    first, second = reads[:half], reads[half:-1]
+    assert Count(reads)["?"] == 1
+    (answer,) = ({a, b} - {"?"} for a, b in zip(first, second, strict=True) if "?" in (a, b))
+    assert all(a == b for a, b in zip(first, second, strict=True) if "?" not in (a, b))
+    return {len(reads) - 1: answer.pop()}
+
+
+def _addition(reads: list[str], task: Addition) -> dict[int, str]:
+    first, second = "".join(reads[1 : reads.index("=")]).split("+")
+    assert len(first) == len(second)
+    total = int(first[::-1]) + int(second[::-1])
+    return _written(reads, list(str(total).zfill(len(first) + 1)[::-1]), "=")
+
+
+ORACLES = {
+    "addition": _addition,
+    "back": _back,
+    "distant_recall": _distant_recall,
+    "copy": lambda reads, task: _written(reads, _line(reads)),
+    "copy_repeats": lambda reads, task: _written(reads, _line(reads)),
+    "counter": _counter,
+    "flip_flop": _flip_flop,
+    "majority": _majority,
+    "missing_duplicate": _missing_duplicate,
+    "parity": _parity,
+    "recall": _recall,
+    "reverse": lambda reads, task: _written(reads, _line(reads)[::-1]),
+    "sort": lambda reads, task: _written(reads, list(map(str, sorted(map(int, _line(reads)))))),
+}
+
+
+def _rows(task: Task, examples: Examples) -> list[tuple[list[str], dict[int, str]]]:
+    rows = zip(examples.tokens.tolist(), examples.targets.tolist(), strict=True)
+    names = task.symbols
+    return [
+        ([names[i] for i in tokens], {i: names[t] for i, t in enumerate(targets) if t != IGNORED})
+        for tokens, targets in rows
+    ]
+
+
+def test_majority_has_any_number_of_ones_as_often() -> None:
+    of_length = {"min_length": 1, "max_length": 25, "test_lengths": [25]}
+    for uniform_ones in (True, False):
+        ones = Majority(**of_length, uniform_ones=uniform_ones).test(25).tokens[:, :-1].sum(1)
+        far = (ones - 12.5).abs().mean().item()
+        assert far == pytest.approx(6.5 if uniform_ones else 2.0, abs=0.4)  # of all numbers, and of 25 coins
+        assert (ones.bincount(minlength=26) > 5).all() == uniform_ones
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_answer_is_the_oracles(name: str) -> None:
+    task = make_task(name)
+    generator = torch.Generator().manual_seed(7)
+    for length in {task.lengths[0], task.lengths[-1], *task.test_lengths}:
+        for variant in (task, *task.shifts().values()):
+            examples = variant.batch(generator, 20, length)
+            assert examples.tokens.shape == examples.targets.shape == (20, task.tokens(length))
+            assert examples.tokens.dtype == examples.targets.dtype == torch.int64
+            for reads, says in _rows(task, examples):
+                assert says == ORACLES[name](reads, variant)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_an_answer_is_read_only_after_it_was_asked(name: str) -> None:
+    """Other answers in the places after the first question leave what is read up to there as it is; and written answers
+    are read one place after they were asked."""
+    task = make_task(name)
+    for reads, says in _rows(task, task.batch(torch.Generator().manual_seed(3), 20, task.max_length)):
+        if not {"SEP", "="} & set(reads):
+            continue
+        first = min(says)
+        assert set(says) == set(range(first, len(reads)))
+        assert reads[first + 1 :] == [says[i] for i in range(first, len(reads) - 1)]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_examples_are_a_function_of_seed_and_step(name: str) -> None:
+    task = make_task(name)
+    again, other = task.training(1, 5), task.training(1, 6)
+    torch.rand(3)  # torch's own generator has no part in it
+    assert torch.equal(task.training(1, 5).tokens, again.tokens)
+    assert torch.equal(task.training(1, 5).targets, again.targets)
+    assert not torch.equal(task.training(2, 5).tokens, again.tokens)
+    assert not torch.equal(other.tokens, again.tokens)
+    assert len(again.tokens) == task.batch_size
+    test = task.test(task.test_lengths[0])
+    assert len(test.tokens) == 512
+    assert torch.equal(test.tokens, task.test(task.test_lengths[0]).tokens)
+
+
+def test_tests_are_not_of_training() -> None:
+    """Of lines of eight of 64 symbols, none of the first thousand that are read in training."""
+    task = make_task("copy", min_length=8, max_length=8, test_lengths=[8])
+    tested = set(map(tuple, torch.cat([task.test(8).tokens, *(e.tokens for e in task.validation())]).tolist()))
+    for seed in range(20):
+        for step in range(20):
+            assert not tested & set(map(tuple, task.training(seed, step).tokens.tolist()))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_training_draws_all_lengths_of_the_range_and_no_others(name: str) -> None:
+    task = dataclasses.replace(make_task(name), batch_size=1)
+    drawn = {task.training(1, step).tokens.shape[1] for step in range(40 * len(task.lengths))}
+    assert drawn == {task.tokens(length) for length in task.lengths}
+    assert task.lengths[0] >= task.min_length
+    assert task.lengths[-1] <= task.max_length
+    in_range = [examples.tokens.shape[1] for examples in task.validation()]
+    assert set(in_range) <= drawn
+    assert max(in_range) == max(drawn)
+    assert len(in_range) <= 8
+
+
+# Of the answers in the range, by the best that doesn't look: known where symbols are equally likely.
+CHANCE = {
+    "back": 1 / 16,
+    "majority": 1 / 2,
+    "parity": 1 / 2,
+    "recall": 1 / 30,
+    "distant_recall": 1 / 120,
+    "flip_flop": 1 / 2,
+}
+CHANCE |= {"missing_duplicate": 1 / 2, "copy": 1 / 31, "sort": 1 / 31}  # of a line of 30, EOS
+
+
+@pytest.mark.parametrize("name", CHANCE)
+def test_chance_is_what_counting_symbols_gives(name: str) -> None:
+    task = make_task(name)
+    targets = task.test(task.max_length - (name == "majority") * (task.max_length + 1) % 2).targets
+    asked = targets[targets != IGNORED]
+    share = float(asked.bincount().max() / len(asked))
+    assert share == pytest.approx(CHANCE[name], abs=3 * (CHANCE[name] / len(asked)) ** 0.5 + 0.01)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_all_symbols_have_names_of_their_own_and_ids_within_them(name: str) -> None:
+    task = make_task(name)
+    assert len(set(task.symbols)) == len(task.symbols)
+    assert not any(" " in symbol or not symbol for symbol in task.symbols)
+    examples = task.test(task.max_length)
+    assert int(examples.tokens.min()) >= 0
+    assert int(examples.tokens.max()) < len(task.symbols)
+    assert int(examples.targets.max()) < len(task.symbols)
+
+
+def test_different_symbols_fill_a_line_of_all_of_them() -> None:
+    tokens = Copy(vocabulary=12, **LENGTHS).batch(torch.Generator(), 4, 12).tokens
+    assert all(len(set(row)) == 12 for row in tokens[:, 1:13].tolist())
+
+
+def test_a_segment_may_end_anywhere_between_a_pair_and_its_question() -> None:
+    task = DistantRecall(min_length=8, max_length=8, test_lengths=[8, 40])
+    asked = task.test(8).targets != IGNORED
+    assert {int(row.nonzero()[0]) - 8 for row in asked} == set(range(task.lead + 1))  # facts of the 512 examples
+
+
+def test_what_reads_in_segments_needs_no_context_for_its_examples() -> None:
+    task = DistantRecall(min_length=8, max_length=96, test_lengths=[1000])
+    task.check(context_length=4, positions=4)
+    whole = Back(min_length=8, max_length=96, test_lengths=[96])
+    with pytest.raises(SettingError, match="max_length=96: needs 96 positions, more than"):
+        whole.check(context_length=4, positions=None)
+
+
+def test_depths_of_recall_are_quarters_of_what_follows_the_pairs() -> None:
+    task = Recall(min_length=16, max_length=48, test_lengths=[48])
+    parts = task.parts(task.test(48))
+    assert [int(mask[0].sum()) for mask in parts.values()] == [10, 10, 10, 10]
+    assert not any(mask[:, :8].any() for mask in parts.values())
+    assert parts["depth_1"][:, 8:18].all()
+    assert parts["depth_4"][:, 38:].all()
+
+
+def test_shifts_change_the_density_and_nothing_else() -> None:
+    ignored = {name: _share_of(task, "i") for name, task in make_task("flip_flop").shifts().items()}
+    assert ignored["sparse"] > 0.9 > 0.2 > ignored["dense"]
+    passed = {name: _share_of(task, "pass") for name, task in make_task("counter").shifts().items()}
+    assert passed["sparse"] > 0.88 > 0.8 > passed["dense"]
+
+
+def _share_of(task: Task, symbol: str) -> float:
+    tokens = task.test(task.max_length).tokens
+    instructions = tokens[:, ::2] if symbol == "i" else tokens
+    return float((instructions == task.symbols.index(symbol)).float().mean())
+
+
+def test_coupled_digits_share_a_position() -> None:
+    task = Addition(coupled=True, positions=20, **LENGTHS)
+    examples = task.test(8)
+    assert examples.positions is not None
+    assert examples.positions.shape == examples.tokens.shape
+    for row in examples.positions.tolist():
+        start = row[1] - 1
+        assert row == [0, *range(start + 1, start + 9), *range(start, start + 9), *range(start, start + 10)]
+    assert int(examples.positions[:, -1].max()) == 19
+    assert int(examples.positions[:, 1].min()) == 2
+    assert Addition(**LENGTHS).test(8).positions is None
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Copy(vocabulary=64, min_length=1, max_length=30, test_lengths=[70]), "vocabulary=64: lines of 70"),
+        (lambda: Back(steps=4, **LENGTHS), "steps=4: nothing is asked within length 4"),
+        (lambda: Back(**LENGTHS | {"min_length": 9}), "max_length=8: must be at least min_length=9"),
+        (lambda: Back(**LENGTHS | {"test_lengths": []}), "test_lengths=[]: needs at least one"),
+        (lambda: Back(**LENGTHS | {"test_lengths": [8, 8]}), "test_lengths=[8,8]: names a length twice"),
+        (lambda: Back(batch_size=0, **LENGTHS), "batch_size=0: must be at least 1"),
+        (lambda: Majority(**LENGTHS), "test_lengths=[8,12]: 8: lengths must be at least 1 and odd"),
+        (lambda: Majority(min_length=8, max_length=8, test_lengths=[9]), "max_length=8: leaves no length to train on"),
+        (
+            lambda: FlipFlop(**LENGTHS | {"test_lengths": [9]}),
+            "[9]: 9: lengths must be at least 4 and even",
+        ),
+        (lambda: FlipFlop(ignore=1.5, **LENGTHS), "ignore=1.5: must be a share"),
+        (lambda: Recall(**LENGTHS), "pairs=4: they take 12 tokens, each key asked once, more than length 4"),
+        (lambda: Recall(keys=70_000_000_000, **LENGTHS), "keys=70000000000: must be at most 1048576"),
+        (lambda: Recall(**(LENGTHS | {"test_lengths": [48, 10**9]})), "test_lengths=[48,1000000000]: must be at most"),
+        (lambda: Recall(pairs=1, keys=0, **LENGTHS), "keys=0: pairs=1 need as many different keys"),
+        (lambda: DistantRecall(facts=5, **LENGTHS), "facts=5: are asked 4 tokens later: must be at most as many"),
+        (lambda: DistantRecall(keys=3, **LENGTHS), "keys=3: facts=4 need as many different keys"),
+        (lambda: DistantRecall(facts=1, lead=-1, **LENGTHS), "lead=-1: must be at least 0"),
+        (lambda: Counter(increments=0.0, **LENGTHS), "increments=0: must be above 0"),
+        (lambda: Addition(coupled=True, positions=14, **LENGTHS), "positions=14: sums of 12 digits need at least 15"),
+    ],
+)
+def test_impossible_settings_are_refused_in_one_line(make: object, message: str) -> None:
+    with pytest.raises(SettingError) as error:
+        make()  # type: ignore[operator]
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_readme_shows_what_the_code_prints(name: str) -> None:
+    readme = (REPOSITORY / "src/poslab/tasks/README.md").read_text(encoding="utf-8")
+    assert f"```\n{make_task(name).example()}\n```" in readme
+
+
+def test_every_yaml_names_every_setting_with_the_oracle_that_goes_with_it() -> None:
+    assert set(TASKS) == set(ORACLES)
+    for name in TASKS:
+        given = OmegaConf.load(CONFIGS / "data" / f"{name}.yaml").data
+        fields = {field.name for field in dataclasses.fields(make_task(name))}
+        assert fields - {"batch_size", "validate_every"} <= set(given)
+        assert set(given) <= fields | {"_target_"}

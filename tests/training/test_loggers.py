@@ -1,0 +1,118 @@
+"""Where figures go beside TensorBoard: the same keys and values everywhere, and a run that goes on goes on there."""
+
+import contextlib
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from common import SMOKE, RunScript, compose_config
+from runs_to_resume import logged, resume
+
+from poslab.config.schema import LoggerConfig
+from poslab.errors import SettingError, UserError
+from poslab.runs.folder import RunFolder
+from poslab.training import loggers, train
+
+EPOCHS = ("trainer.max_epochs=1", "trainer.max_epochs=2")  # of a run, and once it has gone on
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Those of TensorBoard, which has the epoch beside each."""
+    return {tag: points for tag, points in logged(folder).items() if "/" in tag and not tag.startswith("sample")}
+
+
+def test_csv_has_what_tensorboard_has(trained: Callable[..., Path]) -> None:
+    folder = trained(*SMOKE, "logger=csv")
+    with (folder / "csv" / "version_0" / "metrics.csv").open(newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    columns = set(rows[0]) - {"epoch", "step", "train/tokens_per_s"}
+    found = {name: [(int(row["step"]), float(row[name])) for row in rows if row[name]] for name in columns}
+    theirs = scalars(folder)
+    assert {"train/loss", "val/loss"} <= theirs.keys() == found.keys()
+    for name, points in found.items():
+        assert points == [(step, pytest.approx(value, rel=1e-6)) for step, value in theirs[name]]
+
+
+def run_twice(folder: Path, *settings: str) -> None:
+    """Trains for an epoch, and goes on for another."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        train(compose_config(*SMOKE, *settings, EPOCHS[0], f"run_dir={folder}"))
+        resume(folder, EPOCHS[1])
+
+
+def test_mlflow_has_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="needs the extra 'mlflow'")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # which needs no database
+    store = f"file:{tmp_path / 'store'}"
+    run_twice(tmp_path / "run", "logger=mlflow", f"logger.uri={store}")
+    client = mlflow.MlflowClient(store)
+    experiment = client.get_experiment_by_name("poslab")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.run_name, run.info.status) == ("run", "FINISHED")
+    assert run.data.params["seed"] == "1"
+    theirs = scalars(tmp_path / "run")
+    assert run.data.metrics.keys() == {*theirs, "epoch", "train/tokens_per_s"}
+    for name, points in theirs.items():
+        history = [(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, name)]
+        assert history == [(step, pytest.approx(value, rel=1e-6)) for step, value in points]
+
+
+def test_mlflow_that_can_t_begin(tmp_path: Path) -> None:
+    """One line, and nothing is left in the way of the same command."""
+    pytest.importorskip("mlflow", reason="needs the extra 'mlflow'")
+    with pytest.raises(UserError, match=r"^logger=mlflow: nonsense://there: [^\n]*$"):
+        run_twice(tmp_path / "run", "logger=mlflow", "logger.uri=nonsense://there")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wandb_is_offline_and_has_one_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("wandb", reason="needs the extra 'wandb'")
+    run_twice(tmp_path / "run", "logger=wandb", "logger.project=mine")
+    files = sorted((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
+    assert len({file.name for file in files}) == 1
+    assert len(files) == 2
+    for name in scalars(tmp_path / "run"):
+        assert all(name.encode() in file.read_bytes() for file in files), name
+    assert "wandb" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_a_logger_that_is_not_installed(
+    name: str, run_script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loggers, "find_spec", lambda package: None)
+    monkeypatch.chdir(tmp_path)
+    code, _, complaint = run_script("train", *SMOKE, f"logger={name}")
+    assert code == 2
+    missing = f'error: logger={name}: needs a package that is not installed: pip install "poslab[{name}]"\n'
+    assert complaint == missing
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_loggers_are_named_as_they_are_known(run_script: RunScript) -> None:
+    complaint = run_script("train", "logger=csvs")[2]
+    assert complaint == "error: logger=csvs: unknown; did you mean csv? valid: csv, mlflow, tensorboard, wandb\n"
+    with pytest.raises(SettingError, match=r"name=csvs: unknown; did you mean csv\?"):
+        LoggerConfig("csvs")
+
+
+def test_what_loggers_wrote_goes_when_a_run_starts_over(tmp_path: Path) -> None:
+    for file in ("csv/version_0/metrics.csv", "wandb/offline-run-1-a/run-a.wandb", "mlflow/run_id"):
+        (tmp_path / "run" / file).parent.mkdir(parents=True)
+        (tmp_path / "run" / file).touch()
+    RunFolder(tmp_path / "run").clear()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_of_before_gets_another_logger(tmp_path: Path) -> None:
+    """Its config.yaml has none."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        train(compose_config(*SMOKE, EPOCHS[0], f"run_dir={tmp_path / 'run'}"))
+        config = tmp_path / "run" / "config.yaml"
+        head, _, rest = config.read_text().partition("logger:\n")
+        config.write_text(head + "".join(line for line in rest.splitlines(True) if not line.startswith("  ")))
+        resume(tmp_path / "run", EPOCHS[1], "logger.name=csv")
+    assert (tmp_path / "run" / "csv" / "version_0" / "metrics.csv").is_file()
+    assert "  name: csv\n" in config.read_text()

@@ -1,0 +1,554 @@
+"""Training as a whole, at sizes that take seconds: what a run computes, leaves behind, and refuses."""
+
+import dataclasses
+import itertools
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from common import ALIBI, FULL_CAMPAIGN, REPOSITORY, RICHEST, SCHEMES, SMOKE, SOUND, compose_config, make_scheme
+from processes import run_process
+from runs_to_compare import group_of
+from runs_to_resume import resume
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+from poslab import GPT
+from poslab.comparison.repeat import command_of
+from poslab.errors import SettingError, UserError
+from poslab.evaluation.files import evaluate_checkpoint, own_text
+from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint_files import read_checkpoint
+from poslab.runs.folder import new_run_folder
+from poslab.runs.load import read_run
+from poslab.training.device import compiler_problem
+from poslab.training.loss import language_model_loss
+from poslab.training.module import LanguageModel
+from poslab.training.optim import clip_gradients, learning_rate_factor, make_optimizer, parameter_groups
+from poslab.training.train import train
+
+
+def run(folder: Path, *overrides: str) -> dict:
+    return vars(train(compose_config(*SMOKE, f"run_dir={folder}", *overrides)))
+
+
+@pytest.fixture(scope="module")
+def finished(trained: Callable[..., Path]) -> Path:
+    return trained(*SMOKE, f"pos={RICHEST}")
+
+
+def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
+
+
+def test_run_folder(finished: Path) -> None:
+    files = {str(p.relative_to(finished)) for p in finished.rglob("*") if p.is_file()}
+    events = {path for path in files if path.startswith("events.out.tfevents")}
+    weights = {"checkpoints/best.safetensors", "checkpoints/last.ckpt", "start.safetensors"}
+    assert files - events == {"config.yaml", "summary.json"} | weights
+    assert len(events) == 1
+    assert not any(character in path for path in files for character in '<>:"|?*=')
+
+
+def test_summary(finished: Path) -> None:
+    summary = json.loads((finished / "summary.json").read_text())
+    assert summary["pos"] == RICHEST
+    assert summary["seed"] == 1
+    assert summary["steps"] == 6
+    assert summary["epochs"] == 2
+    assert summary["tokens"] == 6 * 2 * 32
+    assert 7 < summary["best_val_loss"] <= summary["last_val_loss"] < 8  # ln 1,417 = 7.3
+    assert summary["best_val_perplexity"] == pytest.approx(math.exp(summary["best_val_loss"]))
+    assert summary["wall_time_s"] > 0
+    assert summary["tokens_per_s"] > 0
+    assert summary["params_total"] == summary["params_trunk"] + summary["params_scheme"]
+    assert summary["params_trunk"] == 1417 * 32 + 2 * (12 * 32**2 + 13 * 32) + 2 * 32
+    assert summary["data_sha256"] == "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
+    assert summary["versions"]["torch"] == torch.__version__
+    assert summary["attention_backend"] == "reference"  # a context of 32 fills no block
+    assert set(summary) >= {"pos_settings", "last_val_perplexity", "git_commit", "git_clean", "device"}
+    (loss,) = summary["measures"]
+    assert loss == {"name": "loss", "unit": "nats per token", "higher_is_better": False, "chance": math.log(1417)}
+    run = read_run(finished)
+    assert run.value("loss") == summary["last_val_loss"]
+    assert run.value("loss", validation="best") == summary["best_val_loss"]
+    assert summary["last_val_step"] == 6
+    assert (run.value("loss", 32), run.value("exact"), run.lengths("loss")) == (None, None, [])
+    assert (summary["training_length"], summary["solved_step"]) == (32, None)
+
+
+def test_schemes_differ_in_nothing_but_the_scheme(trained: Callable[..., Path]) -> None:
+    """Two show it; that all start from one trunk is part of the schemes' contract."""
+    names = [RICHEST, next(name for name in SOUND if name != RICHEST)]
+    summaries = [json.loads((trained(*SMOKE, f"pos={name}") / "summary.json").read_text()) for name in names]
+    assert len({s["params_trunk"] for s in summaries}) == 1
+    assert len({s["best_val_loss"] for s in summaries}) == 2
+    assert len({tuple(s) for s in summaries}) == 1  # the same keys
+
+
+@pytest.mark.parametrize("file", ["best.safetensors", "last.ckpt"])
+def test_checkpoints_are_plain_and_fit_the_model(file: str, finished: Path) -> None:
+    checkpoint = read_checkpoint(finished / "checkpoints" / file)
+    assert checkpoint["poslab"]["pos"] == RICHEST
+    model = GPT(make_scheme(RICHEST), **checkpoint["poslab"]["config"]["model"], vocab_size=1417)
+    model.load_state_dict({key.removeprefix("model."): v for key, v in checkpoint["state_dict"].items()})
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method")  # which the compiler itself calls
+def test_compiled_training_loads_without(tmp_path: Path) -> None:
+    """At a length that takes the kernel, which is no code for the compiler."""
+    overrides = ("model.compile=true", "model.context_length=160", "data.batch_size=2")
+    config = compose_config(*SMOKE, f"pos={RICHEST}", *overrides, f"run_dir={tmp_path}/run")
+    summary = vars(train(config))
+    assert summary["attention_backend"] != "reference"
+    assert 7 < summary["best_val_loss"] < 8
+    state = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    model = GPT(make_scheme(RICHEST), vocab_size=1417, **(dataclasses.asdict(config.model) | {"compile": False}))
+    model.load_state_dict({key.removeprefix("model."): value for key, value in state.items()})
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method")
+def test_where_there_is_no_compiler_a_run_says_so_and_trains(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch._inductor.config as inductor
+
+    monkeypatch.setattr(inductor.cpp, "cxx", (None, "no-such-compiler"))
+    torch._dynamo.reset()  # of what tests before have compiled
+    compiler_problem.cache_clear()
+    try:
+        run(tmp_path / "run", f"pos={RICHEST}", "model.compile=true")
+    finally:
+        compiler_problem.cache_clear()
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: model.compile=true")]
+    assert len(warnings) == 1
+    assert "no-such-compiler" in warnings[0]
+    compiled, plain = weights(tmp_path / "run"), weights(finished)
+    assert all(torch.equal(compiled[name], plain[name]) for name in plain)
+
+
+def test_the_kernel_trains_like_the_reference(tmp_path: Path) -> None:
+    """With dropout, at one seed: the same masks, so the same losses within rounding."""
+    losses = []
+    for backend in ("auto", "reference"):
+        overrides = ("model.context_length=256", "data.batch_size=2", "model.dropout=0.1", "trainer.max_epochs=1")
+        config = compose_config(
+            *SMOKE, f"pos={RICHEST}", *overrides, f"model.attention_backend={backend}", f"run_dir={tmp_path}/{backend}"
+        )
+        summary = vars(train(config))
+        losses.append((summary["best_val_loss"], summary["last_val_loss"]))
+    assert summary["attention_backend"] == "reference"
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def events_of(folder: Path) -> EventAccumulator:
+    accumulator = EventAccumulator(str(folder), size_guidance={"images": 0, "tensors": 0})
+    accumulator.Reload()
+    return accumulator
+
+
+@pytest.mark.pictures
+def test_tensorboard_has_curves_text_and_pictures(tmp_path: Path) -> None:
+    run(tmp_path / "run", f"pos={RICHEST}")
+    events = events_of(tmp_path / "run")
+    every_step = {"train/loss", "train/learning_rate", "train/gradient_norm", "train/tokens_per_s"}
+    every_epoch = {"val/loss", "val/perplexity", "val/best_loss"}
+    assert every_step | every_epoch <= set(events.Tags()["scalars"])
+    assert all(len(events.Scalars(tag)) == 6 for tag in every_step)
+    assert all(len(events.Scalars(tag)) == 2 for tag in every_epoch)
+    model = GPT(make_scheme(RICHEST), vocab_size=9, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
+    learned = {f"pos/{picture}" for picture in model.pictures()}
+    assert learned
+    assert set(events.Tags()["images"]) == {*learned, "attention"}
+    (sample,) = (events.Tensors(tag) for tag in events.Tags()["tensors"] if tag.startswith("sample"))
+    assert len(sample) == 2
+
+
+@pytest.mark.pictures
+def test_pictures_are_drawn_ever_more_rarely_and_of_the_last_weights(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run(folder, "trainer.max_epochs=3")
+    assert [image.step for image in events_of(folder).Images("attention")] == [3, 6, 9]
+    resume(folder, "trainer.max_epochs=5")
+    assert [image.step for image in events_of(folder).Images("attention")] == [3, 6, 12, 15]
+
+
+def hparams_of(folder: Path) -> dict[str, object]:
+    metadata = events_of(folder).summary_metadata["_hparams_/session_start_info"]
+    start = HParamsPluginData.FromString(metadata.plugin_data.content).session_start_info
+    return {key: getattr(value, value.WhichOneof("kind")) for key, value in start.hparams.items()}
+
+
+def test_hparams_have_one_flat_key_set(trained: Callable[..., Path]) -> None:
+    names = [RICHEST, next(name for name in SOUND if name != RICHEST)]
+    settings = {name: hparams_of(trained(*SMOKE, f"pos={name}")) for name in names}
+    assert len({tuple(sorted(keys)) for keys in settings.values()}) == 1
+    for name, values in settings.items():
+        assert values["pos"] == name
+        assert values["seed"] == 1
+        assert values["model.embed_dim"] == 32
+        given = {f"pos.{field.name}" for field in dataclasses.fields(make_scheme(name))}
+        assert {key for key in values if key.startswith("pos.") and values[key] != "n/a"} == given
+
+
+def test_same_seed_same_bits_and_another_seed_others(finished: Path, tmp_path: Path) -> None:
+    run(tmp_path / "again", f"pos={RICHEST}")
+    first, second = weights(finished), weights(tmp_path / "again")
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    old, new = (json.loads((f / "summary.json").read_text()) for f in (finished, tmp_path / "again"))
+    assert old["last_val_loss"] == new["last_val_loss"]
+    losses = [[e.value for e in events_of(f).Scalars("train/loss")] for f in (finished, tmp_path / "again")]
+    assert losses[0] == losses[1]
+    other = run(tmp_path / "other", f"pos={RICHEST}", "seed=2")
+    assert other["last_val_loss"] != old["last_val_loss"]
+
+
+def test_all_schemes_see_the_same_batches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing of a scheme reaches the data: two show it, of which one draws most numbers for its tables."""
+    seen: dict[str, list[torch.Tensor]] = {}
+    step = LanguageModel.training_step
+
+    def watched(self: LanguageModel, batch: tuple, index: int) -> torch.Tensor:
+        seen.setdefault(self.config.pos_name, []).append(batch[0].clone())
+        return step(self, batch, index)
+
+    monkeypatch.setattr(LanguageModel, "training_step", watched)
+    for name in (RICHEST, next(name for name in SOUND if name != RICHEST)):
+        run(tmp_path / name, f"pos={name}")
+    first, second = seen.values()
+    assert len(first) == 6
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_loss_is_the_cross_entropy_of_the_logits() -> None:
+    model = GPT(
+        make_scheme(RICHEST), vocab_size=97, context_length=32, embed_dim=32, num_layers=2, num_heads=2, dropout=0.0
+    )
+    tokens, targets = torch.randint(0, 97, (2, 40, 32))
+    expected = torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+    loss = language_model_loss(model, tokens, targets)
+    assert torch.allclose(loss, expected, rtol=1e-5)
+    wanted = torch.autograd.grad(expected, list(model.parameters()))
+    found = torch.autograd.grad(loss, list(model.parameters()))
+    for a, b in zip(found, wanted, strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+
+
+def evaluated_loss(folder: Path) -> float | None:
+    """The best weights' loss at the training length, as scripts/evaluate.py measures it."""
+    checkpoint = load_checkpoint(find_checkpoint(str(folder)))
+    length = checkpoint.model.shape.context_length
+    (result,) = evaluate_checkpoint(checkpoint, own_text(checkpoint), [length]).lengths
+    return result.loss
+
+
+def test_a_model_has_one_validation_loss(tmp_path: Path) -> None:
+    """533 tokens are predicted, of which the last window of 32 has 21."""
+    summary = run(tmp_path / "run", "trainer.limit_val_batches=null", "trainer.max_epochs=1")
+    assert summary["best_val_loss"] == pytest.approx(evaluated_loss(tmp_path / "run"), rel=1e-7)
+    assert summary["val_loss_tokens"] == summary["validation_tokens"] - 1 == 533
+
+
+def test_validation_of_some_batches(tmp_path: Path) -> None:
+    summary = run(tmp_path / "run", "trainer.limit_val_batches=3", "trainer.max_epochs=1")
+    assert summary["val_loss_tokens"] == 3 * 2 * 32
+
+
+def test_learning_rate() -> None:
+    factors = [learning_rate_factor(step, 100, warmup_share=0.1, final_share=0.2) for step in range(101)]
+    assert factors[0] == pytest.approx(0.1)
+    assert factors[9] == factors[10] == 1
+    assert factors[55] == pytest.approx(0.6)
+    assert factors[100] == pytest.approx(0.2)
+    assert all(a >= b for a, b in itertools.pairwise(factors[9:]))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_only_the_matrices_of_the_trunk_decay(name: str) -> None:
+    model = GPT(make_scheme(name), vocab_size=97, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
+    decays, others = (group["params"] for group in parameter_groups(model, compose_config().optim))
+    names = {id(parameter): key for key, parameter in model.named_parameters()}
+    assert {names[id(p)] for p in others} == {
+        key for key in names.values() if key.endswith("bias") or "norm" in key or key.startswith("position_tables.")
+    }
+    assert len(decays) + len(others) == len(names)
+
+
+def test_what_a_scheme_learns_has_a_factor_of_its_own() -> None:
+    model = GPT(make_scheme("t5"), vocab_size=97, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optim = compose_config("optim.position_learning_rate_factor=8").optim
+    optimizer = make_optimizer(model, replace(optim, weight_decay=0.0), fused=True)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    moved = {name: float((p - before[name]).detach().abs().max()) for name, p in model.named_parameters()}
+    of_positions = [moved.pop(name) for name in list(moved) if name.startswith("position_tables.")]
+    assert of_positions == pytest.approx([8e-3], rel=1e-3)  # Adam's first step is the learning rate
+    assert list(moved.values()) == pytest.approx([1e-3] * len(moved), rel=1e-3)
+    assert parameter_groups(model, optim)[2]["weight_decay"] == 0
+
+
+def test_a_factor_of_nothing_learned_is_none(tmp_path: Path) -> None:
+    option = "optim.position_learning_rate_factor=8"
+    assert compose_config("pos=nope", option).optim.position_learning_rate_factor == 1
+    assert compose_config("pos=t5", option).optim.position_learning_rate_factor == 8
+
+
+def test_gradients_are_clipped(tmp_path: Path) -> None:
+    moved = {}
+    for limit in ("1e-9", "null"):
+        run(tmp_path / limit, f"trainer.gradient_clip_val={limit}", "optim.weight_decay=0", "trainer.max_steps=1")
+        norm = events_of(tmp_path / limit).Scalars("train/gradient_norm")[0].value
+        assert norm > 0.1  # as it was before clipping
+        moved[limit] = weights(tmp_path / limit)["model.final_norm.bias"].abs().max().item()
+    assert moved["null"] > 2 * moved["1e-9"]
+
+
+@pytest.mark.parametrize("limit", [1e-9, 1.0, 4.9999, 5.0, 1e9, math.inf])
+@pytest.mark.parametrize("spoiled", [None, math.inf, math.nan])
+def test_clipping_is_torch_s_to_the_bit(limit: float, spoiled: float | None) -> None:
+    ours, torch_s = ([torch.nn.Parameter(torch.zeros(2)) for _ in range(3)] for _ in range(2))
+    for one, other in zip(ours[:2], torch_s[:2], strict=True):  # the third has no gradient
+        one.grad = torch.tensor([1.5, -(6.25**0.5) if spoiled is None else spoiled])
+        other.grad = one.grad.clone()
+    norm, expected = clip_gradients(ours, limit), torch.nn.utils.clip_grad_norm_(torch_s, limit)
+    assert torch.equal(norm.nan_to_num(), expected.nan_to_num())
+    if spoiled is None or limit < math.inf:  # torch divides infinity by itself
+        for one, other in zip(ours[:2], torch_s[:2], strict=True):
+            torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
+def test_other_precisions(precision: str, tmp_path: Path) -> None:
+    summary = run(tmp_path / "run", f"pos={RICHEST}", f"trainer.precision={precision}")
+    assert summary["precision"] == precision
+    assert 7 < summary["last_val_loss"] < 8
+
+
+def test_last_step_is_validated_wherever_it_falls(tmp_path: Path) -> None:
+    summary = run(tmp_path / "run", "trainer.max_steps=4", "trainer.max_epochs=100")
+    assert summary["steps"] == 4
+    assert [e.step for e in events_of(tmp_path / "run").Scalars("val/loss")] == [2, 3]  # after steps 3 and 4
+    assert summary["last_val_loss"] < 8
+
+
+def test_early_stopping(tmp_path: Path) -> None:
+    options = ("trainer.max_epochs=20", "early_stopping_patience=2", "optim.learning_rate=0")
+    assert run(tmp_path / "run", *options)["epochs"] == 3
+
+
+def test_run_without_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path / "run", "trainer.limit_val_batches=0")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["best_val_loss"] is None
+    assert "none: nothing was validated" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("no_network")
+def test_trains_without_network(tmp_path: Path) -> None:
+    assert run(tmp_path / "run", f"data.cache_dir={tmp_path / 'cache'}")["steps"] == 6
+
+
+def test_folder_in_use_is_refused_and_left_alone(finished: Path) -> None:
+    folder = finished
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    with pytest.raises(SettingError, match="is not empty"):
+        run(folder)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(SettingError, match="can't be written"):
+            run(folder)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_names_never_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda pattern: "20260102-030405")
+    with ExitStack() as running:
+        folders = [running.enter_context(new_run_folder(None, "my:scheme/α", 3)) for _ in range(3)]
+    assert [folder.path.name for folder in folders] == [
+        "my_scheme_-seed3-20260102-030405",
+        "my_scheme_-seed3-20260102-030405-2",
+        "my_scheme_-seed3-20260102-030405-3",
+    ]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_gpu_without_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="trainer=gpu: torch sees no GPU"):
+        train(compose_config("trainer=gpu", f"run_dir={tmp_path / 'run'}"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_float16_on_a_cpu(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    with pytest.raises(UserError, match=r"^trainer\.precision=16-mixed: needs a GPU; valid on a CPU: 32-true"):
+        train(compose_config("trainer=cpu", "trainer.precision=16-mixed", f"run_dir={tmp_path / 'run'}"))
+    assert not (tmp_path / "run").exists()
+    assert not recwarn
+
+
+@pytest.mark.parametrize(
+    "override", ["trainer.devices=0", "trainer.strategy=foo", "trainer.val_check_interval=1000", "trainer.profiler=foo"]
+)
+def test_settings_that_lightning_refuses(override: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        run(tmp_path / "run", override)
+    assert override in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("trainer.limit_val_batches=0.1", "trainer.limit_val_batches=0.1: leaves none of 9 batches"),
+        ("trainer.limit_train_batches=0.01", "trainer.limit_train_batches=0.01: leaves none of"),
+        ("trainer.val_check_interval=4", "trainer.val_check_interval=4: an epoch has 3 batches"),
+        ("trainer.max_time=soon", "trainer.max_time=soon: "),
+        ("model.attention_backend=sdpa", "model.attention_backend=sdpa: can't compute relative terms"),
+    ],
+)
+def test_settings_that_this_run_refuses(override: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        run(tmp_path / "run", "pos=shaw", override)
+    assert problem in str(refusal.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_config_yaml_holds_the_settings_nobody_gave(tmp_path: Path) -> None:
+    from omegaconf import OmegaConf
+
+    run(tmp_path / "run", "pos._target_=poslab.positions.t5.T5", "trainer.max_steps='2'")
+    written = OmegaConf.to_container(OmegaConf.load(tmp_path / "run" / "config.yaml"))
+    assert written["pos"]["num_buckets"] == 32
+    assert written["trainer"]["max_steps"] == 2
+    assert hparams_of(tmp_path / "run")["pos.num_buckets"] == 32
+
+
+def test_too_long_a_context_says_what_would_fit(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="up to 533 would fit"):
+        run(tmp_path / "run", "model.context_length=600")
+    assert not (tmp_path / "run").exists()
+
+
+def test_scheme_from_outside_by_its_class(tmp_path: Path) -> None:
+    (tmp_path / "outside.py").write_text(ALIBI)
+    result = run_process(
+        "train", *SMOKE, "pos._target_=outside.MyALiBi", "pos.steepest=0.5", "run_dir=run", cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["pos"], summary["pos_settings"]) == ("myalibi", {"steepest": 0.5})
+    assert summary["params_scheme"] == 0
+    assert summary["steps"] == 6
+    refused = run_process("train", *SMOKE, "pos._target_=outside.MyALiBi", "pos.steepest=steep", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr == "error: pos.steepest=steep: must be a number\n"
+
+
+def test_scheme_from_outside_by_its_yaml(tmp_path: Path) -> None:
+    (tmp_path / "outside.py").write_text(ALIBI)
+    (tmp_path / "mine" / "pos").mkdir(parents=True)
+    (tmp_path / "mine" / "pos" / "slopes.yaml").write_text("_target_: outside.MyALiBi\nsteepest: 0.5\n")
+    result = run_process("train", "--config-dir", "mine", *SMOKE, "pos=slopes", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("slopes-seed1-")
+    assert json.loads((folder / "summary.json").read_text())["pos"] == "slopes"
+    assert command_of(group_of(folder)).startswith(f"poslab train --config-dir={tmp_path / 'mine'} ")
+
+
+def test_console(tmp_path: Path) -> None:
+    """Plain lines where there is no terminal; nothing on stderr but what concerns the user."""
+    result = run_process("train", *SMOKE, "pos=t5", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("warning: pos.num_buckets=32, pos.max_distance=128: a context of 32 never trains")
+    assert "\r" not in result.stdout
+    for text in ("scheme   t5 (", "epoch ", "best     validation loss", "sample   ", "tensorboard --logdir runs"):
+        assert text in result.stdout
+
+
+def test_terminal_without_the_characters(tmp_path: Path) -> None:
+    settings = ("sample.prompt=café 漢字", "data.vocabulary=full", "pos=shaw", "pos.max_distance=8")
+    result = run_process("train", *SMOKE, *settings, cwd=tmp_path, env={"PYTHONIOENCODING": "ascii"})
+    assert result.returncode == 0
+    assert result.stderr == ""  # and no warning, as the context reaches every row
+    assert "caf? ??" in result.stdout
+
+
+@pytest.mark.slow
+def test_from_a_shell(tmp_path: Path) -> None:
+    """In a process that has loaded nothing yet: scripts say nothing of what they import."""
+    command = [sys.executable, str(REPOSITORY / "scripts" / "train.py"), *SMOKE, "pos=shaw", "pos.max_distance=8"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("loading torch and Lightning ...\nscheme ")
+
+
+@pytest.mark.slow
+def test_two_processes(tmp_path: Path) -> None:
+    """Lightning's distributed training, through the kernel, writes one run."""
+    sizes = ("model.context_length=200", "model.dropout=0.1")
+    command = [sys.executable, str(REPOSITORY / "scripts" / "train.py"), *SMOKE, "pos=shaw", *sizes]
+    command += ["trainer.devices=2", "trainer.strategy=ddp"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert result.returncode == 0, result.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["attention_backend"] == "blockwise"
+    assert summary["tokens"] == summary["steps"] * 2 * 200  # two windows in all
+    assert summary["val_loss_tokens"] == 533  # of three windows, shared by two
+    assert summary["best_val_loss"] == pytest.approx(evaluated_loss(folder), rel=1e-7)
+    command = [sys.executable, str(REPOSITORY / "scripts" / "train.py"), f"resume={folder}", "trainer.max_epochs=3"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert result.returncode == 0, result.stderr
+    extended = json.loads((folder / "summary.json").read_text())
+    assert extended["steps"] * 2 == summary["steps"] * 3
+    assert extended["tokens"] * 2 == summary["tokens"] * 3
+
+
+@pytest.mark.slow
+def test_a_large_text_trains_in_little_memory(tmp_path: Path) -> None:
+    """40 MB of text, in a full campaign 200: much less than a gigabyte, most of which is torch's own."""
+    copies = 180 if FULL_CAMPAIGN else 36
+    shakespeare = (REPOSITORY / "data" / "tinyshakespeare.txt").read_text()
+    with (tmp_path / "large.txt").open("w") as file:
+        for number in range(copies):
+            file.write(f"Part {number}\n{shakespeare}")
+    assert (tmp_path / "large.txt").stat().st_size > 1_115_000 * copies
+    measured = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+from common import compose_config
+from poslab.training.train import train
+import matplotlib.figure, torch.utils.tensorboard
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+train(compose_config("experiment=smoke", "trainer=cpu", "data=text", *sys.argv[2:]))
+print("grown by", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    written = {}
+    for name in ("first", "second"):
+        command = [sys.executable, "-c", measured, str(REPOSITORY / "tests"), "data.path=large.txt"]
+        command += ["data.cache_dir=cache", f"run_dir={name}", "data.stride=1", "trainer.limit_val_batches=5"]
+        result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+        grown = int(result.stdout.rsplit("grown by", 1)[1])  # KiB
+        print(f"campaign: {copies * 1.115:.0f} MB of text, memory grown by {grown / 1024:.0f} MB")
+        assert grown < (1_000_000 if FULL_CAMPAIGN else 400_000)
+        written[name] = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()}
+        assert ("tokenising" in result.stdout) == (name == "first")
+    assert len(written["first"]) == 2
+    assert written["first"] == written["second"]
