@@ -2,8 +2,8 @@
 
     python tests/simulated_claims.py
 
-prints the table that stands in src/poslab/comparison/README.md. `test_simulated_claims.py` holds the same figures, of fewer
-sweeps, to their limits, and the vectorised rule here to that of poslab.
+prints the table that stands in src/poslab/comparison/README.md. `test_simulated_claims.py` holds the same figures, of
+fewer sweeps, to their limits, and the vectorised rule here to that of poslab.
 """
 
 import math

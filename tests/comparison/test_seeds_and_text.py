@@ -1,4 +1,4 @@
-"""Intervals over seeds and text at once, and what a comparison says of them. Their coverage: `test_simulated_claims.py`."""
+"""Intervals over seeds and text at once, and what a comparison says of them (coverage: `test_simulated_claims.py`)."""
 
 import json
 import shutil

@@ -399,7 +399,7 @@ def test_all_layers_choose_the_backend() -> None:
         ),
         (
             {"score_mod": lambda self, tables, tile: tile.scores},
-            r"score_mod: takes other .* \(self, tables, layer, pairs\)",
+            r"score_mod: takes other .* \(self, tables, layer, tile\)",
         ),
         ({"scoring": staticmethod(lambda tables, layer, tile: tile.scores)}, r"scoring: is no hook"),
         ({"share_layer": True}, r"share_layer: is nothing .*did you mean share_layers"),

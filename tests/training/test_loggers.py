@@ -13,7 +13,8 @@ from runs_to_resume import logged, resume
 from poslab.config.schema import LoggerConfig
 from poslab.errors import SettingError, UserError
 from poslab.runs.folder import RunFolder
-from poslab.training import loggers, train
+from poslab.training import loggers
+from poslab.training.train import train
 
 EPOCHS = ("trainer.max_epochs=1", "trainer.max_epochs=2")  # of a run, and once it has gone on
 

@@ -9,8 +9,8 @@ claim about all schemes is as sure as it is of the one for which it is least sur
 All that a sweep registered is one family: by Holm's correction for the number of its contrasts, the chance that any of
 them is shown though it is false is at most 1 - CONFIDENCE; so is, by itself, the chance that the opposite of any is
 shown though that is false (the other scheme is better; the figure is on the other side of its limit). Nothing is
-tested while planned seeds are missing, as `poslab.comparison.missing_seeds` explains; a seed that diverged speaks against
-its scheme, and then signs are flipped of ranks. To add seeds
+tested while planned seeds are missing (see `poslab.comparison.missing_seeds`); a seed that diverged speaks against its
+scheme, and then signs are flipped of ranks. To add seeds
 where there were too few to show anything takes nothing from that; to add some until a contrast is shown does.
 """
 

@@ -23,9 +23,12 @@ from poslab.runs.load import Run
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in nothing but the seed. distinguishing_settings: what may tell them from others of their scheme, as one would type
-    it: `settings`, and the settings and facts that compared runs should have in common and don't. disputed: seeds that
-    came out in two ways, in words."""
+    """Runs that differ in nothing but the seed.
+
+    distinguishing_settings: what may tell them from others of their scheme, as one would type it: `settings`, and the
+    settings and facts that compared runs should have in common and don't. conflicting_repeats: seeds that came out in
+    two ways, in words.
+    """
 
     label: str
     runs: list[Run]

@@ -151,7 +151,7 @@ class PositionScheme:
 
     # `embed`, `query` and `key` map each token by itself: by nothing but its number in `positions`, which are whole
     # numbers from 0 on in any order. (Rows with positions of their own come as one row, their tokens laid end to end.)
-    # Their results, those of `token_state` and those of `score_mod` are finite, and of the dtype of what they are made of.
+    # Their results, and those of `token_state` and `score_mod`, are finite, and of the dtype of what they are made of.
 
     def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
         """x (B, T, D) token embeddings, positions (T,) -> (B, T, D)."""
@@ -184,8 +184,8 @@ class PositionScheme:
     def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
         """A tile of scores in float32 or better -> the scores in their place, (B, H, m, n).
 
-        The fields of `tile`, with their shapes, are listed in `poslab.positions.terms.ScoreTile`: scores, queries, keys,
-        marks, i and j (their positions), seen, scale, causal, query_index.
+        The fields of `tile`, with their shapes, are listed in `poslab.positions.terms.ScoreTile`: scores, queries,
+        keys, token_state, i and j (their positions), seen, scale, causal, query_index.
         A query's result must not depend on which other queries share its tile, nor on keys that it doesn't see, nor
         on the sizes m and n.
         """
@@ -195,8 +195,8 @@ class PositionScheme:
         """marks (B, H, N, E) of all keys, in order -> (B, H, N) in float32 or better, added to every score of the key;
         None: there is none.
 
-        The fast road for a `score_mod` that adds to each pair a number of the key and one of the query, which no softmax
-        notices. Where this gives a bias, `score_mod` isn't asked.
+        The fast road for a `score_mod` that adds to each pair a number of the key and one of the query, which no
+        softmax notices. Where this gives a bias, `score_mod` isn't asked.
         """
         return None
 

@@ -20,7 +20,7 @@ class Memory:
 
     read: (B,) int64, how many tokens of its document each row has read so far: its memory reaches no farther back.
     inputs: (L, B, m, D), what entered attention in each layer, normalised, the newest last; m is at most M.
-    keys, values: (B, H, N, Dh) of the layer that retrieves, as `poslab.model.memory.retrieval` keeps them, the newest last.
+    keys, values: (B, H, N, Dh) of the layer that retrieves, as `retrieval.py` keeps them, the newest last.
     """
 
     read: Tensor
