@@ -1,1 +1,1 @@
-"""Types, limits and parsing of settings; nothing here loads torch."""
+"""Types, limits and parsing of settings."""

@@ -1,4 +1,4 @@
-"""Contrasts: what an experiment claims before it runs, to be tested when it is over. Loads no torch.
+"""Contrasts: what an experiment claims before it runs, to be tested when it is over.
 
     contrasts:
       - {better: NAME, than: NAME, data: back, length: 96, by: 0.2}

@@ -1,4 +1,4 @@
-"""Formats of corpora, which the end of a file's name tells. Loads no torch and no library that reads them."""
+"""Formats of corpora, which the end of a file's name tells."""
 
 import json
 from collections.abc import Sequence

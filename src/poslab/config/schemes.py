@@ -4,7 +4,7 @@ fields, which may be schemes in turn.
     pos=OUTER pos.of=INNER pos.of.base=500
 
 A scheme is written as a node: a mapping of its settings with `_target_` among them. Where a field takes a scheme, a
-name alone stands for its node. Nothing here loads torch.
+name alone stands for its node.
 """
 
 from __future__ import annotations

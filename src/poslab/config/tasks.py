@@ -1,4 +1,4 @@
-"""Tasks as settings: a class, named by `data._target_`, and the values of its fields. Nothing here loads torch."""
+"""Tasks as settings: a class, named by `data._target_`, and the values of its fields."""
 
 from __future__ import annotations
 

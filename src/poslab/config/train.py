@@ -192,7 +192,7 @@ def parse(
     pos_name: what to call the scheme, by default its class. overrides: what was typed, to be recorded; of settings of
     the scheme it tells which are those of the class that was chosen.
 
-    Raises SettingError for the first setting that is unknown, of the wrong type or impossible. Loads no torch.
+    Raises SettingError for the first setting that is unknown, of the wrong type or impossible.
     """
     plain = resolved(config) if isinstance(config, DictConfig) else config
     task = parse_task(plain["data"]) if is_task(plain.get("data")) else None

@@ -1,4 +1,4 @@
-"""What a figure means by which runs are judged: its unit, which way is better, what chance gives. Loads no torch."""
+"""What a figure means by which runs are judged: its unit, which way is better, what chance gives."""
 
 import math
 from collections.abc import Iterable
