@@ -65,14 +65,6 @@ def _print(evaluation: Evaluation) -> None:
     last = next((result.last for result in evaluation.lengths), None)
     print(f"last: loss of the last {last} tokens of windows that end at the same places at every length.")
     print("gain: what more context than in training takes off that.")
-    for probe, counts in evaluation.probe_tokens.items():
-        measured = [result for result in evaluation.lengths if probe in result.probes]
-        print(f"\n{probe}: sliding loss of its tokens, by how many tokens back the same was seen")
-        rows = [
-            [name, f"{count:,}", *(f"{result.probes[probe][name]:.4f}" for result in measured)]
-            for name, count in counts.items()
-        ]
-        print(table(["seen", "tokens", *(str(result.length) for result in measured)], rows))
 
 
 def _print_by_memory(evaluation: Evaluation, trained: int) -> None:

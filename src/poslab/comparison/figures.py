@@ -126,30 +126,6 @@ def last_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles)
     return _drawn(panels, styles, _LENGTH, log=True, marks=_trained(evaluations), intervals=True)
 
 
-def probe_figure(probe: str, evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles) -> Figure:
-    """Draws a probe's loss by bin, in windows of the training length and of the longest."""
-    all_of = [(e, result) for of_seeds in evaluations.values() for e in of_seeds for result in e.lengths]
-    bins = list(dict.fromkeys(name for e, _ in all_of for name in e.probe_tokens.get(probe, ())))
-    trained = max((e.context_length for e, _ in all_of), default=0)
-    longest = max((result.length for _, result in all_of if probe in result.probes), default=trained)
-
-    def lines(length: int) -> Lines:
-        results = {
-            label: [r.probes.get(probe, {}) for e in of_seeds for r in e.lengths if r.length == length]
-            for label, of_seeds in evaluations.items()
-        }
-        return {
-            label: [[(bins.index(name), loss) for name, loss in of_bins.items()] for of_bins in of_seeds]
-            for label, of_seeds in results.items()
-        }
-
-    panels = {f"Windows of {length:,}": lines(length) for length in sorted({trained, longest})}
-    figure = _drawn(panels, styles, "tokens since the name stood at a speech before", intervals=True)
-    for axes in figure.axes:
-        axes.set_xticks(range(len(bins)), bins, rotation=30, ha="right")
-    return figure
-
-
 def _lines_of(
     evaluations: Mapping[str, Sequence[Evaluation]], of: Callable[[Evaluation], Iterable[tuple[float, float | None]]]
 ) -> Lines:

@@ -65,11 +65,6 @@ _CAPTIONS = {
         "before them grows. Means over seeds, with 95 % intervals. Right, by how much the loss is lower than at the "
         "training length: above zero, a scheme uses context that it was not trained to; below, that breaks it.",
     ),
-    "speakers": (
-        "Who speaks?",
-        "The loss of names at the heads of speeches, by how far back the same name last stood there: a window that "
-        "reaches as far back can be copied from. Sliding windows, means over seeds with 95 % intervals.",
-    ),
     "attention": (
         "Attention on the same words",
         "Mean over layers and heads, in the runs of the median {}. Each row is a token looking back.",
@@ -114,8 +109,6 @@ def loss_panels(
         drawn["by_length"] = figures.by_length_figure(evaluations, styles)
         if any(evaluation.last_losses for of_seeds in evaluations.values() for evaluation in of_seeds):
             drawn["last"] = figures.last_figure(evaluations, styles)
-        probes = {probe for of_seeds in evaluations.values() for e in of_seeds for probe in e.probe_tokens}
-        drawn |= {probe: figures.probe_figure(probe, evaluations, styles) for probe in sorted(probes)}
     name, title = ("losses", score.title) if score.is_loss else ("scores", score.title)
     caption = _BY_RUN + (_OVER_TEXT if over_text else "")
     scores = figures.scores_figure(comparison, styles, references, over_text or {})

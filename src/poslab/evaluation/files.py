@@ -21,7 +21,6 @@ from poslab.data.tokenizer import Encoding
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.losses import can_remember, evaluate
-from poslab.evaluation.probes import places_in
 from poslab.model.decoder import GPT
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.code import distrust, outside, task_sha256
@@ -149,10 +148,9 @@ def evaluate_checkpoint(
     model, context = checkpoint.model, checkpoint.model.shape.context_length
     if last is not None and last > context:
         raise SettingError("last", last, f"must be at most {context}, the training length")
-    probes = places_in(text.tokens, checkpoint.vocabulary)
     lengths, memories = lengths or usual_lengths(context), memory_lengths or usual_memories(model)
     try:
-        evaluation = evaluate(model, text.tokens, lengths, stride, last, probes, memories, text.ends)
+        evaluation = evaluate(model, text.tokens, lengths, stride, last, memories, text.ends)
     except SettingError as error:
         if error.option != "memory_length":
             raise
@@ -220,9 +218,6 @@ def _write_events(folder: Path, evaluation: Evaluation) -> None:
         scalars.setdefault("loss_by_length/sliding", {})[result.length] = result.sliding_loss
         if result.length == evaluation.context_length:
             scalars["loss_by_position"] = dict(enumerate(result.by_position or []))
-        for probe, losses in result.probes.items():
-            for name, loss in losses.items():
-                scalars.setdefault(f"{probe}_by_length/{name}", {})[result.length] = loss
     scalars["loss_by_memory"] = {int(length): loss for length, loss in evaluation.memory_losses.items()}
     scalars |= {"loss_by_length/last": evaluation.last_losses, "context_gain_by_length": evaluation.context_gains}
     write_scalars(folder, scalars)

@@ -26,7 +26,6 @@ from torch.utils.data import DataLoader
 from poslab.data.stream import Scan, Scans, segments_before
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
-from poslab.evaluation.probes import TokenNumbers
 from poslab.model.decoder import GPT
 from poslab.positions.checks import check_memory
 from poslab.runs.evaluation import Evaluation, LengthLoss, last_reach, last_tokens, sliding_stride
@@ -43,17 +42,15 @@ def evaluate(
     lengths: Sequence[int],
     stride: int | None = None,
     last: int | None = None,
-    probes: Mapping[str, TokenNumbers] | None = None,
     memory_lengths: Sequence[int] = (),
     ends: Tensor | None = None,
 ) -> Evaluation:
     """Losses of `model`, in eval mode, on a text of (N,) tokens, N at least 2, in memory linear in the length.
 
     stride: of the sliding windows; None: half of each length. last: tokens of a window that count in `last_loss`; None:
-    half of the training length. probes: as in `poslab.evaluation.probes`, by name. memory_lengths: at which the loss of
-    windows of the training length that follow each other is measured, too. ends: of documents in the tokens. A model
-    that remembers reads windows beyond the training length in segments, and begins each without memory. Raises
-    SettingError for memory that the model can't have.
+    half of the training length. memory_lengths: at which the loss of windows of the training length that follow each
+    other is measured, too. ends: of documents in the tokens. A model that remembers reads windows beyond the training
+    length in segments, and begins each without memory. Raises SettingError for memory that the model can't have.
     """
     was_training = model.training
     model.eval()
@@ -63,9 +60,7 @@ def evaluate(
         strides = (sliding_stride(own),) if model.remembers else (sliding_stride(own), own)
         known = {(own, each): _sliding_losses(model, tokens, own, each) for each in strides}
         results = [
-            _at_length(
-                model, tokens, length, sliding_stride(length, stride), last_tokens(context, last), probes or {}, known
-            )
+            _at_length(model, tokens, length, sliding_stride(length, stride), last_tokens(context, last), known)
             for length in sorted(set(lengths))
         ]
         sliding = known[own, strides[0]].losses
@@ -74,14 +69,12 @@ def evaluate(
     finally:
         model.train(was_training)
     rounded = [[round(loss, 5) for loss in losses.tolist()] for losses in (sliding, consecutive)]
-    counts = {probe: {name: len(of) for name, of in places.items()} for probe, places in (probes or {}).items()}
     return Evaluation(
         context,
         len(tokens) - 1,
         results,
         token_losses=rounded[0],
         weights_sha256=_fingerprint(model),
-        probe_tokens=counts,
         consecutive_losses=rounded[1],
         memory_losses=with_memory,
     )
@@ -101,7 +94,6 @@ def _at_length(
     length: int,
     stride: int,
     last: int,
-    probes: Mapping[str, TokenNumbers],
     known: Mapping[tuple[int, int], _SlidingLosses],
 ) -> LengthLoss:
     """known: by length and stride, what need not be computed again."""
@@ -113,7 +105,6 @@ def _at_length(
     sliding, consecutive = (
         known.get((length, each)) or _sliding_losses(model, tokens, length, each) for each in (stride, length)
     )
-    by_token = torch.cat([torch.zeros(1), sliding.losses])  # of the first token there is none
     of_last = last_losses(model, tokens, length, last)
     return LengthLoss(
         length,
@@ -125,10 +116,6 @@ def _at_length(
         last=last,
         last_loss=None if of_last is None else float(of_last.mean(dtype=torch.float64)),
         last_losses=None if of_last is None else [round(loss, 4) for loss in of_last.flatten().tolist()],
-        probes={
-            probe: {name: float(by_token[numbers].mean(dtype=torch.float64)) for name, numbers in places.items()}
-            for probe, places in probes.items()
-        },
     )
 
 

@@ -37,7 +37,6 @@ class LengthLoss:
     last: int | None = None
     last_loss: float | None = None  # of the same tokens at every length
     last_losses: list[float] | None = None  # of each of them; not in older files
-    probes: dict[str, dict[str, float]] = field(default_factory=dict)  # sliding loss of each probe's tokens, by bin
     note: str = ""
 
 
@@ -56,7 +55,6 @@ class Evaluation:
     weights_sha256: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     trained_with: dict[str, Any] = field(default_factory=dict)
-    probe_tokens: dict[str, dict[str, int]] = field(default_factory=dict)  # how many tokens, by probe and bin
     consecutive_losses: list[float] = field(default_factory=list)
     memory_losses: dict[str, float] = field(default_factory=dict)
 
