@@ -20,41 +20,24 @@ def twice(root: Path, **other: object) -> Path:
     return write_run(root / "z_again", "t5", 1, 3.5, **other)
 
 
-def test_one_seed_with_two_losses_on_a_cpu_is_an_alarm(tmp_path: Path) -> None:
-    again = twice(tmp_path)
+@pytest.mark.parametrize("other", [{}, {"threads": 1}, {"code_fingerprint": "f" * 16, "device": "cuda:0"}])
+def test_one_seed_with_two_losses_is_said(other: dict[str, object], tmp_path: Path) -> None:
+    again = twice(tmp_path, **other)
     comparison = compare_folders(tmp_path)
-    (alarm,) = comparison.caveats
     folders = f"({tmp_path / 't5-seed1'}, {again})"
-    assert alarm == (
-        f"seed 1 of t5 came out as 3 and as 3.5, with the same settings {folders}: ALARM: on a CPU, with one code, "
-        "such runs are equal to the bit; one of the two is not what it says; the first is compared"
-    )
-    (said,) = comparison.sentences
-    assert said.startswith("t5 is better than absolute by 1.0")
-    assert said.endswith("; but seed 1 of t5 came out as 3 and as 3.5")
+    said = f"seed 1 of t5 came out as 3 and as 3.5, with the same settings {folders}; the first is compared"
+    assert comparison.caveats[0] == said
+    (sentence,) = comparison.sentences
+    assert sentence.startswith("t5 is better than absolute by 1.0")
+    assert sentence.endswith("; but seed 1 of t5 came out as 3 and as 3.5")
     (left,) = comparison.left_out
     assert left.folder == again
     assert left.reason.endswith("and came out otherwise: seed 1 of t5 came out as 3 and as 3.5")
 
 
-@pytest.mark.parametrize(
-    ("other", "why"),
-    [
-        ({"threads": 1}, "they differ in threads; the first is compared"),
-        ({"code_fingerprint": "f" * 16, "device": "cuda:0"}, "they differ in device, code fingerprint; the first"),
-    ],
-)
-def test_where_machine_or_code_differ_that_is_the_reason(other: dict[str, object], why: str, tmp_path: Path) -> None:
-    twice(tmp_path, **other)
-    comparison = compare_folders(tmp_path)
-    assert why in comparison.caveats[0]
-    assert "ALARM" not in comparison.caveats[0]
-    assert comparison.sentences[0].endswith("; but seed 1 of t5 came out as 3 and as 3.5")
-
-
-def test_a_copy_is_no_alarm(tmp_path: Path) -> None:
+def test_a_copy_is_no_caveat(tmp_path: Path) -> None:
     again = twice(tmp_path)
-    change_summary(again, best_val_loss=3.0, last_val_loss=3.0)
+    change_summary(again, best_val_loss=3.0, last_val_loss=3.0 + 1e-6)  # on other threads sums round otherwise
     comparison = compare_folders(tmp_path)
     assert comparison.caveats == []
     assert "came out" not in comparison.sentences[0] + comparison.left_out[0].reason

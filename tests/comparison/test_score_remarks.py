@@ -15,7 +15,7 @@ from runs_to_compare import (
     write_task_run,
 )
 
-from poslab.comparison.curves import by_group, with_curves
+from poslab.comparison.curves import by_group, read_curve
 from poslab.comparison.panels import loss_panels
 from poslab.errors import SettingError
 
@@ -40,7 +40,9 @@ def test_the_end_of_the_schedule_is_compared_unless_the_best_is_asked_for(swept:
         r"t5 is better than absolute by 0\.05\d* nats \[.*\], n = 5.*; by the best validation of each run",
         best.sentences[0],
     )
-    panel = loss_panels(best, {}, by_group(best.groups, with_curves(best.runs)[1]))[0][0]
+    panel = loss_panels(best, {}, by_group(best.groups, {run.folder: read_curve(run.folder) for run in best.runs}))[0][
+        0
+    ]
     assert panel.title == "Best validation loss"
     assert panel.figure.axes[0].get_xlabel() == "best validation loss, nats per token"
 

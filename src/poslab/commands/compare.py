@@ -12,7 +12,7 @@ from poslab.comparison import parameter_drift
 from poslab.comparison.compare import Comparison, compare, token_sentences
 from poslab.comparison.context import context_tables
 from poslab.comparison.contrasts import verdicts
-from poslab.comparison.curves import Curve, with_curves
+from poslab.comparison.curves import Curve, read_curve
 from poslab.comparison.curves import by_group as curves_by_group
 from poslab.comparison.effects import effect_table
 from poslab.comparison.grids import setting_panels
@@ -45,13 +45,12 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     """
     compute_on(config.threads)
     runs, left_out = read_runs(config.runs)
-    runs, curves, contradicted = with_curves(runs)
-    left_out += contradicted
     if all(run.diverged for run in runs):
         left_out += [LeftOut(run.folder, run.diverged) for run in runs]
         reasons = "; ".join(f"{left.folder}: {left.reason}" for left in left_out[:3])
         problem = f"no finished run to compare{f' ({reasons})' if reasons else ''}"
         raise SettingError("runs", ",".join(config.runs), problem)
+    curves = {run.folder: read_curve(run.folder) for run in runs}
     titled, diverged = _with_finished(by_data(runs, together=config.allow_differences))
     left_out += diverged
     sweeps = _sweeps(runs, config)

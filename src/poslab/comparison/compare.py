@@ -107,7 +107,7 @@ def compare(
         seeds = {label: planned.of_pair(label, baseline) for label in figures}
         by_label = differences(figures, baseline, score.metric, seeds, planned.groups - 1)
         by_label = by_label if asked else unsettled(by_label, planned, baseline, default_scheme())
-    weakened = [repeat.alarm for repeat in repeats if repeat.alarm]
+    weakened = [repeat.caveat for repeat in repeats if repeat.caveat]
     weakened += [f"{key} differs: {values}" for key, values in other_differences.items()] + caveats(runs, score)
     repeated = [LeftOut(repeat.run.folder, repeat.reason) for repeat in repeats]
     answers = _answers(groups, baseline, by_label, effect)

@@ -133,7 +133,7 @@ def group_runs(runs: Sequence[Run], conditions: list[str], score: Score) -> tupl
         told = _distinctions(members[0], conditions, edited)
         label = _label(members[0], first_runs, conditions, edited)
         conflicting_repeats = [
-            repeat.conflicting_repeats for repeat in repeats if repeat.differing and repeat.first in members
+            repeat.differing_losses for repeat in repeats if repeat.differing_losses and repeat.first in members
         ]
         found.append(Group(label, finished, score, told, diverged, conflicting_repeats))
     return found, repeats

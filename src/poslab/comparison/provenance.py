@@ -1,5 +1,6 @@
 """Where compared figures come from: what differs between runs beside their settings, and how that weakens answers."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,7 +8,6 @@ from typing import Any
 
 from poslab.comparison.scores import Score
 from poslab.config.schemes import targets
-from poslab.runs.consistency import close
 from poslab.runs.load import Run
 
 
@@ -42,17 +42,6 @@ def caveats(runs: Sequence[Run], score: Score) -> list[str]:
     return found
 
 
-_FIGURES = ("last_val_loss", "best_val_loss", "test_loss")
-_SAME_BITS = (
-    "device",
-    "threads",
-    "code_fingerprint",
-    "attention_backend",
-    "precision",
-    "versions",
-)
-
-
 @dataclass(frozen=True)
 class Repeat:
     """A run of the seed and the settings of another one, `first`, in whose place it might stand."""
@@ -61,48 +50,28 @@ class Repeat:
     run: Run
 
     @property
-    def facts(self) -> list[str]:
-        """What else differs, so that the two need not be equal to the bit."""
-        return [name for name in _SAME_BITS if getattr(self.first.summary, name) != getattr(self.run.summary, name)]
+    def differing_losses(self) -> str:
+        """The first figure in which the two runs differ, in words; empty where all are equal up to rounding."""
+        for name in ("last_val_loss", "best_val_loss", "test_loss"):
+            first, own = (getattr(run.summary, name) for run in (self.first, self.run))
+            both_known = first is not None and own is not None
+            if not (math.isclose(first, own, rel_tol=1e-4) if both_known else first == own):
+                return f"seed {self.run.seed} of {self.run.summary.pos} came out as {_loss(first)} and as {_loss(own)}"
+        return ""
 
     @property
-    def differing(self) -> list[tuple[float | None, float | None]]:
-        """The first's loss and its own, of each that both should have and is not the same; up to rounding, where other
-        facts differ."""
-        both = [(getattr(self.first.summary, name), getattr(self.run.summary, name)) for name in _FIGURES]
-        return [(first, own) for first, own in both if not (_alike(first, own) if self.facts else first == own)]
-
-    @property
-    def conflicting_repeats(self) -> str:
-        """What a claim about the group has to say; empty where the two losses are the same."""
-        if not self.differing:
-            return ""
-        first, own = map(_loss, self.differing[0])
-        return f"seed {self.run.seed} of {self.run.summary.pos} came out as {first} and as {own}"
-
-    @property
-    def alarm(self) -> str:
-        """What stands beside the answers; empty as above."""
-        if not self.differing:
-            return ""
-        where = f"({self.first.folder}, {self.run.folder})"
-        if self.facts:
-            why = f"they differ in {', '.join(name.replace('_', ' ') for name in self.facts)}"
-        elif str(self.run.summary.device).startswith("cpu"):
-            why = "ALARM: on a CPU, with one code, such runs are equal to the bit; one of the two is not what it says"
-        else:
-            why = "on a GPU sums may come in any order"
-        return f"{self.conflicting_repeats}, with the same settings {where}: {why}; the first is compared"
+    def caveat(self) -> str:
+        """What stands beside the answers; empty where the two runs are equal."""
+        folders = f"({self.first.folder}, {self.run.folder})"
+        return self.differing_losses and (
+            f"{self.differing_losses}, with the same settings {folders}; the first is compared"
+        )
 
     @property
     def reason(self) -> str:
-        """Why it is left out."""
-        same = f", and came out otherwise: {self.conflicting_repeats}" if self.differing else ""
-        return f"repeats seed {self.run.seed} of {self.first.folder}, with the same settings{same}"
-
-
-def _alike(first: float | None, own: float | None) -> bool:
-    return first == own if first is None or own is None else close(first, own)
+        """Why the run is left out."""
+        differing = f", and came out otherwise: {self.differing_losses}" if self.differing_losses else ""
+        return f"repeats seed {self.run.seed} of {self.first.folder}, with the same settings{differing}"
 
 
 def _loss(value: float | None) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 from poslab.config.schemes import shown
 from poslab.config.train import training_of_scheme
 from poslab.errors import SettingError
-from poslab.runs.consistency import require_consistent
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
 from poslab.runs.readers import read_config
 from poslab.runs.summary import Summary
@@ -110,10 +109,7 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
     runs = []
     for folder in folders:
         try:
-            run = _read_outcome(folder)
-            if not run.diverged:  # of which no figure is compared
-                require_consistent(RunFolder(folder), run.summary, run.config)
-            runs.append(run)
+            runs.append(_read_outcome(folder))
         except ValueError as error:
             left_out.append(LeftOut(folder, str(error)))
     return runs, left_out
