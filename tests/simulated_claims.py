@@ -1,8 +1,8 @@
-"""How often comparisons claim what is false, and find what is true, on simulated sweeps:
+"""Simulated sweeps: how often comparisons make false claims, and find true differences.
 
     python tests/simulated_claims.py
 
-prints the table that stands in src/poslab/comparison/README.md. `test_simulated_claims.py` holds the same figures, of
+prints the table of data/studies/simulated_claims.md. `test_simulated_claims.py` holds the same figures, of
 fewer sweeps, to their limits, and the vectorised rule here to that of poslab.
 """
 

@@ -11,9 +11,8 @@ from runs_to_evaluate import make_run
 from poslab.positions import ModelShape
 from poslab.positions.alibi import ALiBi
 
-READMES = [
-    REPOSITORY / folder / "README.md" for folder in (".", "configs", "scripts/benchmarks", "src/poslab", "tests")
-]
+FOLDERS = ("configs", "data", "scripts", "src", "tests")
+PAGES = [REPOSITORY / "README.md", *(page for folder in FOLDERS for page in sorted((REPOSITORY / folder).rglob("*.md")))]
 
 
 def test_python_examples() -> None:
@@ -47,7 +46,7 @@ def test_alibi_is_alibi(heads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_table_of_schemes() -> None:
-    text = (REPOSITORY / "README.md").read_text().split("## The schemes")[1].split("### ")[0]
+    text = (REPOSITORY / "src/poslab/positions/README.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \| (.*) \| .*\|$", text, flags=re.MULTILINE)
     shape = ModelShape(32, 32, 2, 2)
     assert len(rows) > 3
@@ -57,14 +56,14 @@ def test_the_table_of_schemes() -> None:
         assert beyond.startswith("nothing") == (scheme.max_length(shape) == shape.context_length), name
 
 
-@pytest.mark.parametrize("readme", READMES, ids=lambda path: str(path.relative_to(REPOSITORY)))
-def test_links_and_pictures_exist(readme: Path) -> None:
-    for target in re.findall(r"\]\(([^)]+)\)", readme.read_text()):
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_links_and_pictures_exist(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
         file, _, heading = target.partition("#")
-        linked = readme.parent / file if file else readme
+        linked = page.parent / file if file else page
         assert linked.exists(), target
         titles = re.findall(r"^#+ (.+)$", linked.read_text(), flags=re.MULTILINE) if heading else []
         assert heading in {"", *(title.lower().replace(" ", "-") for title in titles)}, target
-    for path in re.findall(r"`((?:src|tests|configs|scripts|data)/[\w./-]+)`", readme.read_text()):
+    for path in re.findall(r"`((?:src|tests|configs|scripts|data)/[\w./-]+)`", page.read_text()):
         if "my_alibi" not in path and ".cache" not in path:
             assert (REPOSITORY / path).exists(), path

@@ -132,7 +132,7 @@ def test_questions_of_a_task_are_its_own(name: str) -> None:
 def test_every_picture_has_a_caption(name: str) -> None:
     """Of poslab's own schemes, which are those that the README lists; a stranger's may do without."""
     model = lively_model(name)
-    if f"\n| `{name}` |" in (REPOSITORY / "README.md").read_text(encoding="utf-8"):
+    if f"\n| `{name}` |" in (REPOSITORY / "src/poslab/positions/README.md").read_text(encoding="utf-8"):
         pictures = model.pictures() | model.explanations(sample_pairs(model, random_text(5).long()))
         for picture in pictures.values():
             assert "urprising" in picture.caption or isinstance(picture, Strip), picture.title

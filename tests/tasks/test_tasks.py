@@ -325,9 +325,9 @@ def test_impossible_settings_are_refused_in_one_line(make: object, message: str)
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_readme_shows_what_the_code_prints(name: str) -> None:
-    readme = (REPOSITORY / "src/poslab/tasks/README.md").read_text(encoding="utf-8")
-    assert f"```\n{make_task(name).example()}\n```" in readme
+def test_examples_are_as_the_code_prints_them(name: str) -> None:
+    examples = (REPOSITORY / "src/poslab/tasks/examples.md").read_text(encoding="utf-8")
+    assert f"## `{name}`\n\n```\n{make_task(name).example()}\n```" in examples
 
 
 def test_every_yaml_names_every_setting_with_the_oracle_that_goes_with_it() -> None:
