@@ -15,14 +15,12 @@ from common import REPOSITORY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiktoken_ext import openai_public
-from torch.utils.data import DataLoader
 
 from poslab.config.files import find_files
 from poslab.config.schema import DataConfig
 from poslab.data import SlidingWindowDataset, corpus
 from poslab.data.corpus import load_corpus
 from poslab.data.module import TextDataModule
-from poslab.data.samplers import Shuffled
 from poslab.data.tokenizer import Characters, load_tokenizer
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError, UserError
@@ -434,27 +432,6 @@ def test_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
     first, same, other = batches(1, noise=0), batches(1, noise=9), batches(2, noise=0)
     assert all(torch.equal(a, b) for a, b in zip(first, same, strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
-
-
-def test_shuffled_is_the_random_sampler_over_several_epochs() -> None:
-    indices = range(70_000)
-    ours = DataLoader(indices, 7_000, sampler=Shuffled(70_000, seed=5))
-    torchs = DataLoader(indices, 7_000, shuffle=True, generator=torch.Generator().manual_seed(5))
-    for _ in range(3):
-        assert all(torch.equal(a, b) for a, b in zip(ours, torchs, strict=True))
-
-
-def test_shuffled_goes_on_anywhere() -> None:
-    whole = Shuffled(100, seed=5)
-    epochs = [list(whole) for _ in range(4)]
-    assert len({tuple(epoch) for epoch in epochs}) == 4
-    for epoch, start in ((2, 30), (0, 99), (3, 0)):
-        resumed = Shuffled(100, seed=5)
-        resumed.resume_at(epoch, start)
-        resumed.set_epoch(epoch)  # as Lightning does, which doesn't start the epoch anew
-        assert list(resumed) == epochs[epoch][start:]
-        resumed.set_epoch(1)
-        assert list(resumed) == epochs[1]
 
 
 @pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())

@@ -19,7 +19,6 @@ from poslab.config.schema import DataConfig
 from poslab.data.batch_shards import BatchShard
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.module import TextDataModule
-from poslab.data.samplers import ContiguousRows
 from poslab.data.stream import Scans, Segments, document_start, segments_before
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.windows import CoveringWindows
@@ -109,15 +108,6 @@ def test_where_a_document_begins() -> None:
     ends = torch.tensor([3, 4, 9])
     assert [document_start(ends, place) for place in range(9)] == [0, 0, 0, 3, 4, 4, 4, 4, 4]
     assert document_start(None, 7) == document_start(ends[:0], 7) == 0
-
-
-def test_the_order_goes_on_anywhere() -> None:
-    whole = list(ContiguousRows(23, 4))
-    assert whole == [0, 5, 10, 15, 1, 6, 11, 16, 2, 7, 12, 17, 3, 8, 13, 18, 4, 9, 14, 19]
-    order = ContiguousRows(23, 4)
-    order.resume_at(7, 8)
-    assert list(order) == whole[8:]
-    assert (order.epoch, list(order)) == (8, whole)
 
 
 def test_a_part_of_a_batch_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
