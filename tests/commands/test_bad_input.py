@@ -1,8 +1,8 @@
 """Values that a setting can't take: one line that names both, and nothing else happens.
 
-The table is made from the fields of the dataclasses, those of every scheme in configs/pos included; what a type doesn't
-tell stands in LIMITS. Most is tried where it is checked, without a script; a few from the command line, more in the
-slow set, and all in a full campaign (tests/fault_campaign.py).
+Values of a wrong type are made from the fields of the dataclasses; those outside their limits stand in LIMITS. Most is
+tried where it is checked, without a script; a few from the command line, more in the slow set, and all in a full
+campaign (tests/fault_campaign.py).
 """
 
 import dataclasses
@@ -17,19 +17,16 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import torch
 import yaml
-from common import FULL_CAMPAIGN, SOUND, RunScript, compose_config, make_scheme
+from common import FULL_CAMPAIGN, RunScript, compose_config
 from runs_to_resume import TINY
 
 from poslab.config.command_line import parse_line
 from poslab.config.contrasts import Contrast
 from poslab.config.retrieval import Retrieval
 from poslab.config.schema import Settings
-from poslab.config.schemes import node_of, parse_scheme
-from poslab.config.scripts import CompareConfig, EvaluateConfig, ExplainConfig, GenerateConfig
-from poslab.config.train import flat
-from poslab.config.typed import typed
+from poslab.config.scripts import CompareConfig, EvaluateConfig, ExplainConfig, GenerateConfig, ModelChanges
+from poslab.config.typed import kinds, typed
 from poslab.errors import SettingError
-from poslab.positions import PositionScheme
 
 SCRIPTS = {"evaluate": EvaluateConfig, "compare": CompareConfig, "explain": ExplainConfig, "generate": GenerateConfig}
 # What each script needs beside the option at hand.
@@ -50,31 +47,40 @@ WRONG = {
     list[str]: (),
     list[Contrast]: ("many", "[5]"),
     Any: (),
-    PositionScheme: ("t6", "5", "null"),
     Retrieval: ("many", "5"),
+    ModelChanges: ("many", "5"),
 }
-# What else is impossible, without a look at anything but the settings: what a field's limits don't tell.
+# The first values outside each setting's limits.
 LIMITS = {
-    "model.context_length": ("0", "-3"),
-    "model.embed_dim": ("0", "-3"),
-    "model.num_layers": ("0", "-3"),
-    "model.num_heads": ("0", "-3", "3"),
-    "data.path": ("nowhere.txt", "", "no*thing"),
-    "data.encoding": ("gpt7", "5"),
-    "data.num_workers": ("9999",),
-    "trainer.max_epochs": ("null",),
-    "trainer.max_steps": ("0", "-3"),
-    "trainer.limit_train_batches": ("1.5", "true"),
-    "trainer.limit_val_batches": ("1.5", "true"),
-    "trainer.val_check_interval": ("1.5", "true"),
-    "trainer.check_val_every_n_epoch": ("99",),
+    "train": """
+        model.context_length=0 model.embed_dim=0 model.num_layers=0 model.num_heads=0 model.num_heads=3
+        model.dropout=-0.1 model.dropout=1 model.init_std=0 model.attention_backend=nothing model.longest_text=0
+        model.memory_length=-1 model.memory_length=1000001
+        data.path=nowhere.txt data.path= data.path=no*thing data.encoding=gpt7 data.encoding=5 data.vocabulary=nothing
+        data.validation_share=0 data.validation_share=1 data.test_share=-0.1 data.test_share=1 data.batch_size=0
+        data.stride=0 data.order=nothing data.num_workers=-1 data.num_workers=9999
+        optim.learning_rate=-1 optim.weight_decay=-1 optim.beta1=-0.1 optim.beta1=1 optim.beta2=-0.1 optim.beta2=1
+        optim.warmup_share=-0.1 optim.warmup_share=1 optim.final_share=-0.1 optim.final_share=1.1
+        optim.position_learning_rate_factor=-1
+        trainer.accelerator=nothing trainer.num_nodes=0 trainer.precision=nothing trainer.max_epochs=null
+        trainer.max_epochs=0 trainer.max_steps=0 trainer.max_steps=-3 trainer.limit_train_batches=0
+        trainer.limit_train_batches=1.5 trainer.limit_train_batches=true trainer.limit_val_batches=-1
+        trainer.limit_val_batches=1.5 trainer.limit_val_batches=true trainer.val_check_interval=0
+        trainer.val_check_interval=1.5 trainer.val_check_interval=true trainer.check_val_every_n_epoch=0
+        trainer.accumulate_grad_batches=0 trainer.gradient_clip_val=-1 trainer.log_every_n_steps=0
+        sample.new_tokens=-1 sample.temperature=-1 sample.top_k=0
+        evaluation.lengths=[0] evaluation.stride=0 evaluation.last=0 logger.name=nothing
+        seed=-1 seed=4294967296 early_stopping_patience=0 target_loss=-1 checkpoint_every_n_steps=0 threads=0
+        threads=1025
+    """,
+    "evaluate": "lengths=[0] stride=0 last=0 device=nothing threads=0 threads=1025 model.memory_length=-1 "
+    "model.memory_length=1000001 model.memory_length=many model.nothing=5",
+    "compare": "pairs=nothing length=0 validation=nothing effect=0 threads=0 threads=1025",
+    "explain": "ckpt=[] ckpt=[a,b,c] threads=0 threads=1025",
+    "generate": "prompt= max_new_tokens=-1 temperature=-1 top_k=0 top_p=0 top_p=1.1 seed=-1 seed=4294967296 samples=0 "
+    "samples=1001 window=0 device=nothing threads=0 threads=1025",
 }
-SCRIPT_LIMITS = {
-    "evaluate": {"lengths": ("[]",)},
-    "compare": {"runs": ("[]",)},
-    "explain": {"ckpt": ("[]", "[a,b,c]")},
-    "generate": {"prompt": ("",)},
-}
+BEYOND = {script: [tuple(each.split("=", 1)) for each in line.split()] for script, line in LIMITS.items()}
 # What only shows when files are read, folders written or Lightning is asked.
 FOREIGN = (
     "nowhere",
@@ -89,7 +95,6 @@ FOREIGN = (
 LATER = {
     "train": {
         "model.context_length": ("99999999",),
-        "model.num_heads": ("3",),
         "data.path": ("empty.txt", "binary.bin", "latin.txt", "null.txt", "a_folder"),
         "data.cache_dir": ("/proc/nothing", "a_file"),
         "trainer.devices": ("0", "-5", "9999", "2.5"),
@@ -102,43 +107,26 @@ LATER = {
         "sample.prompt": ("漢字",),
         "run_dir": ("", "a_file", "a_folder", "a_file/run", "/proc/run"),
         "resume": ("nowhere", "a_file", "a_folder", "a_spoiled_run"),
-        "pos._target_": ("nowhere.Scheme", "os.getcwd", "torch.nn.Linear", "5", "poslab.positions.t5.T6"),
-        "pos": ("t6", "5"),
-        "model": ("huge", "5"),
-        "data": ("verdicts", "5"),
-        "optim": ("sgd",),
-        "trainer": ("abacus", *(() if torch.cuda.is_available() else ("gpu",))),
-        "experiment": ("nothing",),
-        "debug": ("everything",),
-        "nothing": ("1",),
-        "model.nothing": ("1",),
     },
     "evaluate": {
         "ckpt": (*FOREIGN, "a_spoiled_run", "cut.ckpt"),
         "data_path": ("nowhere.txt", "", "empty.txt", "binary.bin", "latin.txt", "a_folder", "one_token.txt"),
-        "nothing": ("1",),
     },
     "compare": {
         "runs": ("nowhere", "a_file", "[nowhere,run]", "a_folder"),
         "baseline": ("t6",),
         "out": ("a_file", "/proc/report"),
-        "nothing": ("1",),
     },
     "explain": {
         "ckpt": (*FOREIGN, "a_spoiled_run", "cut.ckpt"),
         "sentence": ("漢字", ""),
         "out": ("a_file", "a_folder", "/proc/page.html", "a_file/page.html"),
-        "nothing": ("1",),
     },
-    "generate": {"ckpt": (*FOREIGN, "a_spoiled_run", "cut.ckpt"), "prompt": ("漢字",), "nothing": ("1",)},
+    "generate": {"ckpt": (*FOREIGN, "a_spoiled_run", "cut.ckpt"), "prompt": ("漢字",)},
 }
 # Values that can't be together: the option that is named, and the command line.
 STREAM = ("data.order=stream", "data.stride=null")
 COMBINATIONS = [
-    ("trainer.max_epochs", ("trainer.max_epochs=null", "trainer.max_steps=-1")),
-    ("trainer.check_val_every_n_epoch", ("trainer.max_epochs=2", "trainer.check_val_every_n_epoch=3")),
-    ("early_stopping_patience", ("early_stopping_patience=2", "trainer.limit_val_batches=0")),
-    ("pos.keys", ("pos=shaw", "pos.keys=false", "pos.values=false")),
     ("pos.max_distance", ("pos=t5", "pos.num_buckets=64", "pos.max_distance=32")),
     ("model.attention_backend", ("pos=shaw", "model.attention_backend=sdpa")),
     ("model.num_heads", ("model.embed_dim=100", "model.num_heads=8")),
@@ -151,7 +139,6 @@ COMBINATIONS = [
     ),
     ("data.order", ("pos=t5", "model.memory_length=8")),
     ("data.order", ("data=distant_recall", "data.order=stream")),
-    ("model.memory_length", ("pos=t5", "data.order=stream", "data.stride=null", "model.memory_length=1000001")),
     ("data.order", ("pos=t5", "model.retrieval.layer=1")),
     ("data.stride", ("data.order=stream",)),
     ("data.batch_size", (*STREAM, "data.batch_size=1000")),
@@ -160,11 +147,10 @@ COMBINATIONS = [
     ("resume", ("resume=run",)),
     ("resume", ("resume=run", "pos=shaw", "trainer.max_epochs=9")),
     ("resume", ("resume=run", "-m", "seed=1,2")),
-    ("seed", ("seed=1,2",)),
 ]
 # Of all that shows later, those that come furthest before they are refused, one of a kind.
 FURTHEST = {
-    "train": ("model.num_heads", "data.path", "data.cache_dir", "trainer.devices", "sample.prompt", "run_dir"),
+    "train": ("model.context_length", "data.path", "data.cache_dir", "trainer.devices", "sample.prompt", "run_dir"),
     "evaluate": ("ckpt", "data_path"),
     "compare": ("out",),
     "explain": ("sentence", "out"),
@@ -173,20 +159,12 @@ FURTHEST = {
 
 
 def wrong_values(schema: type) -> Iterator[tuple[str, str]]:
-    """(field, a value as typed) for whatever the fields' types and limits rule out."""
+    """(field, a value as typed) for whatever the fields' types rule out."""
     for field in dataclasses.fields(schema):
-        hint, metadata = get_type_hints(schema)[field.name], field.metadata
-        kinds = get_args(hint) if NoneType in get_args(hint) else (hint, NoneType)
+        hint = get_type_hints(schema)[field.name]
         nothing = ("null",) if NoneType not in get_args(hint) and hint in (int, float, bool, list[int]) else ()
-        limits = [
-            *(str(metadata["least"] - distance) for distance in (1, 4) if metadata.get("least") is not None),
-            *(str(metadata["above"] - distance) for distance in (0, 3) if metadata.get("above") is not None),
-            *([str(metadata["most"] + 1)] if metadata.get("most") is not None else []),
-            *([str(metadata["below"])] if metadata.get("below") is not None else []),
-            *(value for value in ("nothing", "5") if metadata.get("choices")),
-        ]
-        for value in (*WRONG[kinds[0]], *nothing, *limits) if not metadata.get("text") else ():
-            yield field.name, f"[{value}]" if kinds[0] in (list[int], list[str]) and value in limits else value
+        for value in (*WRONG[kinds(hint)[0]], *nothing) if not field.metadata.get("text") else ():
+            yield field.name, value
 
 
 def groups_of_train() -> dict[str, tuple[type, dict[str, Any]]]:
@@ -198,18 +176,19 @@ def groups_of_train() -> dict[str, tuple[type, dict[str, Any]]]:
 
 
 GROUPS = groups_of_train()
-TYPES = [(group, name, text) for group, (schema, _) in GROUPS.items() for name, text in wrong_values(schema)]
 TRAIN = [
-    *TYPES,
-    *((*(name.split(".") if "." in name else ("", name)), text) for name, texts in LIMITS.items() for text in texts),
+    *(
+        (f"{group}.{name}".lstrip("."), text)
+        for group, (schema, _) in GROUPS.items()
+        for name, text in wrong_values(schema)
+    ),
+    *BEYOND["train"],
 ]
 OF_SCRIPTS = [
-    *((script, name, text) for script, schema in SCRIPTS.items() for name, text in wrong_values(schema)),
-    *((script, name, text) for script, of in SCRIPT_LIMITS.items() for name, texts in of.items() for text in texts),
+    (script, *wrong) for script, schema in SCRIPTS.items() for wrong in (*wrong_values(schema), *BEYOND[script])
 ]
-OF_SCHEMES = [(name, *wrong) for name in SOUND for wrong in wrong_values(type(make_scheme(name)))]
 WHOLE = [
-    *(("train", f"{group}.{name}".lstrip("."), text) for group, name, text in TRAIN),
+    *(("train", *wrong) for wrong in TRAIN),
     *OF_SCRIPTS,
     *((script, name, text) for script, of in LATER.items() for name, texts in of.items() for text in texts),
 ]
@@ -221,94 +200,35 @@ def assert_one_line(message: str, option: str, text: str) -> None:
     assert re.search(rf"\b{re.escape(option)}=\[?({shown})", message), message
 
 
-@pytest.mark.parametrize(("group", "name", "text"), TRAIN)
-def test_settings_of_a_run(group: str, name: str, text: str) -> None:
+@pytest.mark.parametrize(("option", "text"), TRAIN)
+def test_settings_of_a_run(option: str, text: str) -> None:
+    group, _, name = option.rpartition(".")
     schema, valid = GROUPS[group]
     with pytest.raises(SettingError) as refusal:
         typed(schema, valid | {name: yaml.safe_load(text) if text else text}, group)
-    assert_one_line(str(refusal.value), f"{group}.{name}".lstrip("."), text)
+    assert_one_line(str(refusal.value), option, text)
 
 
-@pytest.mark.parametrize(("scheme", "name", "text"), OF_SCHEMES)
-def test_settings_of_a_scheme(scheme: str, name: str, text: str) -> None:
-    valid = make_scheme(scheme)
+@pytest.mark.parametrize(("script", "option", "text"), OF_SCRIPTS)
+def test_settings_of_a_script(script: str, option: str, text: str) -> None:
+    needed = [argument for argument in NEEDED[script] if not argument.startswith(f"{option}=")]
     with pytest.raises(SettingError) as refusal:
-        parse_scheme(node_of(valid) | {name: yaml.safe_load(text)})
-    assert_one_line(str(refusal.value), f"pos.{name}", text)
+        parse_line(SCRIPTS[script], [*needed, f"{option}={text}"])
+    assert_one_line(str(refusal.value), option, text)
 
 
-@pytest.mark.parametrize(("script", "name", "text"), OF_SCRIPTS)
-def test_settings_of_a_script(script: str, name: str, text: str) -> None:
-    needed = [argument for argument in NEEDED[script] if not argument.startswith(f"{name}=")]
-    with pytest.raises(SettingError) as refusal:
-        parse_line(SCRIPTS[script], [*needed, f"{name}={text}"])
-    assert_one_line(str(refusal.value), name, text)
-
-
-def test_every_setting_with_limits_of_its_own_is_there() -> None:
-    """LIMITS names settings that exist, so that a renamed one is not left untried."""
-    assert set(LIMITS) <= set(flat(compose_config())) | {"run_dir", "resume"}
-    for script, limits in SCRIPT_LIMITS.items():
-        assert set(limits) <= {field.name for field in dataclasses.fields(SCRIPTS[script])}
-
-
-def test_the_limits_that_numbers_have() -> None:
-    """A limit that is taken from its field is missed here; the table above is made from those that are left."""
-    schemas = {name: schema for name, (schema, _) in GROUPS.items()} | SCRIPTS
-    least: dict[Any, set[str]] = {None: set(), 0: set(), 1: set()}
-    above, upper = {}, {}
-    for group, schema in schemas.items():
-        for field in dataclasses.fields(schema):
-            hint = get_type_hints(schema)[field.name]
-            name = f"{group}.{field.name}".lstrip(".")
-            if {int, float, list[int]} & {hint, *get_args(hint)}:
-                least[field.metadata.get("least")].add(name)
-            if (limit := field.metadata.get("above")) is not None:
-                above[name] = limit
-            if (limit := field.metadata.get("below") or field.metadata.get("most")) is not None:
-                upper[name] = limit
-    sizes = {f"model.{size}" for size in ("context_length", "embed_dim", "num_layers", "num_heads")}
-    assert above == dict.fromkeys(
-        (
-            "model.init_std",
-            "data.validation_share",
-            "trainer.limit_train_batches",
-            "trainer.val_check_interval",
-            "compare.effect",
-            "generate.top_p",
-        ),
-        0,
-    )
-    assert least[None] == sizes | {"trainer.max_steps"} | above.keys()  # the first checked otherwise
-    assert least[0] == {
-        "model.dropout", "model.memory_length", "data.num_workers", "optim.learning_rate", "optim.weight_decay",
-        "optim.beta1", "optim.beta2", "optim.warmup_share", "optim.final_share", "trainer.gradient_clip_val",
-        "sample.new_tokens", "sample.temperature", "seed", "target_loss", "generate.max_new_tokens",
-        "generate.temperature", "generate.seed", "trainer.limit_val_batches", "data.test_share",
-        "optim.position_learning_rate_factor",
-    }  # fmt: skip
-    shares = dict.fromkeys(
-        (
-            "model.dropout",
-            "data.validation_share",
-            "data.test_share",
-            "optim.beta1",
-            "optim.beta2",
-            "optim.warmup_share",
-            "optim.final_share",
-            "generate.top_p",
-        ),
-        1,
-    )
-    assert upper == dict.fromkeys(shares, 1) | {
-        "seed": 2**32,
-        "generate.seed": 2**32,
-        "generate.samples": 1000,
-        **dict.fromkeys(
-            ("threads", "evaluate.threads", "compare.threads", "explain.threads", "generate.threads"), 1024
-        ),
-        "model.memory_length": 1_000_000,
+def test_every_number_has_its_limits_tried() -> None:
+    numbers = {
+        ("train", f"{group}.{field.name}".lstrip("."), get_type_hints(schema)[field.name])
+        for group, (schema, _) in GROUPS.items()
+        for field in dataclasses.fields(schema)
+    } | {
+        (script, field.name, get_type_hints(schema)[field.name])
+        for script, schema in SCRIPTS.items()
+        for field in dataclasses.fields(schema)
     }
+    tried = {(script, option) for script, wrong in BEYOND.items() for option, _ in wrong}
+    assert {(script, option) for script, option, hint in numbers if {int, float, list[int]} & {*kinds(hint)}} <= tried
 
 
 # Whole scripts

@@ -112,15 +112,13 @@ def test_an_option_of_the_user_must_not_have_a_taken_name(option: str, program: 
 @pytest.mark.parametrize(
     ("yaml", "message"),
     [
-        ("steepest: 1.0", "pos=mine: its yaml has no _target_"),
-        ("a: 1\nb: ]", "/mine/pos/mine.yaml, line 2: no yaml: "),
-        ("_target_: ender.Ender", "pos._target_=ender.Ender: can't be imported: its module ends the program, with 5"),
+        ("steepest: 1.0", "pos._target_=: must be given (the class of a scheme, or the name of one)"),
+        ("a: 1\nb: ]", '/mine/pos/mine.yaml", line 2'),
     ],
 )
 def test_an_option_of_the_user_that_is_wrong_is_named(yaml: str, message: str, program: Called, tmp_path: Path) -> None:
     (tmp_path / "mine" / "pos").mkdir(parents=True)
     (tmp_path / "mine" / "pos" / "mine.yaml").write_text(yaml)
-    (tmp_path / "ender.py").write_text("raise SystemExit(5)")
     code, _, complaints = program("train", "--config-dir", "mine", *SMOKE, "pos=mine")
     assert (code, complaints.count("\n")) == (2, 1)
     assert message in complaints

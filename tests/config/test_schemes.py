@@ -112,7 +112,7 @@ def test_names_stand_for_classes() -> None:
         parse_scheme("t6")
     with pytest.raises(SettingError, match=r"^pos=t6: unknown; did you mean .*t5"):
         parse_scheme({"_target_": "t6"})
-    with pytest.raises(SettingError, match=r"^pos=: must be given"):
+    with pytest.raises(SettingError, match=r"^pos\._target_=: must be given"):
         parse_scheme({"num_buckets": 8})
     with pytest.raises(SettingError, match=r"^pos=5: must be a scheme"):
         parse_scheme(5)

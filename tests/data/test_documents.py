@@ -333,7 +333,7 @@ def test_settings_that_no_corpus_has(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert DataConfig(str(tmp_path / "c.bin"), encoding="bytes").encoding == "bytes"
     assert refusal(tmp_path / "c.bin", encoding="characters").startswith("encoding=characters: ")
     assert refusal(tmp_path / "c.bin", column="body").endswith("c.bin holds tokens")
-    monkeypatch.setattr("poslab.config.formats.find_spec", lambda name: None)
+    monkeypatch.setattr("poslab.config.files.find_spec", lambda name: None)
     assert refusal(tmp_path / "c.parquet").endswith('needs pyarrow: python -m pip install "poslab[corpora]"')
     (tmp_path / "text.txt").write_text("a text")  # which a folder has been asked for before there were others
     assert find_files(str(tmp_path)) == [tmp_path / "text.txt"]

@@ -405,7 +405,6 @@ def test_a_task_from_outside_as_in_the_readme(tmp_path: Path) -> None:
             "data.test_lengths=[48,200]: 200 needs 200 positions, and this scheme knows 144, no more",
         ),
         (("data=recall", "evaluation.lengths=[64]"), "evaluation.lengths=[64]: are lengths of windows over a text"),
-        (("data=recall", "sample.prompt=a"), "sample.prompt=a: is how a text goes on"),
         (
             ("data=recall", "monitor=accuracy_depth_min"),
             "monitor=accuracy_depth_min: unknown; did you mean accuracy? valid: loss, exact, accuracy",

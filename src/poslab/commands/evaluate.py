@@ -45,8 +45,8 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
     if len(checkpoint.model.draws) > 1:
         print(f"positions   drawn as in training; figures are means over {len(checkpoint.model.draws)} draws")
     print(f"text        {text.name}; at every length, all {len(text.tokens) - 1:,} tokens but the first count\n")
-    asked = config.lengths, config.stride, config.last, config.memory_lengths
-    evaluation = evaluate_checkpoint(checkpoint, text, *asked)
+    memory_lengths = None if config.model is None else config.model.memory_length
+    evaluation = evaluate_checkpoint(checkpoint, text, config.lengths, config.stride, config.last, memory_lengths)
     measured = [result.loss for result in evaluation.lengths if result.loss is not None]
     if not all(map(math.isfinite, [*measured, *evaluation.memory_losses.values()])):
         raise SettingError("ckpt", checkpoint.path, "its losses are not finite: its training diverged")

@@ -8,7 +8,6 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import InterpolationResolutionError
-from yaml import MarkedYAMLError, YAMLError
 
 from poslab.config.command_line import given_settings
 from poslab.config.files import CONFIGS
@@ -18,7 +17,7 @@ from poslab.errors import suggestion
 
 
 def scheme_name(running: Any = None) -> str | None:
-    """The option chosen for `pos`; None where the command line puts another class in its place.
+    """Return the option chosen for `pos`; None where the command line puts another class in its place.
 
     running: Hydra's own part of the configuration, by default that of the job at hand.
     """
@@ -29,9 +28,9 @@ def scheme_name(running: Any = None) -> str | None:
 
 
 def with_any_scheme(overrides: Iterable[str]) -> list[str]:
-    """The overrides so that Hydra takes every setting of the scheme, of the task and of a group that may be null: it
-    knows those of a yaml, and of a sweep's default one, not those of a class, which are checked later. The name of a
-    scheme comes before its settings, which else would be replaced by it."""
+    """Return the overrides so that Hydra takes every setting of the scheme, of the task and of a group that may be
+    null: it knows those of a yaml, and of a sweep's default one, not those of a class, which are checked later. The
+    name of a scheme comes before its settings, which else would be replaced by it."""
     settings = [f"++{o.lstrip('+')}" if _is_of_class(o.lstrip("+").partition("=")[0]) else o for o in overrides]
     outer_first = iter(sorted(filter(is_of_scheme, settings), key=lambda setting: setting.partition("=")[0].count(".")))
     return [next(outer_first) if is_of_scheme(setting) else setting for setting in settings]
@@ -48,19 +47,14 @@ def is_of_scheme(setting: str) -> bool:
 
 
 def explain(error: Exception, arguments: Iterable[str]) -> str:
-    """One line for an error in which Hydra or OmegaConf refuse the command line: option, value, what is valid."""
-    arguments = list(arguments)
+    """Return one line for an error in which Hydra or OmegaConf refuse a command line: option, value and valid ones."""
     given = given_settings(arguments)
-    message = str(error)
-    if isinstance(error, YAMLError):
-        return _place_in_yaml(error)
+    message = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not of the form option=value; quote values with special characters"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return f"{group}={name}: unknown; {suggestion(name, error.options)}"
-    if "~pos" in arguments:
-        return "~pos: a model needs a scheme; choose another with pos=NAME"
     if match := re.match(r"Could not override '([^']+)'", message):
         option = match[1]
         problem = f"unknown setting; {suggestion(option, _settings_near(option))}"
@@ -71,25 +65,17 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
         option = match[1].lstrip("+")
         return f"{option}={given.get(option, '...')}: must be one value; -m runs each of several"
     if isinstance(error, InterpolationResolutionError):
-        option = next((key for key, value in given.items() if "${" in value), str(error.full_key))
-        return f"{option}={given.get(option, '...')}: {message.splitlines()[0]}; plain text has \\${{ for ${{"
+        typed = [f"{option}={value}: " for option, value in given.items() if "${" in value]
+        return f"{''.join(typed[:1])}{message}"
     bad_option = "Config group override" in message or "choices." in message  # such as pos=5, or a list
     for group, options in config_groups().items() if bad_option else ():
         if given.get(group, options[0]) not in options:
             return f"{group}={given[group]}: must be one option; {suggestion(given[group], options)}"
-    return " ".join(line.strip() for line in message.splitlines() if line.strip())
-
-
-def _place_in_yaml(error: YAMLError) -> str:
-    """The file, its line and what is wrong there."""
-    if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:  # such as a control character
-        return f"no yaml: {' '.join(str(error).split())}"
-    mark = error.problem_mark
-    return f"{mark.name}, line {mark.line + 1}: no yaml: {error.problem}"
+    return message
 
 
 def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
-    """The options of every group in these folders."""
+    """Return the options of every group in these folders."""
     found: dict[str, set[str]] = {}
     for option in (option for root in roots for option in root.glob("*/*.yaml")):
         found.setdefault(option.parent.name, set()).add(option.stem)
@@ -97,7 +83,7 @@ def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
 
 
 def _settings_near(option: str) -> list[str]:
-    """What the command line takes in the place of `option`: the settings of its group, or groups and top level."""
+    """Return the settings of the option's group, or else those of the top level and all groups."""
     group = option.partition(".")[0]
     known = names(list(Role))
     of_group = [name for name in known if name.startswith(f"{group}.")]

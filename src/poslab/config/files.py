@@ -1,16 +1,19 @@
-"""Texts, where they and their tokens are kept; and files that appear whole or not at all."""
+"""Files: those that come with poslab, those of a corpus and their formats, and writing that is whole or not at all."""
 
 import glob
 import hashlib
+import json
 import os
 import re
 import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from poslab.config.formats import FORMATS, Kind, files_of_dataset, suffix
 from poslab.errors import SettingError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -22,8 +25,71 @@ EXPORTED = "model.safetensors"  # in a folder that scripts/export.py has written
 UNFINISHED = ".tmp"  # ends the name of a file that is being written
 
 
+# Formats of corpora, known by the end of a file's name.
+
+
+class Kind(Enum):
+    """Content of a corpus file, in words."""
+
+    TEXT = "a text"
+    DOCUMENTS = "documents"
+    TOKENS = "tokens"
+
+
+@dataclass(frozen=True)
+class Format:
+    kind: Kind
+    library: str | None = None  # that reads it, of the extra `corpora`
+
+
+_TEXT = Format(Kind.TEXT)
+# In the order in which a folder is searched for them; files of any other name are texts.
+FORMATS = {
+    ".txt": _TEXT,
+    ".jsonl": Format(Kind.DOCUMENTS),
+    ".jsonl.gz": Format(Kind.DOCUMENTS),
+    ".jsonl.zst": Format(Kind.DOCUMENTS, "zstandard"),
+    ".parquet": Format(Kind.DOCUMENTS, "pyarrow"),
+    ".arrow": Format(Kind.DOCUMENTS, "datasets"),  # of a folder that save_to_disk of Hugging Face's datasets wrote
+    ".bin": Format(Kind.TOKENS),
+}
+_STATE, _PARTS = "state.json", "dataset_dict.json"  # in such folders, and in those of several
+
+
+def suffix(file: Path) -> str:
+    """Return the end of the name by which `FORMATS` knows the file; empty where it doesn't."""
+    return max((ending for ending in FORMATS if file.name.lower().endswith(ending)), key=len, default="")
+
+
+def kind_of(path: str, files: Sequence[Path], encoding: str) -> Kind:
+    """Return the kind that the files at `path` have in common. To the encoding "bytes" token files are bytes like any.
+
+    Raises SettingError where kinds are mixed, or a library that reads them isn't installed.
+    """
+    formats = {FORMATS.get(suffix(file), _TEXT) for file in files}
+    kinds = {Kind.TEXT if form.kind is Kind.TOKENS and encoding == "bytes" else form.kind for form in formats}
+    if len(kinds) > 1:
+        raise SettingError("path", path, f"holds {' and '.join(sorted(kind.value for kind in kinds))}; name one kind")
+    for library in sorted({form.library for form in formats if form.library}):
+        if find_spec(library) is None:
+            raise SettingError("path", path, f'needs {library}: python -m pip install "poslab[corpora]"')
+    return kinds.pop()
+
+
+def check_corpus(path: str, files: Sequence[Path], column: str, encoding: str) -> None:
+    """Raise SettingError for files that can't be read as a corpus, or not with this column or encoding."""
+    kind = kind_of(path, files, encoding)
+    if kind is not Kind.DOCUMENTS and column != "text":
+        raise SettingError("column", column, f"is of documents; {path} holds {kind.value}")
+    if kind is Kind.TOKENS and encoding == "characters":
+        raise SettingError("encoding", encoding, f"{path} holds tokens: name the encoding that made them, such as gpt2")
+
+
+# Files of a corpus
+
+
 def find_files(path: str) -> list[Path]:
-    """The file, the files of a folder at any depth, or what a glob matches, sorted. SettingError if none.
+    """Return the file, the files of a folder at any depth, or the matches of a glob, sorted. SettingError if none.
 
     Of a folder the *.txt files count or, where there is none, those of other formats.
     """
@@ -50,14 +116,34 @@ def find_files(path: str) -> list[Path]:
     return files
 
 
+def files_of_dataset(folder: Path) -> list[Path]:
+    """Return the files of a folder that save_to_disk wrote, in its order; empty for any other folder.
+
+    Raises SettingError where it holds several data sets, or a file is missing.
+    """
+    if (folder / _PARTS).is_file():
+        parts = ", ".join(sorted(path.parent.name for path in folder.glob(f"*/{_STATE}"))) or "none"
+        raise SettingError("path", folder, f"holds several data sets ({parts}); name one of these folders")
+    if not (folder / _STATE).is_file():
+        return []
+    try:
+        files = [folder / part["filename"] for part in json.loads((folder / _STATE).read_text())["_data_files"]]
+    except (ValueError, KeyError, TypeError):  # another program's state.json
+        return []
+    for file in files:
+        if not file.is_file():
+            raise SettingError("path", folder, f"{file.name} of the data set is missing")
+    return files
+
+
 def python_library() -> str:
-    """A glob of the modules that come with the Python that is running. Names with an underscore before them are not
+    """Return a glob of the modules that come with the running Python. Names with an underscore before them are not
     among them: some hold what one machine's Python was built with. Packages may be missing where Python is divided."""
     return os.path.join(glob.escape(sysconfig.get_path("stdlib")), "[a-z]*.py")
 
 
 def text_name(path: str) -> str:
-    """What summaries call the text at `path`."""
+    """Return the name of the text at `path` in summaries."""
     if path == python_library():
         return "python_library"
     files = find_files(path)
@@ -67,9 +153,9 @@ def text_name(path: str) -> str:
 
 
 def fingerprint(path: str) -> str:
-    """sha256 of the text at `path`, as in `joined_sha256`. SettingError where a file can't be read.
+    """Return the sha256 of the text at `path`, as in `joined_sha256`. SettingError where a file can't be read.
 
-    That of documents is another one than that of their files read as a text, which gives other tokens.
+    Documents have another one than their files read as a text, which gives other tokens.
     """
     files = find_files(path)
     hashes = [_sha256(file, "path", path) for file in files]
@@ -79,7 +165,7 @@ def fingerprint(path: str) -> str:
 
 
 def initial_files(folder: str) -> list[Path]:
-    """The configuration and the weights of a GPT-2 as transformers writes it. SettingError where one is missing."""
+    """Return the configuration and the weights of a GPT-2 as transformers writes it. SettingError if one is missing."""
     given = Path(folder)
     files = [given / "config.json", given / EXPORTED]
     if not files[1].exists() and (indices := sorted(given.glob("*.index.json"))):
@@ -92,7 +178,7 @@ def initial_files(folder: str) -> list[Path]:
 
 
 def initial_sha256(folder: str) -> str:
-    """sha256 of these files, as in `joined_sha256`. SettingError where one is missing or can't be read."""
+    """Return the sha256 of `initial_files`, as in `joined_sha256`. SettingError where one can't be read."""
     return joined_sha256([_sha256(file, "init_from", folder) for file in initial_files(folder)])
 
 
@@ -105,19 +191,22 @@ def _sha256(file: Path, option: str, given: str) -> str:
 
 
 def joined_sha256(hashes: Sequence[str]) -> str:
-    """The sha256 of a text from those of its files: of one file, its own; of several, that of all theirs in hex."""
+    """Return one sha256 for several files: of one file, its own; of several, that of all theirs in hex."""
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
+# Writing
+
+
 def default_cache_dir() -> Path:
-    """data/.cache, or a folder of the user's where there is no checkout, or it is read-only."""
+    """Return data/.cache, or a folder of the user's where there is no checkout, or it is read-only."""
     if not _IN_WHEEL and os.access(BUNDLED_DATA, os.W_OK):
         return BUNDLED_DATA / ".cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poslab"
 
 
 def require_writable(option: str, folder: Path) -> None:
-    """Raises SettingError where nothing can be written into a folder that exists, or is to be made."""
+    """Raise SettingError where nothing can be written into a folder that exists, or is to be made."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
         with TemporaryFile(dir=there):
@@ -127,19 +216,19 @@ def require_writable(option: str, folder: Path) -> None:
 
 
 def safe_name(text: str, most: int = 80) -> str:
-    """The text as part of a file's name, on every file system, cut to so many characters."""
+    """Return the text as part of a file's name, valid on every file system, cut to so many characters."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)[:most]
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes the file, text as UTF-8; it appears whole. Raises OSError, and what was there stays."""
+    """Write a file, text as UTF-8, whole or not at all. Raises OSError; then the file is as it was before."""
     with appearing_whole(path) as unfinished:
         unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def appearing_whole(path: Path, durable: bool = False, previous: Path | None = None) -> Iterator[Path]:
-    """Gives a temporary name beside `path`. The file written there is renamed to `path` at the end, or removed where an
+    """Give a temporary name beside `path`. The file written there is renamed to `path` at the end, or removed where an
     error or a signal comes first.
 
     durable: the contents, and then the name, are on the disk when this ends (fsync): a power cut leaves no half file.

@@ -1,4 +1,4 @@
-"""What is set of retrieved memory. Loads no torch."""
+"""Settings of retrieved memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MOST_REMEMBERED = 1_000_000  # tokens
 
 @dataclass(frozen=True)
 class Retrieval(Limited):
-    """Which layer looks up earlier tokens of its document, and among how many; see `poslab.model.memory.retrieval`.
+    """Settings of the layer that looks up earlier tokens of its document; see `poslab.model.memory.retrieval`.
 
-    layer: from 0 on. size: tokens before the segment that are kept. k: those that each query retrieves, of each head.
-    position_bias: their scores get the scheme's bias by distance as well. Raises SettingError for what can't be.
+    layer: from 0 on. size: tokens before the segment that are kept. k: tokens retrieved by each query of each head.
+    position_bias: whether their scores get the scheme's bias by distance as well. Raises SettingError.
     """
 
     layer: int = setting(least=0)
@@ -30,7 +30,7 @@ class Retrieval(Limited):
             raise SettingError("k", self.k, f"must be at most size={self.size}, the tokens to choose from")
 
     def check(self, shape: ModelShape) -> None:
-        """Raises SettingError, under the name of the model's setting, where a model of that shape can't retrieve."""
+        """Raise SettingError, under the name of the model's setting, where a model of that shape can't retrieve."""
         last = shape.num_layers - 1
         if self.layer > last:
             problem = f"must be from 0 to {last}, by num_layers={shape.num_layers}"
@@ -40,5 +40,5 @@ class Retrieval(Limited):
 
 
 def reach(memory_length: int, retrieval: Retrieval | None) -> int:
-    """How many tokens before a segment a model with such a memory may see."""
+    """Return the number of tokens before a segment that a model with such a memory may see."""
     return max(memory_length, 0 if retrieval is None else retrieval.size)

@@ -1,9 +1,9 @@
-"""What a setting says of itself at its field: its role, its limits and the words of --help.
+"""Declaration of a setting at its field: role, limits and the words of --help.
 
     threads: int | None = setting(None, role=Role.SPEED, least=1)
 
-The role tells whether it decides what training gives, and what else depends on that. A setting without a role, one of
-an older version and one that nobody knows decide the result: the careful assumption.
+The role says whether a setting decides the result of training, and what else depends on that. A setting without a role
+and one that nobody knows decide the result: the careful assumption.
 """
 
 import copy
@@ -17,9 +17,9 @@ from poslab.errors import SettingError, require_one_of
 
 
 class Role(Enum):
-    """Why a setting is there; its consequences are in the sets below."""
+    """Purpose of a setting; its consequences are in the sets below."""
 
-    RESULT = auto()  # decides what training gives
+    RESULT = auto()  # decides the result of training
     SCHEME = auto()  # of the position scheme, which decides it too, and is what comparisons are about
     SEED = auto()  # chance: runs that differ in nothing else form a group
     LENGTH = auto()  # how long to train; a run may be extended
@@ -27,7 +27,7 @@ class Role(Enum):
     ROUNDING = auto()  # how the same sums are computed: other bits, the same up to rounding
     OUTPUT = auto()  # what a run measures, shows and logs of its training, which is the same to the bit
     SPEED = auto()  # where and how fast a run computes, how often it saves
-    COMMAND = auto()  # of the command that starts a run or goes on with it; never in a run's configuration
+    COMMAND = auto()  # of the command that starts or resumes a run; never in a run's configuration
 
 
 MOST_THREADS = 1024  # torch crashes with many thousands
@@ -37,7 +37,7 @@ NOT_IDENTITY = frozenset({Role.TEXT, Role.OUTPUT, Role.SPEED, Role.COMMAND})  # 
 NOT_COMPARED = NOT_IDENTITY | {Role.SCHEME, Role.SEED, Role.ROUNDING}  # ... what compared runs must have in common
 NOT_SHOWN = frozenset({Role.OUTPUT, Role.SPEED, Role.COMMAND})  # ... what TensorBoard's HPARAMS tab lists
 NOT_REPEATED = frozenset({Role.SPEED, Role.COMMAND})  # ... what repeats a run elsewhere
-# Settings with these roles may change when a run goes on. Those of rounding may not, as a run that goes on ends with
+# Settings with these roles may change when a run resumes. Those of rounding may not, as a resumed run ends with
 # the bits of one that nobody interrupted; they are part of a job's identity, so that a sweep can be over backends.
 MAY_CHANGE = frozenset({Role.LENGTH, Role.TEXT, Role.OUTPUT, Role.SPEED})
 
@@ -56,10 +56,10 @@ def setting(
     inner: bool = False,
     later: bool = False,
 ) -> Any:
-    """A dataclass field that says more of a setting than its type; a list as default is copied for every instance.
+    """Return a dataclass field with more about a setting than its type; a list as default is copied for every instance.
 
     least, above, most, below, choices: limits of the value, or of each in a list; None always is within them.
-    help: what --help says of it. text: whether the command line's value is plain text, whatever it is.
+    help: its words in --help. text: whether the command line's value is plain text, whatever it is.
     inner: whether it is a list of settings within, given as name.inner=value.
     later: whether there were runs before there was this setting. They are as with its default, which for this reason is
     no part of what makes two jobs the same one.
@@ -99,5 +99,5 @@ def _require_within(limits: Mapping[str, Any], name: str, value: Any) -> None:
 
 
 def roles(schema: type) -> dict[str, Role]:
-    """The role of each field of a dataclass."""
+    """Return the role of each field of a dataclass."""
     return {field.name: field.metadata.get("role", Role.RESULT) for field in dataclasses.fields(schema)}

@@ -1,4 +1,4 @@
-"""The groups of settings of a training run: their types and limits, which are checked before torch is loaded.
+"""Groups of settings of a training run: their types and limits, which are checked before torch is loaded.
 
 configs/ holds the values. A position scheme brings its own: the dataclass named by `pos._target_` is the schema of the
 group `pos`, and a task likewise that of the group `data`.
@@ -14,8 +14,7 @@ import tiktoken
 from omegaconf import OmegaConf
 
 from poslab.config.contrasts import Contrast
-from poslab.config.files import BUNDLED_DATA, find_files, python_library
-from poslab.config.formats import check_corpus
+from poslab.config.files import BUNDLED_DATA, check_corpus, find_files, python_library
 from poslab.config.retrieval import MOST_REMEMBERED, Retrieval, reach
 from poslab.config.roles import MOST_THREADS, Limited, Role, setting
 from poslab.errors import SettingError, require_at_least, require_one_of
@@ -33,7 +32,7 @@ OmegaConf.register_new_resolver("python_library", python_library, replace=True)
 
 @dataclass
 class ModelConfig(Limited):
-    """The decoder; see poslab.GPT."""
+    """Decoder; see poslab.GPT."""
 
     context_length: int
     embed_dim: int
@@ -55,7 +54,7 @@ class ModelConfig(Limited):
 
     @property
     def reach(self) -> int:
-        """How many tokens before a segment it may see; 0: it has no memory."""
+        """Number of tokens before a segment that it may see; 0: it has no memory."""
         return reach(self.memory_length, self.retrieval)
 
     @property
@@ -66,7 +65,7 @@ class ModelConfig(Limited):
 
 @dataclass
 class DataConfig(Limited):
-    """The text and how it is cut; `stride` null means one context, `cache_dir` null the folder data/.cache. With
+    """Text and how it is cut; `stride` null means one context, `cache_dir` null the folder data/.cache. With
     encoding=characters the vocabulary is always the observed one."""
 
     path: str = setting(role=Role.TEXT)
@@ -78,15 +77,12 @@ class DataConfig(Limited):
     batch_size: int = setting(4, least=1)
     stride: int | None = setting(None, least=1)
     order: str = setting("shuffled", choices=("shuffled", "stream"), later=True)
-    num_workers: int = setting(0, role=Role.SPEED, least=0)
+    num_workers: int = setting(0, role=Role.SPEED, least=0, most=os.cpu_count())
     cache_dir: str | None = setting(None, role=Role.SPEED)
     same_batch: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        processors = os.cpu_count() or 1
-        if self.num_workers > processors:
-            raise SettingError("num_workers", self.num_workers, f"must be at most {processors}, the processors here")
         check_encoding(self.encoding)
         if self.encoding == "characters":
             self.vocabulary = "observed"
@@ -144,16 +140,13 @@ class TrainerConfig(Limited):
                 raise SettingError(option, value, "is a share, at most 1.0; a number of batches has no decimal point")
         if self.max_steps != -1:
             require_at_least(1, max_steps=self.max_steps)
-        every = self.check_val_every_n_epoch
-        if every is not None and self.max_epochs is not None and every > self.max_epochs:
-            raise SettingError("check_val_every_n_epoch", every, f"must be at most max_epochs={self.max_epochs}")
         if self.max_epochs is None and self.max_steps == -1:
             raise SettingError("max_epochs", None, "set max_epochs or max_steps, or training would never end")
 
 
 @dataclass
 class SampleConfig(Limited):
-    """The text that a run writes at every epoch; `prompt` null means how the validation text begins."""
+    """Sampled text at every epoch; `prompt` null means how the validation text begins."""
 
     prompt: str | None = setting(None, role=Role.OUTPUT)
     new_tokens: int = setting(32, role=Role.OUTPUT, least=0)
@@ -163,7 +156,7 @@ class SampleConfig(Limited):
 
 @dataclass
 class EvaluationConfig(Limited):
-    """What is measured of the best weights once a run is over: losses at these lengths; none, nothing."""
+    """Evaluation of the best weights once a run is over: losses at these lengths; none, nothing."""
 
     lengths: list[int] = setting([], role=Role.OUTPUT, least=1)
     stride: int | None = setting(None, role=Role.OUTPUT, least=1)
@@ -172,7 +165,7 @@ class EvaluationConfig(Limited):
 
 @dataclass
 class LoggerConfig(Limited):
-    """Where a run's figures go beside TensorBoard; `uri` null means where MLflow keeps runs by itself."""
+    """Logger of a run's figures beside TensorBoard; `uri` null means where MLflow keeps runs by itself."""
 
     name: str = setting("tensorboard", role=Role.OUTPUT, choices=("tensorboard", "csv", "wandb", "mlflow"), later=True)
     project: str = setting("poslab", role=Role.OUTPUT, later=True)
@@ -182,7 +175,7 @@ class LoggerConfig(Limited):
 
 @dataclass
 class Settings(Limited):
-    """What stands at the top level of configs/train.yaml beside the groups."""
+    """Settings at the top level of configs/train.yaml, beside the groups."""
 
     seed: int = setting(1, role=Role.SEED, least=0, below=2**32)
     run_dir: str | None = setting(None, role=Role.COMMAND)
@@ -200,10 +193,10 @@ class Settings(Limited):
         super().__post_init__()
         if self.run_dir == "":
             raise SettingError("run_dir", "", "must name a folder; null makes one in runs")
-        if self.init_from is not None:  # a run may go on from elsewhere, and a sweep's job start there
+        if self.init_from is not None:  # a run may be resumed in another folder, and a sweep's job start there
             self.init_from = os.path.abspath(os.path.expanduser(self.init_from))
 
 
 def check_encoding(encoding: str) -> None:
-    """Raises SettingError, naming the nearest, for an encoding that neither poslab nor tiktoken knows."""
+    """Raise SettingError, naming the nearest, for an encoding that neither poslab nor tiktoken knows."""
     require_one_of([*tiktoken.list_encoding_names(), "characters", "bytes"], encoding=encoding)

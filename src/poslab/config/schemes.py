@@ -30,24 +30,24 @@ TARGET = "_target_"
 
 
 def schemes() -> dict[str, dict[str, Any]]:
-    """The options of configs/pos by name, each as a node."""
+    """Return the options of configs/pos by name, each as a node."""
     nodes = {yaml.stem: OmegaConf.load(yaml) for yaml in sorted(CONFIGS.glob("pos/*.yaml"))}
     return {name: OmegaConf.to_container(node) for name, node in nodes.items()}  # type: ignore[misc]
 
 
 def default_scheme() -> str:
-    """The option of configs/pos that train.py takes where none is chosen."""
+    """Return the option of configs/pos that train.py takes where none is chosen."""
     return str(next(default.pos for default in OmegaConf.load(CONFIGS / "train.yaml").defaults if "pos" in default))
 
 
 def scheme_settings() -> dict[str, Any]:
-    """Every setting of every scheme in configs/pos, with the value "n/a": the keys that all runs have in common."""
+    """Return every setting of every scheme in configs/pos, with the value "n/a": the keys that all runs share."""
     keys = {key for node in schemes().values() for key, value in node.items() if not isinstance(value, dict)}
     return {f"pos.{key}": "n/a" for key in sorted(keys - {TARGET})}
 
 
 def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
-    """The scheme that a node, or the name of one, describes.
+    """Return the scheme that a node, or the name of one, describes.
 
     Raises SettingError, by the setting's name on the command line, where there is no such class or it refuses a
     setting; and where the class is none that a scheme can be, which is its author's mistake.
@@ -58,7 +58,7 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
     target = str(settings.pop(TARGET, ""))
     named_by = f"{option}.{TARGET}" if "." in target else option
     if not target:
-        raise SettingError(named_by, "", "must be given (the name of a scheme, or a class)")
+        raise SettingError(f"{option}.{TARGET}", "", "must be given (the class of a scheme, or the name of one)")
     if "." not in target:
         known = schemes()
         if target not in known:
@@ -73,18 +73,18 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
 
 
 def node_of(scheme: PositionScheme) -> dict[str, Any]:
-    """The inverse of `parse_scheme`: every setting, its defaults included, in plain values."""
+    """Return the node of a scheme, the inverse of `parse_scheme`: every setting, defaults included, in plain values."""
     return {TARGET: full_name(type(scheme))} | {name: _plain(value) for name, value in _settings_of(scheme).items()}
 
 
 def classes(scheme: PositionScheme) -> list[type]:
-    """Its class, and those of the schemes among its settings."""
+    """Return the class of a scheme, and those of the schemes among its settings."""
     inner = (value for value in _settings_of(scheme).values() if isinstance(value, PositionScheme))
     return [type(scheme), *(found for part in inner for found in classes(part))]
 
 
 def _settings_of(scheme: PositionScheme) -> dict[str, Any]:
-    """A bare PositionScheme has none, and every other one is a dataclass."""
+    """Return the values of its fields; a bare PositionScheme is no dataclass and has none."""
     fields: Any = dataclasses.fields(scheme) if dataclasses.is_dataclass(scheme) else ()
     return {field.name: getattr(scheme, field.name) for field in fields}
 
@@ -94,13 +94,13 @@ def _plain(value: Any) -> Any:
 
 
 def targets(node: Mapping[Any, Any]) -> Iterator[Any]:
-    """Every class that a node names: its own, and those of the schemes among its settings."""
+    """Yield every class that a node names: its own, and those of the schemes among its settings."""
     yield node.get(TARGET)
     yield from (target for value in node.values() if isinstance(value, Mapping) for target in targets(value))
 
 
 def flat_node(node: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """A node's values by their names on the command line: {"of._target_": ..., "of.base": 500}."""
+    """Return a node's values by their names on the command line: {"of._target_": ..., "of.base": 500}."""
     flat: dict[str, Any] = {}
     for key, value in node.items():
         flat |= flat_node(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
@@ -108,7 +108,7 @@ def flat_node(node: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def shown(settings: Mapping[Any, Any]) -> dict[str, Any]:
-    """Settings of a scheme as one would type them: {"of": NAME, "of.base": 500}."""
+    """Return settings of a scheme as one would type them: {"of": NAME, "of.base": 500}."""
     names = _names()
     return {
         name.removesuffix(f".{TARGET}"): names.get(value, value) if name.endswith(TARGET) else value
@@ -118,39 +118,39 @@ def shown(settings: Mapping[Any, Any]) -> dict[str, Any]:
 
 @cache
 def _names() -> dict[Any, str]:
-    """The options of configs/pos by their classes."""
+    """Return the options of configs/pos by their classes."""
     return {node[TARGET]: name for name, node in reversed(schemes().items())}
 
 
 def chosen(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """A node as a command line chooses it, of one that has the single settings already.
+    """Return a node with the classes that a command line chooses, of one that has its single settings already.
 
-    given: text by the name of the setting, {"of": NAME, "of.base": "500"}. Where a class is among them, nothing else
-    is left of what was there: settings are another class's. A name with settings below it is that of a scheme.
+    given: text by the name of the setting, {"of": NAME, "of.base": "500"}. A chosen class keeps no settings but those
+    given: others are of the class before it. A name with settings below it is that of a scheme.
     """
     node = copy.deepcopy(node)
     names = {name: text for name, text in given.items() if _typed_below(name, given)}
     targets_given = (name for name in given if name.rpartition(".")[2] == TARGET)
     names |= {name[: -len(TARGET)].rstrip("."): given[name] for name in targets_given}
-    for name in sorted(names, key=len):  # what is around before what is within
-        place = part_of(node, name)
-        kept = _given_part(place, f"{name}." if name else "", given)
-        place.clear()
-        place |= {TARGET: names[name].strip("'\"")} | kept
+    for name in sorted(names, key=len):  # outer before inner
+        inner = part_of(node, name)
+        kept = _given_part(inner, f"{name}." if name else "", given)
+        inner.clear()
+        inner |= {TARGET: names[name].strip("'\"")} | kept
     return node
 
 
 def changed(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """A node with settings of a command line put in, `given` as in `chosen`."""
+    """Return a node with the settings of a command line, `given` as in `chosen`."""
     node = copy.deepcopy(node)
     for name, text in given.items():
-        place, _, key = name.rpartition(".")
-        part_of(node, place)[key] = _value(text)
+        group, _, key = name.rpartition(".")
+        part_of(node, group)[key] = _value(text)
     return chosen(node, given)
 
 
 def _value(text: str) -> Any:
-    """What text says on a command line, before it is converted to the type that a setting has."""
+    """Return a command line's text as a plain value, before it is converted to the type of its setting."""
     if text.startswith("["):
         with suppress(yaml.YAMLError):
             return yaml.safe_load(text)
@@ -158,7 +158,7 @@ def _value(text: str) -> Any:
 
 
 def part_of(node: dict[str, Any], name: str) -> dict[str, Any]:
-    """The node of that name within another; an empty one where there is none yet."""
+    """Return the node of that name within another; a new, empty one where there is none yet."""
     for part in name.split(".") if name else ():
         inner = node.get(part)
         node[part] = node = inner if isinstance(inner, dict) else {}
@@ -166,7 +166,7 @@ def part_of(node: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def given_of(overrides: Iterable[str]) -> dict[str, str]:
-    """The settings of the scheme on a command line, as `chosen` takes them."""
+    """Return the settings of the scheme on a command line, as `chosen` takes them."""
     given = given_settings(overrides)
     return {name.removeprefix("pos."): text for name, text in given.items() if name.startswith("pos.")}
 
@@ -176,7 +176,7 @@ def _typed_below(name: str, given: Mapping[str, str]) -> bool:
 
 
 def _given_part(node: Mapping[str, Any], prefix: str, given: Mapping[str, str]) -> dict[str, Any]:
-    """What is left of a node without the values that were not typed."""
+    """Return a node without the values that were not typed."""
     kept: dict[str, Any] = {}
     for key, value in node.items():
         if isinstance(value, dict) and _typed_below(f"{prefix}{key}", given):
@@ -192,5 +192,5 @@ def _merged(node: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _are_nodes(first: Any, second: Any) -> bool:
-    """Whether the second only changes settings of the first."""
+    """Return whether the second only changes settings of the first."""
     return isinstance(first, dict) and isinstance(second, dict) and TARGET not in second

@@ -1,4 +1,4 @@
-"""Settings of the commands other than train: types, defaults, limits and the words of --help."""
+"""Settings of all commands but train: types, defaults, limits and the words of --help."""
 
 from dataclasses import dataclass
 
@@ -11,6 +11,13 @@ _POS = "pos=SCHEME, pos.NAME=VALUE, as for train: another scheme, or setting, th
 _DEVICE = "auto, cpu or cuda"
 _THREADS = "processors to compute on; null: all"
 _DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass
+class ModelChanges(Limited):
+    """Settings of a trained model that an evaluation may change."""
+
+    memory_length: list[int] | None = setting(None, least=0, most=MOST_REMEMBERED)
 
 
 @dataclass
@@ -38,10 +45,8 @@ class EvaluateConfig(Limited):
         help="another text: all of it is used; null: the test part of the text trained on, or else its validation part",
     )
     pos: list[str] = setting([], text=True, inner=True, help=_POS)
-    model: list[str] = setting(
-        [],
-        text=True,
-        inner=True,
+    model: ModelChanges | None = setting(
+        None,
         help="model.memory_length=0,64: tokens remembered before each window, one or several; by default, of a model "
         "that remembers, none, its own, and once and four times the training length",
     )
@@ -51,24 +56,7 @@ class EvaluateConfig(Limited):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.lengths is not None and not self.lengths:
-            raise SettingError("lengths", self.lengths, "name at least one, or null for the usual ones")
         self.pos = _as_settings(self.pos)
-        assert self.memory_lengths is not None or not self.model  # which checks them
-
-    @property
-    def memory_lengths(self) -> list[int] | None:
-        """None: the usual ones."""
-        lengths: list[int] | None = None
-        for name, _, text in (given.partition("=") for given in self.model):
-            if name != "memory_length":
-                raise SettingError(f"model.{name}", text, "is as it was trained; model.memory_length may be another")
-            numbers = text.strip("[]").split(",")
-            if not all(number.strip().isdecimal() and int(number) <= MOST_REMEMBERED for number in numbers):
-                problem = f"must be whole numbers from 0 to {MOST_REMEMBERED:,}, such as 0,64,256"
-                raise SettingError("model.memory_length", text, problem)
-            lengths = [int(number) for number in numbers]
-        return lengths
 
 
 @dataclass
@@ -117,11 +105,6 @@ class CompareConfig(Limited):
     allow_differences: bool = setting(False, help="compare runs that differ in more than the scheme")
     threads: int | None = setting(None, least=1, most=MOST_THREADS, help=_THREADS)
     allow_code: bool = setting(False, help="import schemes from outside poslab that checkpoints name")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.runs:
-            raise SettingError("runs", self.runs, "name at least one folder")
 
 
 @dataclass
@@ -211,5 +194,5 @@ class ExportConfig(Limited):
 
 
 def _as_settings(pos: list[str]) -> list[str]:
-    """What stands after pos. or, where it is the name of a scheme, after pos=, all as NAME=VALUE."""
+    """Return settings of the scheme as NAME=VALUE; a name alone, of pos=NAME, is that of its class."""
     return [given if "=" in given else f"_target_={given}" for given in pos]

@@ -13,12 +13,12 @@ from poslab.tasks import Task
 
 
 def is_task(node: Any) -> bool:
-    """Whether a `data` node is a task's; else it is a text's."""
+    """Return whether a `data` node is a task's rather than a text's."""
     return isinstance(node, Mapping) and TARGET in node
 
 
 def parse_task(node: Mapping[str, Any]) -> Task:
-    """The task that a `data` node describes. Raises SettingError for a class that is none, or refuses its settings."""
+    """Return the task that a `data` node describes. Raises SettingError for another class, or settings it refuses."""
     settings = dict(node)
     target = str(settings.pop(TARGET))
     option = f"data.{TARGET}"
@@ -33,5 +33,5 @@ def parse_task(node: Mapping[str, Any]) -> Task:
 
 
 def node_of_task(task: Task) -> dict[str, Any]:
-    """The inverse of `parse_task`."""
+    """Return the node of a task, the inverse of `parse_task`."""
     return {TARGET: full_name(type(task))} | dataclasses.asdict(task)

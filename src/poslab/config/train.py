@@ -1,4 +1,4 @@
-"""The configuration of a training run as one typed object, checked in full before torch is loaded."""
+"""Configuration of a training run as one typed object, checked in full before torch is loaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any, get_type_hints
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from poslab.config.command_line import given_settings
 from poslab.config.contrasts import Contrast, parse_contrast
 from poslab.config.files import text_name
 from poslab.config.roles import Role, roles
@@ -38,7 +37,7 @@ from poslab.tasks.metric import LOSS, PERPLEXITY, SHARES
 
 @dataclass
 class TrainConfig:
-    """Everything a training run is made of."""
+    """All settings of a training run."""
 
     pos: PositionScheme
     pos_name: str
@@ -57,28 +56,28 @@ class TrainConfig:
 
     @property
     def pos_settings(self) -> dict[str, Any]:
-        """The scheme's settings, its defaults included, in plain values."""
+        """Settings of the scheme, its defaults included, in plain values."""
         node = node_of(self.pos)
         del node[TARGET]
         return node
 
     @cached_property
     def data_name(self) -> str:
-        """What summaries call the data."""
+        """Name of the data in summaries."""
         return self.data.name if isinstance(self.data, Task) else text_name(self.data.path)
 
     @cached_property
     def scheme_settings(self) -> dict[str, Any]:
-        """The scheme's settings, and those of how it is trained, as one would type them."""
+        """Settings of the scheme, and of how it is trained, as one would type them."""
         return shown(self.pos_settings) | training_of_scheme(self)
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The same as nested dicts of plain values, in the shape of the yaml files, without settings of the command."""
+        """Settings as nested dicts of plain values, in the shape of the yaml files, without those of the command."""
         groups = {name: dataclasses.asdict(getattr(self, name)) for name in _GROUPS}
         if isinstance(self.data, Task):
             groups["data"] = node_of_task(self.data)
-        else:  # a run may go on from elsewhere
+        else:  # a run may be resumed in another folder
             groups["data"]["path"] = os.path.abspath(os.path.expanduser(self.data.path))
         settings = {k: v for k, v in vars(self.settings).items() if role_of(k) is not Role.COMMAND}
         facts = {name: value for name in FACTS if (value := getattr(self, name))}
@@ -86,7 +85,7 @@ class TrainConfig:
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """The content of config.yaml: all settings, what the scheme is called, and the overrides as they were typed."""
+        """Content of config.yaml: all settings, the name of the scheme, and the overrides as they were typed."""
         typed = {} if self.overrides is None else {"overrides": self.overrides}
         return {"pos_name": self.pos_name} | typed | self.plain
 
@@ -130,7 +129,7 @@ LATER: dict[str, Any] = {
 
 
 def role_of(setting: str) -> Role:
-    """The role of a setting by its name on the command line."""
+    """Return the role of a setting by its name on the command line."""
     if setting == "pos_name" or setting.startswith("pos."):
         return Role.SCHEME
     if setting == "overrides":
@@ -141,12 +140,12 @@ def role_of(setting: str) -> Role:
 
 
 def names(of: Collection[Role]) -> list[str]:
-    """The settings that have one of these roles; those of schemes are not among them."""
+    """Return the settings that have one of these roles; those of schemes are not among them."""
     return [name for name, role in _ROLES.items() if role in of]
 
 
 def flat(config: TrainConfig | Mapping[Any, Any], without: Collection[Role] = ()) -> dict[str, Any]:
-    """Settings by their names on the command line, {"trainer.max_epochs": 4, ...}, without those of some roles.
+    """Return settings by their names on the command line, {"trainer.max_epochs": 4, ...}, without those of some roles.
 
     config: as parsed, or as the plain dict of a config.yaml, which may be an older version's or hold unknown settings.
     """
@@ -155,8 +154,8 @@ def flat(config: TrainConfig | Mapping[Any, Any], without: Collection[Role] = ()
 
 
 def training_of_scheme(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any]:
-    """Settings outside `pos` that belong to the scheme all the same, {"position_learning_rate_factor": 1.0}; as in
-    `flat`. Of a group that may be left out: {"retrieval": True, "retrieval.size": 512}."""
+    """Return settings outside `pos` that belong to the scheme all the same, {"position_learning_rate_factor": 1.0}, as
+    in `flat`. Of a group that may be left out: {"retrieval": True, "retrieval.size": 512}."""
     values = LATER | flat(config)
     found: dict[str, Any] = {}
     for setting in names({Role.SCHEME}):
@@ -171,12 +170,12 @@ def training_of_scheme(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any
 
 @cache
 def usual_settings(pos: str) -> Mapping[str, Any]:
-    """Settings of a scheme in configs/pos, and of how it is trained, where nobody typed any; as runs show theirs."""
+    """Return the default settings of a scheme in configs/pos, and of how it is trained, as runs show theirs."""
     return training_of_scheme({}) | (shown(node_of(parse_scheme(pos))) if pos in schemes() else {})
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """A composed config as plain values. Raises SettingError where one refers to another that there isn't."""
+    """Return a composed config as plain values. Raises SettingError where one refers to another that there isn't."""
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
@@ -187,10 +186,10 @@ def resolved(config: DictConfig) -> dict[str, Any]:
 def parse(
     config: DictConfig | Mapping[str, Any], pos_name: str | None = None, overrides: list[str] | None = None
 ) -> TrainConfig:
-    """Checks a config, composed or of plain values, and makes it typed.
+    """Check a config, composed or of plain values, and return it typed.
 
-    pos_name: what to call the scheme, by default its class. overrides: what was typed, to be recorded; of settings of
-    the scheme it tells which are those of the class that was chosen.
+    pos_name: the name of the scheme, by default its class. overrides: as typed, to be recorded; those of the scheme
+    tell which of its settings are of the class that was chosen.
 
     Raises SettingError for the first setting that is unknown, of the wrong type or impossible.
     """
@@ -199,56 +198,47 @@ def parse(
     schemas = {name: schema for name, schema in _GROUPS.items() if task is None or name != "data"}
     parsed: dict[str, Any] = {name: typed(schema, plain.get(name, {}), name) for name, schema in schemas.items()}
     if task is not None:
+        parsed["data"] = task
         parsed["model"].longest_text = min(task.reach(task.lengths[-1]), parsed["model"].context_length)
-    rest = {key: value for key, value in plain.items() if key not in _GROUPS and key != "pos"}
-    node = chosen(plain["pos"], given_of(overrides or ()))
-    if pos_name is not None and not node.get(TARGET):
-        raise SettingError("pos", pos_name, f"its yaml has no {TARGET}, which names the scheme's class")
-    try:
-        scheme = parse_scheme(node)
-    except SettingError as error:
-        if pos_name is None or overrides is None or {"pos", f"pos.{TARGET}"} & given_settings(overrides).keys():
-            raise
-        problem = f"{error.problem} (pos={pos_name}, as no other one is given)"
-        raise SettingError(error.option, error.value, problem) from error
+    scheme = parse_scheme(chosen(plain["pos"], given_of(overrides or ())))
     if not scheme.overrides("tables"):  # it learns nothing that could move faster: with any factor the same run
         parsed["optim"].position_learning_rate_factor = 1.0
+    rest = {key: value for key, value in plain.items() if key not in _GROUPS and key != "pos"}
+    settings = typed(Settings, rest, "", {Contrast: parse_contrast})
+    name = pos_name or type(scheme).__name__.lower()
+    checked = TrainConfig(scheme, name, settings=settings, overrides=overrides, **parsed)
+    _check_model(checked)
+    _check_data(checked)
+    return checked
+
+
+def _check_model(config: TrainConfig) -> None:
+    """Raise SettingError where the scheme can't work with the model's sizes or its memory."""
     try:
-        check_sizes(scheme, parsed["model"].shape)
-        check_memory(scheme, parsed["model"].shape, parsed["model"].memory_length)
+        check_sizes(config.pos, config.model.shape)
+        check_memory(config.pos, config.model.shape, config.model.memory_length)
     except SettingError as error:
         if error.option == "pos":
             raise
-        raise error.prefixed("model" if error.option in vars(parsed["model"]) else "pos") from None
-    if task is None and parsed["model"].reach and parsed["data"].order != "stream":
-        problem = "must be stream: by model.memory_length or model.retrieval, a row remembers what it has read before"
-        raise SettingError("data.order", parsed["data"].order, problem)
-    if task is not None:
-        _check_task(task, scheme.max_length(parsed["model"].shape), **parsed)
-        parsed["data"] = task
-    last, longest = parsed["evaluation"].last, parsed["model"].context_length
-    if last is not None and last > longest:
-        raise SettingError("evaluation.last", last, f"must be at most model.context_length={longest}")
-    settings = typed(Settings, rest, "", {Contrast: parse_contrast})
-    if settings.early_stopping_patience is not None and parsed["trainer"].limit_val_batches == 0:
-        patience = settings.early_stopping_patience
-        raise SettingError("early_stopping_patience", patience, "needs validation, but trainer.limit_val_batches=0")
-    figures = SHARES if task is not None else (PERPLEXITY,)
-    require_one_of([LOSS, *(figure.name for figure in figures)], monitor=settings.monitor)
-    name = pos_name or type(scheme).__name__.lower()
-    return TrainConfig(scheme, name, settings=settings, overrides=overrides, **parsed)
+        raise error.prefixed("model" if error.option in vars(config.model) else "pos") from None
 
 
-def _check_task(
-    task: Task, positions: int | None, model: ModelConfig, evaluation: EvaluationConfig, sample: SampleConfig, **_: Any
-) -> None:
-    """Raises SettingError where the model can't read the task, or a setting is of texts. positions: of the scheme."""
+def _check_data(config: TrainConfig) -> None:
+    """Raise SettingError where the model can't read the data, or a setting of a text is given for a task, or back."""
+    data, model, last = config.data, config.model, config.evaluation.last
+    if last is not None and last > model.context_length:
+        raise SettingError("evaluation.last", last, f"must be at most model.context_length={model.context_length}")
+    figures = SHARES if isinstance(data, Task) else (PERPLEXITY,)
+    require_one_of([LOSS, *(figure.name for figure in figures)], monitor=config.settings.monitor)
+    if not isinstance(data, Task):
+        if model.reach and data.order != "stream":
+            problem = "must be stream: by model.memory_length or model.retrieval, a row remembers what it read before"
+            raise SettingError("data.order", data.order, problem)
+        return
     try:
-        task.check(model.context_length, positions, remembers=model.reach > 0)
+        data.check(model.context_length, config.pos.max_length(model.shape), remembers=model.reach > 0)
     except SettingError as error:
         raise error.prefixed("data") from None
-    if evaluation.lengths:
+    if config.evaluation.lengths:
         problem = "are lengths of windows over a text; a task is tested at data.test_lengths"
-        raise SettingError("evaluation.lengths", evaluation.lengths, problem)
-    if sample.prompt is not None:
-        raise SettingError("sample.prompt", sample.prompt, "is how a text goes on; a task shows one of its examples")
+        raise SettingError("evaluation.lengths", config.evaluation.lengths, problem)

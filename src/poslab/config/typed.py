@@ -1,4 +1,4 @@
-"""Plain values from yaml or the command line, as a checked dataclass; knows no setting by name."""
+"""Conversion of plain values, from yaml or the command line, to a checked dataclass; knows no setting by name."""
 
 import dataclasses
 import importlib
@@ -17,27 +17,31 @@ _CONVERTED_FROM = {int: (int, str), float: (float, int, str), str: (str, int, fl
 
 
 def typed(schema: type[Schema], values: Any, group: str, parsers: Mapping[type, Parser] | None = None) -> Schema:
-    """An instance of the dataclass, every value of the type that its field has.
+    """Return an instance of the dataclass, every value converted to the type of its field.
 
-    parsers: what makes the value of a field that has one of these types, or a list of them, of what is given and the
-    setting's name.
+    group: what stands before the settings' names in messages. parsers: by type, what makes a field of that type, or
+    each item of a list of it, of a plain value and the setting's name. Raises SettingError for the first setting that
+    is unknown, missing, of the wrong type or outside its limits.
     """
-    prefix = f"{group}." if group else ""
+    prefix, parsers = f"{group}." if group else "", parsers or {}
+    fields = {field.name: field for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
     known = get_type_hints(schema)
-    hints = {field.name: known[field.name] for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
+    hints = {name: known[name] for name in fields}
     for name, hint in hints.items():
-        if not all(_is_possible(kind) or kind in (parsers or {}) for kind in kinds(hint)):
+        if not all(_is_possible(kind) or kind in parsers for kind in kinds(hint)):
             problem = "has a type that no setting can have; valid: bool, int, float, str, list[...], each also | None"
             raise SettingError(f"{prefix}{name}", "", problem)
+    if not isinstance(values, dict):
+        raise SettingError(group, values, f"must be a group of settings, not a single value; see configs/{group}")
     arguments: dict[str, Any] = {}
-    for name, value in mapping(values, group).items():
+    for name, value in values.items():
         if name not in hints:
             raise SettingError(f"{prefix}{name}", value, f"unknown setting; {suggestion(name, hints)}")
-        if not isinstance(value, str) or value != "???":  # a mandatory value that nobody gave
-            arguments[name] = _converted(value, hints[name], f"{prefix}{name}", parsers or {})
-    missing = sorted(_mandatory(schema) - arguments.keys())
-    if missing:
-        raise SettingError(f"{prefix}{missing[0]}", "", f"must be given ({in_words(hints[missing[0]])})")
+        if value != "???":  # a mandatory value that nobody gave
+            arguments[name] = _converted(value, hints[name], f"{prefix}{name}", parsers)
+    for name, field in sorted(fields.items()):
+        if name not in arguments and field.default is field.default_factory is dataclasses.MISSING:
+            raise SettingError(f"{prefix}{name}", "", f"must be given ({in_words(hints[name])})")
     try:
         return schema(**arguments)
     except SettingError as error:
@@ -45,24 +49,20 @@ def typed(schema: type[Schema], values: Any, group: str, parsers: Mapping[type, 
 
 
 def imported(target: str, option: str) -> Any:
-    """What has that full name. Raises SettingError, for the option that gives it, where it can't be imported."""
+    """Return the object of that full name. Raises SettingError, for the option that gives it, where that fails."""
     module, _, name = target.rpartition(".")
     try:
         return getattr(importlib.import_module(module), name)
-    except SettingError as error:  # of a class that is not as its kind must be
+    except SettingError as error:  # of a class that breaks the contract of its kind
         raise SettingError(option, target, f"{error.value} {error.problem}") from error
     except Exception as error:  # whatever the import of somebody's file raises
         raise SettingError(option, target, f"can't be imported: {error}".splitlines()[0]) from error
-    except SystemExit as error:
-        raise SettingError(
-            option, target, f"can't be imported: its module ends the program, with {error.code}"
-        ) from error
 
 
 def of_class(
     kind: type[Schema], values: Any, group: str, option: str, parsers: Mapping[type, Parser] | None = None
 ) -> Schema:
-    """As `typed`, of a class that somebody else may have written: a ValueError of its own is about the option."""
+    """Convert as `typed`, for a class that somebody else may have written: its ValueErrors are about the option."""
     try:
         return typed(kind, values, group, parsers)
     except SettingError:
@@ -80,14 +80,14 @@ def _is_possible(kind: Any) -> bool:
 
 
 def _converted(value: Any, hint: Any, option: str, parsers: Mapping[type, Parser]) -> Any:
-    """The value as the first type of the hint that it can be."""
+    """Convert a value to the first type of the hint that takes it."""
     if value is None and NoneType in kinds(hint):
         return None
     for kind in kinds(hint):
         if kind in parsers:
             return parsers[kind](value, option)
         if (parser := parsers.get(_item(kind))) and isinstance(value, list):
-            return [parser(item, f"{option}[{place}]") for place, item in enumerate(value)]
+            return [parser(item, f"{option}[{number}]") for number, item in enumerate(value)]
         if is_group(kind) and isinstance(value, dict):
             return typed(kind, value, option, parsers)
         try:
@@ -106,11 +106,11 @@ def _item(kind: Any) -> Any:
 
 
 def _as(kind: Any, value: Any) -> Any:
-    """Raises KeyError, TypeError or ValueError where the value can't be of that kind."""
+    """Convert to one type. Raises KeyError, TypeError or ValueError where that can't be."""
     if kind is Any:
         return value
     if get_origin(kind) is list and isinstance(value, list):
-        return [_as(get_args(kind)[0], item) for item in value]
+        return [_as(_item(kind), item) for item in value]
     if kind is bool:
         return _FLAGS[str(value).lower()]
     if type(value) not in _CONVERTED_FROM[kind]:
@@ -119,18 +119,8 @@ def _as(kind: Any, value: Any) -> Any:
 
 
 def is_group(kind: Any) -> bool:
-    """Whether values of that type are groups of settings themselves."""
+    """True if values of that type are groups of settings themselves."""
     return isinstance(kind, type) and issubclass(kind, Limited)
-
-
-def _mandatory(schema: type) -> set[str]:
-    return {f.name for f in dataclasses.fields(schema) if f.default is f.default_factory is dataclasses.MISSING}
-
-
-def mapping(values: Any, group: str) -> dict[str, Any]:
-    if not isinstance(values, dict):
-        raise SettingError(group, values, f"must be a group of settings, not a single value; see configs/{group}")
-    return values
 
 
 def kinds(hint: Any) -> tuple[Any, ...]:

@@ -19,8 +19,15 @@ import tiktoken
 import torch
 from torch import Tensor
 
-from poslab.config.files import default_cache_dir, find_files, fingerprint, joined_sha256, text_name
-from poslab.config.formats import Kind, kind_of
+from poslab.config.files import (
+    Kind,
+    default_cache_dir,
+    find_files,
+    fingerprint,
+    joined_sha256,
+    kind_of,
+    text_name,
+)
 from poslab.config.schema import DataConfig
 from poslab.data.document_tokens import Source, smallest_type, tokenised
 from poslab.data.token_cache import Encoded, encode, end_token, in_order, read_or_make, write_all

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from poslab.config.files import fingerprint
-from poslab.config.formats import Kind
+from poslab.config.files import Kind, fingerprint
 from poslab.data.documents import read_documents
 from poslab.data.token_cache import Encoded, encode, end_token, in_order, read_or_make, write_all
 from poslab.data.token_files import GrowingFiles

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from poslab.config.formats import suffix
+from poslab.config.files import suffix
 from poslab.errors import SettingError, suggestion
 
 _BLOCK = 1 << 20  # bytes read at a time
