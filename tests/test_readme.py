@@ -12,7 +12,7 @@ from poslab.positions import ModelShape
 from poslab.positions.alibi import ALiBi
 
 FOLDERS = ("configs", "data", "scripts", "src", "tests")
-PAGES = [REPOSITORY / "README.md", *(page for folder in FOLDERS for page in sorted((REPOSITORY / folder).rglob("*.md")))]
+PAGES = [REPOSITORY / "README.md", *sorted(page for folder in FOLDERS for page in (REPOSITORY / folder).rglob("*.md"))]
 
 
 def test_python_examples() -> None:
