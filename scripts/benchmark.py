@@ -1,4 +1,4 @@
-"""Measure poslab beside other libraries: `python scripts/benchmark.py`, and `--help` for what can be chosen."""
+"""Measure poslab beside other libraries: `python scripts/benchmark.py`, and `--help` for its settings."""
 
 import shlex
 import sys

@@ -1,4 +1,4 @@
-"""Compare runs: `python scripts/compare.py runs=runs/ablation`, and `--help` for what can be chosen."""
+"""Compare runs: `python scripts/compare.py runs=runs/ablation`, and `--help` for its settings."""
 
 from poslab.commands.table import COMMANDS
 

@@ -1,1 +1,1 @@
-"""Attention, training step, generation and start-up of poslab, measured beside other libraries; see README.md."""
+"""Benchmarks of attention, training steps, generation and start-up, beside other libraries; see README.md."""

@@ -1,4 +1,4 @@
-"""Forward and backward pass of attention alone: every scheme with all of its hooks, and other libraries' T5."""
+"""Benchmark of attention alone, forward and backward: every scheme with all of its hooks, and other libraries' T5."""
 
 import math
 import time
@@ -29,7 +29,7 @@ LONG: Shape = (1, 4, 8192, 64)  # memory only, and only for what keeps no (T, T)
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor) -> Attention:
-    """torch's kernel for causal attention that knows no positions."""
+    """Return torch's kernel for causal attention without positions."""
     return [], partial(F.scaled_dot_product_attention, q, k, v, is_causal=True)
 
 
@@ -51,7 +51,7 @@ ENTRANTS: dict[str, Callable[[Tensor, Tensor, Tensor], Attention]] = {
 def measure_attention(
     config: BenchmarkConfig, rounds: int, shapes: Sequence[Shape] = SHAPES, long: Shape = LONG
 ) -> list[Table]:
-    """One table per shape, and one of memory over the shapes that differ in T alone."""
+    """Return one table per shape, and one of memory over the shapes that differ only in T."""
     tables = []
     linear = [FLASH, *ours(config.schemes)]
     dense = [*map(_dense, ours(config.schemes))] if config.dense else []
@@ -76,7 +76,7 @@ def measure_attention(
 
 
 def takes(name: str, shape: Shape) -> bool:
-    """Whether the entrant can be given so long a text."""
+    """Return whether the entrant takes so long a text."""
     try:
         forward_and_backward(name, shape)
     except SettingError:
@@ -85,12 +85,13 @@ def takes(name: str, shape: Shape) -> bool:
 
 
 def peak_bytes(name: str, shape: Shape) -> int | None:
-    """Memory of a forward and backward pass above its inputs; None where the system doesn't tell."""
+    """Return the memory of a forward and backward pass above its inputs, or None if the system does not report it."""
     return peak_memory(forward_and_backward(name, shape))
 
 
 def seconds(name: str, shape: Shape) -> float:
-    """Time of a forward and backward pass, the second of two: the caches held what the entrant before has left."""
+    """Return the time of a forward and backward pass, the second of two, as the entrant before has filled the
+    caches."""
     run = forward_and_backward(name, shape)
     run()
     started = time.perf_counter()
@@ -100,7 +101,7 @@ def seconds(name: str, shape: Shape) -> float:
 
 @cache
 def forward_and_backward(name: str, shape: Shape) -> Callable[[], None]:
-    """The pass of the entrant of that name, over the same q, k, v and gradient for all."""
+    """Return the entrant's pass, over the same q, k, v and gradient for all."""
     generator = torch.Generator().manual_seed(0)
     q, k, v, grad = (torch.randn(shape, generator=generator) for _ in range(4))
     inputs = [q.requires_grad_(), k.requires_grad_(), v.requires_grad_()]
@@ -126,7 +127,7 @@ def _table(shape: Shape, timings: dict[str, Timing]) -> Table:
 
 
 def _memory(peaks: dict[Shape, int | None], lengths: Sequence[Shape]) -> dict[str, str]:
-    """Megabytes at each length, and how they grow from the first to the last that was measured, beside the length."""
+    """Return megabytes at each length, and their growth from the first measured length to the last."""
     cells = {f"T = {s[2]}": f"{peak / 1e6:,.0f}" if (peak := peaks.get(s)) is not None else "" for s in lengths}
     known = [(s[2], peak) for s in lengths if (peak := peaks.get(s))]
     growth = f"{known[-1][1] / known[0][1]:.1f} at {known[-1][0] / known[0][0]:.0f} x T" if len(known) > 1 else ""

@@ -1,4 +1,4 @@
-"""A decoder at learned absolute positions in as few lines as it takes, after nanoGPT, which everybody knows."""
+"""Minimal decoder with learned absolute positions, after nanoGPT, as a baseline."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from benchmarks.entrants import Size
 
 
 class BareGPT(nn.Module):
-    """Token and position embeddings, blocks, and a head that shares the weights of the token embedding."""
+    """Decoder of token and position embeddings, blocks, and a head that shares the token embedding's weights."""
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class BareGPT(nn.Module):
         nn.init.normal_(self.positions.weight, std=0.02)
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy of tokens and targets (B, T)."""
+        """Return the mean cross-entropy of tokens and targets (B, T)."""
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))  # (B, T, D)
         for block in self.blocks:
             x = block(x)
@@ -39,7 +39,7 @@ class _BareBlock(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(embed, 4 * embed), nn.GELU("tanh"), nn.Linear(4 * embed, embed))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D) -> (B, T, D)."""
+        """Return the block's output: x (B, T, D) -> (B, T, D)."""
         parts = self.query_key_value(self.attention_norm(x)).chunk(3, -1)
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)

@@ -1,4 +1,4 @@
-"""Attention under bfloat16 autocast: its time beside torch's flash kernel, and how far both are from float64."""
+"""Benchmark of attention under bfloat16 autocast: time beside torch's flash kernel, and errors against float64."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ SHAPE: Shape = (1, 4, 2048, 64)
 
 
 def measure_bfloat16(config: BenchmarkConfig, rounds: int, shape: Shape = SHAPE) -> list[Table]:
-    """One table."""
+    """Return one table."""
     with processes([FLASH, *ours(config.schemes)]) as asks:
         for ask in asks.values():
             ask(keep_freed_memory)  # as training does
@@ -40,7 +40,8 @@ def measure_bfloat16(config: BenchmarkConfig, rounds: int, shape: Shape = SHAPE)
 
 
 def seconds(name: str, shape: Shape) -> float:
-    """Time of a forward and backward pass, the second of two: the caches held what the entrant before has left."""
+    """Return the time of a forward and backward pass, the second of two, as the entrant before has filled the
+    caches."""
     run = forward_and_backward(name, shape, torch.bfloat16)
     run()
     started = time.perf_counter()
@@ -49,7 +50,7 @@ def seconds(name: str, shape: Shape) -> float:
 
 
 def relative_errors(name: str, shape: Shape) -> tuple[float, float]:
-    """Of the output, and of the gradients of q, k and v: beside float64, as shares of what is right."""
+    """Return the relative errors of the output, and of the gradients of q, k and v, against float64."""
     rounded, exact = (forward_and_backward(name, shape, dtype)() for dtype in (torch.bfloat16, torch.float64))
     errors = [float((a.double() - b).norm() / b.norm()) for a, b in zip(rounded, exact, strict=True)]
     return errors[0], max(errors[1:])
@@ -57,8 +58,8 @@ def relative_errors(name: str, shape: Shape) -> tuple[float, float]:
 
 @cache
 def forward_and_backward(name: str, shape: Shape, dtype: torch.dtype) -> Callable[[], list[Tensor]]:
-    """The pass of the entrant of that name, whose result is the output and the gradients of q, k and v; over the same
-    numbers in every precision."""
+    """Return the entrant's pass, which returns the output and the gradients of q, k and v, over the same numbers in
+    every precision."""
     generator = torch.Generator().manual_seed(0)
     q, k, v, grad = (torch.randn(shape, generator=generator).bfloat16().to(dtype) for _ in range(4))
     inputs = [q.requires_grad_(), k.requires_grad_(), v.requires_grad_()]

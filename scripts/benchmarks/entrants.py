@@ -1,4 +1,4 @@
-"""Models and attention that are measured: ours for every scheme of configs/pos, and other libraries'.
+"""Entrants of the benchmarks: poslab with every scheme of configs/pos, and other libraries.
 
 A name begins with that of its library.
 """
@@ -23,7 +23,7 @@ TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT = "transformers GPT-2", "x-transformers"
 
 @dataclass(frozen=True)
 class Size:
-    """A model and its batch; `settings` train the same in a run, with an answer at every place."""
+    """Model and batch sizes; `settings` train the same in a run, with an answer at every position."""
 
     name: str
     batch: int
@@ -44,25 +44,25 @@ Attention = tuple[list[Tensor], Callable[[], Tensor]]
 
 
 def ours(schemes: Sequence[str] = ()) -> dict[str, str]:
-    """These schemes, or all, by the names of our entrants."""
+    """Return the schemes, or all, by the names of poslab's entrants."""
     return {f"poslab {scheme}": scheme for scheme in schemes or SCHEMES}
 
 
 def of_libraries(names: Iterable[str], libraries: Sequence[str]) -> list[str]:
-    """Those of the names that begin with one of the libraries'."""
+    """Return the names that begin with one of the libraries'."""
     return [name for name in names if name.partition(",")[0].split()[0] in libraries]
 
 
 def poslab_gpt(scheme: str, size: Size) -> GPT:
-    """A decoder without dropout."""
+    """Return a decoder without dropout."""
     sizes: Any = {"embed_dim": size.embed, "num_layers": size.layers, "num_heads": size.heads}
     return GPT(parse_scheme(scheme), vocab_size=size.vocabulary, context_length=size.length, dropout=0.0, **sizes)
 
 
 def poslab_attention(scheme: str, backend: str, q: Tensor, k: Tensor, v: Tensor) -> Attention:
-    """Attention of one layer with every hook of the scheme that a layer asks, at positions as in training.
+    """Return attention of one layer with every hook of the scheme, at positions as in training.
 
-    Raises SettingError for a length that the scheme doesn't know.
+    Raises SettingError for a length that the scheme does not take.
     """
     pos = parse_scheme(scheme)
     batch, heads, length, head_dim = q.shape
@@ -76,7 +76,7 @@ def poslab_attention(scheme: str, backend: str, q: Tensor, k: Tensor, v: Tensor)
 
 
 def transformers_gpt2(size: Size) -> Any:
-    """GPT2LMHeadModel without dropout, and without a token that ends the text: untrained, it may choose any."""
+    """Return a GPT2LMHeadModel without dropout, and without an end-of-text token: untrained, it may choose any."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     sizes: Any = {"vocab_size": size.vocabulary, "n_positions": size.length, "n_embd": size.embed}
@@ -85,7 +85,7 @@ def transformers_gpt2(size: Size) -> Any:
 
 
 def x_transformers_gpt(size: Size) -> Any:
-    """A decoder with learned absolute positions and flash attention."""
+    """Return a decoder with learned absolute positions and flash attention."""
     from x_transformers import Decoder, TransformerWrapper
 
     layers = Decoder(dim=size.embed, depth=size.layers, heads=size.heads, attn_flash=True)
@@ -94,7 +94,8 @@ def x_transformers_gpt(size: Size) -> Any:
 
 
 def transformers_t5(q: Tensor, k: Tensor, v: Tensor) -> Attention:
-    """T5Attention without its four projections, so that only attention is left: q serves as k and v, unscaled."""
+    """Return T5Attention without its four projections, so that only attention is left: q serves as k and v,
+    unscaled."""
     from transformers import T5Config
     from transformers.models.t5.modeling_t5 import T5Attention
 
@@ -114,7 +115,7 @@ def transformers_t5(q: Tensor, k: Tensor, v: Tensor) -> Attention:
 
 
 def x_transformers_t5(q: Tensor, k: Tensor, v: Tensor) -> Attention:
-    """Causal attention with the T5 bias of that library."""
+    """Return causal attention with the T5 bias of x-transformers."""
     from x_transformers.attend import Attend
     from x_transformers.x_transformers import RelativePositionBias
 

@@ -1,4 +1,4 @@
-"""Text token by token: ours with a cache and without, other libraries' with theirs, and the reading of the weights."""
+"""Benchmark of generation: poslab with and without a cache, other libraries with theirs, and reading of the weights."""
 
 import time
 from collections.abc import Callable
@@ -36,7 +36,7 @@ Generate = Callable[[Tensor, int], Tensor]
 
 
 def measure_generation(config: BenchmarkConfig, rounds: int) -> list[Table]:
-    """One table per precision; only the first has the model without a cache."""
+    """Return one table per precision; only the first has the model without a cache."""
     new, tables = config.new_tokens, []
     rivals = of_libraries([TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT], config.rivals)
     with processes([READING, *ours(config.schemes), RECOMPUTING, *rivals]) as asks:
@@ -66,7 +66,7 @@ def _table(precision: str, new: int, timings: dict[str, Timing]) -> Table:
 
 
 def generation_seconds(name: str, dtype: torch.dtype, count: int) -> float:
-    """Time that `count` new tokens took. Raises RuntimeError where the text ended early."""
+    """Return the time of `count` new tokens. Raises RuntimeError if the text ended early."""
     generate = generator(name, dtype)
     prompt = torch.randint(SIZE.vocabulary, (1, PROMPT), generator=torch.Generator().manual_seed(0))
     started = time.perf_counter()
@@ -87,7 +87,7 @@ def _cached(scheme: str, dtype: torch.dtype) -> Generate:
 
 
 def _recomputing(scheme: str, dtype: torch.dtype) -> Generate:
-    """All tokens so far through the model each time, the head for the last of them only."""
+    """Return a generator that passes all tokens through the model for each new one, the head for the last only."""
     model = poslab_gpt(scheme, SIZE).eval().to(dtype)
 
     @torch.inference_mode()
@@ -102,7 +102,8 @@ def _recomputing(scheme: str, dtype: torch.dtype) -> Generate:
 
 
 def _reading(dtype: torch.dtype) -> Generate:
-    """One vector through every matrix that a token needs; the text is the prompt's last token, over and over."""
+    """Return a generator that multiplies one vector with every matrix of the model and repeats the prompt's last
+    token."""
     model = BareGPT(SIZE).to(dtype)
     matrices = [module.weight for module in model.modules() if isinstance(module, nn.Linear)] + [model.tokens.weight]
     vectors = [torch.ones(matrix.shape[1], dtype=dtype) for matrix in matrices]

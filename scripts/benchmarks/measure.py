@@ -1,4 +1,4 @@
-"""Fair timing: entrants in processes of their own, measured in turns, so that a noisy minute meets all of them."""
+"""Timing of entrants in processes of their own, measured in turns, so that noise of the machine affects all alike."""
 
 import ctypes
 import gc
@@ -35,12 +35,12 @@ class Timing:
         return cls(median, lower, upper)
 
     def quartiles(self, factor: float = 1.0, digits: int = 1) -> str:
-        """The quartiles in words, in seconds times `factor`."""
+        """Return the quartiles in words, in seconds times `factor`."""
         return f"{self.lower * factor:.{digits}f} to {self.upper * factor:.{digits}f}"
 
 
 def take_turns(cases: Mapping[str, Callable[[], float | None]], rounds: int, warmups: int = 1) -> dict[str, Timing]:
-    """Runs every case once per round. A case may return the seconds that count; else all of it counts."""
+    """Run every case once per round. A case may return the seconds that count; else all of it counts."""
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     for number in range(warmups + rounds):
         for name, run in cases.items():
@@ -54,10 +54,10 @@ def take_turns(cases: Mapping[str, Callable[[], float | None]], rounds: int, war
 
 @contextmanager
 def processes(names: Iterable[str]) -> Iterator[dict[str, Ask]]:
-    """Gives each library a new process, so that none's imports, threads or memory settings touch another's.
+    """Start a process for each library, so that none's imports, threads or memory settings affect another's.
 
-    An entrant's name begins with that of its library; where that isn't installed, a line says that it is left out. What
-    stands behind a comma is how the library is set up, which takes a process as well.
+    An entrant's name begins with that of its library; if that is not installed, a line says that it is left out. After
+    a comma the name says how the library is set up, which takes a process as well.
     """
     with ExitStack() as stack:
         asks: dict[str, Ask] = {}
@@ -79,7 +79,8 @@ def processes(names: Iterable[str]) -> Iterator[dict[str, Ask]]:
 
 
 def peak_memory(run: Callable[[], object]) -> int | None:
-    """Bytes by which the process grew at most while `run` ran; None where the system doesn't tell (not Linux)."""
+    """Return the bytes by which the process grew at most while `run` ran, or None if the system does not report them
+    (not Linux)."""
     gc.collect()
     try:
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""What the time of a training step is made of: torch's operations by the sizes of what they compute with."""
+"""Profile of a training step: torch's operations by the sizes of their inputs."""
 
 import os
 from collections import Counter
@@ -21,7 +21,7 @@ Operation = tuple[str, float, float]
 
 
 def measure_profile(config: BenchmarkConfig, rounds: int, size: Size = MINI) -> list[Table]:
-    """One table per scheme and precision: of the schemes that are named, or the default one."""
+    """Return one table per scheme and precision, for the named schemes or the default one."""
     tables = []
     with processes(ours(config.schemes or [default_scheme()])) as asks:
         for name, ask in asks.items():
@@ -32,7 +32,7 @@ def measure_profile(config: BenchmarkConfig, rounds: int, size: Size = MINI) -> 
 
 
 def step_operations(name: str, size: Size, dtype: torch.dtype, rounds: int) -> list[Operation]:
-    """The operations of a training step, the longest first; each without those that it calls."""
+    """Return the operations of a training step, the longest first, each without those that it calls."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's profiler tells the console when it starts and stops
     for _ in range(_WARMUPS):
         step_seconds(name, size, dtype)
@@ -49,7 +49,7 @@ def step_operations(name: str, size: Size, dtype: torch.dtype, rounds: int) -> l
 
 
 def _label(name: str, shapes: list[list[int]]) -> str:
-    """Such as "mm 1024x256 256x768"; numbers and what has no size are left out."""
+    """Return a label such as "mm 1024x256 256x768", without numbers and inputs that have no size."""
     sizes = ["x".join(map(str, shape)) for shape in shapes if shape]
     return " ".join([name.removeprefix("aten::"), *sizes[:3]])
 

@@ -20,7 +20,7 @@ _PACKAGES = ("poslab", "torch", "transformers", "x-transformers", "pytorch-light
 
 @dataclass(frozen=True)
 class Table:
-    """Named cells for each entrant; `seconds` are the timings behind them, for benchmark.json."""
+    """Cells by entrant; `seconds` are the timings behind them, for benchmark.json."""
 
     title: str
     rows: dict[str, dict[str, str]]
@@ -28,12 +28,12 @@ class Table:
 
     @classmethod
     def of(cls, title: str, timings: dict[str, Timing], columns: dict[str, Callable[[Timing], str]]) -> "Table":
-        """A row for each timing; `columns` say how it fills their cells."""
+        """Return a table with a row for each timing, whose cells `columns` compute."""
         rows = {name: {column: cell(t) for column, cell in columns.items()} for name, t in timings.items()}
         return cls(title, rows, timings)
 
     def lines(self) -> list[list[str]]:
-        """The columns' names, then a line of cells for each entrant."""
+        """Return the names of the columns, then a line of cells for each entrant."""
         columns = list(next(iter(self.rows.values())))
         return [["", *columns], *([name, *cells.values()] for name, cells in self.rows.items())]
 
@@ -48,7 +48,7 @@ class Table:
 
 
 def write(folder: Path, tables: list[Table], command: str) -> None:
-    """benchmark.json and benchmark.md, complete after every group."""
+    """Write benchmark.json and benchmark.md, complete after every group."""
     packages = " ".join(f"{name} {number}," for name in _PACKAGES if (number := _version(name)))
     processor = torch.cpu.get_capabilities().get("cpu_name") or platform.processor()
     machine = (

@@ -1,4 +1,4 @@
-"""Measures the groups that were asked for, and writes the results so far after each."""
+"""Run of the selected benchmark groups, which writes the results so far after each."""
 
 import os
 import time
@@ -30,7 +30,7 @@ MEASURES: dict[str, tuple[Callable[[BenchmarkConfig, int], list[Table]], int]] =
 
 
 def run_benchmark(config: BenchmarkConfig, command: str) -> None:
-    """Measures, prints and writes. Raises SettingError for a folder that can't be used."""
+    """Measure, print and write. Raises SettingError for a folder that cannot be used."""
     folder = _new_folder(config.out)
     tables: list[Table] = []
     for group in config.groups:

@@ -1,4 +1,4 @@
-"""Settings of scripts/benchmark.py: types, defaults, limits and the words of --help."""
+"""Settings of scripts/benchmark.py: types, defaults, limits and the texts of --help."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,4 @@
-"""Training steps of small models on one thread, where what surrounds the arithmetic counts: beside a bare loop, and as
-they are within a run."""
+"""Benchmark of training steps of small models on one thread, beside a bare loop and within a run."""
 
 import io
 import tempfile
@@ -51,7 +50,7 @@ SIZES = (
 
 
 def measure_small(config: BenchmarkConfig, rounds: int) -> list[Table]:
-    """One table per size; within a run, of the schemes that are named, or the default one."""
+    """Return one table per size; within a run, for the named schemes or the default one."""
     tables = []
     in_runs = ours(config.schemes or [default_scheme()])
     with processes([BARE, *ours(config.schemes)]) as asks:
@@ -63,7 +62,7 @@ def measure_small(config: BenchmarkConfig, rounds: int) -> list[Table]:
 
 
 def _table(size: Size, timings: dict[str, Timing], of_runs: dict[str, tuple[list[float], list[float]]]) -> Table:
-    """of_runs: the results of `seconds_in_a_run`."""
+    """Return the table of one size. of_runs: the results of `seconds_in_a_run`."""
     bare = timings[BARE].median
     ratios = {}
     for name, (of_run, of_loop) in of_runs.items():
@@ -87,7 +86,7 @@ def _table(size: Size, timings: dict[str, Timing], of_runs: dict[str, tuple[list
 
 
 def seconds(name: str, size: Size, steps: int = STEPS) -> float:
-    """Time of one training step, the mean of several."""
+    """Return the time of one training step, the mean of several."""
     torch.set_num_threads(1)
     model, loss_of, optimizer = _built(name, size)
     started = time.perf_counter()
@@ -101,7 +100,7 @@ def seconds(name: str, size: Size, steps: int = STEPS) -> float:
 
 
 def seconds_in_a_run(name: str, size: Size) -> tuple[list[float], list[float]]:
-    """Times of the steps of a run, and of a step in a bare loop after each: so what else the machine does meets both.
+    """Return the times of a run's steps, and of a bare loop's step after each, so that other load affects both.
 
     The first steps, validations, pictures and the like are left out.
     """
@@ -134,7 +133,7 @@ def seconds_in_a_run(name: str, size: Size) -> tuple[list[float], list[float]]:
 
 @cache
 def _built(name: str, size: Size) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], torch.optim.Optimizer]:
-    """Model, loss and optimiser, as training has them."""
+    """Return model, loss and optimiser, as training has them."""
     keep_freed_memory()
     if name == BARE:
         bare = BareGPT(size)

@@ -1,4 +1,4 @@
-"""Whole commands, from the start of the process to its exit."""
+"""Benchmark of whole commands, from the start of the process to its exit."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ TRAIN = Path(__file__).parents[1] / "train.py"
 
 
 def measure_startup(config: BenchmarkConfig, rounds: int) -> list[Table]:
-    """Help, an error in a setting, and a run of one training step."""
+    """Return a table of --help, an error in a setting, and a run of one training step."""
     cases: dict[str, Callable[[], None]] = {
         "--help": partial(_train, 0, "--help"),
         "a wrong setting": partial(_train, 2, "model.num_heads=0"),

@@ -1,4 +1,4 @@
-"""Full training steps at equal size: tokens per second, ours and other libraries'."""
+"""Benchmark of full training steps at equal size: tokens per second of poslab and other libraries."""
 
 import math
 import time
@@ -38,19 +38,19 @@ PRECISIONS = {"float32": torch.float32, "bfloat16 autocast": torch.bfloat16}
 
 
 def rivals(config: BenchmarkConfig) -> list[str]:
-    """Other libraries' models as torch comes and tuned; the bare loop compiled, too."""
+    """Return other libraries' models as torch comes and tuned; the bare loop compiled, too."""
     plain = of_libraries([BARE, TRANSFORMERS_GPT2, X_TRANSFORMERS_GPT], config.rivals)
     compiled = [BARE + COMPILED] if BARE in plain else []
     return [*([] if config.tuned else plain), *(name + TUNED for name in plain), *compiled]
 
 
 def measure_step(config: BenchmarkConfig, rounds: int) -> list[Table]:
-    """One table per precision, model=mini."""
+    """Return one table per precision, for model=mini."""
     return _measure(MINI, [*ours(config.schemes), *rivals(config)], rounds)
 
 
 def measure_gpt2_step(config: BenchmarkConfig, rounds: int) -> list[Table]:
-    """The same for model=gpt2: of the schemes that are named, or the default one, as each takes 2 GB."""
+    """Return one table per precision for model=gpt2, for the named schemes or the default one, as each takes 2 GB."""
     return _measure(GPT2, [*ours(config.schemes or [default_scheme()]), *rivals(config)], rounds)
 
 
@@ -69,7 +69,7 @@ def _measure(size: Size, names: list[str], rounds: int) -> list[Table]:
 def _table(
     precision: str, size: Size, timings: dict[str, Timing], memory: dict[str, int | None], highest: float
 ) -> Table:
-    """highest: operations per second that matrix products reach by themselves."""
+    """Return the table of one precision. highest: operations per second that matrix products reach by themselves."""
     tokens = size.batch * size.length
     fastest = min((timing.median for name, timing in timings.items() if name not in ours()), default=math.nan)
     columns: dict[str, Callable[[Timing], str]] = {
@@ -86,13 +86,13 @@ def _table(
 
 
 def operations(size: Size) -> int:
-    """Floating-point operations of the matrix products of a step; of attention those of the pairs that are seen."""
+    """Return the floating-point operations of a step's matrix products; in attention only the visible pairs count."""
     of_token = 12 * size.layers * size.embed**2 + size.vocabulary * size.embed + size.layers * size.length * size.embed
     return 6 * size.batch * size.length * of_token
 
 
 def products_per_second(dtype: torch.dtype) -> float:
-    """Floating-point operations per second of a product of large matrices, the fastest of several."""
+    """Return the floating-point operations per second of a product of large matrices, the fastest of several."""
     left, right = torch.randn(2, 2048, 2048).to(dtype).unbind()
     seconds = []
     for _ in range(8):
@@ -103,12 +103,12 @@ def products_per_second(dtype: torch.dtype) -> float:
 
 
 def step_peak_bytes(name: str, size: Size, dtype: torch.dtype) -> int | None:
-    """Memory of a training step above that of weights and optimiser; None where the system doesn't tell."""
+    """Return the memory of a training step above weights and optimiser, or None if the system does not report it."""
     return peak_memory(lambda: step_seconds(name, size, dtype))
 
 
 def step_seconds(name: str, size: Size, dtype: torch.dtype) -> float:
-    """Time of one training step in that precision."""
+    """Return the time of one training step in that precision."""
     model, loss_of, optimizer = _built(name, size)
     tokens, targets = torch.randint(size.vocabulary, (2, size.batch, size.length)).unbind()
     started = time.perf_counter()
@@ -123,7 +123,7 @@ def step_seconds(name: str, size: Size, dtype: torch.dtype) -> float:
 
 @cache
 def _built(name: str, size: Size) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], torch.optim.Optimizer]:
-    """Model, loss and optimiser: ours as training has them, other libraries' as torch comes, or tuned."""
+    """Return model, loss and optimiser: poslab's as training has them, other libraries' as torch comes, or tuned."""
     schemes, (library, _, setup) = ours(), name.partition(", ")
     if name in schemes or setup:
         keep_freed_memory()
@@ -139,7 +139,7 @@ def _built(name: str, size: Size) -> tuple[nn.Module, Callable[[Tensor, Tensor],
 
 
 def _rival(library: str, size: Size) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
-    """A model and its loss."""
+    """Return a library's model and its loss."""
     if library == BARE:
         bare = BareGPT(size)
         return bare, bare.loss

@@ -119,7 +119,7 @@ def claim_in(root: Path, **settings: bool) -> str:
 @pytest.mark.usefixtures("no_figures")
 def test_a_claim_says_for_which_seeds_and_text_it_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_pair(tmp_path / "even", of_text=0.05)
-    assert "n = 5; it holds for other seeds and other text of this kind: [0.0" in claim_in(tmp_path / "even")
+    assert "n = 5; it holds for other seeds and held-out text of this corpus: [0.0" in claim_in(tmp_path / "even")
     assert "interval, seeds and text" in capsys.readouterr().out
     write_pair(tmp_path / "uneven", of_text=1.0)
     said = claim_in(tmp_path / "uneven")

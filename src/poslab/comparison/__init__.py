@@ -1,3 +1,3 @@
-"""Many runs: groups, statistics, figures and the report."""
+"""Comparison of many runs: groups, statistics, figures and the report."""
 
 import poslab.lazy  # noqa: F401  # before anything here imports tensorboard

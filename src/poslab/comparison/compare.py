@@ -1,4 +1,4 @@
-"""Groups of runs that differ in their position scheme alone, compared, and the answers that their figures give."""
+"""Comparison of groups of runs that differ only in their position scheme, in figures and sentences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,10 +27,10 @@ from poslab.runs.planned import PlannedGroup
 class Comparison:
     """Groups of runs on the same data from the best to the worst, by `score`, and how each differs from the baseline.
 
-    planned: which seeds were to be there. answers: by label, in words, how a group is beside the baseline. further:
-    what else is to be said. caveats: differences between the runs, other than the scheme, that weaken the answers.
-    pairs: of each pair, in the order of the groups, first minus second, where all were asked for; then `differences`
-    are of the same family.
+    planned: the seeds that were planned. answers: by label, a sentence comparing a group with the baseline. further:
+    other sentences. caveats: differences between the runs, other than the scheme, that weaken the answers. pairs: for
+    each pair, in the order of the groups, first minus second, if all pairs were tested; `differences` are then of the
+    same family.
     """
 
     score: Score
@@ -54,7 +54,7 @@ class Comparison:
 
     @property
     def by_scheme(self) -> dict[str, list[Group]]:
-        """The groups of each scheme, in alphabetical order of these."""
+        """Return the groups of each scheme, schemes in alphabetical order."""
         names = sorted({group.scheme for group in self.groups})
         return {name: [group for group in self.groups if group.scheme == name] for name in names}
 
@@ -72,9 +72,10 @@ def compare(
     all_pairs: bool = False,
     plan: Sequence[PlannedGroup] = (),
 ) -> Comparison:
-    """Groups the runs and compares each group with the baseline, or all with each other, by the score that `metric`,
-    `length` and `validation` name, or the usual one. Runs that lack it are left out. baseline: as `_baseline`
-    understands it. plan: of the sweeps that the runs are of.
+    """Group the runs and compare each group with the baseline, or all with each other.
+
+    The score is the one that `metric`, `length` and `validation` name, or the usual one; runs without it are left out.
+    baseline: as `_baseline` reads it. plan: that of the sweeps of these runs.
 
     Raises UserError without runs, and for runs that differ in more than the scheme, unless `allow_differences`.
     """
@@ -119,16 +120,22 @@ def compare(
 
 
 def _natural_baseline(groups: Sequence[Group]) -> str:
-    """Of the scheme that train.py has by default, else of one that knows nothing of position, else of the first by
-    name; of its groups that with the most usual settings."""
+    """Return the label of the default baseline.
+
+    It is the default scheme of train.py, else one without positions, else the first by name; of its groups the one with
+    the fewest settings away from their defaults.
+    """
     default = default_scheme()
     ranked = {(g.scheme != default, not g.knows_nothing, g.scheme, g.n_nondefault, g.label): g.label for g in groups}
     return ranked[min(ranked)]
 
 
 def _baseline(given: str, groups: Sequence[Group]) -> str:
-    """The label that was given, or that of the only group with all the settings in it, "SCHEME max_distance=16"; of
-    several, of that with the most usual other ones. Raises SettingError for none, and for several as usual."""
+    """Return the label given, or that of the only group with all the settings in it, "SCHEME max_distance=16".
+
+    Among several, the one with the fewest other settings away from their defaults. Raises SettingError if there is
+    none, or several alike.
+    """
     labels = [group.label for group in groups]
     found = (
         []
@@ -153,13 +160,13 @@ def _all_pairs(
 
 
 def _with(baseline: str, pairs: Mapping[tuple[str, str], Difference]) -> dict[str, Difference]:
-    """Of all pairs those with the baseline, less which each group stands."""
+    """Return the differences from the baseline out of those of all pairs."""
     first = {pair[0]: found for pair, found in pairs.items() if pair[1] == baseline}
     return first | {pair[1]: found.reversed for pair, found in pairs.items() if pair[0] == baseline}
 
 
 def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluation]) -> list[str]:
-    """Compares single runs by their losses on the same tokens held out; evaluations are by the folder of the run.
+    """Compare single runs by their losses on the same held-out tokens; evaluations are by the folder of the run.
 
     Groups of several seeds need no such sentence: `differences` says more.
     """
@@ -184,7 +191,7 @@ def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluatio
 
 
 def _two_directions(label: str, comparison: Comparison, by_token: Estimate, part: str) -> str:
-    """Where a figure of two runs and the tokens of their checkpoints disagree: neither is said to be ahead."""
+    """Return a sentence for two runs whose figures and token losses disagree: neither is called better."""
     whose = f"the checkpoints of {label} and {comparison.baseline}"
     other = f"differ in the other direction than by the {comparison.score.title} ({by_token.mean:+.3f} nats)"
     return f"on the {by_token.n:,} {part} tokens {whose} {other}: these two runs can't be told apart"
@@ -200,7 +207,8 @@ def _answers(
 
 
 def _of_other_pairs(groups: Sequence[Group], baseline: str, by_pair: Mapping[tuple[str, str], Difference]) -> list[str]:
-    """Of the pairs without the baseline those that are shown to differ, the better one first; and of all, how many."""
+    """Return sentences on the pairs without the baseline that differ significantly, the better group first, and their
+    count."""
     by_label = {group.label: group for group in groups}
     texts = []
     for (first, second), found in by_pair.items():
@@ -214,7 +222,7 @@ def _of_other_pairs(groups: Sequence[Group], baseline: str, by_pair: Mapping[tup
 
 
 def _sentence(pair: tuple[Group, Group], difference: Difference, effect: float | None = None) -> str:
-    """What is said of the first of two groups beside the second, with what weakens it."""
+    """Return a sentence on the first of two groups compared with the second, with what weakens it."""
     runs, means = {g.label: g.runs for g in pair}, {g.label: g.estimate.mean for g in pair}
     score = pair[0].score
     said = sentence(pair[0].label, pair[1].label, difference, effect, score.metric)

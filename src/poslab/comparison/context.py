@@ -1,4 +1,4 @@
-"""What is gained by seeing more: the loss by memory, and the relative effective context length.
+"""Value of context: the loss by memory length, and the relative effective context length.
 
 Dai et al. 2019, "Transformer-XL", section 4.4 and appendix C. The loss of model i on token t with a context of c tokens
 is l_i(c, t), and the best of the models compared is b(c, t) = min_i l_i(c, t). By going from c to a longer c', a model
@@ -33,7 +33,10 @@ Losses = Mapping[int, "np.ndarray[Any, np.dtype[np.float64]]"]  # of the same to
 
 
 def context_tables(comparison: Comparison, evaluations: Mapping[str, list[Evaluation]]) -> list[Table]:
-    """What there is to say where runs have memory, or differ in their context. evaluations: by label, of each run."""
+    """Return the tables on memory and context, if runs have memory or differ in context.
+
+    evaluations: by label, one per run.
+    """
     runs = comparison.runs
     if not any(map(_remembers, runs)) and len({run.summary.context_length for run in runs}) < 2:
         return []
@@ -51,7 +54,7 @@ def _remembers(run: Run) -> bool:
 
 
 def _by_memory(evaluations: Mapping[str, list[Evaluation]]) -> Table | None:
-    """Where all runs of a group are measured with a memory."""
+    """Return the table of losses by memory length, of groups whose runs are all measured with a memory."""
     lengths = sorted({int(n) for of_seeds in evaluations.values() for e in of_seeds for n in e.memory_losses})
     rows = []
     for label, of_seeds in evaluations.items():
@@ -77,7 +80,7 @@ def _mean(losses: Sequence[float | None]) -> str:
 
 
 def _effective_lengths(of_seeds: Mapping[str, Mapping[int, Evaluation]]) -> Table | None:
-    """Over the seeds that all groups have."""
+    """Return the table of relative effective context lengths, over the seeds that all groups have."""
     seeds = set.intersection(*(set(of_seed) for of_seed in of_seeds.values())) if of_seeds else set()
     found: dict[str, list[list[int]]] = {label: [] for label in of_seeds}
     lengths: list[int] = []
@@ -105,7 +108,7 @@ def _effective_lengths(of_seeds: Mapping[str, Mapping[int, Evaluation]]) -> Tabl
 
 
 def common_losses(evaluations: Mapping[str, Evaluation]) -> dict[str, Losses]:
-    """By label, the losses of the tokens and at the lengths that all evaluations have."""
+    """Return by label the losses of the tokens and at the lengths that all evaluations have."""
     places, losses = {}, {}
     for label, evaluation in evaluations.items():
         last = next((result.last for result in evaluation.lengths if result.last_losses), None)
@@ -119,7 +122,7 @@ def common_losses(evaluations: Mapping[str, Evaluation]) -> dict[str, Losses]:
 
 
 def effective_length(own: Losses, of_all: Sequence[Losses], share: float) -> int:
-    """The relative effective context length of one of several models, whose losses have the same lengths."""
+    """Return the relative effective context length of one of several models, whose losses have the same lengths."""
     for short, long in pairwise(sorted(own)):
         best = np.min([losses[short] for losses in of_all], axis=0)
         hardest = np.argsort(-best, kind="stable")[: max(1, round(share * len(best)))]

@@ -1,17 +1,17 @@
-"""Registered contrasts: of each, whether it was shown, and how sure that is.
+"""Verdicts on registered contrasts: whether each was shown, and how sure that is.
 
-Tests are exact and over seeds; runs of one seed see the same examples, so two schemes are paired seed by seed. What is
-tested are margins: by how much a seed exceeds the claim (its difference less `by`, its figure less `at_least`). Were
-the claim only just untrue, each margin could as well have the other sign, so p is the share of all 2^n ways to choose
-the signs that give a mean as high (Fisher 1935, section 21). n seeds that all agree give p = 1 / 2^n, and no less. A
-claim about all schemes is as sure as it is of the one for which it is least sure (Berger 1982).
+Tests are exact and over seeds; runs of one seed see the same examples, so two schemes are paired by seed. Margins are
+tested: by how much a seed exceeds the claim (its difference less `by`, its figure less `at_least`). Were the claim only
+just untrue, each margin could as well have the other sign, so p is the proportion of all 2^n sign choices with a mean
+as high (Fisher 1935, section 21). n seeds that all agree give p = 1 / 2^n, and no less. A claim about all schemes is as
+sure as it is for the scheme for which it is least sure (Berger 1982).
 
-All that a sweep registered is one family: by Holm's correction for the number of its contrasts, the chance that any of
-them is shown though it is false is at most 1 - CONFIDENCE; so is, by itself, the chance that the opposite of any is
-shown though that is false (the other scheme is better; the figure is on the other side of its limit). Nothing is
-tested while planned seeds are missing (see `poslab.comparison.missing_seeds`); a seed that diverged speaks against its
-scheme, and then signs are flipped of ranks. To add seeds
-where there were too few to show anything takes nothing from that; to add some until a contrast is shown does.
+All contrasts that a sweep registered are one family: by Holm's correction for their number, the chance that any of them
+is shown though it is false is at most 1 - CONFIDENCE. The same holds separately for the opposites (the other scheme is
+better; the figure is on the other side of its limit). Nothing is tested while planned seeds are missing (see
+`poslab.comparison.missing_seeds`); a diverged seed counts against its scheme, and signs are then flipped on ranks.
+Adding seeds where there were too few to show anything does not weaken this; adding seeds until a contrast is shown
+does.
 """
 
 import math
@@ -35,9 +35,12 @@ SHOWN, NOT_SHOWN, OPPOSITE, NOT_TESTED = "shown", "not shown", "the opposite sho
 
 @dataclass(frozen=True)
 class Part:
-    """What is tested of one scheme, or of two. figures: by label and seed, of those that didn't diverge. margins: by
-    seed, above 0 where the claim holds, infinite where a run diverged. opposite: likewise, of its opposite. diverged:
-    how many seeds of whom did, in words."""
+    """Test of one scheme, or of two, within a contrast.
+
+    figures: by label and seed, without diverged seeds. margins: by seed, above 0 where the claim holds, infinite where
+    a run diverged. opposite: likewise for the opposite claim. diverged: how many seeds of which schemes diverged, in
+    words.
+    """
 
     figures: Mapping[str, Mapping[int, float]]
     margins: Mapping[int, float]
@@ -54,13 +57,13 @@ class Part:
 
     @property
     def mean(self) -> float:
-        """Of the margins that are finite."""
+        """Return the mean of the finite margins."""
         return fmean(margin for margin in self.margins.values() if math.isfinite(margin))
 
 
 @dataclass(frozen=True)
 class Tested:
-    """A contrast and the runs for it. problem: why it can't be tested, if so; then there are no parts."""
+    """Contrast with the runs for it. problem: why it cannot be tested, if so; then there are no parts."""
 
     contrast: Contrast
     parts: list[Part] = field(default_factory=list)
@@ -68,7 +71,7 @@ class Tested:
 
     @property
     def weakest(self) -> Part:
-        """Of which the claim is least sure."""
+        """Return the part for which the claim is least sure."""
         return max(self.parts, key=lambda part: (part.p, -part.mean))
 
     @property
@@ -77,14 +80,16 @@ class Tested:
 
     @property
     def p_opposite(self) -> float:
-        """The opposite of a claim about all is one about any of them, which is corrected for their number."""
+        """Return the p-value of the opposite claim; for a claim about all schemes it is corrected for their number."""
         return min(1.0, len(self.parts) * min((part.p_opposite for part in self.parts), default=1.0))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a contrast. p, p_opposite: corrected. late: after how many finished runs it was registered.
-    why: why nothing was shown."""
+    """Result of a contrast.
+
+    p, p_opposite: corrected. late: after how many finished runs it was registered. why: why nothing was shown.
+    """
 
     tested: Tested
     p: float
@@ -100,7 +105,7 @@ class Verdict:
 
     @property
     def remarks(self) -> list[str]:
-        """What p-values don't say."""
+        """Return remarks that the p-values do not cover."""
         late = [f"registered after {runs_finished(self.late)}"] if self.late else []
         why = self.tested.problem or (self._outlook() if self.said == NOT_SHOWN else "")
         diverged = self.tested.weakest.diverged if self.tested.parts else ""
@@ -123,7 +128,7 @@ class Verdict:
 
     @property
     def row(self) -> list[str]:
-        """Of `verdict_table`."""
+        """Return the row of `verdict_table`."""
         if self.said == NOT_TESTED:
             return [str(self.tested.contrast), self.said, *[""] * 5, "; ".join(self.remarks)]
         part = self.tested.weakest
@@ -171,8 +176,10 @@ def verdict_table(found: Sequence[Verdict]) -> Table:
 
 
 def verdicts(folders: Sequence[Path], comparisons: Sequence[Comparison]) -> list[Verdict]:
-    """Of every contrast that is registered in one of the folders, in its order; each comparison is of other data.
-    Raises UserError for contrasts that can't be read."""
+    """Return a verdict on every contrast registered in the folders, in its order; each comparison is of other data.
+
+    Raises UserError for contrasts that cannot be read.
+    """
     found = [registration for folder in folders for registration in read_registrations(folder)]
     registered = [(contrast, registration) for registration in found for contrast in registration.contrasts]
     tested = [_tested(contrast, comparisons) for contrast, _ in registered]
@@ -210,7 +217,7 @@ def _tested(contrast: Contrast, comparisons: Sequence[Comparison]) -> Tested:
 
 
 def _parts(contrast: Contrast, groups: Sequence[Group], planned: Planned) -> list[Part]:
-    """Raises LookupError, with the reason, where runs are missing."""
+    """Return the tests of a contrast. Raises LookupError, with the reason, if runs are missing."""
     sign = groups[0].runs[0].summary.measure(str(contrast.metric)).sign
     if contrast.scheme is None:
         better, than = (_group(name, groups) for name in contrast.schemes)
@@ -236,7 +243,7 @@ def _parts(contrast: Contrast, groups: Sequence[Group], planned: Planned) -> lis
 
 
 def _require_seeds(figures: Mapping[str, Mapping[int, float]], planned: Collection[int]) -> None:
-    """Raises LookupError where some of the planned seeds have no figure."""
+    """Check that all planned seeds have a figure. Raises LookupError otherwise."""
     missing = sorted(seed for seed in planned if any(seed not in of_seeds for of_seeds in figures.values()))
     if missing and len(planned) > 1:
         raise LookupError(missing_seeds(missing, f"{len(planned)} seeds of {' and '.join(figures)}"))
@@ -259,7 +266,7 @@ def _part(figures: Mapping[str, Mapping[int, float]], margins: dict[int, float],
 
 
 def _figures(contrast: Contrast, group: Group, worst: float) -> dict[int, float]:
-    """By seed; `worst` of those that diverged."""
+    """Return the group's figures by seed; `worst` for those that diverged."""
     known = {run.seed: run.value(str(contrast.metric), contrast.length) for run in group.runs}
     figures = {seed: value for seed, value in known.items() if value is not None}
     return figures | dict.fromkeys((run.seed for run in group.diverged), worst)

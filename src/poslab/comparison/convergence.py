@@ -1,4 +1,4 @@
-"""Whether runs were trained for long enough that a difference between their losses means anything.
+"""Convergence warnings: signs that runs were trained too briefly for their losses to be compared.
 
 Early in training a scheme is ahead because it moves first, and may end behind. Two signs that it is early: a loss above
 that of counting pairs of tokens (`poslab.data.ngram_baselines`), and one that still falls faster than schemes differ.
@@ -15,8 +15,10 @@ COUNTED = {"bigram": "pairs of tokens", "unigram": "single tokens"}  # what mode
 
 
 def shared_references(runs: Sequence[Run], score: Score) -> dict[str, float]:
-    """The losses of models that need no training, by name, on the tokens that all these runs are judged by; empty
-    where the score is no loss, or the runs don't say, or not the same."""
+    """Return the losses of models without training, by name, on the validation tokens that all these runs share.
+
+    Empty if the score is not a loss, or if the runs lack them or differ in them.
+    """
     first = runs[0].summary.reference_losses
     return dict(first) if score.is_loss and all(run.summary.reference_losses == first for run in runs) else {}
 
@@ -24,7 +26,7 @@ def shared_references(runs: Sequence[Run], score: Score) -> dict[str, float]:
 def convergence_warning(
     pair: Mapping[str, Sequence[Run]], means: Mapping[str, float], difference: Difference, score: Score
 ) -> str:
-    """What weakens a verdict on two groups, as the end of its sentence; empty where nothing does.
+    """Return what weakens a verdict on two groups, as the end of its sentence, or "".
 
     pair, means: the runs and the mean loss of either, by label.
     """
@@ -49,7 +51,7 @@ def convergence_warning(
 
 
 def _late_fall(runs: Sequence[Run]) -> float | None:
-    """The mean over runs; None where one doesn't say."""
+    """Return the mean over runs of the late fall of the loss, or None if a run lacks it."""
     falls = [run.summary.late_fall for run in runs]
     known = [fall for fall in falls if fall is not None]
     return sum(known) / len(known) if known and len(known) == len(falls) else None

@@ -15,14 +15,14 @@ Points = list[tuple[int, float]]
 
 @dataclass(frozen=True)
 class Curve:
-    """(step, loss) pairs of one run; empty where nothing was logged."""
+    """Loss curve of one run as (step, loss) pairs; empty where nothing was logged."""
 
     train: Points
     validation: Points
 
 
 def read_curve(folder: Path) -> Curve:
-    """Reads the events in the folder: damaged files as far as they go, and none in a folder whose name is no text."""
+    """Return the curve from the events in the folder: damaged files as far as they can be read."""
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 1, "tensors": 1})
     with contextlib.suppress(OSError, DecodeError, UnicodeError):
         events.Reload()
@@ -35,5 +35,5 @@ def read_curve(folder: Path) -> Curve:
 
 
 def by_group(groups: Sequence[Group], curves: Mapping[Path, Curve]) -> dict[str, dict[int, Curve]]:
-    """The curves of all runs, by the label of the group and the seed."""
+    """Return the curves of all runs, by the label of the group and the seed."""
     return {group.label: {run.seed: curves[run.folder] for run in group.runs} for group in groups}

@@ -1,8 +1,9 @@
-"""What differences between losses are worth: perplexity, steps and time to the same loss, and what a scheme costs.
+"""Effect sizes of loss differences: perplexity, steps and time to the same loss, and the cost of a scheme.
 
-Steps to the same loss are read from the curves, mean over seeds: where a scheme's validation loss first comes down to
-the loss that the baseline ends with, beside where the baseline itself first does. Between validations a loss is taken
-to fall evenly. The learning rate is that of the whole schedule: a training planned to be shorter may come down earlier.
+Steps to the same loss are read from the curves, mean over seeds: the step at which a scheme's validation loss first
+reaches the baseline's final loss, beside the step at which the baseline itself first does. Between validations the loss
+is interpolated linearly. The learning rate is that of the whole schedule: a training planned to be shorter may get
+there earlier.
 """
 
 import math
@@ -17,7 +18,7 @@ from poslab.comparison.table import Table
 
 
 def steps_to(level: float, points: Points) -> float | None:
-    """The step at which a curve is at or below a loss, at the latest; None where it never is."""
+    """Return the first step at which a curve is at or below a loss, or None if it never is."""
     below = next((n for n, (_, loss) in enumerate(points) if loss <= level), None)
     if below is None:
         return None
@@ -26,7 +27,7 @@ def steps_to(level: float, points: Points) -> float | None:
 
 
 def mean_curve(curves: Sequence[Points]) -> Points:
-    """The mean over seeds, at the steps that all have; finite losses alone."""
+    """Return the mean over seeds of the finite losses, at the steps that all have."""
     by_step = [dict(points) for points in curves]
     common = set.intersection(*map(set, by_step)) if by_step else set()
     means = [(step, float(np.mean([of[step] for of in by_step]))) for step in sorted(common)]
@@ -34,15 +35,17 @@ def mean_curve(curves: Sequence[Points]) -> Points:
 
 
 def training_minutes(group: Group) -> float | None:
-    """The mean over runs, validations left out; None where it is not known."""
+    """Return the mean training time over runs, without validations, or None if unknown."""
     summaries = [run.summary for run in group.runs]
     known = [s.tokens / s.tokens_per_s / 60 for s in summaries if s.tokens and s.tokens_per_s > 0]
     return float(np.mean(known)) if len(known) == len(summaries) else None
 
 
 def effect_table(comparison: Comparison, curves: Mapping[str, Mapping[int, Curve]]) -> Table | None:
-    """By scheme; curves are by label and seed. None where it is no losses of several groups that are
-    compared."""
+    """Return the table of effect sizes by scheme, or None unless losses of several groups are compared.
+
+    curves: by label and seed.
+    """
     if not comparison.score.is_loss or len(comparison.groups) < 2:
         return None
     (base,) = (group for group in comparison.groups if group.label == comparison.baseline)
@@ -76,7 +79,8 @@ def _row(group: Group, base: Group, comparison: Comparison, curves: Mapping[str,
 
 
 def _share_of_steps(group: Mapping[int, Curve], base: Mapping[int, Curve]) -> float | None:
-    """Of the steps that the baseline takes to its last loss, over the seeds of both; infinite: it is never reached."""
+    """Return the proportion of the baseline's steps to its final loss, over the seeds of both; infinite if never
+    reached."""
     seeds = sorted(group.keys() & base.keys())
     own, others = (mean_curve([of[seed].validation for seed in seeds]) for of in (group, base))
     if not own or not others:

@@ -1,6 +1,6 @@
-"""What comes out wrong of a task: for each length the fewest tests on which every scheme can be seen to fail.
+"""Error analysis of a task: for each length the fewest tests that show an error of every scheme.
 
-Each scheme answers in the run of its median figure at that length, all on the same tests where possible.
+Each scheme is represented by the run of its median figure at that length, all on the same tests where possible.
 """
 
 from collections import defaultdict
@@ -21,7 +21,8 @@ _BEFORE = 4  # answers that are shown before the first wrong one
 
 @dataclass(frozen=True)
 class WrongTest:
-    """A test as a page shows it. answers: by label, in the order of the report. seeds: of the runs that gave them."""
+    """Test example as a page shows it. answers: by label, in the order of the report. seeds: of the runs that gave
+    them."""
 
     answers: Mapping[str, WrongAnswer]
     seeds: Mapping[str, int]
@@ -32,7 +33,7 @@ class WrongTest:
 
     @cached_property
     def places(self) -> range:
-        """The answers that there is room for, from shortly before the first that is wrong; all, if they fit."""
+        """Return the range of answers shown, from shortly before the first error; all, if they fit."""
         columns = zip(self.asked.right, *(answer.said for answer in self.answers.values()), strict=True)
         widths = [1 + max(map(len, words)) for words in columns]
         if sum(widths) <= _WIDTH:
@@ -48,12 +49,12 @@ class WrongTest:
 
     @property
     def line(self) -> str:
-        """All that is read."""
+        """Return the whole input as text."""
         return " ".join(self.asked.reads)
 
     @property
     def reads(self) -> list[str]:
-        """What was read last at the places shown."""
+        """Return the input token at each position shown."""
         return [self.asked.reads[self.asked.places[n]] for n in self.places]
 
     @property
@@ -62,7 +63,7 @@ class WrongTest:
 
     @property
     def as_text(self) -> str:
-        """In columns, of the schemes' answers those that are wrong."""
+        """Return the test in columns, with the wrong answers of the schemes."""
         rows = {"has just read": self.reads, "right": self.right}
         for label, answer in self.answers.items():
             rows[label] = [answer.said[n] if n in answer.errors else "." for n in self.places]
@@ -71,7 +72,7 @@ class WrongTest:
 
 @dataclass(frozen=True)
 class WrongAtLength:
-    """open: whether it is to be seen at once."""
+    """Tests with errors at one length. open: whether the page shows them unfolded."""
 
     title: str
     tests: list[WrongTest]
@@ -80,7 +81,7 @@ class WrongAtLength:
 
 
 def wrong_by_length(task: TaskRuns) -> tuple[list[WrongAtLength], list[str]]:
-    """(what comes out wrong at each length, notes on runs whose answers can't be had)."""
+    """Return (the tests with errors at each length, notes on runs whose answers are not available)."""
     medians = {n: {label: task.median_run(label, n) for label in task.runs} for n in task.lengths(task.metric)}
     read: dict[Path, WrongAnswers] = {}
     notes = []
@@ -111,8 +112,11 @@ def wrong_by_length(task: TaskRuns) -> tuple[list[WrongAtLength], list[str]]:
 
 
 def _chosen(wrong: Mapping[str, Sequence[WrongAnswer]]) -> tuple[list[dict[str, WrongAnswer]], list[str]]:
-    """(the answers to the fewest tests that show of each scheme something wrong, as far as there is room; the schemes
-    of which they show nothing). wrong, answers: by label. To the first test everyone answers."""
+    """Return (the answers to the fewest tests that show an error of each scheme, within the space available; the other
+    schemes).
+
+    wrong, answers: by label. All schemes answer the first test.
+    """
     # The same number is another test where the task's settings are others.
     said: dict[tuple[int, tuple[str, ...], tuple[str, ...]], dict[str, WrongAnswer]] = defaultdict(dict)
     for label, answers in wrong.items():

@@ -1,12 +1,12 @@
-"""Grids by factor: what each setting does, on average over the values of the others.
+"""Factor effects in grids: the effect of each setting, averaged over the values of the others.
 
 A scheme trained with several values of several settings is a grid of groups, and which of thirty groups is best is
-seldom the question. An effect is: the mean figure with one value of a setting less that with another, over those
-values of all other settings with which both were trained, seed by seed. Each seed gives one such difference, so the
-test is the paired one of two schemes (`statistics.paired`); all effects of a comparison are one family for Holm's
-correction, beside that of the groups. Where one average hides two directions, the sentence says so.
+seldom the question. An effect is the mean figure with one value of a setting less that with another, over those values
+of all other settings with which both were trained, paired by seed. Each seed gives one such difference, so the test is
+the paired one of two schemes (`statistics.paired`); all effects of a comparison are one family for Holm's correction,
+beside that of the groups. Where an average hides two directions, the sentence says so.
 
-Settings that always change together are one factor, as nothing can tell them apart.
+Settings that always change together are one factor, as nothing can separate them.
 """
 
 from collections import defaultdict
@@ -32,8 +32,7 @@ Cell = tuple[Group, Group]  # equal in all but the factor
 
 @dataclass(frozen=True)
 class Factor:
-    """Settings that change together, and their values as one would type them: the usual ones first, where they are
-    known, else the smallest."""
+    """Settings that change together, and their values as typed: the defaults first if known, else the smallest."""
 
     scheme: str
     names: tuple[str, ...]
@@ -43,12 +42,12 @@ class Factor:
         return tuple(group.distinguishing_settings.get(name, "") for name in self.names)
 
     def told(self, level: Level) -> str:
-        """ "max_distance=4"."""
+        """Return the level as typed, "max_distance=4"."""
         return " ".join(f"{name}={value}" for name, value in zip(self.names, level, strict=True) if value)
 
     @property
     def is_switch(self) -> bool:
-        """Whether it is one setting, on or off."""
+        """Return whether it is a single setting that is on or off."""
         return {value for level in self.levels for value in level} == {"true", "false"} and len(self.names) == 1
 
     def __str__(self) -> str:
@@ -57,8 +56,10 @@ class Factor:
 
 @dataclass(frozen=True)
 class Effect:
-    """One value of a factor, `level`, instead of another, `reference`, in words. cells: the pairs of groups that it is
-    a mean over. others: the factors whose values each of them has in common."""
+    """Effect of one value of a factor, `level`, instead of another, `reference`, in words.
+
+    cells: the pairs of groups averaged over. others: the factors whose values are equal within each pair.
+    """
 
     scheme: str
     level: str
@@ -86,7 +87,7 @@ class Effect:
 
     @property
     def _otherwise(self) -> str:
-        """Where single groups differ in the other direction than the mean that is claimed."""
+        """Return a clause naming the groups that differ in the other direction than the mean, or ""."""
         if not self.difference.significant:
             return ""
         figures = [[_figures([cell], side) for side in (0, 1)] for cell in self.cells]
@@ -100,7 +101,7 @@ class Effect:
 
     @property
     def row(self) -> list[str]:
-        """Of `effect_table`."""
+        """Return the row of `effect_table`."""
         d = self.difference
         return [
             self.scheme,
@@ -124,8 +125,11 @@ def effect_table(found: Sequence[Effect]) -> Table:
 
 
 def factors(groups: Sequence[Group]) -> list[Factor]:
-    """The settings in which groups of one scheme differ. What changes with the setting that it is a part of, as
-    retrieval.layer does with retrieval, goes without saying."""
+    """Return the settings in which groups of one scheme differ.
+
+    A setting that changes only with the one that contains it, as retrieval.layer does with retrieval, is not one of
+    them.
+    """
     names = dict.fromkeys(name for group in groups for name in group.distinguishing_settings)
     together: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for name in names:
@@ -153,9 +157,12 @@ def _is_number(text: str) -> bool:
 
 
 def effects(comparison: Comparison) -> list[Effect]:
-    """Every effect in the comparison: of each value of each factor instead of the first one, and of two switches that
-    of one without the other instead of the other without the one. What is nothing but a pair of groups that the
-    comparison has tested is left out: it would be the same question twice."""
+    """Return every effect in the comparison: of each value of each factor instead of the first one, and for two
+    switches of one alone instead of the other alone.
+
+    Effects that are a single pair of groups which the comparison has tested are left out: it would be the same test
+    twice.
+    """
     asked: list[tuple[str, str, str, list[Cell], list[Factor]]] = []
     for scheme, groups in comparison.by_scheme.items():
         of_scheme = factors(groups)
@@ -183,7 +190,7 @@ def effects(comparison: Comparison) -> list[Effect]:
 def _cells(
     groups: Sequence[Group], of_scheme: Sequence[Factor], change: Mapping[Factor, tuple[Level, Level]]
 ) -> list[Cell]:
-    """The pairs of groups that differ by the change, {factor: (level, reference)}, and in nothing else."""
+    """Return the pairs of groups that differ by the change, {factor: (level, reference)}, and in nothing else."""
     placed = {tuple(factor.level(group) for factor in of_scheme): group for group in groups}
     found = []
     for place, group in placed.items():
@@ -195,8 +202,10 @@ def _cells(
 
 
 def _figures(cells: Sequence[Cell], side: int, diverged: bool = False) -> dict[int, float]:
-    """For each seed that all of their groups have, the mean over the cells, with the level (0) or the reference (1).
-    diverged: whether a seed that diverged in one of these groups counts, with the worst figure."""
+    """Return for each seed that all their groups have the mean over the cells, with the level (0) or the reference (1).
+
+    diverged: whether a diverged seed counts, with the worst figure.
+    """
     values = [[group.outcomes if diverged else group.values for group in cell] for cell in cells]
     seeds = set.intersection(*(set(of_seeds) for of_cell in values for of_seeds in of_cell))
     return {seed: fmean(of_cell[side][seed] for of_cell in values) for seed in sorted(seeds)}
@@ -208,7 +217,7 @@ def _is_tested(cells: Sequence[Cell], comparison: Comparison) -> bool:
 
 
 def in_words(found: Sequence[Effect]) -> list[str]:
-    """A sentence for each effect that is shown, and where there are many, one for all others of a scheme."""
+    """Return a sentence for each significant effect and, if there are many, one for all others of a scheme."""
     if len(found) <= 3:
         return [effect.sentence for effect in found]
     texts = [effect.sentence for effect in found if effect.difference.significant]
@@ -223,8 +232,10 @@ def in_words(found: Sequence[Effect]) -> list[str]:
 
 
 def two_way_tables(comparison: Comparison) -> list[Table]:
-    """Means of the groups by two factors, over those values of the others that all of them have, and over seeds: a
-    table for each pair of factors of each scheme, where some values of the others go with all of theirs."""
+    """Return tables of group means by two factors, over seeds and over those values of the others that all have.
+
+    One for each pair of factors of each scheme, where some values of the others occur with all of theirs.
+    """
     remark = (
         f"Means of the {comparison.score} over seeds, and over those values of further settings that all cells of a "
         "table have. Where two settings act apart, rows differ by the same amount in every column; surprising is a row "
@@ -249,7 +260,8 @@ def two_way_tables(comparison: Comparison) -> list[Table]:
 def _means(
     groups: Sequence[Group], of_scheme: Sequence[Factor], pair: tuple[Factor, Factor]
 ) -> dict[tuple[Level, Level], float]:
-    """The mean for each two values that were trained, over the values of other factors, and seeds, that all have."""
+    """Return the mean for each two values that were trained, over the seeds and values of other factors that all
+    have."""
     rest = [factor for factor in of_scheme if factor not in pair]
     cells: dict[tuple[Level, Level], dict[tuple[Level, ...], Group]] = defaultdict(dict)
     for group in groups:
@@ -266,7 +278,7 @@ def _means(
 
 
 def confounded(comparison: Comparison) -> list[str]:
-    """Factors of which no two groups differ in that one alone, so that nothing is known of their effects."""
+    """Return a sentence on factors that never differ alone between two groups, so that their effects are unknown."""
     texts = []
     for scheme, groups in comparison.by_scheme.items():
         of_scheme = factors(groups)

@@ -24,7 +24,8 @@ _MOST_BANDS = 6  # groups whose bands can still be told apart
 
 
 def styles_of(labels: Iterable[str], baseline: str | None = None) -> Styles:
-    """A look for each label, in alphabetical order; that of the baseline says so and stands out."""
+    """Return a line style for each label, in alphabetical order; the baseline's label says so and its style stands
+    out."""
     styles = {label: look | {"label": wrapped(label)} for label, look in zip(sorted(labels), looks(), strict=False)}
     if baseline is not None:
         marked = {"label": wrapped(f"{baseline} (baseline)"), "color": "black", "linestyle": "-", "linewidth": 2.5}
@@ -38,10 +39,10 @@ def scores_figure(
     references: Mapping[str, float],
     over_text: Mapping[str, Difference] | None = None,
 ) -> Figure:
-    """Draws each run as a dot, each group's mean with its 95 % interval, and its difference from the baseline.
+    """Draw each run as a dot, each group's mean with its 95 % interval, and its difference from the baseline.
 
-    references: losses of untrained models by name, drawn where they are in sight. over_text: differences over seeds and
-    text by label, as pale bars.
+    references: losses of untrained models by name, drawn if within the axes. over_text: differences over seeds and text
+    by label, as pale bars.
     """
     groups = comparison.groups[::-1]
     failed = {group.label: f"\n{len(group.diverged)} diverged" if group.diverged else "" for group in groups}
@@ -81,9 +82,9 @@ def curves_figure(
     unit: str = "nats per token",
     references: Mapping[str, float] | None = None,
 ) -> Figure:
-    """Draws validation and training loss over steps: mean over seeds, with a band of one standard deviation.
+    """Draw validation and training loss over steps: mean over seeds, with a band of one standard deviation.
 
-    references: losses of untrained models by name, drawn where they are in sight.
+    references: losses of untrained models by name, drawn if within the axes.
     """
     validation = {label: [curve.validation for curve in of_seeds] for label, of_seeds in curves.items()}
     training = {label: [curve.train for curve in of_seeds] for label, of_seeds in curves.items()}
@@ -95,7 +96,7 @@ def curves_figure(
 
 
 def by_position_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles, baseline: str) -> Figure:
-    """Draws loss by the place in a window of the training length, in bins that grow wider."""
+    """Draw loss by position in a window of the training length, in widening bins."""
     lines = {}
     for label, of_seeds in evaluations.items():
         results = [(e.context_length, result) for e in of_seeds for result in e.lengths]
@@ -108,7 +109,7 @@ def by_position_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: 
 
 
 def by_length_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles) -> Figure:
-    """Draws loss by the length of the window, with the training length marked."""
+    """Draw loss by window length, with the training length marked."""
 
     panels = {
         "Windows that follow each other": _lines_of(evaluations, lambda e: ((r.length, r.loss) for r in e.lengths)),
@@ -118,7 +119,7 @@ def by_length_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: St
 
 
 def last_figure(evaluations: Mapping[str, Sequence[Evaluation]], styles: Styles) -> Figure:
-    """Draws the last loss by the length of the window, and what it gains beyond the training length."""
+    """Draw the last loss by window length, and its gain beyond the training length."""
     panels = {
         "Loss of the last tokens": _lines_of(evaluations, lambda e: e.last_losses.items()),
         "Gain from more context than in training": _lines_of(evaluations, lambda e: e.context_gains.items()),
@@ -136,13 +137,14 @@ def _lines_of(
 
 
 def _trained(evaluations: Mapping[str, Sequence[Evaluation]]) -> dict[str, int]:
-    """The training lengths, by what a mark there says."""
+    """Return the training lengths, by the text of their mark."""
     lengths = sorted({e.context_length for of_seeds in evaluations.values() for e in of_seeds})
     return {f"trained to {length:,}": length for length in lengths}
 
 
 def _beside(baseline: str, lines: Lines) -> dict[str, Lines]:
-    """A panel of the same lines, as means over seeds, less those of the baseline; none where it is alone or missing."""
+    """Return a panel of the same lines, as means over seeds, less those of the baseline; none if it is alone or
+    missing."""
     means = {
         label: dict(zip(places, losses.mean(0), strict=True)) for label, (places, losses) in _aligned(lines).items()
     }
@@ -166,9 +168,9 @@ def _drawn(
     unit: str = "nats per token",
     intervals: bool = False,
 ) -> Figure:
-    """Draws lines as means over seeds, in panels side by side, with bands of one standard deviation where they are few.
+    """Draw lines as means over seeds, in panels side by side, with bands of one standard deviation if they are few.
 
-    marks: places of dotted lines upwards, by name. intervals: whether each mean has its 95 % interval, and no band.
+    marks: dotted vertical lines by name. intervals: whether each mean has its 95 % interval, and no band.
     """
     names = [*(styles[label]["label"] for label in next(iter(panels.values()))), *(marks or ())]
     widest = max((len(line) for name in names for line in name.split("\n")), default=0)
@@ -192,7 +194,7 @@ def _drawn(
 
 
 def add_legend(figure: Figure, names: Sequence[str] = ()) -> None:
-    """Names every line once, beside all panels: in the order of `names`, and then others in that in which they came."""
+    """Add one legend beside all panels: lines in the order of `names`, then others in the order drawn."""
     handles = {name: line for axes in figure.axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     order = sorted(handles, key=lambda name: names.index(name) if name in names else len(names))
     if order:
@@ -200,7 +202,8 @@ def add_legend(figure: Figure, names: Sequence[str] = ()) -> None:
 
 
 def _line(axes: Axes, places: Any, losses: Any, look: dict[str, Any], *, band: bool) -> None:
-    """Draws the mean of losses (seeds, places), and a band of one standard deviation; a gap where one is not finite."""
+    """Draw the mean of losses (seeds, positions), and a band of one standard deviation; a gap where one is not
+    finite."""
     mean = losses.mean(0)
     axes.plot(places, mean, markersize=4, markevery=max(1, len(places) // 20), **look)
     if band and len(losses) > 1:
@@ -209,7 +212,7 @@ def _line(axes: Axes, places: Any, losses: Any, look: dict[str, Any], *, band: b
 
 
 def _aligned(lines: Lines) -> dict[str, tuple[Any, Any]]:
-    """(places that all seeds have, losses (seeds, places), NaN where they are not finite), of groups that have any."""
+    """Return (positions that all seeds have, losses (seeds, positions), NaN if not finite), of groups that have any."""
     aligned = {}
     for label, of_seeds in lines.items():
         by_seed = [dict(points) for points in of_seeds]
@@ -221,13 +224,13 @@ def _aligned(lines: Lines) -> dict[str, tuple[Any, Any]]:
 
 
 def _interval(axes: Axes, row: float, mean: float, interval: Interval | None, look: dict[str, Any]) -> None:
-    """Draws a mean with its interval, where that is known."""
+    """Draw a mean with its interval, if known."""
     ends = [[mean - interval.low], [interval.high - mean]] if interval else None
     axes.errorbar(mean, row, xerr=ends, linestyle="", capsize=3, markersize=7, **look)
 
 
 def _references(axes: Axes, losses: Mapping[str, float], *, upright: bool = False) -> None:
-    """Draws a named line at each loss that is in sight, without changing what is."""
+    """Draw a named line at each loss within the axes, without changing their limits."""
     low, high = axes.get_xlim() if upright else axes.get_ylim()
     look: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1}
     for name, loss in losses.items():
@@ -242,7 +245,7 @@ def _references(axes: Axes, losses: Mapping[str, float], *, upright: bool = Fals
 
 
 def _log_axis(axes: Axes) -> None:
-    """Makes x logarithmic, with ticks at 1, 2, 4, ... rather than at powers of 2."""
+    """Make x logarithmic, with ticks labelled 1, 2, 4, ... rather than by powers of 2."""
     axes.set_xscale("log", base=2)
     low, high = axes.get_xlim()
     exponents = range(math.ceil(math.log2(max(low, 1e-9))), math.floor(math.log2(high)) + 1)

@@ -1,8 +1,8 @@
-"""Schemes that were tried with several settings: which are chosen, and figures over a setting.
+"""Hyperparameter grids of schemes: the setting chosen by validation, and figures over a setting.
 
-Whoever tries more settings finds better ones by chance. For claims, each scheme therefore gets the same small grid, its
-settings are chosen by the validation alone, by the mean over seeds of its loss in the range of training, and what is
-reported are figures of tests, which chose nothing: beyond that range, or of a part of the text that was held out.
+Trying more settings finds better ones by chance. For claims, each scheme therefore gets the same small grid, its
+settings are chosen by the mean validation loss over seeds in the training range, and the reported figures are of tests,
+which chose nothing: beyond that range, or of a held-out part of the text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,29 +31,31 @@ _CAPTION = (
 
 @dataclass(frozen=True)
 class Grid:
-    """The groups of one scheme, in the order of the settings that they differ in."""
+    """Groups of one scheme, in the order of the settings in which they differ."""
 
     scheme: str
     groups: list[Group]
 
     @property
     def varied(self) -> list[str]:
-        """The settings of which the groups have several values."""
+        """Return the settings of which the groups have several values."""
         settings = [group.settings for group in self.groups]
         keys = dict.fromkeys(key for of in settings for key in of)
         return [key for key in keys if len({str(of.get(key)) for of in settings}) > 1]
 
     @property
     def default(self) -> Group | None:
-        """With the values of configs/pos; None where that was not tried, or they aren't known."""
+        """Return the group with the values of configs/pos, or None if there is none, or they are not known."""
         usual = usual_settings(self.scheme)
         as_usual = (g for g in self.groups if all(g.settings.get(key) == usual.get(key, ...) for key in self.varied))
         return next(as_usual, None)
 
     @property
     def chosen(self) -> Group:
-        """Of the lowest mean validation loss, over the seeds that all groups have, if there are such; of those in which
-        the fewest seeds diverged."""
+        """Return the group of the lowest mean validation loss, over the seeds that all groups have, if there are such.
+
+        Only groups with the fewest diverged seeds are candidates.
+        """
         common = set.intersection(*({run.seed for run in group.runs} for group in self.groups))
 
         def loss(group: Group) -> tuple[int, float]:
@@ -64,12 +66,12 @@ class Grid:
         return min(self.groups, key=loss)
 
     def told(self, group: Group) -> str:
-        """ "scale=32, max_distance=64"."""
+        """Return the group's settings as typed, "scale=32, max_distance=64"."""
         return ", ".join(f"{key}={group.settings.get(key)}" for key in self.varied)
 
 
 def grids(comparison: Comparison) -> list[Grid]:
-    """One for each scheme, in alphabetical order."""
+    """Return a grid for each scheme, in alphabetical order."""
     return [Grid(name, sorted(groups, key=_order)) for name, groups in comparison.by_scheme.items()]
 
 
@@ -82,7 +84,7 @@ def _is_number(value: Any) -> bool:
 
 
 def choices(comparison: Comparison) -> Table | None:
-    """Default and chosen settings of each scheme; None where none was tried with several."""
+    """Return the table of default and chosen settings of each scheme, or None if none was trained with several."""
     found = grids(comparison)
     if all(len(grid.groups) == 1 for grid in found):
         return None
@@ -120,7 +122,7 @@ Curves = dict[str, dict[float, list[float]]]  # by label and the value of the se
 
 
 def setting_panels(titled: Mapping[str, Comparison]) -> list[Panel]:
-    """A figure for each setting that varies within a scheme and is a number, with a panel for each task or text."""
+    """Return a figure for each numeric setting that varies within a scheme, with a panel for each task or text."""
     names = dict.fromkeys(name for one in titled.values() for grid in grids(one) for name in _numbers(grid))
     panels = []
     for name in names:
@@ -136,7 +138,8 @@ def _numbers(grid: Grid) -> list[str]:
 
 
 def _curves(comparison: Comparison, name: str) -> Curves:
-    """One for each scheme whose groups differ in the setting, and each combination of the others that differ."""
+    """Return a curve for each scheme whose groups differ in the setting, and each combination of the others that
+    differ."""
     curves: Curves = {}
     for grid in grids(comparison):
         if name in _numbers(grid):
@@ -176,7 +179,7 @@ def _draw(axes: Axes, curves: Curves, styles: Styles) -> None:
 
 
 def geometric(values: Sequence[float]) -> bool:
-    """Whether values that rise are rather multiplied than added up."""
+    """Return whether rising values grow by factors rather than by differences."""
     if len(values) < 2 or values[0] <= 0:
         return False
     steps = np.diff(values)

@@ -25,9 +25,9 @@ from poslab.runs.load import Run
 class Group:
     """Runs that differ in nothing but the seed.
 
-    distinguishing_settings: what may tell them from others of their scheme, as one would type it: `settings`, and the
-    settings and facts that compared runs should have in common and don't. conflicting_repeats: seeds that came out in
-    two ways, in words.
+    distinguishing_settings: settings that may distinguish them from other groups of their scheme, as typed: `settings`,
+    and the settings and facts that compared runs should have in common and do not. conflicting_repeats: seeds with two
+    different results, in words.
     """
 
     label: str
@@ -43,22 +43,22 @@ class Group:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Of the scheme, and of how it is trained."""
+        """Return the settings of the scheme and of its training."""
         return self.runs[0].scheme_settings
 
     @property
     def values(self) -> dict[int, float]:
-        """The figure of each seed."""
+        """Return the figure of each finished seed."""
         return {run.seed: self.score.of(run) for run in self.runs}
 
     @property
     def outcomes(self) -> dict[int, float]:
-        """The same, with the worst figure that there is for each seed that diverged."""
+        """Return the figure of each seed, the worst possible one for those that diverged."""
         return self.values | dict.fromkeys((run.seed for run in self.diverged), self.score.metric.sign * math.inf)
 
     @property
     def count(self) -> str:
-        """How many seeds there are, "3 (1 diverged)"."""
+        """Return the number of seeds in words, "3 (1 diverged)"."""
         return f"{len(self.runs)} ({len(self.diverged)} diverged)" if self.diverged else str(len(self.runs))
 
     @property
@@ -67,20 +67,20 @@ class Group:
 
     @property
     def rank(self) -> tuple[float, float, float]:
-        """Lower is better: by the share of seeds that diverged, by the mean of the others; of groups that are equally
-        good, the one with the lower loss comes first."""
+        """Return the sort key, lower is better: the proportion of diverged seeds, the mean of the others, then the
+        loss."""
         diverged = len(self.diverged) / (len(self.diverged) + len(self.runs))
         return diverged, self.score.metric.sign * self.estimate.mean, float(np.mean([run.loss for run in self.runs]))
 
     @property
     def n_nondefault(self) -> int:
-        """How many of its settings aren't those of configs/pos."""
+        """Return the number of settings that differ from those of configs/pos."""
         usual = usual_settings(self.scheme)
         return sum(key in usual and text != as_typed(usual[key]) for key, text in self.distinguishing_settings.items())
 
     @property
     def knows_nothing(self) -> bool:
-        """Whether its scheme is known to know nothing of position; code from outside poslab isn't asked."""
+        """Return whether its scheme is known to have no positions; code from outside poslab is not imported."""
         node = self.runs[0].config["pos"]
         try:
             return not outside(node) and knows_nothing(parse_scheme(node))
@@ -89,30 +89,32 @@ class Group:
 
     @property
     def median_run(self) -> Run:
-        """The run of the median figure, whose pictures stand for its group."""
+        """Return the run of the median figure, whose pictures represent its group."""
         return sorted(self.runs, key=lambda run: (self.score.of(run), run.loss))[(len(self.runs) - 1) // 2]
 
     def mean(self, key: str) -> float | None:
-        """The mean of a number in the summaries; None where a run lacks it."""
+        """Return the mean of a number in the summaries, or None if a run lacks it."""
         values = [getattr(run.summary, key) for run in self.runs]
         return None if any(not isinstance(v, int | float) for v in values) else float(np.mean(values))
 
     def at(self, length: int | None) -> str:
-        """The mean of the metric at another length, as tables give it."""
+        """Return the mean of the metric at another length, as tables print it."""
         values = [run.value(self.score.metric.name, length, self.score.validation) for run in self.runs]
         known = [value for value in values if value is not None]
         return self.score.text(fmean(known) if len(known) == len(values) else None)
 
 
 def same_tokens(first: Run, second: Run) -> bool:
-    """Whether the two have the same tokens held out."""
+    """Return whether two runs have the same held-out tokens."""
     keys = ("data_sha256", "vocabulary_size", "validation_tokens", "test_tokens")
     return all(getattr(first.summary, key) == getattr(second.summary, key) for key in keys)
 
 
 def group_runs(runs: Sequence[Run], conditions: list[str], score: Score) -> tuple[list[Group], list[Repeat]]:
-    """Groups by all settings but the seed; of runs that repeat a seed, all but the first are left out. A group may be
-    of runs that diverged alone."""
+    """Return groups by all settings but the seed, and the runs left out because they repeat a seed.
+
+    A group may consist of diverged runs alone.
+    """
     sources: dict[tuple[Any, ...], set[str | None]] = defaultdict(set)
     for run in runs:
         sources[_classes(run)].add(run.summary.scheme_fingerprint)
@@ -144,13 +146,14 @@ def _classes(run: Run) -> tuple[Any, ...]:
 
 
 def _label(run: Run, first_runs: list[Run], conditions: list[str], edited: Collection[tuple[Any, ...]]) -> str:
-    """The scheme of the run's group, and of its settings those that tell it from other groups of that scheme."""
+    """Return the scheme of the run's group, with those settings that distinguish it from other groups of that
+    scheme."""
     settings = _distinctions(run, conditions, edited)
     same_name = (other for other in first_runs if other.summary.pos == run.summary.pos)
     namesakes = [_distinctions(other, conditions, edited) for other in same_name]
 
     def tells(key: str) -> bool:
-        """Where schemes are settings, the settings of one tell nothing of another."""
+        """Return whether a setting distinguishes; where schemes are settings, the settings of one do not."""
         of = key.rpartition(".")[0] if key not in conditions else ""
         return any(other.get(key) != settings[key] for other in namesakes if other.get(of) == settings.get(of))
 
@@ -158,8 +161,11 @@ def _label(run: Run, first_runs: list[Run], conditions: list[str], edited: Colle
 
 
 def _distinctions(run: Run, conditions: list[str], edited: Collection[tuple[Any, ...]]) -> dict[str, str]:
-    """Values that tell groups of one scheme name apart: the scheme's settings, how it is trained, its class (two
-    schemes may share a name), its source where its classes are `edited`, and the settings and facts in `conditions`."""
+    """Return values that distinguish groups of one scheme name.
+
+    They are the scheme's settings, those of its training, its class (two schemes may share a name), its source if its
+    classes are `edited`, and the settings and facts in `conditions`.
+    """
     settings = run.scheme_settings | {TARGET: run.config["pos"][TARGET]}
     if _classes(run) in edited:
         settings["source"] = run.summary.scheme_fingerprint or "unknown"
@@ -170,7 +176,8 @@ def _distinctions(run: Run, conditions: list[str], edited: Collection[tuple[Any,
 
 
 def differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
-    """Settings and facts, other than the scheme's, of which the runs have several values: name -> values in words."""
+    """Return settings and facts, other than the scheme's, of which the runs have several values: name -> values in
+    words."""
     different = {}
     all_shared = [_shared_by_comparable_runs(run) for run in runs]
     for key in dict.fromkeys(key for shared in all_shared for key in shared):
@@ -184,7 +191,7 @@ def differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
-    """Settings and facts that must be equal for two runs to differ in their scheme alone, flat."""
+    """Return settings and facts that must be equal for two runs to differ only in their scheme, flat."""
     later = {name: value for name, value in LATER.items() if role_of(name) not in NOT_COMPARED}
     settings = {"data.vocabulary": "full"} | later | flat(run.config, without=NOT_COMPARED)
     facts = ["data_sha256", "params_trunk", "vocabulary_size"]
@@ -204,8 +211,10 @@ def _short(value: Any) -> str:
 
 
 def by_data(runs: Sequence[Run], together: bool = False) -> dict[str, list[Run]]:
-    """The runs of each task or text by themselves, under a title: "recall", "recall pairs=8". together: whether those
-    of one name are never told apart."""
+    """Return the runs of each task or text by title: "recall", "recall pairs=8".
+
+    together: whether data of one name is always one entry.
+    """
     keyed: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
     for run in runs:
         data, encoding = run.summary.data, run.config["data"].get("encoding")
@@ -215,7 +224,7 @@ def by_data(runs: Sequence[Run], together: bool = False) -> dict[str, list[Run]]
 
 
 def _title(run: Run, firsts: Sequence[Run]) -> str:
-    """The data's name, and what tells them from others of that name."""
+    """Return the data's name, and its settings that distinguish it from other data of that name."""
     own = _data_settings(run)
     others = [_data_settings(other) for other in firsts if other is not run and other.summary.data == run.summary.data]
     told = [f"{key}={value}" for key, value in own.items() if any(other.get(key) != value for other in others)]

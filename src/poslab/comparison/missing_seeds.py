@@ -1,13 +1,13 @@
-"""What became of the seeds that were planned for two groups: runs that are there, that diverged, that are missing.
+"""Missing and diverged seeds: how they enter the comparison of two groups.
 
-Whoever compares the runs that are there compares survivors. So
+Comparing the runs that are there compares survivors. So
 
-- while a planned seed of either group is missing, nothing is claimed: whatever the runs that are there say, those that
-  are not might say the opposite, and the t test, whose spread is unknown then, has no worst case short of that;
-- a seed that diverged is an outcome, the worst there is. With one among them, two groups are compared by Wilcoxon's
-  signed-rank test, in which it has the last rank, and nothing is claimed for a group of which seeds diverged unless the
-  t test over the others agrees;
-- groups that were planned count in Holm's family, whether there are runs of them or not.
+- while a planned seed of either group is missing, nothing is claimed: whatever the remaining runs show, the missing
+  ones might show the opposite, and the t test, whose spread is then unknown, has no worst case short of that;
+- a diverged seed is the worst result there is. With one among them, two groups are compared by Wilcoxon's signed-rank
+  test, in which it has the last rank, and nothing is claimed for a group with diverged seeds unless the t test over the
+  others agrees;
+- planned groups count in Holm's family, whether they have runs or not.
 
 So no claim can come of a run that is damaged or gone. Seeds are planned by the sweep (`poslab.runs.planned`); without a
 plan, those count that any group of the comparison has.
@@ -23,9 +23,11 @@ from scipy import stats
 
 @dataclass(frozen=True)
 class SeedOutcomes:
-    """Of two groups, as far as they were planned. differences: first - second for each seed that is there, infinite
-    where one diverged, 0 where both did. diverged: how many seeds of the first and of the second did. unsettled: why
-    these two might not have been compared at all."""
+    """Results of two groups over their planned seeds.
+
+    differences: first - second for each seed that is there, infinite where one diverged, 0 where both did. diverged:
+    how many seeds of the first and of the second did. unsettled: why the comparison itself is in doubt, if so.
+    """
 
     planned: int = 0
     missing: tuple[int, ...] = ()
@@ -39,17 +41,20 @@ class SeedOutcomes:
 
     @property
     def leaning(self) -> float:
-        """The sum of signed ranks: above 0 where the first group has the higher figures."""
+        """Return the sum of signed ranks: above 0 if the first group has the higher figures."""
         return float(sum(signed_ranks(self.differences)))
 
     @property
     def favours_diverged(self) -> bool:
-        """Whether seeds diverged of the group that looks better all the same."""
+        """Return whether the group that looks better has diverged seeds."""
         return any(math.isinf(d) and d * self.leaning < 0 for d in self.differences)
 
     def sentence(self, first: str, second: str, claim: str, others: str) -> str:
-        """Words for two groups that are not complete. claim: "better" or "worse", if that can be shown. others: how
-        they differ in the seeds that neither lacks, if there are such."""
+        """Return a sentence for two groups that are not complete.
+
+        claim: "better" or "worse", if that can be shown. others: how they differ in the seeds that neither lacks, if
+        there are such.
+        """
         counts = zip((first, second), self.diverged, strict=True)
         failed = [f"of {name}, {count} of {self.planned} seeds diverged" for name, count in counts if count]
         failed += [self.unsettled] if self.unsettled else []
@@ -69,8 +74,11 @@ class SeedOutcomes:
 
 
 def outcomes_of(first: Mapping[int, float], second: Mapping[int, float], planned: Collection[int]) -> SeedOutcomes:
-    """first, second: figures by seed, infinite of seeds that diverged. planned: the seeds that both were to have; those
-    that both have count as well."""
+    """Return the results of two groups.
+
+    first, second: figures by seed, infinite for diverged seeds. planned: the seeds planned for both; those that both
+    have count as well.
+    """
     common = sorted(first.keys() & second.keys())
     missing = tuple(sorted({*planned} - {*common}))
     of_first, of_second = (sum(math.isinf(of[seed]) for seed in common) for of in (first, second))
@@ -81,12 +89,12 @@ def outcomes_of(first: Mapping[int, float], second: Mapping[int, float], planned
 
 
 def missing_seeds(missing: Sequence[int], of_all: str) -> str:
-    """ "2 of 5 seeds are missing (4, 5)"."""
+    """Return the missing seeds in words, "2 of 5 seeds are missing (4, 5)"."""
     are = "are" if len(missing) > 1 else "is"
     return f"{len(missing)} of {of_all} {are} missing ({', '.join(map(str, missing))})"
 
 
 def signed_ranks(differences: Sequence[float]) -> list[float]:
-    """Ranks of sizes, with the signs of the differences; those of infinite size share the last ones."""
+    """Return ranks of sizes, with the signs of the differences; infinite sizes share the last ones."""
     array = np.asarray(differences, dtype=float)
     return list(map(float, np.sign(array) * stats.rankdata(np.abs(array))))

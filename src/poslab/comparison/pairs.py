@@ -1,4 +1,4 @@
-"""Every group beside every other: who is shown to be better than whom, in lines and as a matrix."""
+"""Comparison of all pairs of groups, in lines and as a matrix."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from poslab.comparison.statistics import Difference
 
 
 class Cell(NamedTuple):
-    """The figure of the row's group less that of the column's. told: both, the interval and p, in words."""
+    """Figure of the row's group less that of the column's. told: both figures, the interval and p, in words."""
 
     text: str
     told: str = ""
@@ -18,16 +18,20 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Matrix:
-    """heads: a number and a label for each column. rows: a label, and a cell for each column; empty ones say the same
-    as those across the diagonal, with the other sign."""
+    """Matrix of all pairs. heads: a number and a label for each column. rows: a label, and a cell for each column.
+
+    Empty cells are those across the diagonal, with the other sign.
+    """
 
     heads: list[tuple[int, str]]
     rows: list[tuple[str, list[Cell]]]
 
 
 def matrix(comparison: Comparison) -> Matrix | None:
-    """From the best group to the worst, so that each row says by how much it is ahead of those below it; None where
-    only the baseline was compared, or there is one pair, of which the table says all."""
+    """Return the matrix from the best group to the worst, each row ahead of those below it.
+
+    None if only the baseline was compared, or for a single pair, which the table covers.
+    """
     labels = [group.label for group in comparison.groups]
     if len(comparison.pairs) < 2:
         return None
@@ -50,7 +54,8 @@ def _cell(comparison: Comparison, first: str, second: str, d: Difference) -> Cel
 
 
 def in_lines(comparison: Comparison) -> list[str]:
-    """Of each group those that it is shown to be better than, and of how many; empty where no pairs were asked for."""
+    """Return for each group those that it is shown to be better than, and their number; empty unless all pairs were
+    tested."""
     sign = comparison.score.metric.sign
     better: dict[str, list[str]] = {group.label: [] for group in comparison.groups}
     for (first, second), d in comparison.pairs.items():

@@ -74,7 +74,7 @@ _CAPTIONS = {
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure of the report; its file gets the name. small: whether it stands beside others of its kind."""
+    """Figure of the report, with the name of its file. small: whether it stands beside others of its kind."""
 
     name: str
     title: str
@@ -89,7 +89,7 @@ def loss_panels(
     by_seed: Mapping[str, Mapping[int, Curve]],
     over_text: Mapping[str, Difference] | None = None,
 ) -> tuple[list[Panel], list[str]]:
-    """(panels of the score by run, and of losses by step, position and length, notes).
+    """Return (panels of the score by run, and of losses by step, position and length, notes).
 
     evaluations, over_text: of groups that have them, by label; the latter are differences over seeds and text. by_seed:
     the curves of all runs, by label and seed.
@@ -120,7 +120,7 @@ def loss_panels(
 
 
 def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool) -> tuple[list[Panel], list[str]]:
-    """(panels of where each group's median run looks and what it has learned, notes).
+    """Return (panels of attention and learned tables of each group's median run, notes).
 
     sentence: the text whose attention is drawn; None: the beginning of the validation text, or an example of the task.
     """
@@ -167,8 +167,8 @@ def _learned(group: Group, checkpoint: Checkpoint) -> list[Panel]:
 
 
 def _read(run: Run, checkpoint: Checkpoint, sentence: str | None, allow_code: bool) -> tuple[Tensor, Tensor | None]:
-    """Token ids (T,) of the sentence, of a task's example or of the beginning of the validation text; and where they
-    stand (T,), if not at 0, 1, ..."""
+    """Return token ids (T,) of the sentence, of a task's example or of the beginning of the validation text, and their
+    positions (T,), unless they are 0, 1, ..."""
     longest = min(LEGIBLE, checkpoint.model.shape.context_length)
     if sentence is not None:
         ids = checkpoint.vocabulary.encode(sentence, "sentence")

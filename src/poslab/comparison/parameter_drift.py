@@ -1,5 +1,7 @@
-"""How far training moved what schemes learn, beside how far it could: AdamW moves a number by about its learning rate
-in a step, whatever its gradient."""
+"""Parameter drift: how far training moved a scheme's tables, beside how far it could.
+
+AdamW moves a number by about its learning rate in a step, whatever its gradient.
+"""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -22,9 +24,11 @@ _REMARK = (
 
 
 class Drift(NamedTuple):
-    """Of one table in one run. start, moved: root mean squares, of the table and of its change up to the best weights;
-    of_most: the latter as a share of the peak learning rate times the steps; still: the share of numbers that are as
-    they were."""
+    """Movement of one table in one run.
+
+    start, moved: root mean squares, of the table and of its change up to the best weights; of_most: the latter as a
+    proportion of the peak learning rate times the steps; still: the proportion of numbers that did not change.
+    """
 
     numbers: int
     start: float
@@ -34,7 +38,7 @@ class Drift(NamedTuple):
 
 
 def of_run(run: Run) -> dict[str, Drift]:
-    """By the name of the table; none where they are not known."""
+    """Return the drift of a run by the name of the table; empty if not known."""
     optim, steps = run.config["optim"], run.summary.best_step or run.summary.steps
     factor = "position_learning_rate_factor"
     most = optim["learning_rate"] * optim.get(factor, LATER[f"optim.{factor}"]) * steps
@@ -47,7 +51,7 @@ def of_run(run: Run) -> dict[str, Drift]:
 
 
 def table(groups: Sequence[Group]) -> Table | None:
-    """Means over the seeds of each group all of whose runs know; None where there are none."""
+    """Return a table of means over seeds, for the groups with known drift in all runs, or None if there are none."""
     columns = ("scheme", "table", "numbers", "at the start", "moved by", "of learning rate x steps", "never moved")
     rows: list[list[str]] = []
     for group in groups:

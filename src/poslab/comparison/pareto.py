@@ -1,4 +1,4 @@
-"""Who is good for little: figures over the time of training and over the scheme's parameters, with Pareto fronts."""
+"""Pareto fronts: figures over training time and over the scheme's parameters."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,10 @@ _FEW = 100  # parameters up to which the axis is linear, so that none has a plac
 
 
 def trade_off_figure(comparison: Comparison, styles: Styles) -> Figure | None:
-    """Draws each group's mean figure over the time of training and over the scheme's parameters, with the line of those
-    that no other group beats in both. None where there are no two groups."""
+    """Draw each group's mean figure over the training time and over the scheme's parameters, with Pareto fronts.
+
+    Returns None unless there are two groups.
+    """
     costs = {
         "training, minutes (validations left out)": [training_minutes(group) for group in comparison.groups],
         "parameters of the scheme": [group.mean("params_scheme") for group in comparison.groups],
@@ -51,7 +53,7 @@ def _draw(axes: Axes, known: Sequence[tuple[float, Group]], comparison: Comparis
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """The numbers of the points than which no other is as low in both and lower in one, by their first coordinate."""
+    """Return the indices of the points that no other point dominates, sorted by their first coordinate."""
     order = sorted(range(len(points)), key=lambda n: points[n])
     best: list[int] = []
     for n in order:

@@ -1,4 +1,4 @@
-"""Which groups and seeds a comparison was to have, by the plans of sweeps or, where there is none, by its runs."""
+"""Planned groups and seeds of a comparison, from the plans of sweeps or, without one, from its runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ Key = TypeVar("Key")
 
 
 class Lost(NamedTuple):
-    """A group of which no run is finished: what it is called, its seeds, and how many of them diverged."""
+    """Group without a finished run: its name, its seeds, and how many of them diverged."""
 
     name: str
     seeds: frozenset[int]
@@ -23,15 +23,18 @@ class Lost(NamedTuple):
 
 @dataclass(frozen=True)
 class Planned:
-    """seeds: by label, of groups that a sweep has planned. found: by label, of all groups, those that are finished or
-    diverged. lost: groups of which no run is finished."""
+    """Planned seeds of a comparison.
+
+    seeds: by label, of planned groups. found: by label, of all groups, the finished or diverged seeds. lost: groups
+    without a finished run.
+    """
 
     seeds: Mapping[str, frozenset[int]] = field(default_factory=dict)
     found: Mapping[str, frozenset[int]] = field(default_factory=dict)
     lost: Sequence[Lost] = ()
 
     def of_pair(self, first: str, second: str) -> frozenset[int]:
-        """The seeds that both were to have. Where one has no plan, all that any group has."""
+        """Return the seeds planned for both groups; if one has no plan, all that any group has."""
         pair = (first, second)
         if all(label in self.seeds for label in pair):
             beyond = frozenset[int]().union(*(self.found[label] - self.seeds[label] for label in pair))
@@ -39,18 +42,18 @@ class Planned:
         return frozenset[int]().union(*self.found.values(), *(self.seeds.get(label, frozenset()) for label in pair))
 
     def of_pairs(self, pairs: Iterable[tuple[str, str]]) -> frozenset[int]:
-        """The seeds that all of some pairs, which are compared by their means, were to have."""
+        """Return the seeds planned for all of some pairs, which are compared by their means."""
         return frozenset[int]().union(*(self.of_pair(*pair) for pair in pairs))
 
     @property
     def groups(self) -> int:
-        """How many groups were to have several seeds."""
+        """Return the number of groups with several planned seeds."""
         own = (self.seeds.get(label, frozenset()) | seeds for label, seeds in self.found.items())
         return sum(len(seeds) > 1 for seeds in [*own, *(group.seeds for group in self.lost)])
 
     @property
     def sentences(self) -> list[str]:
-        """What is to be said of groups without a finished run."""
+        """Return sentences on groups without a finished run."""
         said = []
         for group in self.lost:
             planned, missing = len(group.seeds), len(group.seeds) - group.diverged
@@ -65,8 +68,7 @@ class Planned:
 
 
 def planned_seeds(groups: Sequence[Group], plan: Sequence[PlannedGroup]) -> Planned:
-    """Of the groups, also those of which all runs diverged, and of the planned ones that were to be compared with
-    them."""
+    """Return the planned seeds of the groups, of those whose runs all diverged, and of planned groups without runs."""
     keys = {group.label: keys_of([*group.runs, *group.diverged][0]) for group in groups}
     shared = {of_group[1] for label, of_group in keys.items()}
     relevant = {group.group: group for group in merged(plan) if group.shared in shared}
@@ -85,7 +87,7 @@ def planned_seeds(groups: Sequence[Group], plan: Sequence[PlannedGroup]) -> Plan
 
 
 def picked(runs: Sequence[Run], sweeps: Mapping[Path, Sequence[PlannedGroup]]) -> list[str]:
-    """Caveats on runs that were named one by one: what else their sweeps have trained to be compared with them."""
+    """Return caveats on runs that were named one by one: comparable runs of their sweeps that are left out."""
     keys = [keys_of(run) for run in runs]
     caveats = []
     for folder, plan in sweeps.items():
@@ -101,8 +103,10 @@ def picked(runs: Sequence[Run], sweeps: Mapping[Path, Sequence[PlannedGroup]]) -
 
 
 def unsettled(by_label: Mapping[str, Difference], planned: Planned, baseline: str, first: str) -> dict[str, Difference]:
-    """The differences from a baseline that nobody has named, without claims where another one might have been it, had
-    its runs not been lost. first: the scheme whose groups are it before all others."""
+    """Return the differences from a default baseline, without claims if a lost group might have been the baseline.
+
+    first: the scheme that is the default baseline if it has runs.
+    """
     might = [group.name for group in planned.lost if first == group.name.split()[0] or first != baseline.split()[0]]
     if not might:
         return dict(by_label)
@@ -111,7 +115,7 @@ def unsettled(by_label: Mapping[str, Difference], planned: Planned, baseline: st
 
 
 def without_lost(found: Mapping[Key, Difference], planned: Planned) -> dict[Key, Difference]:
-    """Means over groups, without claims where some of the groups that were planned aren't there."""
+    """Return means over groups, without claims where some of the planned groups are missing."""
     if not planned.lost:
         return dict(found)
     return _without_claims(found, f"there is no finished run of {planned.lost_names}")
@@ -122,7 +126,7 @@ def _without_claims(found: Mapping[Key, Difference], why: str) -> dict[Key, Diff
 
 
 def comparable(diverged: Iterable[Run], finished: Iterable[Run]) -> tuple[list[Run], list[LeftOut]]:
-    """Of the runs that diverged, those that are as the finished ones but for the scheme; and the others."""
+    """Return (the diverged runs that differ from the finished ones only in the scheme, the others)."""
     shared = {keys_of(run)[1] for run in finished}
     alike, others = [], []
     for run in diverged:
@@ -134,7 +138,7 @@ def comparable(diverged: Iterable[Run], finished: Iterable[Run]) -> tuple[list[R
 
 
 def _names(groups: Sequence[PlannedGroup]) -> dict[str, str]:
-    """What to call planned groups: the scheme, and the settings that tell it from others of that name."""
+    """Return names of planned groups: the scheme, and the settings that distinguish it from others of that name."""
     names = {}
     for group in groups:
         namesakes = [other.settings for other in groups if other.scheme == group.scheme]

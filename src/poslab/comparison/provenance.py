@@ -1,4 +1,4 @@
-"""Where compared figures come from: what differs between runs beside their settings, and how that weakens answers."""
+"""Provenance of compared figures: differences between runs beside their settings, and how they weaken answers."""
 
 import math
 from collections import defaultdict
@@ -12,7 +12,7 @@ from poslab.runs.load import Run
 
 
 def caveats(runs: Sequence[Run], score: Score) -> list[str]:
-    """Facts, not settings, of which the runs have several values, and how that weakens the answers."""
+    """Return caveats for facts, not settings, of which the runs have several values."""
     other_code = "they may compute different things"
     rounding = "times can't be compared, and losses differ by rounding"
     summaries = [run.summary for run in runs]
@@ -44,14 +44,14 @@ def caveats(runs: Sequence[Run], score: Score) -> list[str]:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A run of the seed and the settings of another one, `first`, in whose place it might stand."""
+    """Run with the seed and the settings of another one, `first`, which it could replace."""
 
     first: Run
     run: Run
 
     @property
     def differing_losses(self) -> str:
-        """The first figure in which the two runs differ, in words; empty where all are equal up to rounding."""
+        """Return the first figure in which the two runs differ, in words, or "" if all are equal up to rounding."""
         for name in ("last_val_loss", "best_val_loss", "test_loss"):
             first, own = (getattr(run.summary, name) for run in (self.first, self.run))
             both_known = first is not None and own is not None
@@ -61,7 +61,7 @@ class Repeat:
 
     @property
     def caveat(self) -> str:
-        """What stands beside the answers; empty where the two runs are equal."""
+        """Return the caveat beside the answers, or "" if the two runs are equal."""
         folders = f"({self.first.folder}, {self.run.folder})"
         return self.differing_losses and (
             f"{self.differing_losses}, with the same settings {folders}; the first is compared"
@@ -69,7 +69,7 @@ class Repeat:
 
     @property
     def reason(self) -> str:
-        """Why the run is left out."""
+        """Return the reason why the run is left out."""
         differing = f", and came out otherwise: {self.differing_losses}" if self.differing_losses else ""
         return f"repeats seed {self.run.seed} of {self.first.folder}, with the same settings{differing}"
 
@@ -79,7 +79,7 @@ def _loss(value: float | None) -> str:
 
 
 def _of_validation(runs: Sequence[Run]) -> list[str]:
-    """What weakens losses of the validation, where it is also what training was stopped by, or came too early."""
+    """Return caveats on validation losses that also stopped training, or came too early."""
     found = []
     if any(run.config.get("early_stopping_patience") for run in runs):
         found.append("early stopping: when to stop was chosen on the validation data that are compared")
@@ -91,6 +91,6 @@ def _of_validation(runs: Sequence[Run]) -> list[str]:
 
 
 def _several(fact: str, values: Iterable[Any], consequence: str) -> list[str]:
-    """A caveat where there are several values; one that no summary has is unknown."""
+    """Return a caveat if there are several values; one that no summary has is unknown."""
     different = sorted({"unknown" if value is None else str(value) for value in values})
     return [f"several {fact}: {', '.join(different)}; {consequence}"] if len(different) > 1 else []

@@ -1,4 +1,4 @@
-"""What it takes to repeat runs: commands, complete settings, and the facts of data, machine and code."""
+"""Reproduction of runs: commands, complete settings, and the facts of data, machine and code."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +14,10 @@ from poslab.runs.load import Run
 
 
 def command_of(group: Group) -> str:
-    """The command that repeats a group: what was typed for one of its runs, with the seeds of all. No single one
-    repeats runs that were extended."""
+    """Return the command that repeats a group: the one typed for one of its runs, with the seeds of all.
+
+    No single command repeats runs that were extended.
+    """
     recorded = [run.config.get("overrides") for run in group.runs]
     typed = next((overrides for overrides in recorded if isinstance(overrides, list)), None)
     if typed is None or any(run.config.get("extended") for run in group.runs):
@@ -27,7 +29,7 @@ def command_of(group: Group) -> str:
 
 
 def configurations(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """(whose it is, yaml): each scheme's settings, and all others, once where they are the same."""
+    """Return (owner, yaml) pairs: each scheme's settings, and all others, once where they are equal."""
     schemes: dict[str, Any] = {}
     others: dict[str, list[str]] = {}
     without = NOT_REPEATED | {Role.SEED, Role.SCHEME}
@@ -40,7 +42,7 @@ def configurations(groups: Sequence[Group]) -> list[tuple[str, str]]:
 
 
 def facts(runs: Sequence[Run]) -> dict[str, str]:
-    """Facts that all runs have in common, or the values that they have."""
+    """Return facts that all runs have in common, or the values that they have."""
 
     def all_of(key: str) -> str:
         values = [getattr(run.summary, key) for run in runs]

@@ -1,4 +1,4 @@
-"""The report of a comparison: report.html, report.md, results.csv and figures."""
+"""Report of a comparison: report.html, report.md, results.csv and figures."""
 
 import base64
 import csv
@@ -20,10 +20,10 @@ from poslab.runs.load import LeftOut
 
 @dataclass(frozen=True)
 class Report:
-    """The content of a report: a section for each task or text, in the order of the page.
+    """Content of a report: a section for each task or text, in the order of the page.
 
-    command: what was typed to get it. left_out: folders that no section has. contrasts: what became of those that were
-    registered before the runs; they stand first. overview and matrices: over several sections, before which they stand.
+    command: the command as typed. left_out: folders that no section has. contrasts: verdicts on those registered before
+    the runs; they stand first. overview and matrices: over several sections, before which they stand.
     """
 
     sections: list[Section]
@@ -34,7 +34,7 @@ class Report:
     matrices: Sequence[Matrix] = ()
 
     def write(self, folder: Path) -> None:
-        """Writes report.html, report.md, results.csv and figures/ into `folder`, over an earlier report there."""
+        """Write report.html, report.md, results.csv and figures/ into `folder`, over an earlier report there."""
         overview, by_section = self._by_file_name()
         panels = overview | {name: panel for of_section in by_section for name, panel in of_section.items()}
         pictures = {name: svg(panel.figure) for name, panel in panels.items()}
@@ -60,7 +60,7 @@ class Report:
         _write_results(folder / "results.csv", self.sections)
 
     def _by_file_name(self) -> tuple[dict[str, Panel], list[dict[str, Panel]]]:
-        """The panels of the overview and of each section, by names that any file system takes, each different."""
+        """Return the panels of the overview and of each section, by portable and unique file names."""
         taken: set[str] = set()
 
         def named(panels: Sequence[Panel], prefix: str) -> dict[str, Panel]:
@@ -79,17 +79,18 @@ class Report:
 
 
 def _data_uri(picture: str) -> str:
-    """A picture within the page: nothing is fetched, and the ids within two pictures can't get mixed up."""
+    """Return a picture as a data URI within the page, so that nothing is fetched and ids of two pictures cannot
+    collide."""
     return "data:image/svg+xml;base64," + base64.b64encode(picture.encode()).decode()
 
 
 def _write(file: Path, text: str) -> None:
-    """Writes text in which the name of a folder may hold bytes that are no text."""
+    """Write text that may contain folder names with bytes that are not UTF-8."""
     file.write_text(text, encoding="utf-8", errors="replace")
 
 
 def _write_results(file: Path, sections: Sequence[Section]) -> None:
-    """Writes a row for each run: what its summary says, and its figures by length in a column each."""
+    """Write a row for each run: its summary, and its figures by length in a column each."""
     rows: list[dict[str, Any]] = []
     for section, group in ((of, group) for of in sections for group in of.comparison.groups):
         for run, evaluation in zip_longest(group.runs, section.evaluations.get(group.label, [])):

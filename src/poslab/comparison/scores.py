@@ -1,4 +1,4 @@
-"""What runs are compared by: one of their metrics, at one length."""
+"""Score by which runs are compared: one of their metrics, at one length."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +13,10 @@ LAST, BEST = "last", "best"  # the validations whose loss may be meant
 
 @dataclass(frozen=True)
 class Score:
-    """A metric, at a length where it has some. title: what it is in full, for headings and axes. validation: the one
-    whose loss is meant, last or best; empty where it is none of a validation."""
+    """Metric, at a length if it has some.
+
+    title: its full name, for headings and axes. validation: the validation whose loss it is, last or best, or "".
+    """
 
     metric: Metric
     length: int | None = None
@@ -22,26 +24,26 @@ class Score:
     validation: str = ""
 
     def of(self, run: Run) -> float:
-        """Raises ValueError for a run that has no such figure."""
+        """Return the run's figure. Raises ValueError if it has none."""
         value = run.value(self.metric.name, self.length, self.validation)
         if value is None:
             raise ValueError(f"has no {self}")
         return value
 
     def __str__(self) -> str:
-        """ "loss", "best validation loss", "exact at 96"."""
+        """Return a short name: "loss", "best validation loss", "exact at 96"."""
         if self.validation == BEST:
             return self.title
         return self.metric.name if self.length is None else f"{self.metric.name} at {self.length}"
 
     @property
     def unit(self) -> str:
-        """Of an axis: "nats per token", "share of the examples"."""
+        """Return the unit of an axis: "nats per token", "share of the examples"."""
         return f"share {self.metric.unit}" if self.metric.is_proportion else self.metric.unit
 
     @property
     def label(self) -> str:
-        """ "last validation loss, nats per token", "exact at 96, share of the examples"."""
+        """Return the label of an axis: "last validation loss, nats per token", "exact at 96, share of the examples"."""
         return f"{self.title}, {self.unit}"
 
     @property
@@ -49,12 +51,12 @@ class Score:
         return self.metric.name == LOSS
 
     def choosing(self, run: Run) -> float:
-        """The loss by which settings are chosen: that of the validation compared, else of the weights that are."""
+        """Return the loss by which settings are chosen: of the validation compared, else of the weights compared."""
         return self.of(run) if self.validation else run.loss
 
     @property
     def remark(self) -> str:
-        """What every sentence says of figures that have chosen themselves."""
+        """Return the remark of every sentence on figures that were selected by themselves."""
         return "; by the best validation of each run" if self.validation == BEST else ""
 
     @property
@@ -62,7 +64,7 @@ class Score:
         return "highest" if self.metric.higher_is_better else "lowest"
 
     def text(self, value: float | None, sign: str = "") -> str:
-        """A figure as tables give it."""
+        """Return a figure as tables print it."""
         return "n/a" if value is None else f"{value:{sign}.{3 if self.metric.is_proportion else 4}f}"
 
     def interval(self, ends: tuple[float, float] | None, sign: str = "") -> str:
@@ -72,9 +74,12 @@ class Score:
 def score_of(
     runs: Sequence[Run], metric: str | None = None, length: int | None = None, validation: str | None = None
 ) -> Score:
-    """What to compare the runs by. metric: by default the first of their measures. length: by default the first that
-    they have beyond those of training, else the longest. validation: whose loss it is where nothing was held out, by
-    default the last one's. Raises SettingError for what no run has, and names what they have."""
+    """Return the score by which to compare the runs.
+
+    metric: by default the first of their measures. length: by default the first beyond those of training, else the
+    longest. validation: which loss counts if nothing was held out, by default the last. Raises SettingError for names
+    that no run has, with those that they have.
+    """
     known = list(dict.fromkeys(name for run in runs for name in run.metrics))
     name = metric or known[0]
     if name not in known:
@@ -96,7 +101,7 @@ def score_of(
 
 
 def scored(runs: Sequence[Run], score: Score) -> tuple[list[Run], list[LeftOut]]:
-    """The runs that have the score, and those that have none."""
+    """Return (the runs that have the score, those that have none)."""
     having = [run for run in runs if run.value(score.metric.name, score.length, score.validation) is not None]
     without = [LeftOut(run.folder, f"has no {score}") for run in runs if run not in having]
     return having, without

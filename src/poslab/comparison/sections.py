@@ -1,4 +1,4 @@
-"""What a report says of the runs on one kind of data: answers, the table, and figures."""
+"""Section of a report on the runs on one kind of data: answers, the table, and figures."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,12 @@ from poslab.runs.evaluation import Evaluation
 
 @dataclass(frozen=True)
 class Section:
-    """evaluations: by label, of groups that are evaluated whole. notes: what is missing, and why. moved: how far
-    training moved what schemes learn. over_text: differences over seeds and text, by label. effects: what these are
-    worth. of_context: what more context is."""
+    """Content of a section.
+
+    evaluations: by label, of groups that are evaluated whole. notes: what is missing, and why. moved: drift of the
+    schemes' tables. over_text: differences over seeds and text, by label. effects: effect sizes. of_context: tables on
+    memory and context.
+    """
 
     title: str
     comparison: Comparison
@@ -42,7 +45,7 @@ class Section:
 
     @property
     def tables(self) -> list[Table]:
-        """All below that of the schemes."""
+        """Return all tables below that of the schemes."""
         of_factors = factors.effect_table(self.of_factors) if self.of_factors else None
         solved = self.task.table if self.task else None
         tables = (self.effects, of_factors, choices(self.comparison), solved, *self.of_context)
@@ -50,7 +53,7 @@ class Section:
 
     @cached_property
     def of_factors(self) -> list[factors.Effect]:
-        """Of the settings in which groups of one scheme differ."""
+        """Return the effects of settings in which groups of one scheme differ."""
         return factors.effects(self.comparison)
 
     @cached_property
@@ -59,12 +62,12 @@ class Section:
 
     @property
     def by_factor(self) -> list[str]:
-        """The answers of a grid."""
+        """Return the sentences of a grid."""
         return factors.in_words(self.of_factors) + factors.confounded(self.comparison)
 
     @property
     def matrix(self) -> pairs.Matrix | None:
-        """Every group beside every other, where that was asked for."""
+        """Return the matrix of all pairs, if all pairs were tested."""
         return pairs.matrix(self.comparison)
 
     @property
@@ -73,13 +76,15 @@ class Section:
 
     @property
     def id(self) -> str:
-        """The title, as part of the names of files and of places in the page."""
+        """Return the title as a part of file names and of anchors in the page."""
         return file_name(self.title)
 
     @property
     def verdicts(self) -> list[str]:
-        """The best group; who is better than the baseline, who worse, and of whom neither can be shown: of shares, also
-        who was so in every one of a few seeds."""
+        """Return the best group; the groups better than the baseline, the worse ones, and those not shown to differ.
+
+        For proportions also the groups that were so in every one of a few seeds.
+        """
         groups, baseline, differences = self.comparison.groups, self.comparison.baseline, self.comparison.differences
         better, worse = f"better than {baseline}", f"worse than {baseline}"
         unclear = f"no difference from {baseline} can be shown"
@@ -104,14 +109,14 @@ class Section:
 
     @property
     def _for_other_text(self) -> list[str]:
-        """Of how many that differ this is shown for other text, too."""
+        """Return how many of the groups that differ are shown to do so for other text, too."""
         claims = claims_by_text(self.comparison, self.over_text)
         shown = [label for label, is_shown in claims.items() if is_shown]
         which = f": {', '.join(shown)}" if shown and len(shown) < len(claims) else ""
-        return [f"shown for other text of this kind, too, {len(shown)} of {len(claims)}{which}"] if claims else []
+        return [f"shown for held-out text of this corpus, too, {len(shown)} of {len(claims)}{which}"] if claims else []
 
     def _in_every_seed(self, label: str) -> bool:
-        """Whether the group is better, or worse, than the baseline in each of several seeds."""
+        """Return whether the group is better, or worse, than the baseline in each of several seeds."""
         values = {group.label: group.values for group in self.comparison.groups}
         own, base = values[label], values[self.comparison.baseline]
         signs = {(own[seed] > base[seed]) - (own[seed] < base[seed]) for seed in own.keys() & base.keys()}
@@ -119,17 +124,17 @@ class Section:
 
     @property
     def in_short(self) -> list[str]:
-        """The verdicts, where there are many answers."""
+        """Return the verdicts, if there are many answers."""
         return [*self.verdicts, *pairs.in_lines(self.comparison)] if len(self.answers) > 6 else []
 
     @property
     def first_answers(self) -> list[str]:
-        """What stands first: of settings, and of groups."""
+        """Return the first sentences: on settings, and on groups."""
         return self.by_factor + (self.in_short or self.answers)
 
     @property
     def figures_are(self) -> str:
-        """What the figures are, in words."""
+        """Return a description of the figures."""
         metric, runs = self.score.metric, self.comparison.runs
         if self.score.is_loss:
             kept = _KEPT if self.score.validation and self.task is None else ""
@@ -142,7 +147,7 @@ class Section:
 
     @property
     def claims_are(self) -> str:
-        """When a difference is claimed, in words."""
+        """Return the condition of a claim, in words."""
         if self.score.metric.is_proportion:
             further = (
                 ", and so does an exact sign-flip test: where all seeds agree, a t test takes the next one for "
@@ -160,12 +165,12 @@ class Section:
 
     @property
     def legend(self) -> str:
-        """How the table of the schemes is to be read."""
+        """Return the legend of the table of schemes."""
         said = f"n: runs. Difference: mean of scheme minus {self.comparison.baseline} over common seeds."
         if self.over_text:
             said += (
-                " Interval, seeds and text: of the same difference, for other seeds and other text of this kind at "
-                "once; the one before it is for other seeds on this text."
+                " Interval, seeds and text: of the same difference, for other seeds and held-out text of this corpus "
+                "at once; the one before it is for other seeds on this text."
             )
         if not self._other_lengths:
             said += " Longer windows: sliding loss at the longest window measured beyond the training length."
@@ -184,7 +189,7 @@ class Section:
         return [*before, *text, "parameters added", "tokens/s", "peak memory, MB", *others]
 
     def row(self, group: Group) -> list[str]:
-        """Gives what the table says of a group, from its label and number of seeds to what it does at other lengths."""
+        """Return the table's row for a group, from its label and number of seeds to its figures at other lengths."""
         found, difference, text = group.estimate, self.comparison.differences.get(group.label), self.score.text
         return [
             group.label,
@@ -210,7 +215,7 @@ class Section:
 
     @property
     def on_screen(self) -> list[int]:
-        """The columns that a screen has room for."""
+        """Return the columns that fit on a screen."""
         return [0, 1, 2, 3, 5, 6, 7, *([8] if self.over_text else [])]
 
     @property
@@ -219,7 +224,7 @@ class Section:
 
     @property
     def reference_rows(self) -> list[list[str]]:
-        """What models that need no training would stand in the table with."""
+        """Return table rows for models without training."""
         losses = shared_references(self.comparison.runs, self.score)
         ascending = sorted(losses.items(), key=lambda item: item[1])
         empty = [""] * (len(self.columns) - 3)
@@ -254,12 +259,12 @@ _LOSSES = {
 
 
 def file_name(text: str) -> str:
-    """A name that any file system takes."""
+    """Return a name that any file system takes."""
     return re.sub(r"[^A-Za-z0-9_]", "_", text)[:80]
 
 
 def _beyond(of_seeds: list[Evaluation]) -> str:
-    """The mean sliding loss at the longest window beyond the training length, or why none was measured."""
+    """Return the mean sliding loss at the longest window beyond the training length, or why there is none."""
     results = [result for e in of_seeds for result in e.lengths if result.length > e.context_length]
     measured = [(result.length, result.sliding_loss) for result in results if result.sliding_loss is not None]
     if not measured:

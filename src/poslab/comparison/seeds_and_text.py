@@ -1,4 +1,4 @@
-"""How sure a difference between two schemes is for other seeds and other text at once.
+"""Differences between two schemes with seeds and text as crossed random effects.
 
 The difference is known for S seeds, each on the same B blocks of text. Seeds are some of many, and so are blocks: an
 interval over seeds alone says nothing about other text, one over blocks alone nothing about other seeds. Here both are
@@ -42,14 +42,14 @@ Array = NDArray[np.float64]
 
 
 def blocks(losses: ArrayLike) -> Array:
-    """losses (S, N) of the same tokens in text order -> (S, B): means of blocks; none of too few tokens."""
+    """Return block means (S, B) of losses (S, N) of the same tokens in text order; none if there are too few tokens."""
     array = np.asarray(losses, dtype=float)
     count = min(MOST_BLOCKS, array.shape[1] // SMALLEST_BLOCK)
     return block_means(array, count) if count else np.empty((len(array), 0))
 
 
 def two_way(differences: ArrayLike) -> tuple[Array, Array, Array]:
-    """(mean, its standard deviation, degrees of freedom), each (...), of differences (..., S, B); S and B are at least
+    """Return (mean, its standard error, degrees of freedom), each (...), of differences (..., S, B); S and B at least
     2."""
     array = np.asarray(differences, dtype=float)
     *_, seeds, of_text = array.shape
@@ -67,9 +67,10 @@ def two_way(differences: ArrayLike) -> tuple[Array, Array, Array]:
 
 
 def text_differences(comparison: Comparison, evaluations: Mapping[str, Sequence[Evaluation]]) -> dict[str, Difference]:
-    """How each group differs from the baseline over seeds and text; evaluations are by label, of groups that are
-    evaluated whole. Those are missing that have too few common seeds, too few tokens or not the same ones, seeds that
-    diverged or are missing, and those of which other weights are evaluated than compared.
+    """Return how each group differs from the baseline over seeds and text.
+
+    evaluations: by label, of groups that are evaluated whole. Left out are groups with too few common seeds, too few
+    tokens or different ones, diverged or missing seeds, and evaluations of other weights than those compared.
 
     Intervals are uncorrected, `sd` is the standard deviation of the mean. The p-values are corrected as if all groups
     of the comparison were tested.
@@ -89,7 +90,7 @@ def text_differences(comparison: Comparison, evaluations: Mapping[str, Sequence[
 
 
 def _paired(group: Group, of_group: Sequence[Evaluation], base: Group, of_base: Sequence[Evaluation]) -> Array | None:
-    """(S, B): differences of the losses in common seeds, block by block; None where they can't be had."""
+    """Return differences (S, B) of the losses in common seeds by block, or None if they are not available."""
     by_seed = [
         {run.seed: _compared(run, evaluation) for run, evaluation in zip(of.runs, evaluated, strict=True)}
         for of, evaluated in ((group, of_group), (base, of_base))
@@ -107,7 +108,7 @@ def _paired(group: Group, of_group: Sequence[Evaluation], base: Group, of_base: 
 
 
 def _compared(run: Run, evaluation: Evaluation) -> list[float]:
-    """The losses that the run's figure is a mean over: a validation may have had the first ones alone."""
+    """Return the losses that the run's figure averages: a validation may have had only the first ones."""
     validated = run.summary.val_loss_tokens if run.summary.test_loss is None else None
     return evaluation.consecutive_losses[:validated]
 
@@ -120,8 +121,10 @@ def _difference(differences: Array) -> Difference:
 
 
 def claims_by_text(comparison: Comparison, over_text: Mapping[str, Difference]) -> dict[str, bool]:
-    """Whether a difference that is claimed over seeds is shown for other text, too; by label, of those that are known.
-    What is shown for other text is never another direction than that over seeds."""
+    """Return by label whether a difference claimed over seeds is shown for other text, too, if known.
+
+    A difference shown for other text always has the direction of that over seeds.
+    """
     over_seeds = comparison.differences
     return {
         label: d.significant and (d.mean or 0) * (over_seeds[label].mean or 0) > 0
@@ -133,7 +136,7 @@ def claims_by_text(comparison: Comparison, over_text: Mapping[str, Difference]) 
 def with_text(
     comparison: Comparison, over_text: Mapping[str, Difference], evaluations: Mapping[str, Sequence[Evaluation]]
 ) -> list[str]:
-    """The comparison's sentences; each claim says for which seeds and text it holds. evaluations: by label."""
+    """Return the comparison's sentences; each claim says for which seeds and text it holds. evaluations: by label."""
     groups = {group.label: group for group in comparison.groups}
     base, words = groups[comparison.baseline], _words(comparison, over_text)
     if base.label in evaluations and comparison.score.is_loss:
@@ -145,7 +148,7 @@ def with_text(
 
 
 def _words(comparison: Comparison, over_text: Mapping[str, Difference]) -> dict[str, str]:
-    """What the sentence of a claim ends with, by label."""
+    """Return the end of each claim's sentence, by label."""
     said = {}
     for label, shown in claims_by_text(comparison, over_text).items():
         d, turned = over_text[label], -1 if (comparison.differences[label].mean or 0) < 0 else 1
@@ -155,13 +158,13 @@ def _words(comparison: Comparison, over_text: Mapping[str, Difference]) -> dict[
         corrected = (
             f" (p = {p_text(d.p_value)} after Holm's correction)" if low * high > 0 and not d.significant else ""
         )
-        which = "and other text of this kind" if shown else f"on this text; not shown for other text{corrected}"
+        which = "and held-out text of this corpus" if shown else f"on this text; not shown for other text{corrected}"
         said[label] = f"; it holds for other seeds {which}: [{low:.3f}, {high:.3f}] over seeds and text"
     return said
 
 
 def _of_other_weights(comparison: Comparison, group: Group, base: Group) -> bool:
-    """Whether the token losses, which are of the best weights, are of others than the figures that are compared."""
+    """Return whether the token losses, which are of the best weights, are of other weights than those compared."""
     of = comparison.score.of
     runs = [*group.runs, *base.runs]
     return any(of(run) not in (run.summary.test_loss, run.summary.best_val_loss) for run in runs)

@@ -1,4 +1,4 @@
-"""What a difference says in words: how large it is, how sure, and what would make it surer."""
+"""Sentences on differences: how large they are, how sure, and what would make them surer."""
 
 from poslab.comparison.statistics import (
     CONFIDENCE,
@@ -15,16 +15,17 @@ SMALLEST_P = 1e-6  # less is not told apart: by then all hangs on the t test's a
 
 
 def p_text(p: float) -> str:
-    """A p-value as tables and sentences give it: never 0."""
+    """Return a p-value as tables and sentences print it: never 0."""
     return f"{SMALLEST_P:.0e} or less" if p <= SMALLEST_P else f"{p:.2g}"
 
 
 def sentence(
     name: str, baseline: str, difference: Difference, effect: float | None = None, metric: Metric = NATS
 ) -> str:
-    """Words for a difference that claim no more than the corrected p-value. effect: by default `usual_effect`.
+    """Return a sentence on a difference that claims no more than the corrected p-value.
 
-    A claimed difference is given as a size, with the interval turned likewise; one that is not is name - baseline.
+    effect: by default `usual_effect`. A claimed difference is given as a size, with its interval's sign to match; one
+    that is not claimed is name - baseline.
     """
     d, effect = difference, effect or usual_effect(metric)
     if not d.outcomes.complete:
@@ -62,12 +63,15 @@ def _of_survivors(d: Difference, metric: Metric) -> str:
 
 
 def usual_effect(metric: Metric) -> float:
-    """A difference that matters: 0.02 nats, or a tenth of all examples."""
+    """Return a difference that matters: 0.02 nats, or a tenth of all examples."""
     return 0.1 if metric.is_proportion else 0.02
 
 
 def _of_equal_differences(name: str, baseline: str, d: Difference, verdict: str) -> str:
-    """Words for figures that differ alike in all seeds. verdict: "better than ... by 1.00 of the examples", if any."""
+    """Return a sentence on figures that differ by the same amount in all seeds.
+
+    verdict: "better than ... by 1.00 of the examples", if any.
+    """
     if not verdict:
         return f"{name} and {baseline} were equal in each of {d.n} seeds"
     if d.significant:
@@ -77,8 +81,10 @@ def _of_equal_differences(name: str, baseline: str, d: Difference, verdict: str)
 
 
 def token_sentence(name: str, baseline: str, difference: Estimate, part: str = "validation") -> str | None:
-    """Words for a `token_difference` of two checkpoints on that part of the text; None where there are too few tokens
-    for an interval."""
+    """Return a sentence on a `token_difference` of two checkpoints on that part of the text.
+
+    None if there are too few tokens for an interval.
+    """
     if difference.interval is None:
         return None
     mean, (low, high) = difference.mean, difference.interval
@@ -94,7 +100,7 @@ def token_sentence(name: str, baseline: str, difference: Estimate, part: str = "
 
 
 def _outlook(low: float, high: float, needed: int, n: int, effect: float) -> str:
-    """Says what a comparison that shows no difference implies about one of `effect`."""
+    """Return what a comparison without a significant difference implies about one of `effect`."""
     if needed >= MOST_SEEDS:
         return f"{MOST_SEEDS:,} seeds or more would be needed to see {effect:g}"
     if needed > n:
@@ -111,12 +117,12 @@ def _numbers(mean: float, low: float, high: float, metric: Metric) -> str:
 
 
 def _unit(metric: Metric) -> str:
-    """In a sentence: "nats" for "nats per token"."""
+    """Return the unit within a sentence: "nats" for "nats per token"."""
     return metric.unit.partition(" per ")[0]
 
 
 def _decimals(metric: Metric, *numbers: float) -> int:
-    """3 decimals, of shares 2, as sentences in a list are to be compared; or as many as it takes for numbers that
-    differ from each other or from 0 to look different."""
+    """Return 3 decimals, for proportions 2, so that sentences in a list compare; more if numbers would look equal, or
+    0."""
     told_apart, fewest = {0.0, *numbers}, 2 if metric.is_proportion else 3
     return next((d for d in range(fewest, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)

@@ -1,20 +1,20 @@
-"""How sure a comparison of runs is: of their losses in nats per token, or of any other Metric.
+"""Statistics of comparisons of runs: of their losses in nats per token, or of any other Metric.
 
 Runs with the same seed see the same batches in the same order, so groups of runs are compared in pairs, seed by seed:
-what a seed does to all groups alike drops out. Several groups against one baseline are several chances to be wrong, so
-the p-values are corrected by Holm's method (Holm 1979): the chance of any false claim is at most 1 - CONFIDENCE.
+effects of a seed on all groups cancel. Several groups against one baseline are several chances to be wrong, so the
+p-values are corrected by Holm's method (Holm 1979): the chance of any false claim is at most 1 - CONFIDENCE.
 
 Intervals are those of one comparison, uncorrected. An interval can therefore exclude 0 where the corrected p-value
 claims nothing, never the other way round; `sentence` says so where it happens.
 
-Losses are compared by a paired t test. Shares, such as how many examples are right, end at 0 and 1, and there they like
-to be: where all seeds agree, the t test takes that for certainty and would claim anything, though the next seed may
-fail. So a share is claimed only where an exact sign-flip test (Fisher 1935, section 21) agrees: if the two groups were
-alike, each seed's difference could as well have had the other sign, so n seeds that all agree give p = 2 / 2**n and
-fewer than six can't show anything. Its p-value is the larger of the two. Intervals end where shares do.
+Losses are compared by a paired t test. Proportions, such as that of solved examples, end at 0 and 1, and are often
+there: where all seeds agree, the t test takes that for certainty and would claim anything, though the next seed may
+fail. So a proportion is claimed only where an exact sign-flip test (Fisher 1935, section 21) agrees: if the two groups
+were alike, each seed's difference could as well have had the other sign, so n seeds that all agree give p = 2 / 2**n
+and fewer than six can't show anything. Its p-value is the larger of the two. Intervals end where proportions do.
 
 Where differences are alike in all seeds, nothing is known of their spread: no interval is given, and the sign-flip test
-stands alone, of losses too. Shares do come out alike; losses that differ by the same amount to the last digit were
+stands alone, of losses too. Proportions do come out alike; losses that differ by the same amount to the last digit were
 hardly trained, and `sentence` says so.
 """
 
@@ -50,9 +50,9 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its interval and the standard deviation of the n values.
+    """Mean with its interval and the standard deviation of the n values.
 
-    None stands for what cannot be known from so few values, or from shares that are all alike.
+    None stands for what cannot be known from so few values, or from proportions that are all alike.
     """
 
     mean: float
@@ -63,11 +63,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of (group - baseline) over n common seeds; of losses, negative where the group is better. Seeds of which
-    a run diverged or is missing are none of the n; what becomes of the p-value is in `poslab.comparison.missing_seeds`.
+    """Mean of (group - baseline) over n common seeds; of losses, negative where the group is better.
 
-    `sd` is the standard deviation of the differences, `p_value` is corrected for the number of `comparisons`, and the
-    interval is not; None where all seeds differ alike. With n = 1 only the mean is known, with n = 0 nothing.
+    Seeds with a diverged or missing run are none of the n; their effect on the p-value is in
+    `poslab.comparison.missing_seeds`. `sd` is the standard deviation of the differences, `p_value` is corrected for the
+    number of `comparisons`, and the interval is not; None where all seeds differ alike. With n = 1 only the mean is
+    known, with n = 0 nothing.
     """
 
     mean: float | None
@@ -80,7 +81,7 @@ class Difference:
 
     @property
     def leaning(self) -> float:
-        """Below 0 where the group has the lower figures, above 0 where it has the higher ones."""
+        """Return a number below 0 if the group has the lower figures, above 0 if it has the higher ones."""
         return self.outcomes.leaning if any(self.outcomes.diverged) else self.mean or 0.0
 
     @property
@@ -89,14 +90,14 @@ class Difference:
 
     @property
     def reversed(self) -> "Difference":
-        """Of (baseline - group)."""
+        """Return the difference (baseline - group)."""
         mean = None if self.mean is None else -self.mean
         interval = self.interval and Interval(-self.interval.high, -self.interval.low)
         return replace(self, mean=mean, interval=interval, outcomes=self.outcomes.reversed)
 
 
 def estimate(values: Iterable[float], metric: Metric = NATS) -> Estimate:
-    """Estimates the mean of finite, independent values, such as one group's losses, with its t interval."""
+    """Estimate the mean of finite, independent values, such as one group's losses, with its t interval."""
     array = np.array(list(values))
     n, mean = len(array), float(array.mean())
     if n == 1:
@@ -112,7 +113,7 @@ def differences(
     planned: Mapping[str, Collection[int]] | None = None,
     family: int = 0,
 ) -> dict[str, Difference]:
-    """Compares every other group with the baseline, as `paired` does; `values` holds the figures of each group."""
+    """Compare every other group with the baseline, as `paired` does; `values` holds the figures of each group."""
     pairs = {name: (of, values[baseline]) for name, of in values.items() if name != baseline}
     return paired(pairs, metric, planned, family)
 
@@ -123,14 +124,14 @@ def paired(
     planned: Mapping[Pair, Collection[int]] | None = None,
     family: int = 0,
 ) -> dict[Pair, Difference]:
-    """Compares the first of each pair with the second, over the seeds that they have in common.
+    """Compare the first of each pair with the second, over the seeds that they have in common.
 
-    planned: the seeds that a pair was to have. family: how many pairs were to be compared; at least so many count.
+    planned: the seeds planned for a pair. family: how many pairs were planned; at least so many count.
 
-    The p-values are of paired two-sided t tests, of shares the larger of that and the exact sign-flip test's, corrected
-    over all pairs with at least 2 seeds in common. Where all differences are alike up to rounding, the t test has no
-    value and the sign-flip test stands alone. Figures are finite, or infinite of seeds that diverged. A pair whose
-    planned seeds are not all there has no p-value.
+    The p-values are of paired two-sided t tests, of proportions the larger of that and the exact sign-flip test's,
+    corrected over all pairs with at least 2 seeds in common. Where all differences are alike up to rounding, the t test
+    has no value and the sign-flip test stands alone. Figures are finite, or infinite of seeds that diverged. A pair
+    whose planned seeds are not all there has no p-value.
     """
     alone = {name: _paired(*pair, metric, (planned or {}).get(name, ())) for name, pair in pairs.items()}
     testable = {name: d for name, d in alone.items() if d.p_value is not None or d.outcomes.planned > 1}
@@ -153,8 +154,11 @@ def _corrected(d: Difference, by_holm: float, tested: int) -> float | None:
 def sign_flip_test(
     differences: Sequence[float], alternative: Literal["two-sided", "less", "greater"] = "two-sided"
 ) -> float:
-    """The exact p-value of paired differences: in how many of all 2**n ways of choosing their signs would their mean be
-    as far from 0? Differences of 0 are kept; they make no difference. Beyond MOST_FLIPPED of them, ways are drawn."""
+    """Return the exact p-value of paired differences: the proportion of all 2**n sign choices with a mean as far from
+    0.
+
+    Differences of 0 are kept; they make no difference. Beyond MOST_FLIPPED of them, sign choices are drawn.
+    """
     result = stats.permutation_test(
         (np.asarray(differences, dtype=float),),
         np.mean,
@@ -168,12 +172,14 @@ def sign_flip_test(
 
 
 def signed_rank_test(differences: Sequence[float]) -> float:
-    """The exact two-sided p-value of Wilcoxon's signed-rank test, in which infinite differences have the last ranks."""
+    """Return the exact two-sided p-value of Wilcoxon's signed-rank test, in which infinite differences have the last
+    ranks."""
     return sign_flip_test(signed_ranks(differences))
 
 
 def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0.8) -> int:
-    """Number of seeds that a two-sided paired t test needs to see a mean difference `effect` with this power.
+    """Return the number of seeds that a two-sided paired t test needs to see a mean difference `effect` with this
+    power.
 
     `sd` is the standard deviation of the differences, in the unit of `effect`. By the noncentral t distribution (Cohen
     1988, chapter 2); to see the effect in the wrong direction does not count. At least 2, at most MOST_SEEDS, which
@@ -192,12 +198,12 @@ def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0
 
 
 def token_difference(first: ArrayLike, second: ArrayLike, *, block: int = 16, resamples: int = 9999) -> Estimate:
-    """Estimates the mean of (first - second) over finite losses of the same tokens, in text order, by two checkpoints.
+    """Estimate the mean of (first - second) over finite losses of the same tokens, in text order, by two checkpoints.
 
     The interval is a bootstrap percentile interval. Neighbouring tokens are alike, so that not tokens but contiguous,
     non-overlapping blocks of at least `block` tokens are drawn (Carlstein 1986); `block` should exceed the distance
-    over which losses are correlated. None with fewer than SMALLEST_BLOCKS blocks. It tells how sure the difference
-    between these two checkpoints is on other text of this kind, and nothing about other seeds. `sd` is that of the
+    over which losses are correlated. None with fewer than SMALLEST_BLOCKS blocks. It says how sure the difference
+    between these two checkpoints is on held-out text of this corpus, and nothing about other seeds. `sd` is that of the
     tokens. The same arrays give the same interval.
     """
     difference = np.subtract(first, second)
@@ -219,20 +225,22 @@ def token_difference(first: ArrayLike, second: ArrayLike, *, block: int = 16, re
 
 
 def block_means(values: ArrayLike, blocks: int) -> NDArray[np.float64]:
-    """(..., N) -> (..., B): means of contiguous blocks whose lengths differ by at most 1, weighted so that their mean
-    is exactly that of the values."""
+    """Return means (..., B) of contiguous blocks of values (..., N).
+
+    Block lengths differ by at most 1; means are weighted so that their mean is exactly that of the values.
+    """
     array = np.asarray(values, dtype=float)
     n, mean = array.shape[-1], array.mean(-1, keepdims=True)
     return mean + np.add.reduceat(array - mean, np.arange(blocks) * n // blocks, axis=-1) * blocks / n
 
 
 def seeds_to_claim(comparisons: int, sides: int = 2) -> int:
-    """How many seeds that agree the sign-flip test needs under Holm's correction, tested on one side or on both."""
+    """Return how many seeds that agree the sign-flip test needs under Holm's correction, for 1 or 2 sides."""
     return math.floor(math.log2(sides * comparisons / (1 - CONFIDENCE))) + 1
 
 
 def _paired(group: Figures, baseline: Figures, metric: Metric, planned: Collection[int]) -> Difference:
-    """Compares two groups over their common seeds; the p-value is not yet corrected."""
+    """Compare two groups over their common seeds; the p-value is not yet corrected."""
     outcomes = outcomes_of(group, baseline, planned)
     d = replace(_survivors(group, baseline, metric), outcomes=outcomes)
     if outcomes.missing:
@@ -246,7 +254,7 @@ def _paired(group: Figures, baseline: Figures, metric: Metric, planned: Collecti
 
 
 def _survivors(group: Figures, baseline: Figures, metric: Metric) -> Difference:
-    """Over the seeds of which both have a finite figure."""
+    """Return the difference over the seeds of which both have a finite figure."""
     seeds = sorted(seed for seed in group.keys() & baseline.keys() if math.isfinite(group[seed] - baseline[seed]))
     a, b = (np.array([of_seeds[seed] for seed in seeds], dtype=float) for of_seeds in (group, baseline))
     if not seeds:
@@ -267,8 +275,10 @@ def _survivors(group: Figures, baseline: Figures, metric: Metric) -> Difference:
 
 
 def _interval(mean: float, sd: float, n: int, least: float | None) -> Interval | None:
-    """The t interval of a mean, none where all values are alike; of shares, or differences of shares, which lie between
-    `least` and 1, no further than they go."""
+    """Return the t interval of a mean, None if all values are alike.
+
+    For proportions, or differences of them, which lie between `least` and 1, it is cut there.
+    """
     if not sd:
         return None
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * sd / math.sqrt(n)
@@ -278,7 +288,7 @@ def _interval(mean: float, sd: float, n: int, least: float | None) -> Interval |
 
 
 def holm(p_values: Mapping[Pair, float], family: int = 0) -> dict[Pair, float]:
-    """family: how many there would be, if that is more; those that are not there have p = 1."""
+    """Return p-values corrected by Holm's method. family: the planned number of tests; those not run have p = 1."""
     corrected: dict[Pair, float] = {}
     largest, family = 0.0, max(family, len(p_values))
     for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):

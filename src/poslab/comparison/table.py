@@ -1,4 +1,4 @@
-"""A table of a report."""
+"""Table of a report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Table:
-    """remark: how it is to be read. kind: its class on the page."""
+    """Table of a report. remark: how to read it. kind: its class on the page."""
 
     title: str
     columns: Sequence[str]

@@ -1,4 +1,4 @@
-"""Figures of tasks, a panel for each: metrics by length, and the steps until the range of training was solved."""
+"""Figures of tasks, a panel for each: metrics by length, and the steps until the training range was solved."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _SHADE = "#EDEDED"
 
 
 def by_length_figure(tasks: Sequence[TaskRuns], metric: str, styles: Styles) -> Figure:
-    """Draws the metric by the length of the tests: means over all seeds, with lines from the worst seed to the best."""
+    """Draw the metric by the length of the tests: means over all seeds, with lines from the worst seed to the best."""
     names = [str(look["label"]) for label, look in styles.items() if any(label in task.runs for task in tasks)]
     lines = sum(name.count("\n") + 1 for name in names) + 2
     columns = _columns(tasks)
@@ -40,7 +40,7 @@ def by_length_figure(tasks: Sequence[TaskRuns], metric: str, styles: Styles) -> 
 
 
 def steps_figure(tasks: Sequence[TaskRuns], styles: Styles) -> Figure:
-    """Draws each seed at the step of the first validation that solved the range, or as a cross where none did."""
+    """Draw each seed at the step of the first validation that solved the training range, or as a cross if none did."""
     columns = _columns(tasks)
     rows = [tasks[start : start + columns] for start in range(0, len(tasks), columns)]
     heights = [1.1 + 0.21 * max(_lines(task, styles) for task in row) for row in rows]
@@ -56,7 +56,7 @@ def steps_figure(tasks: Sequence[TaskRuns], styles: Styles) -> Figure:
 def _panels(
     tasks: Sequence[TaskRuns], columns: int, size: tuple[float, float], *, short: bool = False, **grid: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for each task, row by row."""
+    """Return a figure with a panel for each task, row by row."""
     figure = Figure(figsize=size, layout="constrained")
     every = figure.subplots(math.ceil(len(tasks) / columns), columns, squeeze=False, gridspec_kw=grid).flatten()
     for axes in every[len(tasks) :]:
@@ -69,7 +69,7 @@ def _panels(
 
 
 def _columns(tasks: Sequence[TaskRuns]) -> int:
-    """Panels side by side, so that the last row is as full as can be."""
+    """Return the number of panels side by side that fills the last row best."""
     return 2 if len(tasks) == 4 else min(3, len(tasks))
 
 
@@ -131,5 +131,5 @@ def _steps(axes: Axes, task: TaskRuns, styles: Styles) -> None:
 
 
 def _lines(task: TaskRuns, styles: Styles) -> int:
-    """Lines of text that the labels take up below each other."""
+    """Return the number of text lines that the labels take up below each other."""
     return sum(str(styles[label]["label"]).count("\n") + 1 for label in task.runs)

@@ -1,4 +1,4 @@
-"""What a report says of tasks: figures and a matrix over all, and of each who solves it and what comes out wrong."""
+"""Report on tasks: figures and a matrix over all, and for each task which schemes solve it, and errors."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -36,13 +36,13 @@ _SOLVED = (
 
 
 def task_runs(title: str, comparison: Comparison) -> TaskRuns | None:
-    """The compared runs as those of a task; None where they are of a text, or have no metric by length."""
+    """Return the compared runs as those of a task, or None if they are of a text, or have no metric by length."""
     task = TaskRuns(title, {group.label: group.runs for group in comparison.groups})
     return task if is_task(task.first.config["data"]) and task.measures else None
 
 
 def task_panels(tasks: Sequence[TaskRuns], baseline: str) -> list[Panel]:
-    """Figures with a panel for each task."""
+    """Return figures with a panel for each task."""
     labels = {label for task in tasks for label in task.runs}
     styles = styles_of(labels, baseline if baseline in labels else None)
     ranges = _RANGES if len(labels) <= MOST_RANGES else ""
@@ -66,7 +66,8 @@ def _sentence(text: str) -> str:
 
 
 class Cell(NamedTuple):
-    """shade: from 0, chance or less, to SHADES, everything right; None: not measured. seeds: the figure of each."""
+    """Cell of the matrix. shade: from 0, chance or less, to SHADES, everything right; None: not measured. seeds: the
+    figure of each."""
 
     text: str
     shade: int | None = None
@@ -74,14 +75,14 @@ class Cell(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The columns of one task."""
+    """Columns of one task."""
 
     task: str
     lengths: list[str]  # "1× (32)"
 
 
 class Matrix(NamedTuple):
-    """The first metric of some tasks, by scheme."""
+    """First metric of some tasks, by scheme."""
 
     title: str
     heads: list[Head]
@@ -89,7 +90,7 @@ class Matrix(NamedTuple):
 
 
 def matrices(tasks: Sequence[TaskRuns]) -> list[Matrix]:
-    """All tasks by all schemes, a few tasks in each."""
+    """Return matrices of all tasks by all schemes, a few tasks in each."""
     labels = sorted({label for task in tasks for label in task.runs})
     metrics = ", ".join(dict.fromkeys(task.metric for task in tasks))
     title = f"{_sentence(metrics)} by task and length"
@@ -123,7 +124,7 @@ def _cell(task: TaskRuns, label: str, length: int) -> Cell:
 
 
 def solved_table(task: TaskRuns) -> Table:
-    """Who solves a task's range, when, and what it gets right beyond."""
+    """Return the table of which seeds solve a task's training range, when, and what they reach beyond."""
     metric = task.measures[0]
     lengths = task.shown_lengths(metric.name)
     beyond = [n for n in lengths if n > task.trained[1]]
@@ -149,7 +150,7 @@ def _mean(values: Sequence[float]) -> str:
 
 
 class TaskReport(NamedTuple):
-    """What the report says of one task, beside figures."""
+    """Tables and texts of the report on one task, beside figures."""
 
     runs: TaskRuns
     table: Table
@@ -157,6 +158,6 @@ class TaskReport(NamedTuple):
 
 
 def task_report(task: TaskRuns) -> tuple[TaskReport, list[str]]:
-    """(report of one task, notes on what is missing)."""
+    """Return (the report of one task, notes on what is missing)."""
     wrong, notes = wrong_by_length(task)
     return TaskReport(task, solved_table(task), wrong), notes

@@ -1,4 +1,4 @@
-"""What runs on a task say together: metrics by length, and who solves its range and when.
+"""Runs on a task together: metrics by length, and which seeds solve its training range and when.
 
 All figures are over all seeds; those over the seeds that solved the range stand beside them, never instead of them.
 """
@@ -14,7 +14,7 @@ _MOST_LENGTHS = 4  # that tables show; of more, those at one, two and three time
 
 @dataclass(frozen=True)
 class TaskRuns:
-    """The runs on one task, by the label of their group and in the order of the report."""
+    """Runs on one task, by the label of their group and in the order of the report."""
 
     name: str
     runs: Mapping[str, Sequence[Run]]
@@ -29,56 +29,55 @@ class TaskRuns:
 
     @property
     def trained(self) -> tuple[int, int]:
-        """The shortest and the longest length of training."""
+        """Return the shortest and the longest training length."""
         longest = self.first.summary.training_length or min(self.lengths(self.metric))
         shortest = self.first.config["data"].get("min_length")
         return (shortest if isinstance(shortest, int) else 1), longest
 
     @property
     def metric(self) -> str:
-        """The one by which such runs are compared."""
+        """Return the metric by which such runs are compared."""
         return self.measures[0].name
 
     @property
     def measures(self) -> list[Metric]:
-        """Those that are known by length, first the one by which such runs are compared."""
+        """Return the metrics known by length, first the one by which such runs are compared."""
         return [measure for measure in self.first.summary.known_measures if self.lengths(measure.name)]
 
     def lengths(self, metric: str) -> list[int]:
         return sorted({length for run in self.all_runs for length in run.lengths(metric)})
 
     def shown_lengths(self, metric: str) -> list[int]:
-        """Those that tables have room for: nearest to one, two and three times the training length."""
+        """Return the lengths that tables show: nearest to one, two and three times the training length."""
         lengths, longest = self.lengths(metric), self.trained[1]
         if len(lengths) <= _MOST_LENGTHS:
             return lengths
         return sorted({min(lengths, key=lambda length: abs(length - n * longest)) for n in (1, 2, 3)})
 
     def multiple(self, length: int) -> str:
-        """ "1.5×" the longest length of training."""
+        """Return the length as a multiple of the longest training length, "1.5×"."""
         return f"{round(length / self.trained[1], 1):g}×"
 
     def values(self, label: str, metric: str, length: int, *, solved: bool = False) -> list[float]:
-        """The metric of each seed, or of those that solved the range."""
+        """Return the metric of each seed, or of those that solved the training range."""
         runs = [run for run in self.runs[label] if not solved or run.summary.solved_step is not None]
         values = (run.value(metric, length) for run in runs)
         return [value for value in values if value is not None]
 
     def chance(self, metric: str) -> dict[int, float]:
-        """What the best answer gives that doesn't look at the question, by length."""
+        """Return by length what the best answer reaches that does not look at the question."""
         return {int(n): share for n, share in self.first.summary.metrics.get(f"{metric}_chance", {}).items()}
 
     def solved_steps(self, label: str) -> list[int | None]:
-        """Of each seed the step of the first validation that solved the range; None: none did. Summaries from before
-        there was a training_length don't know."""
+        """Return for each seed the step of the first validation that solved the training range, or None."""
         return [run.summary.solved_step for run in self.runs[label] if run.summary.training_length is not None]
 
     def solved(self, labels: Iterable[str] | None = None) -> str:
-        """ "2 of 3" runs solved the range."""
+        """Return how many runs solved the training range, "2 of 3"."""
         steps = [step for label in (self.runs if labels is None else labels) for step in self.solved_steps(label)]
         return f"{sum(step is not None for step in steps)} of {len(steps)}" if steps else "n/a"
 
     def median_run(self, label: str, length: int) -> Run:
-        """The run of the median metric at that length, whose answers stand for its group."""
+        """Return the run of the median metric at that length, whose answers represent its group."""
         runs = sorted(self.runs[label], key=lambda run: run.value(self.metric, length) or 0.0)
         return runs[(len(runs) - 1) // 2]
