@@ -262,7 +262,7 @@ def place(trained: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
     (root / "cut.ckpt").write_bytes(last.read_bytes()[:5000])
     (root / "a_spoiled_run" / "checkpoints").mkdir(parents=True)
     (root / "a_spoiled_run" / "config.yaml").write_bytes((root / "run" / "config.yaml").read_bytes())
-    for name in ("best.ckpt", "last.ckpt"):
+    for name in ("best.safetensors", "last.ckpt"):
         (root / "a_spoiled_run" / "checkpoints" / name).write_bytes((root / "malicious.ckpt").read_bytes())
     return root
 

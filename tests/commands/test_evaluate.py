@@ -15,6 +15,7 @@ from common import ALIBI, ENDING, ENDLESS, REPOSITORY, RunScript
 from runs_to_evaluate import VERDICT, Malicious, copied, make_run, mean
 
 from poslab.runs.checkpoint import load_checkpoint
+from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 from poslab.runs.evaluation import read_evaluation
 
 SCRIPT = REPOSITORY / "scripts" / "evaluate.py"
@@ -89,9 +90,8 @@ def test_usual_lengths_and_the_same_again(script: RunScript, run: Path) -> None:
 
 def test_other_texts_and_checkpoints_have_files_of_their_own(script: RunScript, run: Path, tmp_path: Path) -> None:
     (tmp_path / "my text.txt").write_text("I HAD always thought Jack Gisburn rather a cheap genius")
-    best, last = run / "checkpoints" / "best.ckpt", run / "checkpoints" / "last.ckpt"
-    last.write_bytes(best.read_bytes())
-    (tmp_path / "moved.ckpt").write_bytes(best.read_bytes())
+    best, last = run / "checkpoints" / "best.safetensors", run / "checkpoints" / "last.ckpt"
+    (tmp_path / "moved.ckpt").write_bytes(last.read_bytes())
     cases = {
         (f"ckpt={best}",): run / "evaluation.json",
         (f"ckpt={last}",): run / "evaluation-last.json",
@@ -111,7 +111,7 @@ def test_another_text_is_tokenised_whole(script: RunScript, run: Path, tmp_path:
     (tmp_path / "other.txt").write_text(text)
     code, output, errors = script(f"ckpt={run}", "data_path=other.txt", "lengths=[4]")
     assert (code, errors) == (0, "")
-    count = len(load_checkpoint(run / "checkpoints" / "best.ckpt").vocabulary.encode(text))
+    count = len(load_checkpoint(run / "checkpoints" / "last.ckpt").vocabulary.encode(text))
     assert f"text        other.txt; at every length, all {count - 1} tokens but the first count" in output
 
 
@@ -156,7 +156,7 @@ def assert_refused(result: tuple[int, str, str], message: str) -> None:
 
 
 def test_bad_checkpoints(script: RunScript, run: Path, tmp_path: Path) -> None:
-    good = (run / "checkpoints" / "best.ckpt").read_bytes()
+    good = (run / "checkpoints" / "last.ckpt").read_bytes()
     (tmp_path / "text.ckpt").write_text("This is no checkpoint.\n")
     (tmp_path / "empty.ckpt").touch()
     (tmp_path / "cut.ckpt").write_bytes(good[: len(good) // 2])
@@ -193,10 +193,9 @@ def test_a_text_that_is_not_the_one_trained_on_is_not_stored(
 ) -> None:
     """A checkpoint may name any file of its user's."""
     (tmp_path / "private.txt").write_text("I HAD always thought " * 100)
-    file = run / "checkpoints" / "best.ckpt"
-    content = torch.load(file, weights_only=True)
+    content = read_checkpoint(run / "checkpoints" / "last.ckpt")
     content["poslab"]["config"]["data"]["path"] = str(tmp_path / "private.txt")
-    torch.save(content, file)
+    save_weights(run / "checkpoints" / "best.safetensors", content["state_dict"], content["poslab"])
     monkeypatch.setattr("poslab.evaluation.files.default_cache_dir", lambda: tmp_path / "cache")
     assert_refused(script(f"ckpt={run}"), "private.txt is not the text any more that it was trained on")
     assert not (tmp_path / "cache").exists()

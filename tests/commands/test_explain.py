@@ -189,6 +189,6 @@ def test_a_run_of_an_older_version(script: RunScript, tmp_path: Path, trained: C
     assert script(f"ckpt={run}", "out=new.html")[::2] == (0, "")
     assert missing not in Page(tmp_path / "new.html").text
     make_run(tmp_path / "run", f"pos={RICHEST}")
-    assert (tmp_path / "run" / "checkpoints" / "best.ckpt").exists()
+    assert (tmp_path / "run" / "checkpoints" / "best.safetensors").exists()
     assert script("ckpt=run")[::2] == (0, "")
     assert missing in Page(tmp_path / "run" / "explanation.html").text

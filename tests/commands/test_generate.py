@@ -112,11 +112,11 @@ def test_words_that_the_model_does_not_know(script: RunScript, tmp_path: Path) -
     code, text, said = script(f"ckpt={run}", "prompt=I had", "prompt=Some zebras")
     assert (code, text) == (2, "")
     assert said.startswith("error: prompt=Some zebras: the model knows only the 1,417 tokens of the text")
-    assert load_checkpoint(run / "checkpoints" / "best.ckpt").vocabulary.end_of_text is None
+    assert load_checkpoint(run / "checkpoints" / "last.ckpt").vocabulary.end_of_text is None
 
 
 def test_a_diverged_model_is_named(script: RunScript, runs: dict[str, Path], tmp_path: Path) -> None:
-    content = torch.load(runs[ENDLESS] / "checkpoints" / "best.ckpt", weights_only=True)
+    content = torch.load(runs[ENDLESS] / "checkpoints" / "last.ckpt", weights_only=True)
     content["state_dict"]["model.final_norm.bias"].fill_(float("nan"))
     torch.save(content, tmp_path / "nan.ckpt")
     code, _, said = script("ckpt=nan.ckpt", "prompt=x")
@@ -178,7 +178,7 @@ def test_end_of_text_ends_a_text_and_is_plain_text_in_a_prompt(capsys: pytest.Ca
 @pytest.mark.parametrize("name", [ENDLESS, ENDING])
 def test_load(name: str, runs: dict[str, Path], tmp_path: Path) -> None:
     """A copied file alone is enough; the model writes what the one that was saved would."""
-    (tmp_path / "alone.ckpt").write_bytes((runs[name] / "checkpoints" / "best.ckpt").read_bytes())
+    (tmp_path / "alone.ckpt").write_bytes((runs[name] / "checkpoints" / "last.ckpt").read_bytes())
     model = poslab.load(tmp_path / "alone.ckpt")
     assert isinstance(model, poslab.GPT)
     assert not model.training
@@ -202,7 +202,7 @@ def test_a_size_that_the_weights_do_not_have_takes_no_memory(
     case: str, runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group, key, value = HOSTILE[case]
-    content = torch.load(runs[ENDING] / "checkpoints" / "best.ckpt", weights_only=True)
+    content = torch.load(runs[ENDING] / "checkpoints" / "last.ckpt", weights_only=True)
     content["poslab"]["config"][group][key] = value
     torch.save(content, tmp_path / "big.ckpt")
     with pytest.raises(SettingError, match="its weights don't fit the model that it describes"):
@@ -210,7 +210,7 @@ def test_a_size_that_the_weights_do_not_have_takes_no_memory(
 
 
 def test_a_weight_that_only_claims_its_size(runs: dict[str, Path], tmp_path: Path) -> None:
-    content = torch.load(runs[ENDLESS] / "checkpoints" / "best.ckpt", weights_only=True)
+    content = torch.load(runs[ENDLESS] / "checkpoints" / "last.ckpt", weights_only=True)
     weight = content["state_dict"]["model.token_embedding.weight"]
     content["state_dict"]["model.token_embedding.weight"] = torch.zeros(1, 1).expand(weight.shape)
     torch.save(content, tmp_path / "claims.ckpt")

@@ -64,7 +64,7 @@ def test_a_baseline_that_ends_above_its_best_is_met_at_its_own_first_step(tmp_pa
 
 def test_what_is_not_known_is_not_made_up(tmp_path: Path) -> None:
     for pos, loss in (("absolute", 4.0), ("t5", 800.0)):
-        write_run(tmp_path, pos, 1, loss, tokens=None)
+        write_run(tmp_path, pos, 1, loss, tokens_per_s=0.0)
     comparison = compare_folders(tmp_path)
     table = effect_table(comparison, {"absolute": {1: Curve([], [])}})
     assert next(row for row in table.rows if row[0] == "t5") == ["t5", "inf", "inf", "n/a", "n/a", "n/a", "n/a"]

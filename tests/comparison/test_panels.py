@@ -2,7 +2,6 @@
 
 import csv
 import functools
-import io
 import json
 import re
 import sys
@@ -13,23 +12,23 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 from runs_to_compare import VERDICT, page_in, report_of, smoke_config, write_evaluation, write_run
+from torch import Tensor
 
 from poslab import GPT
 from poslab.data.module import TextDataModule
 from poslab.runs.checkpoint import describe
+from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 from poslab.runs.evaluation import Evaluation, LengthLoss
 
 
 @functools.cache
-def checkpoint_of(pos: str) -> bytes:
-    """Of an untrained model."""
+def untrained(pos: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """(weights, description) of a model."""
     config = smoke_config(pos)
     data = TextDataModule(config.data, config.model.context_length, seed=1)
     model = GPT(config.pos, vocab_size=data.vocabulary.size, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
     state = {f"model.{name}": weight for name, weight in model.state_dict().items()}
-    content = io.BytesIO()
-    torch.save({"state_dict": state, "poslab": describe(config, data.corpus)}, content)
-    return content.getvalue()
+    return state, describe(config, data.corpus)
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def models(tmp_path: Path) -> dict[str, Path]:
     folders = {pos: write_run(tmp_path / "runs", pos) for pos in ("absolute", "t5")}
     for pos, folder in folders.items():
         (folder / "checkpoints").mkdir()
-        (folder / "checkpoints" / "best.ckpt").write_bytes(checkpoint_of(pos))
+        save_weights(folder / "checkpoints" / "best.safetensors", *untrained(pos))
         write_evaluation(folder)
     return folders
 
@@ -82,7 +81,8 @@ def test_learned_pictures_with_any_name(models: dict[str, Path], monkeypatch: py
 
 
 def evaluations_spoilt() -> list[Any]:
-    good = {"text_sha256": VERDICT} | Evaluation(32, 9, [LengthLoss(16, 8, 4.0, 4.0, [4.0] * 16, 3)], [4.0]).plain()
+    lengths = [LengthLoss(16, 8, 4.0, 4.0, [4.0] * 16, 3)]
+    good = {"text_sha256": VERDICT} | Evaluation(32, 9, lengths, [4.0], [4.0], "").plain()
     length = good["lengths"][0]
     return [
         {},
@@ -115,7 +115,7 @@ def test_a_damaged_evaluation(content: str, tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.usefixtures("blank_pictures")
 def test_damaged_weights(models: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     (models["t5"] / "evaluation.json").unlink()
-    file = models["t5"] / "checkpoints" / "best.ckpt"
+    file = models["t5"] / "checkpoints" / "best.safetensors"
     file.write_bytes(file.read_bytes()[:5000])
     folder = report_of(models["t5"].parent)
     notes = capsys.readouterr().err
@@ -132,10 +132,10 @@ def test_code_from_outside_needs_permission(
     (root.parent / "their_scheme.py").write_text("from poslab.positions.t5 import T5 as Theirs\n")
     monkeypatch.syspath_prepend(str(root.parent))
     (models["t5"] / "evaluation.json").unlink()
-    file = models["t5"] / "checkpoints" / "best.ckpt"
-    content = torch.load(file, weights_only=True)
+    file = models["t5"] / "checkpoints" / "best.safetensors"
+    content = read_checkpoint(file)
     content["poslab"]["config"]["pos"]["_target_"] = "their_scheme.Theirs"
-    torch.save(content, file)
+    save_weights(file, content["state_dict"], content["poslab"])
     report_of(root)
     assert capsys.readouterr().err.count("allow_code=true") == 2  # neither evaluated nor drawn
     assert "their_scheme" not in sys.modules

@@ -71,7 +71,7 @@ def test_results_have_a_row_per_run(tmp_path: Path) -> None:
     for folder in tmp_path.glob("t5-*"):
         lengths = [LengthLoss(16, 8, 4.5, 4.25, [4.0] * 16, 3), LengthLoss(64, 32, note="knows 32 positions")]
         write_evaluation(folder, lengths=lengths)
-    change_summary(tmp_path / "absolute-seed2", epochs=None, wall_time_s=7.5)
+    change_summary(tmp_path / "absolute-seed2", epochs=5, wall_time_s=7.5)
     folder = report_of(tmp_path)
     with (folder / "results.csv").open(newline="") as opened:
         rows = {(row["scheme"], int(row["seed"])): row for row in csv.DictReader(opened)}
@@ -84,7 +84,7 @@ def test_results_have_a_row_per_run(tmp_path: Path) -> None:
         assert (row["loss_16"], row["sliding_loss_16"]) == (("4.5", "4.25") if scheme == "t5" else ("", ""))
         assert (row["loss_64"], row["sliding_loss_64"]) == ("", "")
     odd = rows["absolute", 2]
-    assert (odd["epochs"], odd["wall_time_s"], rows["t5", 2]["epochs"]) == ("", "7.5", "2")
+    assert (odd["epochs"], odd["wall_time_s"], rows["t5", 2]["epochs"]) == ("5", "7.5", "2")
     assert {row[0]: row[-1] for row in page_in(folder).tables[0][1:]} == {"t5": "knows 32 positions", "absolute": "n/a"}
 
 

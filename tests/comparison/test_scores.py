@@ -121,14 +121,6 @@ def test_a_held_out_part_of_a_text_is_what_counts(tmp_path: Path) -> None:
     assert comparison.score.label == "test loss, nats per token"
 
 
-def test_older_runs_of_tasks_are_compared_by_their_loss(tmp_path: Path) -> None:
-    write_task(tmp_path, absolute=BASE[:2], shaw=SHAW[:2])
-    for folder in (tmp_path / "copy").iterdir():
-        change_summary(folder, measures=[], training_length=None)
-    assert str(compare_folders(tmp_path).score) == "loss"
-    assert str(compare_folders(tmp_path, metric="exact", length=20).score) == "exact at 20"
-
-
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_page_and_table_say_what_the_figures_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_task(tmp_path, absolute=BASE, shaw=SHAW)

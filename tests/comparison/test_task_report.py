@@ -53,14 +53,6 @@ def test_figures_are_over_all_seeds_and_those_that_solve_stand_beside_them(copy_
     assert (task.solved(), task.trained, task.multiple(15)) == ("1 of 6", (2, 10), "1.5×")
 
 
-def test_an_older_summary_does_not_know_what_was_solved(tmp_path: Path) -> None:
-    older = {"training_length": None, "measures": []}
-    write_task_run(tmp_path, "shaw", 1, {10: 0.5, 20: 0.5}, **older)
-    task = task_in(tmp_path)
-    assert (task.solved(), task.trained) == ("n/a", (2, 10))
-    assert solved_table(task).rows == [["shaw", "n/a", "", "0.500", "0.500", "n/a"]]
-
-
 def test_matrix_has_means_and_shades_from_chance_to_all(copy_runs: Path) -> None:
     write_task_run(copy_runs, "shaw", 1, {10: 1.0, 20: 0.6}, data="sort")
     tasks = [TaskRuns(name, {"shaw": read_runs([str(copy_runs / name)])[0]}) for name in ("copy", "sort")]

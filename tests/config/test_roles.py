@@ -69,7 +69,6 @@ def test_memory_is_a_setting_of_the_scheme() -> None:
     """So runs that differ in it are compared, and their groups are told apart by it."""
     without = training_of_scheme(compose_config("data=distant_recall", "pos=t5"))
     assert without == {"position_learning_rate_factor": 1.0, "memory_length": 0, "retrieval": None}
-    assert training_of_scheme({}) == without  # of runs before there was memory
     config = compose_config("data=distant_recall", "pos=t5", "model.retrieval.layer=1", "model.retrieval.size=64")
     told = {"retrieval": True, "retrieval.layer": 1, "retrieval.size": 64, "retrieval.k": 32}
     assert training_of_scheme(config.plain) == without | told | {"retrieval.position_bias": False}

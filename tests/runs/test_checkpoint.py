@@ -36,7 +36,7 @@ def run(made_once: Path, tmp_path: Path) -> Path:
 
 
 def content_of(run: Path) -> dict[str, Any]:
-    return torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
+    return torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
 
 
 def test_training_leaves_a_checkpoint_that_says_everything(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_checkpoint_alone_is_the_model_and_its_vocabulary(vocabulary: str, tmp
     folder = make_run(tmp_path / "run", *overrides, f"data.vocabulary={vocabulary}", "pos.max_distance=5")
     (tmp_path / "text.txt").unlink()
     (folder / "config.yaml").unlink()
-    checkpoint = load_checkpoint(folder / "checkpoints" / "best.ckpt")
+    checkpoint = load_checkpoint(folder / "checkpoints" / "last.ckpt")
     assert (checkpoint.pos_name, checkpoint.model.pos) == ("shaw", make_scheme("shaw", max_distance=5))
     assert (checkpoint.run, checkpoint.model.training) == (None, False)
     assert checkpoint.vocabulary.name == vocabulary
@@ -80,8 +80,8 @@ def test_a_checkpoint_alone_is_the_model_and_its_vocabulary(vocabulary: str, tmp
 def test_whatever_it_was_trained_on_memory_stays_linear(backend: str, run: Path) -> None:
     content = content_of(run)
     content["poslab"]["config"]["model"] |= {"attention_backend": backend, "compile": True, "dropout": 0.3}
-    torch.save(content, run / "checkpoints" / "best.ckpt")
-    model = load_checkpoint(run / "checkpoints" / "best.ckpt").model
+    torch.save(content, run / "checkpoints" / "last.ckpt")
+    model = load_checkpoint(run / "checkpoints" / "last.ckpt").model
     with LargestTensor() as seen:
         evaluate(model, torch.randint(0, 1417, (2049,)), [2048])
     assert seen.bytes < 2048 * 2048 * 4
@@ -89,7 +89,7 @@ def test_whatever_it_was_trained_on_memory_stays_linear(backend: str, run: Path)
 
 @pytest.mark.parametrize("hidden_in", ["zip", "old format", "bare pickle", "complete checkpoint", "safetensors"])
 def test_a_malicious_pickle_runs_nothing(hidden_in: str, run: Path, tmp_path: Path) -> None:
-    file, payload = run / "checkpoints" / "best.ckpt", Malicious(tmp_path / "attacked")
+    file, payload = run / "checkpoints" / "last.ckpt", Malicious(tmp_path / "attacked")
     if hidden_in == "bare pickle":
         file.write_bytes(pickle.dumps(payload))
     elif hidden_in == "complete checkpoint":
@@ -128,24 +128,17 @@ def with_value(value: Any, *keys: str) -> Callable[[dict[str, Any]], None]:
     return put
 
 
-def as_safetensors(run: Path) -> Path:
-    """The run's best weights, in the format of newer runs."""
-    content, file = content_of(run), run / "checkpoints" / "best.safetensors"
-    save_weights(file, content["state_dict"], content["poslab"])
-    return file
-
-
 def test_both_formats_hold_the_same(run: Path, tmp_path: Path) -> None:
     """Also far from the run: the file says everything, its name doesn't matter, and other programs read it."""
-    new = as_safetensors(run).rename(tmp_path / "a.safetensors")
-    both = load_checkpoint(run / "checkpoints" / "best.ckpt"), load_checkpoint(new)
+    best = (run / "checkpoints" / "best.safetensors").rename(tmp_path / "a.safetensors")
+    both = load_checkpoint(run / "checkpoints" / "last.ckpt"), load_checkpoint(best)
     (state, vocabulary), others = ((c.model.state_dict(), c.vocabulary.observed) for c in both)
     assert all(torch.equal(weight, others[0][name]) for name, weight in state.items())
     assert torch.equal(vocabulary, others[1])
     for name in ("pos_name", "data_path", "data_sha256"):
         assert getattr(both[0], name) == getattr(both[1], name)
     assert both[0].model.pos == both[1].model.pos
-    plain = load_file(new)
+    plain = load_file(best)
     assert all(torch.equal(weight, plain[name]) for name, weight in state.items())
 
 
@@ -155,10 +148,10 @@ def flip(file: Path, place: int, bit: int) -> None:
     file.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", ["best.ckpt", "best.safetensors"])
+@pytest.mark.parametrize("name", ["last.ckpt", "best.safetensors"])
 def test_one_flipped_exponent_bit_is_named(name: str, run: Path) -> None:
     weight = content_of(run)["state_dict"]["model.final_norm.weight"]
-    file = as_safetensors(run).with_name(name)
+    file = run / "checkpoints" / name
     place = file.read_bytes().index(weight.numpy().tobytes())
     flip(file, place + 3, 6)  # the highest exponent bit of a float32
     with pytest.raises(SettingError, match=f"{name}: damaged: its contents are not those that were written"):
@@ -169,10 +162,8 @@ def test_one_flipped_exponent_bit_is_named(name: str, run: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_any_flipped_bit_is_named_or_changes_nothing(seed: int, run: Path) -> None:
-    """A third of them in the header of the safetensors file, a third among the weights, a third in the old format."""
-    file = as_safetensors(run)
-    if seed % 3 == 2:
-        file = file.with_name("best.ckpt")
+    """A third of them in the header of the safetensors file, a third among the weights, a third in torch's format."""
+    file = run / "checkpoints" / ("last.ckpt" if seed % 3 == 2 else "best.safetensors")
     before = load_checkpoint(file)
     header = int.from_bytes(file.read_bytes()[:8], "little") + 8
     draw = random.Random(seed)
@@ -217,7 +208,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_checkpoints_are_refused_in_one_line(damage: str, run: Path) -> None:
-    content, file = content_of(run), run / "checkpoints" / "best.ckpt"
+    content, file = content_of(run), run / "checkpoints" / "last.ckpt"
     DAMAGE[damage](content)
     torch.save(content, file)
     with pytest.raises(SettingError) as refusal:
@@ -280,7 +271,6 @@ def test_best_before_last_and_a_file_as_it_is(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "last.ckpt").touch()
     assert find_checkpoint(str(tmp_path / "run")) == folder / "last.ckpt"
-    for best in ("best.ckpt", "best.safetensors"):  # the first of an older run
-        (folder / best).touch()
-        assert find_checkpoint(str(tmp_path / "run")) == folder / best
+    (folder / "best.safetensors").touch()
+    assert find_checkpoint(str(tmp_path / "run")) == folder / "best.safetensors"
     assert find_checkpoint(str(folder / "last.ckpt")) == folder / "last.ckpt"

@@ -175,17 +175,6 @@ def test_tables_with_a_learning_rate_of_their_own(tmp_path: Path, hooks: Callabl
     assert_same_run(tmp_path / "cut", tmp_path / "whole")
 
 
-def test_runs_from_before_there_was_a_setting(run_folder: Path) -> None:
-    """They go on as with its default, and refuse another value."""
-    edit(run_folder, "  position_learning_rate_factor: 1.0\n", "")
-    content = content_of(run_folder)
-    del content["poslab"]["config"]["optim"]["position_learning_rate_factor"]
-    torch.save(content, run_folder / "checkpoints" / "last.ckpt")
-    with pytest.raises(UserError, match=r"optim.position_learning_rate_factor=8(\.0)? \(its own: 1.0\)"):
-        resume(run_folder, "trainer.max_epochs=3", "optim.position_learning_rate_factor=8")
-    assert resume(run_folder, "trainer.max_epochs=3")["steps"] == 15
-
-
 def test_cut_off_before_the_first_checkpoint(
     hooks: Callable[..., Counter], trained: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -338,7 +327,7 @@ def test_an_extended_run_is_none_that_was_trained_for_as_long_at_once(
     resume(cut)
     runs, left_out = read_runs([str(cut), str(whole)])
     assert not left_out
-    told = "[trainer.max_epochs=2 to step 10] (as in cut), [] (as in run)"
+    told = "[trainer.max_epochs=2 to step 10] (as in cut), null (as in run)"
     assert differences_beyond_the_scheme(runs) == {"extended": told}
     own, other = map(keys_of, runs)
     assert own[0] != other[0]

@@ -178,7 +178,7 @@ def write_evaluation(
     consecutive: Iterable[float] = (),
 ) -> None:
     sliding, one_by_one = ([float(loss) for loss in losses] for losses in (token_losses, consecutive))
-    evaluation = Evaluation(32, 533, list(lengths), sliding, consecutive_losses=one_by_one)
+    evaluation = Evaluation(32, 533, list(lengths), sliding, one_by_one or sliding, weights_sha256="")
     plain = {"text": "the-verdict.txt, validation part", "text_sha256": VERDICT} | evaluation.plain()
     (folder / "evaluation.json").write_text(json.dumps(plain))
 

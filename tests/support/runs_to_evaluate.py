@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from poslab import GPT
 from poslab.data.module import TextDataModule
 from poslab.runs.checkpoint import describe
+from poslab.runs.checkpoint_files import save_weights
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"
 VOCAB, CONTEXT = 23, 12
@@ -77,13 +78,14 @@ def make_run(folder: Path, *overrides: str) -> Path:
     OmegaConf.save(OmegaConf.create(config.plain), folder / "config.yaml")
     state = {f"model.{name}": weight for name, weight in model.state_dict().items()}
     content = {"poslab": describe(config, data.corpus), "state_dict": state}
-    torch.save(content, folder / "checkpoints" / "best.ckpt")
+    torch.save(content, folder / "checkpoints" / "last.ckpt")
+    save_weights(folder / "checkpoints" / "best.safetensors", state, content["poslab"])
     return folder
 
 
 def copied(run: Path, folder: Path) -> Path:
     (folder / "checkpoints").mkdir(parents=True)
-    for file in ("config.yaml", "checkpoints/best.ckpt"):
+    for file in ("config.yaml", "checkpoints/last.ckpt", "checkpoints/best.safetensors"):
         (folder / file).write_bytes((run / file).read_bytes())
     return folder
 

@@ -442,11 +442,6 @@ def test_identity_is_settings_and_text(tmp_path: Path) -> None:
     assert of("pos=t5", f"run_dir={tmp_path}", "threads=1", f"data.path={tmp_path}/copy.txt") == base
     factor = f"{FACTOR}=8"
     assert of("pos=nope") == of("pos=nope", factor)  # learns nothing that could move faster
-    older = compose_config("pos=t5").plain
-    del older["optim"]["position_learning_rate_factor"]  # as runs have it from before there was one
-    config = compose_config("pos=t5")
-    source = fingerprints(config.pos)["scheme_fingerprint"]
-    assert _hash(config.pos_name, older, fingerprint(config.data.path), source) == base
     different = [
         of("pos=t5", factor),
         of("pos=t5", "seed=2"),

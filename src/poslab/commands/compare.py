@@ -25,7 +25,6 @@ from poslab.comparison.sections import Section
 from poslab.comparison.seeds_and_text import text_differences, with_text
 from poslab.comparison.task_report import matrices, task_panels, task_report, task_runs
 from poslab.config.files import require_writable
-from poslab.config.program import command_line
 from poslab.config.scripts import CompareConfig
 from poslab.config.tasks import is_task
 from poslab.errors import SettingError, UserError
@@ -158,7 +157,7 @@ def _with_tasks(report: Report) -> Report:
 
 def _evaluations(comparison: Comparison, allow_code: bool) -> tuple[dict[Path, Evaluation], list[str]]:
     """(evaluations by folder of the run, those that were missing measured now; notes on runs that have none)."""
-    evaluations, notes, older = {}, [], list[Path]()
+    evaluations, notes = {}, []
     for run in comparison.runs:
         if is_task(run.config["data"]):  # which its run has tested by length
             continue
@@ -168,14 +167,8 @@ def _evaluations(comparison: Comparison, allow_code: bool) -> tuple[dict[Path, E
                 print(f"evaluating {run.folder} ...", flush=True)
                 evaluation = evaluate_run(run.folder, allow_code=allow_code)
             evaluations[run.folder] = evaluation
-            older += [] if evaluation.consecutive_losses else [run.folder]
         except UserError as error:
             notes.append(f"{run.folder} is not evaluated by length and position: {error}")
-    if older:
-        which = (
-            f"{len(older)} evaluation{'s are' if len(older) > 1 else ' is'} from before intervals over seeds and text"
-        )
-        notes.append(f"{which}; {command_line('evaluate', f'ckpt={older[0]}')} measures anew")
     return evaluations, notes
 
 

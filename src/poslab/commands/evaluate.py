@@ -117,7 +117,7 @@ def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool
     """Writes into the run's folder, or beside a checkpoint that is in none; other texts, checkpoints and settings get
     other names. Where nothing can be written, a note says so: the figures are on the screen."""
     run, path = checkpoint.run, checkpoint.path
-    parts = [] if run is not None and path in (run.best, run.old_best) else [path.stem]
+    parts = [] if run is not None and path == run.best else [path.stem]
     parts += [] if own else [_short(text.name)]
     if checkpoint.settings:
         parts.append(_short("-".join(f"{name}_{as_typed(value)}" for name, value in checkpoint.settings.items())))

@@ -178,8 +178,7 @@ def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluatio
     sentences: list[str | None] = []
     for label, run in measured.items():
         pair = [evaluations[of.folder] for of in (run, baseline_run)]
-        as_compared = all(evaluation.consecutive_losses for evaluation in pair)  # older ones have sliding windows alone
-        losses = [of.consecutive_losses if as_compared else of.token_losses for of in pair]
+        losses = [evaluation.consecutive_losses for evaluation in pair]
         if same_tokens(run, baseline_run) and 0 < len(losses[0]) == len(losses[1]) and np.isfinite(losses).all():
             part = "validation" if run.summary.test_tokens is None else "test"
             found, by_run = token_difference(*losses), comparison.differences[label].mean or 0.0

@@ -37,7 +37,7 @@ def mean_curve(curves: Sequence[Points]) -> Points:
 def training_minutes(group: Group) -> float | None:
     """Return the mean training time over runs, without validations, or None if unknown."""
     summaries = [run.summary for run in group.runs]
-    known = [s.tokens / s.tokens_per_s / 60 for s in summaries if s.tokens and s.tokens_per_s > 0]
+    known = [s.tokens / s.tokens_per_s / 60 for s in summaries if s.tokens_per_s > 0]
     return float(np.mean(known)) if len(known) == len(summaries) else None
 
 

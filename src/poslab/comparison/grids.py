@@ -89,8 +89,7 @@ def choices(comparison: Comparison) -> Table | None:
     if all(len(grid.groups) == 1 for grid in found):
         return None
     score, run = comparison.score, comparison.runs[0]
-    trained = run.summary.training_length or run.summary.context_length
-    beyond = [n for n in run.lengths(score.metric.name) if n > trained] if score.length else []
+    beyond = [n for n in run.lengths(score.metric.name) if n > run.summary.training_length] if score.length else []
     lengths: list[int | None] = [*beyond] or [score.length]
     columns = ["scheme", "settings tried", "default", "chosen"]
     for length in lengths:

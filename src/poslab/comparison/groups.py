@@ -14,7 +14,7 @@ from poslab.comparison.scores import Score
 from poslab.comparison.statistics import Estimate, estimate
 from poslab.config.roles import NOT_COMPARED
 from poslab.config.schemes import TARGET, parse_scheme, targets
-from poslab.config.train import LATER, flat, role_of, usual_settings
+from poslab.config.train import flat, usual_settings
 from poslab.errors import SettingError, as_typed
 from poslab.positions.base import knows_nothing
 from poslab.runs.code import outside
@@ -183,8 +183,7 @@ def differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
     for key in dict.fromkeys(key for shared in all_shared for key in shared):
         values: dict[str, str] = {}
         for run, shared in zip(runs, all_shared, strict=True):
-            if key in shared:  # another version may not have known it
-                values.setdefault(_short(shared[key]), run.folder.name)
+            values.setdefault(_short(shared.get(key)), run.folder.name)
         if len(values) > 1:
             different[key] = ", ".join(f"{value} (as in {name})" for value, name in values.items())
     return different
@@ -192,17 +191,12 @@ def differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
 
 def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
     """Return settings and facts that must be equal for two runs to differ only in their scheme, flat."""
-    later = {name: value for name, value in LATER.items() if role_of(name) not in NOT_COMPARED}
-    settings = {"data.vocabulary": "full"} | later | flat(run.config, without=NOT_COMPARED)
+    settings = flat(run.config, without=NOT_COMPARED)
     facts = ["data_sha256", "params_trunk", "vocabulary_size"]
-    parts = ("train_tokens", "validation_tokens", "test_tokens")  # other versions may not have counted them
-    facts += [name for name in parts if getattr(run.summary, name) is not None]
+    facts += ["train_tokens", "validation_tokens", "test_tokens", "val_loss_tokens"]
     facts += [] if settings.get("early_stopping_patience") else ["steps"]
-    # Validation once left out the tokens of a last, shorter window, and the summary then says nothing of this.
-    measured = run.summary.val_loss_tokens or "without the text's last ones"
     held_out = "none" if run.summary.test_loss is None else "measured"  # or losses of a test would meet validations'
-    found = settings | {key: getattr(run.summary, key) for key in facts}
-    return found | {"val_loss_tokens": measured, "test_loss": held_out}
+    return settings | {key: getattr(run.summary, key) for key in facts} | {"test_loss": held_out}
 
 
 def _short(value: Any) -> str:

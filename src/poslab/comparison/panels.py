@@ -102,7 +102,7 @@ def loss_panels(
         of_runs = [(run.folder.name, by_seed[group.label][run.seed]) for run in group.runs]
         curves[group.label] = [curve for _, curve in of_runs if curve.validation]
         empty += [name for name, curve in of_runs if not curve.validation]
-    unit = next((m.unit for run in comparison.runs for m in run.summary.known_measures if m.name == LOSS), "nats")
+    unit = next((m.unit for run in comparison.runs for m in run.summary.measures if m.name == LOSS), "nats")
     drawn = {"curves": figures.curves_figure(curves, styles, baseline, unit, references)}
     if evaluations:
         drawn["by_position"] = figures.by_position_figure(evaluations, styles, baseline)

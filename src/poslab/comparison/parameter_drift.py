@@ -11,7 +11,6 @@ from torch import Tensor
 
 from poslab.comparison.groups import Group
 from poslab.comparison.table import Table
-from poslab.config.train import LATER
 from poslab.runs.folder import RunFolder
 from poslab.runs.initial_tables import start_and_best
 from poslab.runs.load import Run
@@ -39,9 +38,8 @@ class Drift(NamedTuple):
 
 def of_run(run: Run) -> dict[str, Drift]:
     """Return the drift of a run by the name of the table; empty if not known."""
-    optim, steps = run.config["optim"], run.summary.best_step or run.summary.steps
-    factor = "position_learning_rate_factor"
-    most = optim["learning_rate"] * optim.get(factor, LATER[f"optim.{factor}"]) * steps
+    optim, steps = run.config["optim"], run.summary.best_step
+    most = optim["learning_rate"] * optim["position_learning_rate_factor"] * steps
     found = {}
     for name, (start, best) in start_and_best(RunFolder(run.folder)).items():
         change = best.double() - start.double()

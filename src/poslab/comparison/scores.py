@@ -89,7 +89,7 @@ def score_of(
     if length is not None and length not in lengths:
         at = f"is known at {', '.join(map(str, lengths))}" if lengths else "is of the whole run, at no length"
         raise SettingError("length", length, f"{name} {at}")
-    length = first_beyond(lengths, having.trained_to) if length is None else length
+    length = first_beyond(lengths, having.summary.training_length) if length is None else length
     score = Score(having.summary.measure(name), None if name == LOSS else length)
     if not score.is_loss or having.summary.test_loss is not None:
         score = replace(score, title="test loss" if score.is_loss else str(score))

@@ -30,7 +30,7 @@ class TaskRuns:
     @property
     def trained(self) -> tuple[int, int]:
         """Return the shortest and the longest training length."""
-        longest = self.first.summary.training_length or min(self.lengths(self.metric))
+        longest = self.first.summary.training_length
         shortest = self.first.config["data"].get("min_length")
         return (shortest if isinstance(shortest, int) else 1), longest
 
@@ -42,7 +42,7 @@ class TaskRuns:
     @property
     def measures(self) -> list[Metric]:
         """Return the metrics known by length, first the one by which such runs are compared."""
-        return [measure for measure in self.first.summary.known_measures if self.lengths(measure.name)]
+        return [measure for measure in self.first.summary.measures if self.lengths(measure.name)]
 
     def lengths(self, metric: str) -> list[int]:
         return sorted({length for run in self.all_runs for length in run.lengths(metric)})
@@ -70,7 +70,7 @@ class TaskRuns:
 
     def solved_steps(self, label: str) -> list[int | None]:
         """Return for each seed the step of the first validation that solved the training range, or None."""
-        return [run.summary.solved_step for run in self.runs[label] if run.summary.training_length is not None]
+        return [run.summary.solved_step for run in self.runs[label]]
 
     def solved(self, labels: Iterable[str] | None = None) -> str:
         """Return how many runs solved the training range, "2 of 3"."""

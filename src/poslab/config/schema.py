@@ -42,9 +42,9 @@ class ModelConfig(Limited):
     init_std: float = setting(0.02, above=0)
     attention_backend: str = setting("auto", role=Role.ROUNDING, choices=BACKENDS)
     compile: bool = setting(False, role=Role.ROUNDING)
-    longest_text: int | None = setting(None, least=1, later=True)  # that of a task, wherever there is one
-    memory_length: int = setting(0, role=Role.SCHEME, least=0, most=MOST_REMEMBERED, later=True)
-    retrieval: Retrieval | None = setting(None, role=Role.SCHEME, later=True)
+    longest_text: int | None = setting(None, least=1)  # that of a task, wherever there is one
+    memory_length: int = setting(0, role=Role.SCHEME, least=0, most=MOST_REMEMBERED)
+    retrieval: Retrieval | None = setting(None, role=Role.SCHEME)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,13 +70,13 @@ class DataConfig(Limited):
 
     path: str = setting(role=Role.TEXT)
     encoding: str = "gpt2"
-    column: str = setting("text", later=True)
+    column: str = "text"
     vocabulary: str = setting("full", choices=("full", "observed"))
-    validation_share: float = setting(0.1, above=0, below=1, later=True)
-    test_share: float = setting(0.0, least=0, below=1, later=True)
+    validation_share: float = setting(0.1, above=0, below=1)
+    test_share: float = setting(0.0, least=0, below=1)
     batch_size: int = setting(4, least=1)
     stride: int | None = setting(None, least=1)
-    order: str = setting("shuffled", choices=("shuffled", "stream"), later=True)
+    order: str = setting("shuffled", choices=("shuffled", "stream"))
     num_workers: int = setting(0, role=Role.SPEED, least=0, most=os.cpu_count())
     cache_dir: str | None = setting(None, role=Role.SPEED)
     same_batch: bool = False
@@ -105,7 +105,7 @@ class OptimConfig(Limited):
     beta2: float = setting(least=0, below=1)
     warmup_share: float = setting(least=0, below=1)
     final_share: float = setting(least=0, most=1)
-    position_learning_rate_factor: float = setting(1.0, role=Role.SCHEME, least=0, later=True)
+    position_learning_rate_factor: float = setting(1.0, role=Role.SCHEME, least=0)
 
 
 @dataclass
@@ -167,10 +167,10 @@ class EvaluationConfig(Limited):
 class LoggerConfig(Limited):
     """Logger of a run's figures beside TensorBoard; `uri` null means where MLflow keeps runs by itself."""
 
-    name: str = setting("tensorboard", role=Role.OUTPUT, choices=("tensorboard", "csv", "wandb", "mlflow"), later=True)
-    project: str = setting("poslab", role=Role.OUTPUT, later=True)
-    offline: bool = setting(True, role=Role.OUTPUT, later=True)
-    uri: str | None = setting(None, role=Role.OUTPUT, later=True)
+    name: str = setting("tensorboard", role=Role.OUTPUT, choices=("tensorboard", "csv", "wandb", "mlflow"))
+    project: str = setting("poslab", role=Role.OUTPUT)
+    offline: bool = setting(True, role=Role.OUTPUT)
+    uri: str | None = setting(None, role=Role.OUTPUT)
 
 
 @dataclass
@@ -180,8 +180,8 @@ class Settings(Limited):
     seed: int = setting(1, role=Role.SEED, least=0, below=2**32)
     run_dir: str | None = setting(None, role=Role.COMMAND)
     resume: str | None = setting(None, role=Role.COMMAND)
-    init_from: str | None = setting(None, role=Role.TEXT, later=True)
-    monitor: str = setting(LOSS, later=True)
+    init_from: str | None = setting(None, role=Role.TEXT)
+    monitor: str = LOSS
     early_stopping_patience: int | None = setting(None, least=1)
     target_loss: float | None = setting(None, role=Role.LENGTH, least=0)
     checkpoint_every_n_steps: int | None = setting(100, role=Role.SPEED, least=1)

@@ -106,6 +106,11 @@ _ROLES: dict[str, Role] = {
 } | roles(Settings)
 
 
+_DEFAULTS: dict[str, Any] = {
+    f"{group}.{field.name}": field.default for group, schema in _GROUPS.items() for field in dataclasses.fields(schema)
+}
+
+
 # Settings that are null or a group of settings themselves.
 GROUPS_WITHIN = {
     f"{group}.{name}"
@@ -115,17 +120,8 @@ GROUPS_WITHIN = {
 }
 
 
-# What a run's configuration says beside its settings, and what other ones have there.
-FACTS: dict[str, Any] = {"extended": [], "init_sha256": None}
-
-
-# What runs have that were made before there was such a setting, by its name.
-LATER: dict[str, Any] = {
-    f"{group}.{field.name}" if group else field.name: field.default
-    for group, schema in {**_GROUPS, "": Settings}.items()
-    for field in dataclasses.fields(schema)
-    if field.metadata.get("later")
-} | FACTS
+# What a run's configuration says beside its settings, where there is something to say.
+FACTS = ("extended", "init_sha256")
 
 
 def role_of(setting: str) -> Role:
@@ -147,7 +143,7 @@ def names(of: Collection[Role]) -> list[str]:
 def flat(config: TrainConfig | Mapping[Any, Any], without: Collection[Role] = ()) -> dict[str, Any]:
     """Return settings by their names on the command line, {"trainer.max_epochs": 4, ...}, without those of some roles.
 
-    config: as parsed, or as the plain dict of a config.yaml, which may be an older version's or hold unknown settings.
+    config: as parsed, or as the plain dict of a config.yaml.
     """
     plain = config.plain if isinstance(config, TrainConfig) else config
     return {name: value for name, value in flat_node(plain).items() if role_of(name) not in without}
@@ -156,7 +152,7 @@ def flat(config: TrainConfig | Mapping[Any, Any], without: Collection[Role] = ()
 def training_of_scheme(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any]:
     """Return settings outside `pos` that belong to the scheme all the same, {"position_learning_rate_factor": 1.0}, as
     in `flat`. Of a group that may be left out: {"retrieval": True, "retrieval.size": 512}."""
-    values = LATER | flat(config)
+    values = flat(config)
     found: dict[str, Any] = {}
     for setting in names({Role.SCHEME}):
         group, _, name = setting.rpartition(".")
@@ -171,7 +167,8 @@ def training_of_scheme(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any
 @cache
 def usual_settings(pos: str) -> Mapping[str, Any]:
     """Return the default settings of a scheme in configs/pos, and of how it is trained, as runs show theirs."""
-    return training_of_scheme({}) | (shown(node_of(parse_scheme(pos))) if pos in schemes() else {})
+    usual = {name.rpartition(".")[2]: _DEFAULTS[name] for name in names({Role.SCHEME})}
+    return usual | (shown(node_of(parse_scheme(pos))) if pos in schemes() else {})
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def find_checkpoint(path: str) -> Path:
     """Finds the file itself, or the best weights of a run folder, else its last. SettingError where there is none."""
     given = Path(os.path.expanduser(path))
     run = RunFolder(given)
-    for candidate in (given, run.best, run.old_best, run.last, given / EXPORTED):
+    for candidate in (given, run.best, run.last, given / EXPORTED):
         if candidate.is_file():
             return candidate
     raise SettingError("ckpt", path, "no such file, nor a run folder with a checkpoint")

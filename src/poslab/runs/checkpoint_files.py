@@ -127,10 +127,9 @@ def newest_intact(run: RunFolder) -> tuple[Path | None, dict[str, Any], list[str
 
 def _lost_best(run: RunFolder) -> list[str]:
     """A warning where the best weights are damaged."""
-    file = next((path for path in (run.best, run.old_best) if path.exists()), None)
     try:
-        if file is not None:
-            read_checkpoint(file)
+        if run.best.exists():
+            read_checkpoint(run.best)
     except ValueError:
-        return [f"{file} is damaged: the best weights so far are lost, unless a later validation loss is lower"]
+        return [f"{run.best} is damaged: the best weights so far are lost, unless a later validation loss is lower"]
     return []

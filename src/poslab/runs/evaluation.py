@@ -36,26 +36,28 @@ class LengthLoss:
     windows: int = 0  # that by_position is a mean over
     last: int | None = None
     last_loss: float | None = None  # of the same tokens at every length
-    last_losses: list[float] | None = None  # of each of them; not in older files
+    last_losses: list[float] | None = None  # of each of them
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Of one model on one text. token_losses: of each token after the first, with sliding windows of context_length
-    (or of the whole text where that is shorter). consecutive_losses: likewise, with windows that follow each other, as
-    validations have them, with what the model remembers; none in older files. memory_losses: their mean, by how many
-    tokens are remembered. weights_sha256: of the model's parameters. settings: those of its
-    scheme that are others than in training; trained_with: the same ones, as they were then."""
+    """Losses of one model on one text, in nats.
+
+    token_losses: of each token after the first, with sliding windows of context_length (or of the whole text where that
+    is shorter). consecutive_losses: likewise, with windows that follow each other, as validations have them, with what
+    the model remembers. memory_losses: their mean, by how many tokens are remembered. weights_sha256: of the model's
+    parameters. settings: those of its scheme that are others than in training; trained_with: the same ones, as they
+    were then."""
 
     context_length: int
     tokens: int  # that count: all but the first
     lengths: list[LengthLoss]
     token_losses: list[float]
-    weights_sha256: str = ""
+    consecutive_losses: list[float]
+    weights_sha256: str
     settings: dict[str, Any] = field(default_factory=dict)
     trained_with: dict[str, Any] = field(default_factory=dict)
-    consecutive_losses: list[float] = field(default_factory=list)
     memory_losses: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -34,7 +34,6 @@ class RunFolder:
         self.error_log = path / "error.log"  # tracebacks of unexpected errors
         self.checkpoints = path / "checkpoints"
         self.best = self.checkpoints / "best.safetensors"  # the weights of the lowest validation loss
-        self.old_best = self.checkpoints / "best.ckpt"  # the same, as poslab 0.1 wrote it at first
         self.last = self.checkpoints / "last.ckpt"  # everything that the run needs to go on
         self.start = path / "start.safetensors"  # the scheme's tables before the first step
         self.previous = self.checkpoints / "previous.ckpt"  # the one before, for the case that `last` is damaged
@@ -73,7 +72,7 @@ class RunFolder:
     def clear(self) -> None:
         """Removes what an unfinished run has left, and nothing else; the folder, too, if that leaves it empty."""
         measured = (self.evaluation, self.answers)
-        weights = (self.start, self.best, self.old_best, self.last, self.previous)
+        weights = (self.start, self.best, self.last, self.previous)
         written = (self.config, self.diverged, *measured, *weights)
         unfinished = [*self.path.glob(f"*{UNFINISHED}"), *self.checkpoints.glob(f"*{UNFINISHED}")]
         for path in (*written, *self.events, *unfinished):

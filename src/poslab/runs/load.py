@@ -54,7 +54,7 @@ class Run:
     def metrics(self) -> list[str]:
         """The names of all that `value` knows, first the one by which such runs are compared."""
         figures = [name for name in self.summary.metrics if not name.endswith("_chance")]
-        return list(dict.fromkeys([measure.name for measure in self.summary.known_measures] + figures))
+        return list(dict.fromkeys([measure.name for measure in self.summary.measures] + figures))
 
     def lengths(self, metric: str) -> list[int]:
         """The lengths at which a metric is known, in their order; none of one that is known of the whole run."""
@@ -62,12 +62,7 @@ class Run:
 
     def usual_length(self, metric: str) -> int | None:
         """The first of its lengths beyond those of training, else the longest; None where it has no lengths."""
-        return first_beyond(self.lengths(metric), self.trained_to)
-
-    @property
-    def trained_to(self) -> int:
-        """The longest length of training."""
-        return self.summary.training_length or self.summary.context_length
+        return first_beyond(self.lengths(metric), self.summary.training_length)
 
     def value(self, metric: str, length: int | None = None, validation: str = "last") -> float | None:
         """The run's figure of a metric, by default at its usual length; None where it has none. validation: the one

@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from poslab.config.files import require_writable, write_whole
 from poslab.config.roles import NOT_COMPARED, NOT_IDENTITY, Role
-from poslab.config.train import LATER, flat
+from poslab.config.train import flat
 from poslab.errors import UserError
 from poslab.runs.folder import SWEEP
 from poslab.runs.load import Run
@@ -44,8 +44,7 @@ def settings_sha256(
 ) -> str:
     """A hash of settings, without those of some roles, the data and the scheme's `source`. config: of plain values, by
     a run or a job."""
-    decisive = flat(config, without=without)
-    settings = {k: v for k, v in decisive.items() if k != "pos_name" and (k, v) not in LATER.items()}
+    settings = {name: value for name, value in flat(config, without=without).items() if name != "pos_name"}
     content = [pos_name, settings, data, source]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 

@@ -33,8 +33,6 @@ def read_config(file: Path, groups: tuple[str, ...] = ("pos", "model", "data")) 
     for target in targets(config["pos"]):
         if not (isinstance(target, str) and all(part.isidentifier() for part in target.split("."))):
             raise ValueError(f"{file.name} has pos._target_={reprlib.repr(target)}, which is no class")
-    if config.get("init_from") is not None:
-        config.setdefault("init_sha256", config["init_from"])  # of older versions, by which they are told apart
     return config
 
 
@@ -46,7 +44,8 @@ def checked(schema: type, plain: Any, **saved_as: type) -> dict[str, Any]:
         raise ValueError("is not a run's")
     missing = [f.name for f in fields(schema) if f.default is f.default_factory is MISSING and f.name not in plain]
     if missing:
-        raise ValueError(f"says nothing of {', '.join(missing)}: not a run's, or another version's")
+        others = f" and {len(missing) - 3} others" if len(missing) > 3 else ""
+        raise ValueError(f"says nothing of {', '.join(missing[:3])}{others}: not a run's, or another version's")
     hints = {name: hint for name, hint in (get_type_hints(schema) | saved_as).items() if name in plain}
     for name, hint in hints.items():
         if not _is_of(plain[name], hint):

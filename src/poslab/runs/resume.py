@@ -14,7 +14,7 @@ from poslab.config.command_line import given_settings
 from poslab.config.roles import MAY_CHANGE, Role
 from poslab.config.schemes import changed, chosen, given_of, node_of, parse_scheme, part_of, targets
 from poslab.config.tasks import is_task
-from poslab.config.train import FACTS, LATER, TrainConfig, flat, names, parse, resolved, role_of
+from poslab.config.train import FACTS, TrainConfig, flat, names, parse, resolved, role_of
 from poslab.errors import SettingError, as_typed
 from poslab.runs.code import distrust, outside
 from poslab.runs.folder import RunFolder
@@ -97,7 +97,6 @@ def _read(folder: Path) -> dict[str, Any]:
 
 def check_same(folder: Path, settings: dict[str, Any], own: dict[str, Any]) -> None:
     """Raises SettingError, naming all of them, where settings differ from the run's own that may not change."""
-    own = LATER | own
     changed = {k: v for k, v in settings.items() if v != own.get(k) and role_of(k) not in MAY_CHANGE}
     if changed:
         listed = ", ".join(f"{key}={as_typed(v)} (its own: {as_typed(own.get(key))})" for key, v in changed.items())

@@ -9,71 +9,64 @@ from typing import Any
 from poslab.config.files import write_whole
 from poslab.runs.readers import checked, read_mapping
 from poslab.tasks import Metric
-from poslab.tasks.metric import ACCURACY, EXACT, loss_metric, metric_named
+from poslab.tasks.metric import metric_named
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """Losses in nats per token, None where they are unknown or not finite; memory in MB, times in seconds.
 
-    Fields without a default are what a comparison needs; those with one are missing from older summaries. metrics:
-    {"exact": {"96": 0.98}} by metric and length; in the file each stands under its own name. measures: what they are,
-    first the one by which such runs are compared.
-    solved_step: of a task, the first validation that got 99 % of the examples in the range of training right.
+    metrics: {"exact": {"96": 0.98}} by metric and length; in the file each stands under its own name. measures: what
+    they are, first the one by which such runs are compared. solved_step: of a task, the first validation that got 99 %
+    of the examples in the range of training right.
     """
 
     pos: str
     pos_settings: dict[str, Any]
-    pos_target: str | None = None  # the scheme's class
+    pos_target: str  # the scheme's class
     seed: int
     best_val_loss: float | None
-    best_val_perplexity: float | None = None
-    best_step: int | None = None
-    val_loss_tokens: int | None = None  # predictions that each of the validation losses is a mean over
+    best_val_perplexity: float | None
+    best_step: int
+    val_loss_tokens: int | None  # predictions that each of the validation losses is a mean over
     last_val_loss: float | None
-    last_val_step: int | None = None
-    late_fall: float | None = None  # of the validation loss, in the last tenth of the steps
-    reference_losses: dict[str, float] = field(default_factory=dict)  # of models that need no training, by name
-    last_val_perplexity: float | None = None
-    epochs: int | None = None
+    last_val_step: int | None
+    late_fall: float | None  # of the validation loss, in the last tenth of the steps
+    reference_losses: dict[str, float]  # of models that need no training, by name
+    last_val_perplexity: float | None
+    epochs: int
     steps: int
-    tokens: int | None = None
+    tokens: int
     tokens_per_s: float
     wall_time_s: float
-    peak_memory_mb: float | None = None
+    peak_memory_mb: float | None
     params_total: int
-    params_trunk: int | None = None
+    params_trunk: int
     params_scheme: int
     context_length: int
     data: str
     data_sha256: str
-    init_sha256: str | None = None  # of the weights that it began with
-    vocabulary: str = "full"
-    vocabulary_size: int | None = None
-    train_tokens: int | None = None
-    validation_tokens: int | None = None
-    test_tokens: int | None = None  # of a text that has a test part
-    documents: int | None = None  # of a text that is made of some
-    device: str | None = None
-    threads: int | None = None
-    precision: str | None = None
-    attention_backend: str | None = None
+    init_sha256: str | None  # of the weights that it began with
+    vocabulary: str
+    vocabulary_size: int
+    train_tokens: int | None
+    validation_tokens: int | None
+    test_tokens: int | None  # of a text that has a test part
+    documents: int | None  # of a text that is made of some
+    device: str
+    threads: int
+    precision: str
+    attention_backend: str
     versions: dict[str, Any]
-    git_commit: str | None = None
-    git_clean: bool | None = None  # whether the code was that of the commit; None outside a checkout, or unknown
-    code_fingerprint: str | None = None  # of poslab.runs.code
-    scheme_fingerprint: str | None = None
-    training_length: int | None = None  # the longest one of training
-    solved_step: int | None = None
+    git_commit: str | None
+    git_clean: bool | None  # whether the code was that of the commit; None outside a checkout, or unknown
+    code_fingerprint: str | None  # of poslab.runs.code
+    scheme_fingerprint: str | None  # None: of a class without a file
+    training_length: int  # the longest one of training
+    solved_step: int | None
+    measures: list[Metric]
     test_loss: float | None = None  # of the best weights, on a part of the text that decided nothing
-    measures: list[Metric] = field(default_factory=list)
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    @property
-    def known_measures(self) -> list[Metric]:
-        """`measures`; the usual ones of older summaries."""
-        older = [loss_metric(self.vocabulary_size), *([EXACT, ACCURACY] if self.metrics else [])]
-        return self.measures or older
 
     def loss(self, validation: str = "last") -> float | None:
         """The figure by which losses are compared: of the part of a text that was held out, if there is one; else of
@@ -83,7 +76,7 @@ class Summary:
 
     def measure(self, name: str) -> Metric:
         """What the metric of that name is. Raises KeyError where it is no measure's, nor called after one."""
-        return metric_named(name, self.known_measures)
+        return metric_named(name, self.measures)
 
     def write(self, file: Path) -> None:
         plain = asdict(self)

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from poslab.config.program import argv_of
 from poslab.config.roles import Role
-from poslab.config.train import LATER, TrainConfig, flat, role_of
+from poslab.config.train import TrainConfig, flat, role_of
 from poslab.errors import UserError
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import unmeasured_lengths
@@ -173,7 +173,7 @@ def _can_go_on(folder: RunFolder, config: TrainConfig) -> bool:
 
 
 def _lengths(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any]:
-    return {name: value for name, value in (LATER | flat(config)).items() if role_of(name) is Role.LENGTH}
+    return {name: value for name, value in flat(config).items() if role_of(name) is Role.LENGTH}
 
 
 def _evaluate(config: TrainConfig) -> None:

@@ -176,7 +176,7 @@ def _result(job: Job) -> tuple[str, str, str]:
 
 def _figures(summary: Summary) -> str:
     """What such runs are compared by: a loss, or how a task went at each length, "exact 1.000 at 32, 0.982 at 64"."""
-    name = summary.known_measures[0].name
+    name = summary.measures[0].name
     if name in summary.metrics:
         return f"{name} " + ", ".join(f"{share:.3f} at {length}" for length, share in summary.metrics[name].items())
     return "n/a" if (loss := summary.loss()) is None else f"{loss:.4f}"

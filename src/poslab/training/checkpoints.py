@@ -36,7 +36,6 @@ class CheckpointFiles(TorchCheckpointIO):
         try:
             if path.suffix == SAFETENSORS:
                 save_weights(path, checkpoint["state_dict"], checkpoint["poslab"])
-                run.old_best.unlink(missing_ok=True)
             else:
                 with appearing_whole(path, durable=True, previous=run.previous) as file, file.open("wb") as opened:
                     torch.save(checkpoint, opened)
