@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from poslab.attention.kernels.banded import banded_attention
 from poslab.attention.kernels.blocks import BLOCK
 from poslab.attention.kernels.blockwise import blockwise_attention
 from poslab.attention.kernels.decode import is_newest, newest_attention
@@ -13,10 +12,6 @@ from poslab.attention.reference import reference_attention
 from poslab.attention.spec import AttentionSpec, Pairwise, without_autocast
 from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
-
-# Queries from which on a band beside torch's flash kernel is faster than blocks. In 16 bits, forward and backward of
-# keys and values of 17, (2, 4, 1024, 64), take 1.66 times as long as flash without positions, by blocks 2.03.
-LONG, LONG_OF_16_BITS = 2048, 1024
 
 
 def attend(
@@ -69,9 +64,6 @@ def attend(
         mask, is_causal = _sdpa_mask(q.shape[-2], k.shape[-2], spec, q.device)
         return F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale=scale)
     if backend == "blockwise" and pairwise is None:
-        square = offset == 0 and q.shape[-2] == k.shape[-2]
-        if square and dropout_p == 0 and q.device.type == "cpu" and _band_pays(spec, q.shape[-2], q.dtype):
-            return banded_attention(q, k, v, spec)
         return blockwise_attention(q, k, v, spec, dropout_p=dropout_p)
     if backend == "reference" and pairwise is None and key_bias is None:
         return reference_attention(q, k, v, spec, dropout_p=dropout_p)
@@ -113,16 +105,6 @@ def _hiding_window(
     farthest = offset + query_length - 1 if causal else max(offset + query_length - 1, key_length - 1 - offset)
     hiding = [window for window in windows if window is not None and window <= farthest]
     return min(hiding) if hiding else None
-
-
-def _band_pays(spec: AttentionSpec, length: int, dtype: torch.dtype) -> bool:
-    """Whether `banded` is faster than blocks, and can compute this; by timings on two cores."""
-    terms = spec.terms
-    others = (spec.window, spec.first_key, spec.key_bias)
-    if terms is None or terms.queries is not None or not spec.causal or any(other is not None for other in others):
-        return False
-    long = LONG_OF_16_BITS if dtype == torch.bfloat16 else LONG
-    return terms.lowest <= 0 < terms.highest and length >= max(long, 16 * terms.highest)
 
 
 def _sdpa_mask(

@@ -20,8 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from poslab.attention.kernels.dropout import WeightDropout
-from poslab.attention.kernels.flash import Flash, by_distance
-from poslab.attention.kernels.flash_by_key import FlashByKey, blocks_by_key
+from poslab.attention.kernels.flash import bias_by_distance, flash_attention
 from poslab.attention.kernels.products import factor, products_for, rounded, unrounded
 from poslab.attention.kernels.relative import NearTables, key_bias, near_tables, no_infinity, with_far_values
 from poslab.attention.kernels.scores import Call, Scores, adding
@@ -40,20 +39,10 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *,
     dropout = WeightDropout(dropout_p, q.device) if dropout_p > 0 else None
     with torch.autocast(q.device.type, enabled=False):
         near = near_tables(spec, q, k.shape[-2], dtype)
-        learned = near.bias is not None and near.bias.requires_grad
-        # Where blocks have to compute the backward pass, they are as fast in the forward pass with 16-bit inputs.
-        flash = by_distance(spec, q, k, near) if dropout is None and not (learned and q.dtype != dtype) else None
-        if flash is not None and not learned:
-            own = v.dtype if v.dtype == torch.bfloat16 else dtype  # the range of float16 is small
-            flat = (x.to(own).flatten(0, 1) for x in (q, k, v))  # each (N, T, Dh)
-            out = Flash.apply(*flat, spec.scale, flash)  # type: ignore[no-untyped-call]  # (N, Tq, Dh)
-            return out.unflatten(0, shape).to(v.dtype)
+        if dropout is None and (by_distance := bias_by_distance(spec, q, k, near)):
+            return flash_attention(q, k, v, spec.scale, by_distance)
         bias_of_keys, largest_of_keys = key_bias(spec, q, k)
         falls_off = bias_of_keys is not None and spec.terms is None and dropout is None
-        if bias_of_keys is not None and falls_off and (blocks := blocks_by_key(spec, bias_of_keys, q, k)):
-            flat = (x.to(dtype).flatten(0, 1) for x in (q, k, v))
-            out = FlashByKey.apply(*flat, bias_of_keys, spec.scale, blocks)  # type: ignore[no-untyped-call]
-            return out.unflatten(0, shape).to(v.dtype)
         wide = (q.to(dtype) * spec.scale, k.to(dtype), with_far_values(v.to(dtype), spec.terms))
         flat = (x.flatten(0, 1) for x in wide)
         reach = (spec.causal, spec.offset, spec.window, near.lowest, near.highest)
@@ -62,7 +51,7 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *,
         # where near rows reach far, tiles have much room beside the scores, and would be copied without it.
         products = v.dtype if bias_of_keys is None and 2 * near.count <= k.shape[-2] else dtype
         steps = near.steps_of_largest_bias()
-        call = Call(*reach, steps, near.leaves_far_scores(), level, falls_off, dropout, products, flash)
+        call = Call(*reach, steps, near.leaves_far_scores(), level, falls_off, dropout, products)
         out = _Blockwise.apply(*flat, bias_of_keys, largest_of_keys, call, *near.tables)  # type: ignore[no-untyped-call]
     return out.unflatten(0, shape).to(v.dtype)
 
@@ -83,10 +72,7 @@ class _Blockwise(torch.autograd.Function):
     ) -> Tensor:
         with products_for(call.dtype, q.device):
             near = NearTables(call.lowest, call.highest, *tables)
-            if call.flash is None:
-                out, log_sum = _Blockwise._forward(Scores(q, k, near, call, key_bias, largest_key_bias), q, v)
-            else:
-                out, log_sum = call.flash.attend(q, k, v)
+            out, log_sum = _Blockwise._forward(Scores(q, k, near, call, key_bias, largest_key_bias), q, v)
         ctx.save_for_backward(q, k, v, key_bias, largest_key_bias, out, log_sum, *tables)
         ctx.call = call
         return out

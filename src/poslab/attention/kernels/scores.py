@@ -11,7 +11,6 @@ from torch import Tensor
 
 from poslab.attention.kernels.blocks import BLOCK, LARGE_BLOCK, Block, query_blocks
 from poslab.attention.kernels.dropout import WeightDropout
-from poslab.attention.kernels.flash import ByDistance
 from poslab.attention.kernels.products import factor, rounded
 from poslab.attention.kernels.relative import LOG2_E, NearTables, largest_score, needed_keys
 from poslab.attention.kernels.tile import Tile, limits_of_scores, storage_size
@@ -32,7 +31,6 @@ class Call:
     falls_off: bool  # a bias of keys, and nothing else, may leave some without weight
     dropout: WeightDropout | None
     dtype: torch.dtype  # of what is multiplied
-    flash: ByDistance | None  # what computes the forward pass faster
 
 
 class Scores:
