@@ -1,17 +1,19 @@
-"""Attention with relative terms: `attend` picks the fastest backend that computes exactly the same.
+"""Attention with a position scheme.
 
-Words used by the kernels:
-    near rows, far row    of a relative table: rows of single distances, and the last one, shared by all distances
-                          from `highest` on (`relative`)
-    block                 128 neighbouring queries, and the keys up to the last that any of them sees (`blocks`)
-    tile                  the scores of one block (`tile`, `tiles`)
-    band                  the diagonals of a tile, or of all scores, whose distances have near rows (`relative`)
-    group, chunk          of `banded` only: some queries with their near keys, and the groups computed at a time
-    window                how many keys a query sees, its own and those before it
+To see how a scheme's score is computed, read five files, here for T5:
+
+    positions/t5.py            the formula, the learned table, and its rows by distance (`relative`)
+    positions/terms.py         RelativeTerms: what a table by distance means for scores and outputs
+    attention/scheme.py        the scheme's hooks in one layer, in their order
+    attention/spec.py          which keys a query sees, and which row of the table a pair has
+    attention/reference.py     scores, softmax, output, as dense tensors
+
+`attend` chooses a faster backend for the same result; tests hold each of `attention/kernels` to `reference`.
 """
 
 from poslab.attention.dispatch import attend, check_backend, choose_backend
-from poslab.attention.scheme import PositionIds, SchemeLayer, scheme_attention
+from poslab.attention.functional import scheme_attention
+from poslab.attention.scheme import PositionIds, SchemeLayer
 from poslab.positions.base import BACKENDS
 
 __all__ = [

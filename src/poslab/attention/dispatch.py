@@ -1,4 +1,7 @@
-"""One entry to attention for every scheme, and the choice of the backend behind it."""
+"""Entry to attention for every scheme, and the choice of the backend behind it.
+
+B batch, H heads, Tq / Tk queries / keys, Dh head dimension, E numbers of a token's state.
+"""
 
 import torch
 from torch import Tensor
@@ -6,7 +9,7 @@ from torch.nn import functional as F
 
 from poslab.attention.kernels.blocks import BLOCK
 from poslab.attention.kernels.blockwise import blockwise_attention
-from poslab.attention.kernels.decode import is_newest, newest_attention
+from poslab.attention.kernels.decode import decode_attention, is_decoding
 from poslab.attention.kernels.tiles import tiled_attention
 from poslab.attention.reference import reference_attention
 from poslab.attention.spec import AttentionSpec, Pairwise, without_autocast
@@ -31,7 +34,7 @@ def attend(
     cached: bool = False,
     backend: str = "auto",
 ) -> Tensor:
-    """Attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), with what `terms` knows of position.
+    """Return attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh) with relative terms, (B, H, Tq, Dh).
 
     causal: a query sees the keys at its own position and before; a query that sees none gets zeros. A key whose bias
         is -inf isn't seen either.
@@ -42,12 +45,12 @@ def attend(
         after it. The terms may have one, too.
     first_key: (B,), the first key of each row that is seen at all, where texts of unequal length end together.
     key_bias: (B, H, Tk), added to every score of a key.
-    pairwise: positions, marks and the function of a scheme that changes scores tile by tile.
-    cached: k and v are those of a text so far, and q of its end; no gradient is wanted.
+    pairwise: positions and token states of a scheme, and its function of a tile of scores.
+    cached: k and v are those of a text so far, and q of its end; no gradient is needed.
     backend: one of BACKENDS. "reference" is dense and meant to be read, "blockwise" takes memory linear in the length,
-        "sdpa" is torch's scaled_dot_product_attention, for attention that knows nothing of position.
+        "sdpa" is torch's scaled_dot_product_attention, for attention without position.
 
-    Returns (B, H, Tq, Dh). Raises SettingError for a backend that is unknown or can't compute this.
+    Raises SettingError for a backend that is unknown or can't compute this.
     """
     if not 0 <= dropout_p < 1:
         raise SettingError("dropout_p", dropout_p, "must be at least 0 and below 1")
@@ -55,8 +58,8 @@ def attend(
     window = _hiding_window((window, None if terms is None else terms.window), q.shape[-2], k.shape[-2], offset, causal)
     terms = terms if terms is not None and terms.tables else None
     spec = AttentionSpec(terms, causal, offset, scale, window, first_key, key_bias, pairwise)
-    if cached and backend == "auto" and is_newest(spec, q.shape[-2], k.shape[-2]):
-        return newest_attention(q, k, v, spec)
+    if cached and backend == "auto" and is_decoding(spec, q.shape[-2], k.shape[-2]):
+        return decode_attention(q, k, v, spec)
     if backend == "auto":
         backend = choose_backend(spec.plain, q.shape[-2], dropout_p=dropout_p, device=q.device)
     check_backend(backend, spec.plain)
@@ -76,9 +79,9 @@ def attend(
 
 
 def check_backend(backend: str, plain: bool, option: str = "backend") -> None:
-    """Raises SettingError, under the name `option`, for a backend that is unknown or can't compute this attention.
+    """Raise SettingError, under the name `option`, for a backend that is unknown or can't compute this attention.
 
-    plain: whether it knows nothing of position.
+    plain: True for attention without position.
     """
     require_one_of(BACKENDS, **{option: backend})
     if backend == "sdpa" and not plain:
@@ -86,7 +89,7 @@ def check_backend(backend: str, plain: bool, option: str = "backend") -> None:
 
 
 def choose_backend(plain: bool, query_length: int, *, dropout_p: float, device: torch.device) -> str:
-    """The backend that "auto" stands for, from timings on two cores; plain: attention that knows nothing of position.
+    """Return the backend that "auto" stands for, from timings on two cores; plain: attention without position.
 
     scaled_dot_product_attention has a fast kernel for training only where there are no terms and, on a CPU, no dropout.
     Everything else goes to the other two, which draw the same dropout masks for all schemes, so that schemes are
@@ -101,7 +104,7 @@ def choose_backend(plain: bool, query_length: int, *, dropout_p: float, device: 
 def _hiding_window(
     windows: tuple[int | None, ...], query_length: int, key_length: int, offset: int, causal: bool
 ) -> int | None:
-    """The smallest window that hides a key, or None."""
+    """Return the smallest window that hides a key, or None."""
     farthest = offset + query_length - 1 if causal else max(offset + query_length - 1, key_length - 1 - offset)
     hiding = [window for window in windows if window is not None and window <= farthest]
     return min(hiding) if hiding else None
@@ -110,7 +113,7 @@ def _hiding_window(
 def _sdpa_mask(
     query_length: int, key_length: int, spec: AttentionSpec, device: torch.device
 ) -> tuple[Tensor | None, bool]:
-    """(attn_mask, is_causal) for scaled_dot_product_attention, whose own causal mask is that of offset 0."""
+    """Return (attn_mask, is_causal) for scaled_dot_product_attention, whose own causal mask is that of offset 0."""
     if not spec.causal or spec.offset >= key_length - 1:
         return None, False
     if spec.offset == 0:

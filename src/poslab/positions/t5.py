@@ -51,12 +51,10 @@ _BUCKETS = (
 def relative_position_bucket(
     relative_position: Tensor, *, bidirectional: bool, num_buckets: int = 32, max_distance: int = 128
 ) -> Tensor:
-    """The bucket of each relative position = key position - query position; int64, same shape and device.
+    """Return the bucket of each relative position, key - query position; int64, same shape and device.
 
-    Equal to Hugging Face's T5 for every num_buckets and max_distance that it accepts, also where they make little
-    sense: an odd num_buckets when bidirectional leaves the last bucket empty, and a max_distance below the exact half
-    runs backwards. `T5` refuses both. Raises SettingError where a direction has no exact bucket, or where max_distance
-    is the number of exact buckets, which leaves the logarithm no range.
+    Equal to Hugging Face's T5 for every num_buckets and max_distance that it accepts, also where `T5` refuses them.
+    Raises SettingError where a direction has no exact bucket, and where the logarithm has no range.
     """
     side = num_buckets // 2 if bidirectional else num_buckets  # buckets per direction
     max_exact = side // 2
@@ -79,7 +77,7 @@ def relative_position_bucket(
 
 @dataclass(frozen=True)
 class T5(PositionScheme):
-    """The defaults are those of T5."""
+    """Learned bias by head and bucket of distances, with T5's defaults."""
 
     num_buckets: int = 32
     max_distance: int = 128
@@ -150,7 +148,7 @@ class T5(PositionScheme):
         for layer in range(1 if self.share_layers else shape.num_layers):
             terms = self.relative(tables, shape, layer, range(distances[0], distances[-1] + 1))
             assert terms.bias is not None
-            rows = [min(max(d, terms.lowest), terms.highest) - terms.lowest for d in distances]
+            rows = terms.rows_of(torch.tensor(distances))
             name = "bias" if self.share_layers else f"bias_layer_{layer}"
             lines = {f"head {h}": line for h, line in enumerate(terms.bias[:, rows].float())}
             pictures[name] = Curves("Learned bias by distance", "distance", "bias", distances, lines, _BIAS)
@@ -161,7 +159,7 @@ class T5(PositionScheme):
         return {"buckets": Strip("Buckets of distances", "bucket", list(shape.distances), buckets, _BUCKETS)}
 
     def _buckets(self, distances: range, shape: ModelShape) -> Tensor:
-        """(R,): the bucket of each distance query - key."""
+        """Return the bucket of each distance query - key, (R,)."""
         key_minus_query = -torch.arange(distances.start, distances.stop)
         return relative_position_bucket(
             key_minus_query,
@@ -172,7 +170,7 @@ class T5(PositionScheme):
 
 
 def _as_ranges(numbers: list[int]) -> str:
-    """[1, 2, 3, 7] -> "1-3, 7"."""
+    """Write numbers as ranges: [1, 2, 3, 7] -> "1-3, 7"."""
     known = set(numbers)
     starts = [n for n in numbers if n - 1 not in known]
     ends = [n for n in numbers if n + 1 not in known]

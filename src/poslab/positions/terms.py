@@ -1,4 +1,4 @@
-"""What a scheme knows of pairs of tokens: data for functions of the distance, and a tile of scores for everything else.
+"""Data that schemes and attention exchange: tables by distance, and tiles of scores for everything else.
 
 Axes: B batch, H heads, Dh head dimension, Tq / Tk queries / keys, m / n queries / keys of a tile, R rows of a table.
 """
@@ -14,7 +14,7 @@ from poslab.lazy import Tensor, torch
 
 @dataclass(frozen=True, eq=False)
 class RelativeTerms:
-    """Attention's knowledge of the distance between query position i and key position j, as data.
+    """Tables by the distance between query position i and key position j, and what attention does with them.
 
     Each table has R = highest - lowest + 1 rows; the pair (i, j) uses row r = clip(i - j, lowest, highest) - lowest:
 
@@ -47,18 +47,18 @@ class RelativeTerms:
 
     @property
     def tables(self) -> dict[str, Tensor]:
-        """The tables that there are, by name."""
+        """Tables that are given, by name."""
         named = {"bias": self.bias, "keys": self.keys, "values": self.values, "queries": self.queries}
         return {name: table for name, table in named.items() if table is not None}
 
     def to(self, device: torch.device) -> RelativeTerms:
-        """The same terms with their tables on `device`; Apple's has no float64."""
+        """Move the tables to `device`; Apple's has no float64."""
         dtype = torch.float32 if device.type == "mps" else None
         tables: dict[str, Any] = {name: table.to(device, dtype) for name, table in self.tables.items()}
         return dataclasses.replace(self, **tables)
 
     def row_indices(self, query_length: int, key_length: int, offset: int | None = None) -> Tensor:
-        """(Tq, Tk) int64: the table row of each pair.
+        """Return the table row of each pair, (Tq, Tk) int64.
 
         offset: position of the first query minus position of the first key. By default the last query stands at the
         last key, so that keys in excess of the queries are earlier memory.
@@ -71,15 +71,15 @@ class RelativeTerms:
         return self.rows_of(query[:, None] - key)  # (Tq, Tk)
 
     def rows_of(self, distances: Tensor) -> Tensor:
-        """int64, the same shape: the table row of each distance query - key."""
+        """Return the table row of each distance query - key, int64 of the same shape."""
         return distances.clamp(self.lowest, self.highest) - self.lowest
 
     def dense_bias(self, query_length: int, key_length: int, offset: int | None = None) -> Tensor:
-        """(1, H, Tq, Tk): the bias of each pair; `offset` as in `row_indices`. Raises ValueError without a bias."""
+        """Return the bias of each pair, (1, H, Tq, Tk); `offset` as in `row_indices`. Raises ValueError without one."""
         return self.bias_of(self.row_indices(query_length, key_length, offset))[None]
 
     def bias_of(self, rows: Tensor) -> Tensor:
-        """rows (..., Tq, Tk) -> (..., H, Tq, Tk): the bias of each pair. Raises ValueError without a bias."""
+        """Look up rows (..., Tq, Tk) in the bias, (..., H, Tq, Tk). Raises ValueError without a bias."""
         if self.bias is None:
             raise ValueError("these relative terms have no bias")
         heads = (*rows.shape[:-2], len(self.bias), -1)
@@ -90,12 +90,12 @@ class RelativeTerms:
 
 @dataclass(frozen=True, eq=False)
 class ScoreTile:
-    """A tile of attention: some queries and every key that any of them sees, for `PositionScheme.score_mod`."""
+    """Some queries and every key that any of them sees, with their scores, for `PositionScheme.score_mod`."""
 
     scores: Tensor  # (B, H, m, n): scale * q_i . k_j, relative terms included
     queries: Tensor  # (B, H, m, Dh), and keys (B, H, n, Dh): as the scheme's own hooks left them
     keys: Tensor
-    token_state: Tensor | None  # (B, H, n, E): what the keys brought along; those of the queries are the last of them
+    token_state: Tensor | None  # (B, H, n, E): of the keys; query_index says which of them the queries are
     i: Tensor  # (B or 1, 1, m, 1): positions of the queries
     j: Tensor  # (B or 1, 1, 1, n): positions of the keys
     seen: Tensor  # (B or 1, 1, m, n) bool: whether the query sees the key; hidden pairs may get any finite score

@@ -1,1 +1,25 @@
-"""The kernels behind `attend`."""
+"""Faster computations of what `poslab.attention.reference` computes. None need be read to know the result.
+
+A block of four queries with a table for distances 0 .. 3 (lowest 0, highest 3), under a causal mask:
+
+                     keys 0 .. 9
+                   +---------------------+
+        query 6    | f f f f n n n . . . |    n  near: distances below `highest`, each with a row of its own, a near row
+        query 7    | f f f f f n n n . . |    f  far: distances from `highest` on, which share the far row
+        query 8    | f f f f f f n n n . |    .  hidden from the query
+        query 9    | f f f f f f f n n n |
+                   +---------------------+    all n together: the band, whose diagonals have one distance each
+
+    block     neighbouring queries, 128 as a rule, and the keys that any of them sees                      blocks.py
+    tile      the scores of one block, all that exists of the matrix of scores at any time                 tile.py
+
+How tables by distance reach a tile is described in relative.py. Without near tables nothing is added to far scores.
+
+    blockwise.py   tables by distance, a bias of keys, dropout; scores.py: the scores of its tiles
+    flash.py       a fixed bias by distance, by torch's flash kernel
+    tiles.py       any function of a tile of scores
+    decode.py      one query over a cache
+    dropout.py     masks that every kernel draws alike; products.py: products in bfloat16
+
+Each file begins with what it gains. A kernel stays while that is 1.15 times or more at some length of 256 to 2,048.
+"""

@@ -1,4 +1,4 @@
-"""Queries in blocks: what a memory-linear kernel computes at a time, and what dropout draws at a time."""
+"""Blocks of queries, which a kernel computes, and dropout draws masks for, one at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ ALIGNED = 16
 
 @dataclass(frozen=True)
 class Block:
-    """Some neighbouring queries, and the keys from the first that any of them sees, or a little before, to the last."""
+    """Neighbouring queries, and the keys from the first that any of them sees, or a little before, to the last."""
 
     number: int
     first_query: int
@@ -32,7 +32,7 @@ class Block:
         return slice(self.first_key, self.first_key + self.keys)
 
     def without_keys_before(self, key: int) -> "Block":
-        """Without those, but for a few that keep rows of the tile aligned, and for those that queries stand at."""
+        """Drop earlier keys, but for a few that keep rows of the tile aligned, and for those that queries stand at."""
         less = min(max(0, key - self.first_key), max(0, self.position))
         less -= less % ALIGNED
         return replace(self, first_key=self.first_key + less, keys=self.keys - less, position=self.position - less)
@@ -41,7 +41,7 @@ class Block:
 def query_blocks(
     query_length: int, key_length: int, offset: int, causal: bool, window: int | None = None, size: int = BLOCK
 ) -> Iterator[Block]:
-    """The blocks, of `size` queries, of all queries that see a key; offset and window as in `attend`."""
+    """Yield the blocks, of `size` queries, of all queries that see a key; offset and window as in `attend`."""
     first_seeing = max(0, -offset) if causal else 0
     for number, first in enumerate(range(first_seeing, query_length, size)):
         queries = min(size, query_length - first)

@@ -1,13 +1,13 @@
 """Exact attention with relative terms, in memory linear in the length, in plain PyTorch.
 
-Queries are taken in blocks, and the scores of one block, (N, m, n), are all that ever exists of the (Tq, Tk) matrix. Of
-the forward pass only the log-sum-exp of each query stays; the backward pass computes a block's scores again from it.
+Queries are taken in blocks, and the scores of one block, (N, m, n), are all that ever exists of the (Tq, Tk) matrix.
+The forward pass keeps only the log-sum-exp of each query; the backward pass computes a block's scores again from it.
 Keys that no query of a block sees are left out: those after it, which is half of the work, and those before a window.
 Relative terms touch a band of diagonals of a block (`relative`), a bias of keys all of it.
 
-It buys time beside memory: forward and backward at T = 256, 1,024 and 2,048 the reference takes 0.9, 2.6 and 4.9 times
-as long with a bias over 114 distances, 1.3, 3.3 and 6.0 times with keys and values of 17 (processor time of one core,
-float32, 4 heads of 64).
+It saves time beside memory: forward and backward at T = 256, 1,024 and 2,048 the reference takes 0.9, 2.7 and 4.9 times
+as long with a bias over 114 distances, 1.4, 4.1 and 5.5 times with keys and values of 17; in bfloat16 0.8, 1.8, 5.7 and
+1.2, 3.0, 6.0 times (processor time of one core, AMD EPYC with AVX-512 and bfloat16, 4 heads of 64).
 
 N = B H batch and heads, Tq / Tk queries / keys, m queries and n keys of a block, Dh head dimension, R near rows that
 occur in a block.
@@ -22,18 +22,19 @@ from torch.autograd.function import once_differentiable
 from poslab.attention.kernels.dropout import WeightDropout
 from poslab.attention.kernels.flash import bias_by_distance, flash_attention
 from poslab.attention.kernels.products import factor, products_for, rounded, unrounded
-from poslab.attention.kernels.relative import NearTables, key_bias, near_tables, no_infinity, with_far_values
+from poslab.attention.kernels.relative import NearTables, key_bias, near_tables, with_far_values
 from poslab.attention.kernels.scores import Call, Scores, adding
 from poslab.attention.kernels.tile import Tile
-from poslab.attention.spec import AttentionSpec
+from poslab.attention.spec import AttentionSpec, no_infinity
 
 
 @torch.compiler.disable
 def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *, dropout_p: float = 0.0) -> Tensor:
-    """q (B, H, Tq, Dh), k and v (B, H, Tk, Dh) -> (B, H, Tq, Dh); the formula is in `RelativeTerms`.
+    """Return attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), (B, H, Tq, Dh).
 
-    Everything of a problem but `pairwise`. A query that sees no key gets zeros. 16-bit inputs are computed in 32 bits,
-    their products in bfloat16 where they come in it (`products`, or `flash`, whose kernel takes them as they are).
+    The formula is in `RelativeTerms`; the specification must have no `pairwise`. A query that sees no key gets zeros.
+    16-bit inputs are computed in 32 bits, their products in bfloat16 where they come in it (`products`, or `flash`,
+    whose kernel takes them as they are).
     """
     shape, dtype = q.shape[:2], torch.promote_types(q.dtype, torch.float32)
     dropout = WeightDropout(dropout_p, q.device) if dropout_p > 0 else None
@@ -42,16 +43,16 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *,
         if dropout is None and (by_distance := bias_by_distance(spec, q, k, near)):
             return flash_attention(q, k, v, spec.scale, by_distance)
         bias_of_keys, largest_of_keys = key_bias(spec, q, k)
-        falls_off = bias_of_keys is not None and spec.terms is None and dropout is None
+        prunes_keys = bias_of_keys is not None and spec.terms is None and dropout is None
         wide = (q.to(dtype) * spec.scale, k.to(dtype), with_far_values(v.to(dtype), spec.terms))
         flat = (x.flatten(0, 1) for x in wide)
         reach = (spec.causal, spec.offset, spec.window, near.lowest, near.highest)
-        level = near.is_level() and bias_of_keys is None
+        may_underflow = near.may_underflow() or bias_of_keys is not None
         # The gradient of a bias of keys is small beside the numbers that it sums up: it needs all of their digits. And
         # where near rows reach far, tiles have much room beside the scores, and would be copied without it.
         products = v.dtype if bias_of_keys is None and 2 * near.count <= k.shape[-2] else dtype
         steps = near.steps_of_largest_bias()
-        call = Call(*reach, steps, near.leaves_far_scores(), level, falls_off, dropout, products)
+        call = Call(*reach, steps, near.far_bias_is_largest(), may_underflow, prunes_keys, dropout, products)
         out = _Blockwise.apply(*flat, bias_of_keys, largest_of_keys, call, *near.tables)  # type: ignore[no-untyped-call]
     return out.unflatten(0, shape).to(v.dtype)
 
@@ -79,7 +80,7 @@ class _Blockwise(torch.autograd.Function):
 
     @staticmethod
     def _forward(scores: Scores, q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """The output (N, Tq, Dh), and the log-sum-exp of each query (N, Tq, 1)."""
+        """Return the output (N, Tq, Dh), and the log-sum-exp of each query (N, Tq, 1)."""
         near, call = scores.near, scores.call
         out = torch.zeros_like(q)
         log_sum = q.new_zeros(*q.shape[:2], 1)  # (N, Tq, 1), in powers of two

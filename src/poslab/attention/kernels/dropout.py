@@ -1,4 +1,4 @@
-"""Attention dropout that two backends, or a forward and a backward pass, draw alike without storing a mask."""
+"""Dropout of attention weights, drawn alike by two backends, or two passes, without a stored mask."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from poslab.attention.kernels.blocks import Block
 
 @dataclass(frozen=True)
 class WeightDropout:
-    """Drops each attention weight with probability p and scales the rest by 1 / (1 - p).
+    """Drop each attention weight with probability p and scale the rest by 1 / (1 - p).
 
     The factors of a block of queries come from a generator seeded with the call's seed and the block's number, so they
     can be drawn again, and never exist for all pairs at once. The call's seed is one draw from torch's default CPU
@@ -22,7 +22,7 @@ class WeightDropout:
     seed: int = field(default_factory=lambda: int(torch.randint(2**62, ())))
 
     def factors(self, block: Block, like: Tensor) -> Tensor:
-        """0 or 1 / (1 - p) for each weight of the block (..., m, n); the same at every call."""
+        """Return 0 or 1 / (1 - p) for each weight of the block (..., m, n), equal at every call."""
         generator = torch.Generator(self.device).manual_seed(self.seed + block.number)
         # A uniform 32-bit number per weight, drawn in pairs: on a CPU three times as fast as bernoulli_(), and p is met
         # to 2^-32.

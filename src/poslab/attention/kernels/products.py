@@ -14,7 +14,7 @@ from torch import Tensor
 
 @contextmanager
 def products_for(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
-    """Within this context, products of float32 matrices on a CPU are rounded as those of `dtype` may be.
+    """Round products of float32 matrices on a CPU, within this context, as those of `dtype` may be.
 
     torch has this as a setting of the process and no option of a product.
     """
@@ -30,8 +30,10 @@ def products_for(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def unrounded() -> Iterator[None]:
-    """Within this context, or function, they are not: products with small tables, on bands, are slower by that library,
-    which takes their strides for none."""
+    """Keep products exact within this context, or function.
+
+    Products with small tables, on bands, are slower in the library that rounds, which copies their strided views.
+    """
     if not rounded():
         yield
         return
@@ -44,10 +46,10 @@ def unrounded() -> Iterator[None]:
 
 
 def rounded() -> bool:
-    """Whether products are rounded now."""
+    """Return whether products are rounded now."""
     return str(torch.backends.mkldnn.matmul.fp32_precision) == "bf16"  # type: ignore[attr-defined]
 
 
 def factor(x: Tensor) -> Tensor:
-    """x as it is best multiplied: for rounded products a copy of a view, which their library would turn first."""
+    """Prepare x for a product: for rounded ones a copy of a view, which their library would reorder first."""
     return x.contiguous() if rounded() else x

@@ -1,8 +1,8 @@
-"""How relative terms meet the scores: as a band of diagonals.
+"""Relative terms as a band of diagonals in the scores.
 
-All distances from `highest` on share one row of a table, the far row. What is far needs no table once this row is
-taken off the others: of the keys it adds a constant to all scores of a query, which leaves its softmax as it is; of the
-values and queries it is added to the values and queries themselves. What remains are the K rows of the distances
+All distances from `highest` on share one row of a table, the far row. Far pairs need no table once this row is
+subtracted from the others: of the keys it adds a constant to all scores of a query, which leaves its softmax as it is;
+of the values and queries it is added to the values and queries themselves. What remains are the K rows of the distances
 lowest .. highest - 1, the near rows, and they touch only the diagonals of the score matrix that have these distances.
 
 A bias is not taken less the far row: of any size, -inf included, the far row could leave the near ones no digits.
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from poslab.attention.kernels.blocks import Block
-from poslab.attention.spec import AttentionSpec
+from poslab.attention.spec import AttentionSpec, no_infinity
 from poslab.positions import RelativeTerms
 
 # Scores are kept as powers of two rather than e: on a CPU torch's exp() is up to a hundred times slower where it
@@ -38,7 +38,7 @@ NEAR_BY = 16.0
 
 @dataclass(frozen=True, eq=False)
 class NearTables:
-    """The near rows, from distance highest - 1 down to lowest: of keys, values and queries less the far row."""
+    """Near rows, from distance highest - 1 down to lowest: of keys, values and queries less the far row."""
 
     lowest: int
     highest: int
@@ -55,24 +55,24 @@ class NearTables:
         return self.bias, self.far_bias, self.largest_bias, self.keys, self.values, self.queries, self.far_query
 
     def steps_of_largest_bias(self) -> tuple[int, ...]:
-        """The queries whose largest bias, in any head, isn't that of the query before: few as a rule."""
+        """Return the queries whose largest bias, in any head, isn't that of the query before: few as a rule."""
         if self.largest_bias is None:
             return ()
         steps = self.largest_bias.diff(dim=1).any(-1).any(0)  # (Tq - 1,)
         return tuple((steps.nonzero()[:, 0] + 1).tolist())
 
-    def leaves_far_scores(self) -> bool:
-        """Whether the far keys' bias is what each query's biases are taken less."""
+    def far_bias_is_largest(self) -> bool:
+        """Return whether `largest_bias` is the far bias for every query, so that nothing is added to far scores."""
         if self.far_bias is None or self.largest_bias is None:
             return False
         return torch.equal(self.far_bias[:, None].expand_as(self.largest_bias), self.largest_bias)
 
-    def is_level(self) -> bool:
-        """Whether the bias alone makes no weight of one key a denormal number beside that of another."""
+    def may_underflow(self) -> bool:
+        """Return whether the bias alone may make the weight of one key a denormal number beside that of another."""
         if self.bias is None or self.far_bias is None:
-            return True
+            return False
         both = torch.cat([self.bias, self.far_bias], -1)
-        return bool((both.amax(-1) - both.amin(-1) < 2 * NEAR_BY).all())
+        return not (both.amax(-1) - both.amin(-1) < 2 * NEAR_BY).all()
 
     @cached_property
     def count(self) -> int:
@@ -81,7 +81,7 @@ class NearTables:
 
 
 def near_tables(spec: AttentionSpec, q: Tensor, key_length: int, dtype: torch.dtype) -> NearTables:
-    """The tables for q (B, H, Tq, Dh) over `key_length` keys, in `dtype`, differentiable in those of the terms."""
+    """Return the tables for q (B, H, Tq, Dh) over `key_length` keys, in `dtype`, differentiable in the terms'."""
     terms = spec.terms
     if terms is None:
         return NearTables(0, 0)
@@ -91,7 +91,7 @@ def near_tables(spec: AttentionSpec, q: Tensor, key_length: int, dtype: torch.dt
     near = slice(lowest - terms.lowest, terms.highest - terms.lowest)
 
     def each_head(table: Tensor) -> Tensor:
-        """([H], K, Dh) -> (N, K, Dh); a table that heads share stays one in memory."""
+        """Expand ([H], K, Dh) to (N, K, Dh); a table that heads share stays one in memory."""
         table = table.to(dtype)
         return table.expand(batch * heads, -1, -1) if table.dim() == 2 else table.repeat(batch, 1, 1)
 
@@ -111,7 +111,7 @@ def near_tables(spec: AttentionSpec, q: Tensor, key_length: int, dtype: torch.dt
 
 @torch.no_grad()
 def largest_bias(spec: AttentionSpec, query_length: int, key_length: int) -> Tensor:
-    """(H, Tq): the largest bias among the keys that a query sees, or near it; 0 where that is -inf.
+    """Return the largest bias among the keys that each query sees, or near it, (H, Tq); 0 where that is -inf.
 
     One number for nearly all queries of a head spares the kernels a number for each; that of the far keys, where it is
     near enough, spares them to add anything to these.
@@ -133,9 +133,9 @@ def largest_bias(spec: AttentionSpec, query_length: int, key_length: int) -> Ten
 
 
 def key_bias(spec: AttentionSpec, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """The bias of each key, (N, Tk), -inf before the first that is seen, and the largest that a query sees, (N, Tq, 1).
+    """Return the bias of each key, (N, Tk), -inf before `first_key`, and the largest that a query sees, (N, Tq, 1).
 
-    In the precision that the bias comes in; both None without a bias of keys.
+    Both in the precision of the bias; both None without a bias of keys.
     """
     bias, first_key = spec.key_bias, spec.first_key
     query_length, key_length = q.shape[-2], k.shape[-2]
@@ -157,7 +157,7 @@ def key_bias(spec: AttentionSpec, q: Tensor, k: Tensor) -> tuple[Tensor | None, 
 
 
 def needed_keys(blocks: Sequence[Block], bias: Tensor, largest_score: float, dtype: torch.dtype) -> list[Block]:
-    """The blocks of causal queries without the keys at their beginning whose bias (N, Tk) leaves them no weight.
+    """Remove from blocks of causal queries the keys at their beginning whose bias (N, Tk) leaves them no weight.
 
     Where attention forgets fast, most of its work is with such keys. Leaving them out is known as adaptive computation
     pruning (Lin et al. 2025, arXiv 2504.06949), here so far down that the last digit of `dtype` doesn't notice.
@@ -172,14 +172,14 @@ def needed_keys(blocks: Sequence[Block], bias: Tensor, largest_score: float, dty
 
 
 def largest_score(q: Tensor, k: Tensor, scale: float = 1.0) -> float:
-    """A bound of the products of any query and key: that of their norms."""
+    """Return a bound of the products of any query and key: that of their norms."""
     dtype = torch.promote_types(q.dtype, torch.float32)
     largest = (torch.linalg.vector_norm(x.detach(), dim=-1, dtype=dtype).max() for x in (q, k))
     return scale * math.prod(map(float, largest))
 
 
 def _sliding_maximum(x: Tensor, width: int) -> Tensor:
-    """x (..., n) -> (..., n - width + 1): the largest of every `width` neighbours, from windows that double in size."""
+    """Return the largest of every `width` neighbours of x (..., n), (..., n - width + 1), by windows that double."""
     reach = 1
     while 2 * reach <= width:
         x = torch.maximum(x[..., :-reach], x[..., reach:])
@@ -188,19 +188,14 @@ def _sliding_maximum(x: Tensor, width: int) -> Tensor:
     return torch.maximum(x[..., : x.shape[-1] - rest], x[..., rest:])
 
 
-def no_infinity(largest: Tensor) -> Tensor:
-    """`largest` with zeros in place of -inf, so that -inf less the largest of a row is -inf and never NaN."""
-    return largest.masked_fill(largest == -math.inf, 0.0)
-
-
 def with_far_values(v: Tensor, terms: RelativeTerms | None) -> Tensor:
-    """v (B, H, T, Dh) plus the far row of the values, which each weight then brings along."""
+    """Add the far row of the values to v (B, H, T, Dh), so that each weight multiplies it, too."""
     if terms is None or terms.values is None:
         return v
     return v + terms.values[..., -1:, :].to(v.dtype)
 
 
 def band(scores: Tensor, first_column: int, width: int) -> Tensor:
-    """The view (N, m, width) of `scores` (N, m, n) that starts at `first_column` and one further right in each row."""
+    """Return the view (N, m, width) of scores (N, m, n) from `first_column` on, one further right in each row."""
     strides = (scores.stride(0), scores.stride(1) + 1, 1)
     return scores.as_strided((*scores.shape[:2], width), strides, scores.storage_offset() + first_column)

@@ -1,4 +1,4 @@
-"""The scores of one block of queries after another, in powers of two, as the forward and the backward pass need them.
+"""Scores of one block of queries after another, in powers of two, for the forward and the backward pass.
 
 N = B H batch and heads, Tq / Tk queries / keys, m queries and n keys of a block, Dh head dimension.
 """
@@ -18,7 +18,7 @@ from poslab.attention.kernels.tile import Tile, limits_of_scores, storage_size
 
 @dataclass(frozen=True)
 class Call:
-    """The arguments of one call that are no tensors."""
+    """Arguments of one call of `blockwise` that are no tensors."""
 
     causal: bool
     offset: int
@@ -26,15 +26,15 @@ class Call:
     lowest: int
     highest: int
     steps: tuple[int, ...]  # queries whose largest bias isn't that of the query before
-    far_scores_stay: bool  # nothing is added to the scores of far keys
-    level: bool  # no bias falls so far that weights are denormal numbers
-    falls_off: bool  # a bias of keys, and nothing else, may leave some without weight
+    far_bias_is_largest: bool  # nothing is added to the scores of far keys
+    may_underflow: bool  # a bias may fall so far that weights are denormal numbers
+    prunes_keys: bool  # a bias of keys, and nothing else, may leave some without weight
     dropout: WeightDropout | None
     dtype: torch.dtype  # of what is multiplied
 
 
 class Scores:
-    """The scores of one block after another, in room that all of them share."""
+    """Scores of one block after another, in memory that all of them share."""
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class Scores:
         largest_key_bias: Tensor | None,
         log_sum: Tensor | None = None,
     ) -> None:
-        """log_sum: (N, Tq, 1) in powers of two, taken off the scores of each query."""
+        """Divide queries into blocks; log_sum: (N, Tq, 1) in powers of two, subtracted from the scores."""
         self.k, self.near, self.call = k, near, call
         self.key_bias, self.largest_key_bias = key_bias, largest_key_bias
         # Dropout draws its masks for blocks of one size, and all of their keys.
         large = rounded() and call.dropout is None and call.window is None and q.shape[1] >= 4 * LARGE_BLOCK
         size = LARGE_BLOCK if large else BLOCK
         self.blocks = list(query_blocks(q.shape[1], k.shape[1], call.offset, call.causal, call.window, size))
-        if call.falls_off and key_bias is not None and call.causal and call.window is None:
+        if call.prunes_keys and key_bias is not None and call.causal and call.window is None:
             self.blocks = needed_keys(self.blocks, key_bias, largest_score(q, k), q.dtype)
         self.queries = q if near.far_query is None else q + near.far_query  # what the keys are multiplied with
         self._q = q * LOG2_E
@@ -66,11 +66,11 @@ class Scores:
         self._storage = self.new_storage()
 
     def new_storage(self) -> Tensor:
-        """Room for the tile of any of the blocks."""
+        """Allocate memory for the tile of any of the blocks."""
         return self.k.new_empty(len(self.k) * max(map(storage_size, self.blocks), default=0))
 
     def tile(self, block: Block, seen_k: Tensor | None = None) -> Tile:
-        """The block's scores in powers of two; -inf if hidden. seen_k: the keys, if they are at hand."""
+        """Return the block's scores in powers of two, -inf if hidden; seen_k: the block's keys, if at hand."""
         near, call = self.near, self.call
         tile = Tile(self._storage, len(self.k), block, near, call.causal)
         queries, keys = self._products
@@ -84,7 +84,7 @@ class Scores:
             assert near.largest_bias is not None
             same = not any(block.first_query < query < block.rows.stop for query in call.steps)
             largest = near.largest_bias[:, block.rows][:, : 1 if same else None]
-            tile.add_bias(near, largest, far=not call.far_scores_stay)
+            tile.add_bias(near, largest, far=not call.far_bias_is_largest)
         if self.key_bias is not None:
             self._add_key_bias(tile.scores, block)
         if near.keys is not None:
@@ -95,9 +95,9 @@ class Scores:
         return tile
 
     def _add_key_bias(self, scores: Tensor, block: Block) -> None:
-        """Adds to each score (N, m, n) its key's bias less the largest that the query sees.
+        """Add to each score (N, m, n) its key's bias less the largest that the query sees.
 
-        Taken off before rounding: beside what has summed up along a text, near keys would lose their digits. For keys
+        Subtracted before rounding: beside what has summed up along a text, near keys would lose their digits. For keys
         before the block, in two steps, so that what is no float32 has no size of a tile.
         """
         assert self.key_bias is not None
@@ -110,17 +110,17 @@ class Scores:
         scores[..., before:].add_(((bias[..., before:] - largest) * LOG2_E).to(dtype))
 
     def exp2_(self, scores: Tensor) -> Tensor:
-        """2 to the power of the scores, in place; with a falling bias, 0 instead of what is next to a denormal number.
+        """Raise 2 to the power of the scores, in place; with a falling bias, 0 instead of nearly denormal numbers.
 
         A CPU computes slowly with those, and a bias that falls with distance makes many of them: at T = 2,048,
         attention with a linear one takes 2.4 times as long. Without one they are rare, and looking for them costs 5 %.
         """
-        if not self.call.level:
+        if self.call.may_underflow:
             # With room to spare, for products of weights and gradients.
             torch.threshold_(scores, math.log2(torch.finfo(scores.dtype).tiny) + 26, -math.inf)
         return scores.exp2_()
 
 
 def adding(number: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """number (N, Tq, 1), q (N, Tq, Dh), k (N, Tk, Dh) -> both one channel wider: their products, plus the number."""
+    """Widen q (N, Tq, Dh) and k (N, Tk, Dh) by a channel, so that their products gain number (N, Tq, 1)."""
     return torch.cat([q, number], -1), torch.cat([k, torch.ones_like(k[..., :1])], -1)

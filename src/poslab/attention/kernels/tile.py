@@ -1,4 +1,4 @@
-"""The scores of one block of queries, and where near rows meet them."""
+"""Scores of one block of queries, with the near rows' diagonals as a view."""
 
 import math
 from collections.abc import Iterator
@@ -12,19 +12,19 @@ from poslab.attention.kernels.relative import LOG2_E, NearTables, band
 
 
 def storage_size(block: Block) -> int:
-    """How many numbers the tile of a block takes at most, for one head."""
+    """Return how many numbers the tile of a block takes at most, for one head."""
     return block.queries * (block.keys + 2 * (block.queries + ALIGNED))
 
 
 def limits_of_scores(like: Tensor, size: int = BLOCK) -> Tensor:
-    """(size, 2 size): inf, but -inf for query i from column size + i on. A smaller number costs less than a mask."""
+    """Return limits (size, 2 size): inf, but -inf for query i from column size + i on. Clamping beats a mask."""
     column = torch.arange(-size, size, device=like.device)
     hidden = column >= torch.arange(size, device=like.device)[:, None]
     return torch.full(hidden.shape, math.inf, dtype=like.dtype, device=like.device).masked_fill_(hidden, -math.inf)
 
 
 class Tile:
-    """The scores (N, m, n) of a block, stored so that the diagonals of the near rows are a view.
+    """Scores (N, m, n) of a block, stored so that the diagonals of the near rows are a view.
 
     rows: which near rows occur in the block, as a slice; (N, m, R) below has a column for each of them.
     """
@@ -56,7 +56,7 @@ class Tile:
         self.rows = slice(start, stop)
 
     def add_bias(self, near: NearTables, largest: Tensor, far: bool) -> None:
-        """Adds to each score its pair's bias less `largest` (N, m or 1, 1), in powers of two.
+        """Add to each score its pair's bias less `largest` (N, m or 1, 1), in powers of two.
 
         far: whether that leaves something to add to the far keys.
         What is added for pairs that the query doesn't see is of no meaning.
@@ -78,7 +78,7 @@ class Tile:
 
     @unrounded()
     def add_by_query(self, queries: Tensor, table: Tensor, factor: float = 1.0) -> None:
-        """Adds factor * queries (N, m, Dh) times table (N, R, Dh) to the scores of the pairs at each row's distance."""
+        """Add factor * queries (N, m, Dh) times table (N, R, Dh) to the scores of the pairs at each row's distance."""
         # A matrix whose rows are a stride apart is what a product can be added to as it stands.
         self._band.baddbmm_(queries, table[:, : self._band.shape[-1]].transpose(1, 2), alpha=factor)
         if self._below is not None:
@@ -87,7 +87,7 @@ class Tile:
 
     @unrounded()
     def add_by_key(self, table: Tensor, k: Tensor, factor: float) -> None:
-        """Adds factor * table (N, R, Dh) times k (N, n, Dh) to the scores of the pairs at each row's distance."""
+        """Add factor * table (N, R, Dh) times k (N, n, Dh) to the scores of the pairs at each row's distance."""
         for rows, keys, by_key, diagonals in self._by_key():
             by_key.baddbmm_(table[:, rows], k[:, keys].transpose(1, 2), beta=0, alpha=factor)
             self._band[..., rows].add_(diagonals)
@@ -96,7 +96,7 @@ class Tile:
             self._below.add_(by_key.expand(self._below.shape).triu(self._diagonal))
 
     def collect(self) -> Tensor:
-        """(N, m, R): what stands at the pairs of each row's distance. May be a view."""
+        """Return the tile's numbers by query and row of the tables, (N, m, R). May be a view."""
         for side in self._room:
             side.zero_()
         if self._below is None:
@@ -109,7 +109,7 @@ class Tile:
 
     @unrounded()
     def collect_by_key(self, table: Tensor, k: Tensor, grad_table: Tensor, grad_k: Tensor) -> None:
-        """Adds the gradients of table (N, R, Dh) and k (N, n, Dh) in `add_by_key`, whose tile has the gradients."""
+        """Add the gradients of table (N, R, Dh) and k (N, n, Dh) in `add_by_key`, whose tile has the gradients."""
         for rows, keys, by_key, diagonals in self._by_key():
             by_key.zero_()
             diagonals.copy_(self._band[..., rows])
@@ -122,7 +122,7 @@ class Tile:
             grad_k[:, keys].baddbmm_(by_key.transpose(1, 2), table[:, -1:])
 
     def hide(self, block: Block, causal: bool, window: int | None, limits: Tensor) -> None:
-        """Makes the scores of the pairs that the query doesn't see -inf; limits: those of `limits_of_scores`."""
+        """Set the scores of hidden pairs to -inf; limits: from `limits_of_scores`."""
         size, limits, reach = len(limits), limits[: block.queries], 1 if causal else window
         if reach is not None:
             first = block.position + reach  # the key that the block's first query is the first not to see
@@ -135,7 +135,7 @@ class Tile:
             earlier.clamp_(max=-limits[:, size - first :][:, : earlier.shape[-1]])
 
     def _by_key(self) -> Iterator[tuple[slice, slice, Tensor, Tensor]]:
-        """The band in pieces: rows, keys, room for products (N, rows, keys), and the view of it (N, m, rows)."""
+        """Yield the band in pieces: rows, keys, room for products (N, rows, keys), and the view of it (N, m, rows)."""
         heads, queries, width = self._band.shape
         for start in range(0, width, BLOCK):
             rows = slice(start, min(width, start + BLOCK))
