@@ -1,6 +1,6 @@
 """Compare runs: `python scripts/compare.py runs=runs/ablation`, and `--help` for its settings."""
 
-from poslab.commands.table import COMMANDS
+from poslab.commands.cli import main
 
 if __name__ == "__main__":
-    COMMANDS["compare"].run()
+    main("compare")

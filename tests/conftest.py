@@ -4,7 +4,7 @@ import os
 
 # One thread per process, those that tests start included: tensors as small as here gain nothing from more.
 os.environ["OMP_NUM_THREADS"] = "1"
-os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # as poslab.runs.processes does before torch is loaded
+os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # as poslab.distributed does before torch is loaded
 
 import contextlib
 import functools

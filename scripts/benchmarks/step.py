@@ -27,8 +27,8 @@ from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from poslab.config.schema import OptimConfig
 from poslab.config.schemes import default_scheme
+from poslab.training.device import keep_freed_memory
 from poslab.training.loss import language_model_loss
-from poslab.training.malloc import keep_freed_memory
 from poslab.training.optim import make_optimizer
 
 BARE = "torch nanoGPT loop"

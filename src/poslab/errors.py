@@ -1,38 +1,29 @@
-"""Errors that are meant for the user: one line, no traceback, and an exit code of their own."""
+"""Errors for the user: one line, no traceback, and an exit code of their own."""
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 
 class UserError(ValueError):
-    """Something the user can put right. The message is one complete line."""
+    """Error that the user can put right. The message is one complete line."""
 
     exit_code = 2
 
 
 class RunStopped(UserError):
-    """What ended a run that had begun well: a full disk, a loss that is no number any more."""
+    """End of a run that had begun well: a full disk, a loss that is no number any more."""
 
     exit_code = 1
 
 
 class Diverged(RunStopped):
-    """A loss or a gradient became infinite, or no number: an outcome of the run's settings."""
-
-
-class Fault(Exception):
-    """Something unexpected (its cause) in a run; what there is to say of it belongs into the run's folder."""
-
-    def __init__(self, folder: Path, cause: Exception) -> None:
-        self.folder = folder
-        super().__init__(f"{type(cause).__name__}: {cause}")
+    """Loss or gradient that became infinite, or no number: a result of the run's settings."""
 
 
 class SettingError(UserError):
-    """One setting has a value that cannot work.
+    """Error of one setting, whose value can't work.
 
     `option` is the name as the raiser knows it ("num_buckets"); `prefixed("pos")` gives the name as the command line
     knows it ("pos.num_buckets").
@@ -44,28 +35,28 @@ class SettingError(UserError):
         super().__init__(" ".join(f"{option}={given}: {problem}".splitlines()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SettingError, (self.option, self.value, self.problem)  # as one process hands it to another
+        return SettingError, (self.option, self.value, self.problem)  # to pickle it for another process
 
     def prefixed(self, group: str) -> "SettingError":
         return SettingError(f"{group}.{self.option}", self.value, self.problem)
 
 
 def as_typed(value: Any) -> str:
-    """A value as one would type it on the command line: null, true, [64,128], plain text."""
+    """Write a value as on the command line: null, true, [64,128], plain text."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return f"[{','.join(map(as_typed, value))}]" if isinstance(value, list) else str(value)
 
 
 def require_at_least(lowest: float, **settings: float | None) -> None:
-    """Raises SettingError for the first of the named settings that is below `lowest`; None means "not set"."""
+    """Raise SettingError for the first of the named settings that is below `lowest`; None means "not set"."""
     for option, value in settings.items():
         if value is not None and not value >= lowest:  # "not >=" also refuses NaN
             raise SettingError(option, value, f"must be at least {lowest}")
 
 
 def require_one_of(choices: Iterable[Any], **settings: Any) -> None:
-    """Raises SettingError, naming the nearest choice, for the first of the named settings that is none of `choices`."""
+    """Raise SettingError, naming the nearest choice, for the first of the named settings that is none of `choices`."""
     known = list(choices)
     for option, value in settings.items():
         if value not in known:
@@ -73,7 +64,7 @@ def require_one_of(choices: Iterable[Any], **settings: Any) -> None:
 
 
 def suggestion(name: str, choices: Iterable[str]) -> str:
-    """ "did you mean mini? valid: gpt2, mini": what to say about a name that is none of the choices."""
+    """Suggest names for one that is none of the choices: "did you mean mini? valid: gpt2, mini"."""
     known = list(choices)
     if not known:
         return "there are none here"
@@ -83,16 +74,16 @@ def suggestion(name: str, choices: Iterable[str]) -> str:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether it says that something is too large."""
-    words = ("memory", "overflow", "too large")  # the latter two of what no machine has
+    """Return whether the error says that something is too large."""
+    words = ("memory", "overflow", "too large")  # the latter two of sizes that no machine has
     return isinstance(error, MemoryError | RuntimeError) and any(word in str(error).lower() for word in words)
 
 
 @contextmanager
 def blamed_on(option: str, place: Callable[[Exception], str]) -> Iterator[None]:
-    """Raises SettingError for whatever somebody else's code raises within, but a UserError and a lack of memory.
+    """Raise SettingError for whatever somebody else's code raises within, but a UserError and a lack of memory.
 
-    place: says where it came up, "Mine.rotate (my_file.py, line 12)".
+    place: names the code that raised it, "Mine.rotate (my_file.py, line 12)".
     """
     try:
         yield

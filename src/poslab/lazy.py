@@ -1,4 +1,4 @@
-"""What takes long to import, and when that happens. To import this module takes no time, and has the effect.
+"""Imports that take long, and when they happen. Importing this module takes no time, and has the effect.
 
 torch: at its first use. Position schemes are settings before they are mathematics: a command line is checked against
 them, and `--help` is answered, without the seconds that importing torch takes. Scheme files therefore say

@@ -1,10 +1,10 @@
-"""Processors: how threads of torch wait for each other, how many there are, and what other programs take of them.
+"""Processors: how threads of torch wait for each other, how many there are, and how many other programs use.
 
-A thread of torch that waits for the others spins: it asks again and again, by default of GNU's OpenMP 300,000 times.
-Where other programs compute as well, the one that is waited for does not run meanwhile: two trainings of two threads
-each on two processors slow each other to an eighth. After a short spin threads sleep, and leave the processor to who
-needs it. Tokens/s of the main job on two cores (AMD EPYC, AVX-512), alone and each of two at once; the first hour chose
-how to wait, the second, with means of three alone, for how long:
+A thread of torch that waits for the others spins, by default of GNU's OpenMP 300,000 times. Where other programs
+compute as well, the thread that it waits for does not run meanwhile: two trainings of two threads each on two
+processors slow each other to an eighth. After a short spin threads sleep, and leave the processor to others. Tokens/s
+of the main job on two cores (AMD EPYC, AVX-512), alone and each of two at once; the left columns compare ways to wait,
+the right ones, with means of three alone, numbers of spins:
 
     spins                  alone    two at once        alone    two at once
     300,000 (default)      1,268    164, 161           1,364
@@ -29,7 +29,7 @@ SPINS = "3000"
 
 
 class Used(NamedTuple):
-    """Seconds of processor time that all programs and this one have used at a time of the clock."""
+    """Seconds of processor time that all programs, and this one, have used so far."""
 
     machine: float | None  # None where the system doesn't say
     own: float
@@ -49,8 +49,8 @@ _start: Used | None = None
 
 
 def prepare() -> None:
-    """Lets threads of OpenMP sleep soon, unless the environment says otherwise, and begins to look at what others
-    compute; before torch is loaded."""
+    """Let threads of OpenMP sleep soon, unless the environment says otherwise, and begin to count the time that other
+    programs use. Call before torch is loaded."""
     global _start
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
@@ -58,8 +58,7 @@ def prepare() -> None:
 
 
 def busy_with_others() -> list[str]:
-    """What to know where all of the processors were wanted and other programs use some; nothing where the user has
-    chosen a number of threads."""
+    """Warn where other programs use some of the processors; not where the user has chosen a number of threads."""
     if _start is None or "OMP_NUM_THREADS" in os.environ:
         return []
     others, processors = processors_of_others(_start, Used.now()), os.cpu_count() or 1
@@ -70,7 +69,7 @@ def busy_with_others() -> list[str]:
 
 
 def compute_on(threads: int | None) -> None:
-    """Gives torch so many threads; without a number, says on stderr where others compute as well."""
+    """Give torch so many threads; without a number, warn on stderr where other programs compute as well."""
     if threads is not None:
         torch.set_num_threads(threads)
         return
@@ -79,7 +78,8 @@ def compute_on(threads: int | None) -> None:
 
 
 def processors_of_others(start: Used, now: Used) -> float:
-    """How many processors other programs have used between two times, on average; 0 where the system doesn't say."""
+    """Return how many processors other programs have used between two times, on average; 0 where the system doesn't
+    say."""
     if start.machine is None or now.machine is None or now.clock <= start.clock:
         return 0.0
     return max(0.0, (now.machine - start.machine - (now.own - start.own)) / (now.clock - start.clock))

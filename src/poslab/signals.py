@@ -1,5 +1,5 @@
-"""Ctrl-C and SIGTERM, or what a scheduler sends ahead of that: the first asks a run to stop at the next place where it
-can save itself, the second ends it."""
+"""Signals: the first Ctrl-C or SIGTERM, or a scheduler's warning ahead of that, stops a run at the next point where it
+can save itself; the second ends it."""
 
 import multiprocessing
 import os
@@ -18,7 +18,7 @@ _TWICE_S = 5.0  # within which a scheduler and a launcher may both send the same
 
 
 class Interrupted(BaseException):
-    """Raised by a signal. No Exception, like KeyboardInterrupt, so that nothing takes it for a fault."""
+    """Interruption by a signal. No Exception, like KeyboardInterrupt, so that nothing takes it for an error."""
 
     def __init__(self, number: int, message: str = "interrupted") -> None:
         self.number = number
@@ -26,17 +26,17 @@ class Interrupted(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """The code that shells expect: 130 for Ctrl-C, 143 for SIGTERM and what announces it."""
+        """Exit code that shells expect: 130 for Ctrl-C, 143 for SIGTERM and the signals that announce it."""
         return exit_code(self.number)
 
 
 def exit_code(number: int) -> int:
-    """That of a program which this signal has ended."""
+    """Return the exit code of a program which this signal has ended."""
     return 128 + (signal.SIGTERM if number in _USERS else number)
 
 
 class StopRequest:
-    """Remembers whether a signal has asked the run to stop: `number` is the signal's, None so far."""
+    """Request to stop a run: `number` is that of the signal, None so far."""
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -44,7 +44,7 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Within this context, the first signal is remembered, and a second one raises Interrupted at once."""
+        """Remember the first signal within this context; a second one raises Interrupted at once."""
         before = {number: signal.getsignal(number) for number in _SIGNALS}
         self.listen()
         try:
@@ -55,7 +55,7 @@ class StopRequest:
                     signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Installs the signal handlers, again where a library has replaced them."""
+        """Install the signal handlers, again where a library has replaced them."""
         if _may_handle():
             for number in _SIGNALS:
                 signal.signal(number, self._handle)
@@ -69,8 +69,8 @@ class StopRequest:
 
 @contextmanager
 def deaf_to_interrupts() -> Iterator[None]:
-    """Within this context, this process ignores Ctrl-C, and what a scheduler sends to all of a job's processes alike;
-    processes that it starts here ignore it for good."""
+    """Ignore Ctrl-C within this context, and what a scheduler sends to all of a job's processes alike; processes that
+    are started here ignore it for good."""
     if not _may_handle():
         yield
         return
@@ -83,7 +83,7 @@ def deaf_to_interrupts() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """From now on, a process that multiprocessing has started ends when the one that started it has ended."""
+    """End this process, which multiprocessing has started, when the one that started it has ended."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return
@@ -96,7 +96,7 @@ def end_with_parent() -> None:
 
 
 def _may_handle() -> bool:
-    """Whether Python lets this thread install signal handlers."""
+    """Return whether Python lets this thread install signal handlers."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -104,7 +104,7 @@ _received: list[int] = []
 
 
 def raise_on_signals(within: float | None = 3) -> None:
-    """From now on, these signals raise Interrupted.
+    """Let signals raise Interrupted from now on.
 
     within: seconds after which the program ends even if an import or a destructor has swallowed that exception; None
         where the program needs an unknown time to stop its jobs.
@@ -123,6 +123,6 @@ def raise_on_signals(within: float | None = 3) -> None:
 
 
 def received_signal() -> int | None:
-    """The last signal that `raise_on_signals` has turned into an exception, even if an interrupted import has made
-    another error of it; None if there was none."""
+    """Return the last signal that `raise_on_signals` has turned into an exception, even if an interrupted import has
+    made another error of it; None if there was none."""
     return _received[-1] if _received else None

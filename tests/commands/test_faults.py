@@ -26,20 +26,20 @@ PRECISIONS = ("32-true", "bf16-mixed", "64-true")
 KILLS, WHILE_WRITING = (20, 6) if FULL_CAMPAIGN else (8, 3)
 
 
-def start(settings: list[str], folder: Path, goes_on: bool = False) -> Any:
-    """A process that trains, or goes on, with torch loaded already."""
+def start(settings: list[str], folder: Path, resumes: bool = False) -> Any:
+    """A process that trains, or resumes, with torch loaded already."""
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["poslab.training.train"])
-    process = context.Process(target=_work, args=(settings, folder, goes_on))
+    process = context.Process(target=_work, args=(settings, folder, resumes))
     process.start()
     return process
 
 
-def _work(settings: list[str], folder: Path, goes_on: bool) -> None:
+def _work(settings: list[str], folder: Path, resumes: bool) -> None:
     with open(os.devnull, "w") as nothing:
         os.dup2(nothing.fileno(), 1)
         os.dup2(nothing.fileno(), 2)
-    if goes_on:
+    if resumes:
         resume(folder)
     else:
         train(compose_config(*settings, f"run_dir={folder}"))
@@ -86,7 +86,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
         reference, seconds = whole[case]
         folder = tmp_path / f"killed-{number}"
         for attempt in range(draw.choice([1, 1, 2])):
-            process = start(settings, folder, goes_on=attempt > 0)
+            process = start(settings, folder, resumes=attempt > 0)
             moment = draw.uniform(0, seconds)
             if kills["while writing"] < WHILE_WRITING:
                 kills["while writing"] += kill_while_writing(process, folder, moment / 2)
@@ -127,7 +127,7 @@ def fill(file: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs tmpfs")
 def test_full_disk(small_disk: Path, trained: Callable[..., Path], tmp_path: Path) -> None:
-    """The run ends with one line; its checkpoint is whole, and with more room it goes on to the same end."""
+    """The run ends with one line; its checkpoint is whole, and with more room it resumes to the same end."""
     whole, cut = trained(*TINY), small_disk / "run"
     filler = small_disk / "filler"
     script = Script("train", *TINY, f"run_dir={cut}", cwd=tmp_path)
@@ -150,7 +150,7 @@ def test_full_disk(small_disk: Path, trained: Callable[..., Path], tmp_path: Pat
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interruption(number: signal.Signals, trained: Callable[..., Path], tmp_path: Path) -> None:
-    """The step is finished and saved, the screen says how to go on, and that is what happens."""
+    """The step is finished and saved, the screen says how to resume, and that is what happens."""
     settings = [*TINY, "trainer.limit_train_batches=40"]
     cut = tmp_path / "runs" / "cut"
     script = Script("train", *settings, "run_dir=runs/cut", cwd=tmp_path)
@@ -160,7 +160,7 @@ def test_interruption(number: signal.Signals, trained: Callable[..., Path], tmp_
     time.sleep(1)  # TensorBoard reads event files by the second in their names
     step = content_of(cut)["state"]["step"]
     command = f"cd {tmp_path} && python {REPOSITORY / 'scripts' / 'train.py'} resume=runs/cut"
-    said = f"interrupted after step {step}, which is saved; go on with: {command}"
+    said = f"interrupted after step {step}, which is saved; resume with: {command}"
     assert result.stderr.strip().splitlines()[-1] == said
     assert result.returncode == 128 + number
     assert not (cut / "summary.json").exists()

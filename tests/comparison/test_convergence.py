@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from runs_to_compare import compare_folders, report_of, write_run
 
-from poslab.runs.state import RunState
+from poslab.training.state import RunState
 
 REFERENCES = {"uniform": 7.3, "unigram": 6.1, "bigram": 5.4}
 

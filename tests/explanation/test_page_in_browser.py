@@ -22,7 +22,7 @@ def explanation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("explanation")
     retrieval = ("data.order=stream", "data.stride=null", "model.retrieval.layer=1", "model.retrieval.size=64")
     runs = [str(make_run(root / ENDLESS, f"pos={ENDLESS}", *retrieval)), str(make_run(root / ENDING, f"pos={ENDING}"))]
-    return run_explanation(ExplainConfig(runs, out=str(root / "page.html")))
+    return run_explanation(ExplainConfig(runs, out=str(root / "page.html")), "")
 
 
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])

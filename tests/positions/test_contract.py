@@ -320,17 +320,17 @@ class Mine(PositionScheme):
 """
 
 
-@pytest.mark.parametrize("debug", [False, True])
 def test_a_hook_that_fails_is_named_with_its_line(
-    debug: bool, run_script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("failing_pictures.py").write_text(FAILING)
     command = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed", "pos._target_=failing_pictures.Mine")
-    code, _, complaint = run_script("train", *command, *["debug=true"] * debug)
-    line, *story = complaint.splitlines()
-    assert (code, line) == (2, "error: pos=Mine.pictures (failing_pictures.py, line 7): raises KeyError: 'bias'")
-    assert ("in pictures" in complaint) == bool(story) == debug
+    code, _, complaint = run_script("train", *command)
+    assert (code, complaint) == (
+        2,
+        "error: pos=Mine.pictures (failing_pictures.py, line 7): raises KeyError: 'bias'\n",
+    )
 
 
 def test_arguments_of_scheme_attention_that_do_not_fit() -> None:

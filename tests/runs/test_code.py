@@ -163,7 +163,7 @@ def test_a_run_does_not_go_on_with_an_edited_scheme(
         with pytest.raises(SettingError, match="its losses may be another model's"):
             evaluate_run(run, allow_code=True)
         with pytest.raises(SettingError, match="its losses may be another model's"):
-            run_explanation(ExplainConfig(ckpt=[str(run)], allow_code=True))
+            run_explanation(ExplainConfig(ckpt=[str(run)], allow_code=True), "")
         assert not list(run.glob("ev*.json")) + list(run.glob("ex*.html"))
         capsys.readouterr()
         load(run, allow_code=True)

@@ -1,5 +1,4 @@
-"""What all scripts share: whatever the user can put right is said in one line, exit code 2; what nobody foresaw goes
-to a log."""
+"""The program `poslab` and its commands, each of which is a script, too; a user's error is one line on stderr."""
 
 import errno
 import io
@@ -8,120 +7,182 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
-from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import IO, NoReturn, TypeVar
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
 
-from poslab import processors
+import poslab
+from poslab import distributed, processors
 from poslab.config.command_line import help_text, parse_line
-from poslab.config.program import as_called
-from poslab.errors import Fault, UserError
-from poslab.positions.contract import hook_at_fault
-from poslab.runs.folder import RunFolder
-from poslab.runs.processes import end, processes
+from poslab.config.program import NAME, as_called, command_line
+from poslab.config.scripts import CompareConfig, EvaluateConfig, ExplainConfig, ExportConfig, GenerateConfig
+from poslab.errors import RunStopped, UserError, suggestion
 from poslab.signals import Interrupted, raise_on_signals, received_signal
 
 Schema = TypeVar("Schema")
 
 
-def run_script(task: Callable[[Schema], object], schema: type[Schema], script: str) -> None:
-    """Runs `task` with the command line as one of the dataclasses of poslab.config.scripts, or prints --help."""
-    arguments, debug = start()
-    with told_in_one_line(script, arguments, debug):
+@dataclass(frozen=True)
+class Command:
+    """A command: its line in `poslab --help`, and the function that runs it with the arguments after its name."""
+
+    purpose: str
+    run: Callable[[list[str]], None]
+
+
+# Each imports its work once the command line is checked, which needs no torch.
+
+
+def _train(arguments: list[str]) -> None:
+    from poslab.commands.train import run_train
+
+    run_train(arguments)
+
+
+def _compare(config: CompareConfig, typed: str) -> None:
+    print("reading runs ...", flush=True)
+    from poslab.commands.compare import run_comparison
+
+    run_comparison(config, typed)
+
+
+def _evaluate(config: EvaluateConfig, typed: str) -> None:
+    from poslab.commands.evaluate import run_evaluation
+
+    run_evaluation(config)
+
+
+def _explain(config: ExplainConfig, typed: str) -> None:
+    from poslab.commands.explain import run_explanation
+
+    run_explanation(config, typed)
+
+
+def _generate(config: GenerateConfig, typed: str) -> None:
+    from poslab.commands.generate import run_generation
+
+    run_generation(config)
+
+
+def _export(config: ExportConfig, typed: str) -> None:
+    from poslab.commands.export import run_export
+
+    run_export(config)
+
+
+def plain_command(name: str, schema: type[Schema], work: Callable[[Schema, str], None]) -> Command:
+    """Make the command whose settings are the fields of a dataclass, and whose purpose its docstring begins with."""
+
+    def run(arguments: list[str]) -> None:
         if {"-h", "--help"} & set(arguments):
             print(as_called(help_text(schema)))
         else:
-            task(parse_line(schema, arguments))
+            work(parse_line(schema, arguments), command_line(name, *arguments))
+
+    return Command(str(schema.__doc__).partition("\n")[0], run)
 
 
-def start() -> tuple[list[str], bool]:
-    """Prepares the process of a script; returns its arguments without debug=true, and whether that was given."""
+COMMANDS = {
+    "train": Command("Train a GPT decoder whose position scheme is swappable, or with -m a sweep of them.", _train),
+    "compare": plain_command("compare", CompareConfig, _compare),
+    "evaluate": plain_command("evaluate", EvaluateConfig, _evaluate),
+    "explain": plain_command("explain", ExplainConfig, _explain),
+    "generate": plain_command("generate", GenerateConfig, _generate),
+    "export": plain_command("export", ExportConfig, _export),
+}
+
+
+def main(command: str | None = None) -> None:
+    """Run `poslab COMMAND ...`; a file of scripts/ names its command, and has the arguments only."""
+    run_program(_run, sys.argv[1:] if command is None else [command, *sys.argv[1:]])
+
+
+def run_program(run: Callable[[list[str]], None], arguments: list[str]) -> None:
+    """Prepare the process of a command and run it, with a user's errors in one line."""
     processors.prepare()
     sys.path.append(os.getcwd())  # pos._target_=my_file.MyScheme finds my_file.py where the command is given
     for stream in (sys.stdout, sys.stderr):  # a model may write characters that the terminal doesn't have
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     raise_on_signals()
-    choices = [a.lower() == "debug=true" for a in sys.argv[1:] if a.lower() in ("debug=true", "debug=false")]
-    sys.argv[1:] = [a for a in sys.argv[1:] if a.lower() not in ("debug=true", "debug=false")]
-    return sys.argv[1:], bool(choices and choices[-1])
+    with one_line_errors():
+        for argument in arguments:
+            _check_readable(argument)
+        run(arguments)
+
+
+def _run(arguments: list[str]) -> None:
+    name, *rest = arguments or ["--help"]
+    if name in ("-h", "--help"):
+        print(_help())
+    elif name == "--version":
+        print(f"{NAME} {poslab.__version__}")
+    elif name in COMMANDS:
+        COMMANDS[name].run(rest)
+    elif "=" in name:
+        raise UserError(f"{name}: a command comes first, as in {command_line('train', *arguments)}")
+    else:
+        raise UserError(f"{name}: unknown command; {suggestion(name, COMMANDS)}")
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {NAME} {name:<{width}}  {command.purpose}" for name, command in COMMANDS.items())
+    return (
+        f"Train GPT decoders that differ only in how they know position, and compare them.\n\n{commands}\n\n"
+        f"{NAME} COMMAND --help shows what each takes, {NAME} --version the version."
+    )
 
 
 @contextmanager
-def told_in_one_line(
-    script: str, arguments: list[str], debug: bool, explain: Callable[[Exception], str | None] = lambda _: None
-) -> Iterator[None]:
-    """Ends the program with one line on stderr for whatever goes wrong.
-
-    arguments: as typed; they must be text in UTF-8, or no file of a run could hold them.
-    explain: what to say of an exception that is the user's after all; None where it isn't.
-    """
+def one_line_errors() -> Iterator[None]:
+    """End the program with one line on stderr for a user's error or an interruption; others keep their traceback."""
     try:
-        for argument in arguments:
-            _check_readable(argument)
         yield
-    except UserError as error:
-        cause = "".join(traceback.format_exception(error.__cause__)) if debug and error.__cause__ else ""
-        _stop(f"{error}\n{cause}".rstrip(), error.exit_code)
     except (Interrupted, KeyboardInterrupt) as interruption:
-        _end_interrupted(interruption)
+        _interrupted(interruption)
     except BrokenPipeError:  # whoever read the output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's last flush would complain
         sys.exit(141)  # as a shell counts SIGPIPE
     except Exception as error:
-        if (line := explain(error)) is not None:
-            _stop(line)
         if (number := received_signal()) is not None:
-            _end_interrupted(Interrupted(number))
+            _interrupted(Interrupted(number))  # an import that it interrupted has made another error of it
+        if isinstance(error, UserError):
+            _print_error(f"error: {error}")
+            _exit(error.exit_code, of_all=isinstance(error, RunStopped))
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            _stop(f"nothing more can be written: {error.strerror}", exit_code=1)
-        _stop(_report(error, script, debug), exit_code=1)
+            _print_error(f"error: nothing more can be written: {error.strerror}")
+            _exit(1)
+        if distributed.is_initialized():
+            traceback.print_exception(error)
+            _exit(1)
+        raise
 
 
 def _check_readable(argument: str) -> None:
+    """Raise UserError for an argument that no file of a run could hold."""
     try:
         argument.encode()
     except UnicodeEncodeError:
         raise UserError(f"{argument.encode(errors='replace').decode()}: must be text in UTF-8") from None
 
 
-def _end_interrupted(interruption: BaseException) -> NoReturn:
-    _exit(end(f"\n{str(interruption) or 'interrupted'}", getattr(interruption, "exit_code", 130), meets=False))
+def _interrupted(interruption: BaseException) -> NoReturn:
+    if distributed.is_first_process():
+        _print_error(f"\n{str(interruption) or 'interrupted'}")
+    _exit(getattr(interruption, "exit_code", 130), of_all=True)
 
 
-def _stop(message: str, exit_code: int = 2) -> NoReturn:
-    _exit(end(f"error: {message}", exit_code))
+def _print_error(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
-def _exit(code: int) -> NoReturn:
-    """Ends the program; one of several processes at once: torch's threads between them, of which some are gone, now and
-    then abort an interpreter that ends in its usual order."""
-    if processes.size > 1:
+def _exit(code: int, of_all: bool = False) -> NoReturn:
+    """End the program. of_all: whether all processes of a run end for the same reason."""
+    if of_all and distributed.started_by_lightning():
+        code = 0  # for another one, Lightning would kill the first process before it has said why
+    if distributed.is_initialized():
+        # At once: threads of torch that wait for processes which are gone may abort an interpreter that ends in order.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
-
-
-def _report(error: Exception, script: str, debug: bool) -> str:
-    """Writes the traceback to the log in the run's folder, or to a temporary file where there is no run; returns the
-    line for the user, with the traceback after it if `debug`."""
-    cause = error.__cause__ if isinstance(error, Fault) and error.__cause__ else error
-    story = "".join(traceback.format_exception(cause))
-    hook = hook_at_fault(cause)
-    line = f"unexpected {type(cause).__name__}{f' in {hook}' if hook else ''}: {' '.join(str(cause).split())}"
-    line = line if len(line) <= 300 else f"{line[:297]}..."
-    try:
-        with _log_of(error.folder if isinstance(error, Fault) else None, script) as log:
-            log.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {script}\n{story}\n")
-        where = f"all that is known is in {log.name}"
-    except OSError as problem:
-        where = f"no log could be written: {problem.strerror}"
-    return f"{line}; {where}" if not debug else f"{line}; {where}\n{story.rstrip()}"
-
-
-def _log_of(folder: Path | None, script: str) -> IO[str]:
-    if folder is not None:
-        return RunFolder(folder).error_log.open("a", encoding="utf-8")
-    return NamedTemporaryFile("w", prefix=f"poslab-{script}-", suffix=".log", delete=False, encoding="utf-8")

@@ -1,7 +1,6 @@
 """Explains: reads one run or two, or makes a model that is not trained, and writes the page about it."""
 
 import os
-import sys
 from pathlib import Path
 
 import hydra
@@ -11,7 +10,6 @@ from hydra.errors import HydraException
 from poslab.commands.overrides import for_hydra
 from poslab.config.composed import explain
 from poslab.config.files import CONFIGS, require_writable, safe_name, write_whole
-from poslab.config.program import command_line
 from poslab.config.schema import DataConfig
 from poslab.config.schemes import node_of, shown
 from poslab.config.scripts import ExplainConfig
@@ -31,7 +29,7 @@ from poslab.runs.initial_tables import start_and_best
 _NAME = "explanation"
 
 
-def run_explanation(config: ExplainConfig) -> Path:
+def run_explanation(config: ExplainConfig, command: str) -> Path:
     """Writes the page and returns its path. Raises UserError for whatever the user can put right."""
     compute_on(config.threads)
     if config.ckpt:
@@ -49,7 +47,6 @@ def run_explanation(config: ExplainConfig) -> Path:
     for model_under_study in subjects:
         print(f"measuring  {model_under_study.label} ...", flush=True)
         found.append(examine(model_under_study))
-    command = command_line("explain", *sys.argv[1:])
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, write(found, command))

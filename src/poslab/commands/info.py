@@ -1,4 +1,4 @@
-"""What poslab finds on this machine: the first thing to look at, and to send along, when something looks wrong."""
+"""The flag --info: versions, devices and backends on this machine, to send along when something looks wrong."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ from poslab.training.summary import PACKAGES, git_state, training_backend
 
 
 def print_info() -> None:
-    """Versions, devices, threads, the attention backend of every scheme, and whether the data are what they were."""
+    """Print versions, devices, threads, the attention backend of every scheme, and whether the data are unchanged."""
     for title, lines in (
         ("versions", _versions()),
         ("machine", _machine()),
@@ -50,7 +50,7 @@ def _machine() -> dict[str, str]:
 
 
 def _backends() -> dict[str, str]:
-    """By scheme, for model=mini on the first GPU or else the CPU."""
+    """Name the backend of each scheme, for model=mini on the first GPU or else the CPU."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     def backend(scheme: PositionScheme, dropout: float) -> str:
@@ -61,7 +61,7 @@ def _backends() -> dict[str, str]:
 
 
 def _data() -> dict[str, str]:
-    """Each file that data/README.md lists, against the hash that stands there."""
+    """Check each file that data/README.md lists against the hash that stands there."""
     table = (BUNDLED_DATA / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([^`]+)` \|.*\| `([0-9a-f]{64})` \|$", table, flags=re.MULTILINE)
     return {name: _check(name, sha256) for name, sha256 in listed} | {"tokens are kept in": str(default_cache_dir())}

@@ -1,13 +1,20 @@
-"""Overrides of train.py: quoted where Hydra's grammar would stand in the user's way, and again as they were typed."""
+"""The command line of train: quoted where Hydra's grammar would stand in the user's way, and again as it was typed.
+
+Hydra's parser of flags and its start of an application have no public name but hydra.main, which reads sys.argv and not
+a list of arguments: both are used as in hydra-core 1.3.2, _internal/utils.py.
+"""
 
 import re
+from argparse import Namespace
+from collections.abc import Callable
 from typing import NoReturn
 
-from hydra._internal.utils import get_args_parser
+from hydra._internal.utils import _run_hydra, get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from hydra.version import setbase
+from omegaconf import DictConfig, OmegaConf
 
 from poslab.config.composed import with_any_scheme
 from poslab.errors import UserError
@@ -20,7 +27,7 @@ _PATHS = ("run_dir", "resume", "data.path", "data.cache_dir")  # plain text wher
 
 
 def for_hydra(arguments: list[str]) -> list[str]:
-    """Flags and then settings, since Hydra takes these in one piece only, with the quotes that its grammar needs.
+    """Order flags before settings, which Hydra takes in one piece only, and quote as its grammar needs.
 
     Raises UserError for a flag that there isn't.
     """
@@ -36,12 +43,24 @@ def for_hydra(arguments: list[str]) -> list[str]:
     return [*flags, *(_quoted(setting, sweeping) for setting in with_any_scheme(settings))]
 
 
+def parsed(arguments: list[str]) -> Namespace:
+    """Parse arguments as Hydra does: `overrides` are the settings, `config_dir` is the folder of --config-dir."""
+    return get_args_parser().parse_args(arguments)
+
+
+def run_hydra(task: Callable[[DictConfig], None], arguments: list[str], config_dir: str, config_name: str) -> None:
+    """Do as hydra.main(task) would with `arguments` in sys.argv: sweep, or show what is asked for."""
+    setbase("1.3")
+    _run_hydra(parsed(arguments), get_args_parser(), task, config_dir, config_name)
+
+
 def settings_in(arguments: list[str]) -> list[str]:
+    """Return the settings among the arguments, `name=value`."""
     return [argument for argument in arguments if "=" in argument and not argument.startswith("-")]
 
 
 def as_typed(override: str) -> str:
-    """What is typed for an override that Hydra was given, the text without its quotes."""
+    """Return what is typed for an override that Hydra was given, the text without its quotes."""
     if override.startswith("++"):  # of `with_any_scheme`
         return override.removeprefix("++")
     name = override.partition("=")[0]
@@ -64,13 +83,13 @@ def _quoted(setting: str, sweeping: bool) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The text as OmegaConf gives it back unchanged: it would look for the value of ${name}. A backslash prevents that,
-    and is itself one of two before it."""
+    """Escape the text so that OmegaConf doesn't look for the value of ${name}: by a backslash, and double those before
+    it."""
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
 def _is_plain(setting: str, sweeping: bool) -> bool:
-    """Whether Hydra reads it, and as one value unless `sweeping`."""
+    """Return whether Hydra reads the setting, and as one value unless `sweeping`."""
     try:
         override = OverridesParser.create().parse_override(setting)
     except HydraException:

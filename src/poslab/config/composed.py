@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import InterpolationResolutionError
 
@@ -16,12 +15,11 @@ from poslab.config.train import GROUPS_WITHIN, names
 from poslab.errors import suggestion
 
 
-def scheme_name(running: Any = None) -> str | None:
+def scheme_name(running: Any) -> str | None:
     """Return the option chosen for `pos`; None where the command line puts another class in its place.
 
-    running: Hydra's own part of the configuration, by default that of the job at hand.
+    running: Hydra's own part of the configuration.
     """
-    running = running or HydraConfig.get()
     if any(override.lstrip("+~").startswith("pos._target_=") for override in running.overrides.task):
         return None
     return str(running.runtime.choices["pos"])

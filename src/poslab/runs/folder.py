@@ -10,9 +10,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from poslab.config.files import UNFINISHED, safe_name
+from poslab.distributed import broadcast_folder, is_first_process
 from poslab.errors import SettingError
-from poslab.runs.place import is_first_process
-from poslab.runs.processes import processes
 
 RUNS = Path("runs")
 EVALUATION = "evaluation.json"
@@ -31,7 +30,6 @@ class RunFolder:
         self.diverged = path / "diverged.json"  # a summary, of a run whose loss became infinite, or no number
         self.answers = path / ANSWERS  # of a task: what the best weights got wrong of the first tests
         self.evaluation = path / EVALUATION  # losses of the best weights by length and position, on the run's own text
-        self.error_log = path / "error.log"  # tracebacks of unexpected errors
         self.checkpoints = path / "checkpoints"
         self.best = self.checkpoints / "best.safetensors"  # the weights of the lowest validation loss
         self.last = self.checkpoints / "last.ckpt"  # everything that the run needs to go on
@@ -119,7 +117,7 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Ru
     Raises SettingError where it is in use or can't be written, or another process can't know what it is called.
     """
     if not is_first_process():
-        name = processes.ask("folder") or run_dir
+        name = broadcast_folder(None) or run_dir
         if name is None:
             raise SettingError(
                 "run_dir", None, "must be given, unless torchrun, srun or Lightning starts all processes"
@@ -137,7 +135,7 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Ru
         except OSError as error:
             problem = f"can't be written: {error.strerror}; name another folder"
             raise SettingError("run_dir", run_dir or str(RUNS), problem) from error
-        processes.tell("folder", str(run.path.absolute()))
+        broadcast_folder(str(run.path.absolute()))
         yield run
 
 

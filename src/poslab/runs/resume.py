@@ -1,4 +1,4 @@
-"""The configuration that a run goes on with: its own, and the few settings that may change on the way."""
+"""Configuration of a run that resumes: its own, and the few settings that may change on the way."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from poslab.runs.readers import read_config
 
 
 def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
-    """The configuration of the run in `composed.resume`, changed by what the command line gives, and checked. Raises
-    SettingError where there is no run, a setting is impossible or can't change, or the run's scheme is not poslab's and
-    neither the command line nor `allow_code` names it."""
+    """Read the configuration of the run in `composed.resume`, change it by the command line, and check it.
+
+    Raises SettingError where there is no run, a setting is impossible or can't change, or the run's scheme is not
+    poslab's and neither the command line nor `allow_code` names it.
+    """
     if not str(composed.resume):  # which would be the folder that one is in
         raise SettingError("resume", "", "must name the folder of a run")
     folder = Path(os.path.expanduser(str(composed.resume)))
@@ -43,10 +45,10 @@ def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
 def _own(
     folder: Path, composed: dict[str, Any], overrides: Sequence[str]
 ) -> tuple[dict[str, Any], str | None, list[str] | None]:
-    """The run's configuration, the name of its scheme and the overrides that it was made of, if it says."""
+    """Return the run's configuration, the name of its scheme and the overrides that it was made of, if recorded."""
     own = _read(folder)
     pos_name = own.pop("pos_name", None)
-    recorded = _put_together(own.pop("overrides", None), overrides)
+    recorded = _joined(own.pop("overrides", None), overrides)
     for fact in FACTS:  # which its checkpoint says
         own.pop(fact, None)
     given = given_of(overrides)
@@ -76,8 +78,8 @@ def _own(
     return own, None if pos_name is None else str(pos_name), recorded
 
 
-def _put_together(recorded: Any, overrides: Sequence[str]) -> list[str] | None:
-    """The overrides of a run that goes on with others; None where its own are not known."""
+def _joined(recorded: Any, overrides: Sequence[str]) -> list[str] | None:
+    """Join the overrides of a run with those that it resumes with; None where its own are not known."""
     if not isinstance(recorded, list):
         return None
     changed = given_settings(overrides)
@@ -92,11 +94,11 @@ def _read(folder: Path) -> dict[str, Any]:
         groups = ("pos", "model", "data", "optim", "trainer", "sample", "evaluation")
         return read_config(RunFolder(folder).config, groups)
     except ValueError as error:
-        raise SettingError("resume", folder, f"no run to go on with: {error}") from error
+        raise SettingError("resume", folder, f"no run to resume: {error}") from error
 
 
 def check_same(folder: Path, settings: dict[str, Any], own: dict[str, Any]) -> None:
-    """Raises SettingError, naming all of them, where settings differ from the run's own that may not change."""
+    """Raise SettingError, naming all of them, where settings differ from the run's own that may not change."""
     changed = {k: v for k, v in settings.items() if v != own.get(k) and role_of(k) not in MAY_CHANGE}
     if changed:
         listed = ", ".join(f"{key}={as_typed(v)} (its own: {as_typed(own.get(key))})" for key, v in changed.items())

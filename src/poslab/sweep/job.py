@@ -117,13 +117,12 @@ def _run(config: TrainConfig, command: list[str], log: Path, planned_code: dict[
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C goes to the sweep alone, which tells this process to end
     raise_on_signals()
-    sys.argv = command
     end_with_parent()
     with log.open("w", encoding="utf-8") as opened:
         os.dup2(opened.fileno(), 1)
         os.dup2(opened.fileno(), 2)
     try:
-        train_or_evaluate(config, planned_code)
+        train_or_evaluate(config, planned_code, command)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -132,25 +131,29 @@ def _run(config: TrainConfig, command: list[str], log: Path, planned_code: dict[
         sys.exit(interrupted.exit_code)
 
 
-def train_or_evaluate(config: TrainConfig, planned_code: dict[str, str | None] | None = None) -> None:
+def train_or_evaluate(
+    config: TrainConfig, planned_code: dict[str, str | None] | None = None, command: list[str] | None = None
+) -> None:
     """Does the job in this process. Raises UserError for whatever the user can put right."""
     if planned_code not in (None, fingerprints(config.pos)):
         raise UserError("the code has changed since the sweep began; the same command trains what it is now")
     if _folder(config).finished:
         _evaluate(config)
     else:
-        _train(config)
+        _train(config, command)
 
 
-def _train(config: TrainConfig) -> None:
+def _train(config: TrainConfig, command: list[str] | None) -> None:
     """Goes on with an interrupted run of the same job; where nothing intact is saved, starts over. SettingError where
     the run there can't be taken up for another reason; it is left as it is."""
     from poslab.training.train import train
 
     folder = _folder(config)
     if folder.path.exists() and _can_go_on(folder, config):
-        sys.argv = argv_of("train", f"resume={folder}")  # what Lightning starts for every further device
+        command = argv_of("train", f"resume={folder}")
         config = replace(config, settings=replace(config.settings, resume=str(folder)))
+    if command is not None:  # this process's arguments are the sweep's: Lightning starts one with those of the job
+        sys.argv = command  # for every further device, and reads them nowhere else
     train(config)
 
 

@@ -14,10 +14,10 @@ from omegaconf import DictConfig
 
 from poslab.config.files import require_writable
 from poslab.config.program import command_line
+from poslab.distributed import launch
 from poslab.errors import UserError
 from poslab.processors import busy_with_others
 from poslab.runs.folder import RunFolder
-from poslab.runs.place import place
 from poslab.runs.planned import add_to_plan
 from poslab.runs.preregistration import register
 from poslab.runs.screen import clock, table
@@ -32,7 +32,7 @@ def run_sweep(
     combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader, launcher: Launcher
 ) -> bool:
     """Runs every combination that isn't finished; whether all are now. Raises UserError if none can run at all."""
-    if (here := place()).size > 1:
+    if (here := launch()).size > 1:
         problem = f"{here.launcher} has started {here.size} processes, of which each would run the sweep"
         raise UserError(f"-m: {problem}; hydra/launcher=... starts jobs, trainer.devices=... processes of each")
     jobs = plan(combinations, config, loader)

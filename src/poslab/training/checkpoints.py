@@ -1,4 +1,4 @@
-"""When a run saves itself, and what it takes to go on from there as if nothing had happened."""
+"""Checkpoints: when a run saves itself, and everything that it needs to resume as if nothing had happened."""
 
 import hashlib
 from pathlib import Path
@@ -12,25 +12,23 @@ from safetensors import SafetensorError
 
 from poslab.config.files import appearing_whole
 from poslab.data.batch_shards import shard_rows
+from poslab.distributed import largest, of_all_processes
 from poslab.errors import RunStopped
 from poslab.model.memory import Memory
 from poslab.runs.checkpoint_files import SAFETENSORS, save_weights
 from poslab.runs.folder import RunFolder
-from poslab.runs.place import Place
-from poslab.runs.processes import processes
-from poslab.runs.state import event_sizes, random_states, restore_random_states
 from poslab.signals import Interrupted, StopRequest
 from poslab.training import lightning_loops
-from poslab.training.device import largest, of_all_devices
 from poslab.training.loggers import writer_of
 from poslab.training.module import LanguageModel, ours
+from poslab.training.state import event_sizes, random_states, restore_random_states
 
 
 class CheckpointFiles(TorchCheckpointIO):
-    """Writes checkpoints for Lightning, which reads them as it would its own."""
+    """Writer of checkpoint files for Lightning, which reads them as it would its own."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Raises RunStopped where the file can't be written; what was there before is as it was."""
+        """Write the file. Raises RunStopped where it can't be written; what was there before is as it was."""
         path = Path(path)
         run = RunFolder(path.parent.parent)
         try:
@@ -40,19 +38,19 @@ class CheckpointFiles(TorchCheckpointIO):
                 with appearing_whole(path, durable=True, previous=run.previous) as file, file.open("wb") as opened:
                     torch.save(checkpoint, opened)
         except (OSError, RuntimeError, SafetensorError) as error:
-            place = "goes on from the checkpoint" if run.resumable else "starts over, as no checkpoint is"
+            start = "resumes from the checkpoint" if run.resumable else "starts over, as no checkpoint is"
             # torch and safetensors have errors of their own for a full disk.
             reason = getattr(error, "strerror", None) or f"{str(error).splitlines()[0]} (the disk may be full)"
-            raise RunStopped(f"{path}: can't be written: {reason}; resume={run} {place} before it") from error
+            raise RunStopped(f"{path}: can't be written: {reason}; resume={run} {start} before it") from error
 
 
 class Checkpoints(Checkpoint):
-    """Saves the best weights at validations; and everything every `every` steps, after validations, at the ends of
-    epochs, and when `stop` asks for an end, which then comes at once.
+    """Callback that saves the best weights at validations; and everything every `every` steps, after validations, at
+    the ends of epochs, and when `stop` asks for an end, which then comes at once.
 
-    There are three places from which Lightning's loops can go on: between two batches, after a validation, and at the
-    end of an epoch. Within a validation, the place before it is saved. Several processes agree at these places whether
-    one of them is asked to end.
+    Lightning's loops can resume at three points: between two batches, after a validation, and at the end of an epoch.
+    Within a validation, the point before it is saved. Several processes agree at these points whether one of them is
+    to end.
     """
 
     def __init__(self, folder: RunFolder, every: int | None, stop: StopRequest) -> None:
@@ -60,27 +58,24 @@ class Checkpoints(Checkpoint):
         self.every = every
         self.stop = stop
         self.saved_step = 0
-        self._place = ""
+        self._point = ""  # at which the checkpoint is taken
         self._first = random_states()
         self._random: dict[str, Any] = {}  # after the last training batch
         self._resumed = False
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        processes.meet(Place("lightning", trainer.global_rank, trainer.world_size))
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         ours(pl_module).state.clock.start()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._go_on_drawing(trainer, ours(pl_module))
+        self._restore_random_states(trainer, ours(pl_module))
         if not self._resumed:
             return
         trainer.should_stop |= lightning_loops.has_stopped_early(trainer)
         lightning_loops.follow_the_schedule(trainer)
 
-    def _go_on_drawing(self, trainer: Trainer, module: LanguageModel) -> None:
-        """Each process has its own random numbers, for dropout; without that they all draw the same positions, as one
-        alone would for the whole batch."""
+    def _restore_random_states(self, trainer: Trainer, module: LanguageModel) -> None:
+        """Give each process its own random numbers, for dropout; without dropout they all draw the same positions, as
+        one alone would for the whole batch."""
         states, rank = module.state.random, trainer.global_rank
         as_before = len(states) == trainer.world_size
         if states:
@@ -92,22 +87,22 @@ class Checkpoints(Checkpoint):
             torch.manual_seed(int.from_bytes(digest[:4]))
 
     def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
-        asked, step = self._asked_to_stop(trainer), trainer.global_step
+        stopping, step = self._stop_signal(trainer), trainer.global_step
         if step == self.saved_step:
             return
-        if asked or (self.every and step % self.every == 0):
+        if stopping or (self.every and step % self.every == 0):
             self._save_last(trainer, "between batches")
 
     def on_train_batch_end(self, *_: Any) -> None:
         self._random = random_states()
 
-    def _asked_to_stop(self, trainer: Trainer) -> int:
-        """The number of the signal that has asked any of the processes; 0 if none did. All must call this at once."""
+    def _stop_signal(self, trainer: Trainer) -> int:
+        """Return the number of the signal that any process has received, else 0. All must call this at once."""
         own = self.stop.number or 0
         return own if trainer.world_size == 1 else largest(own, trainer.strategy.root_device)
 
     def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        if self._asked_to_stop(trainer):
+        if self._stop_signal(trainer):
             self._save_last(trainer, "before validation")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -120,31 +115,30 @@ class Checkpoints(Checkpoint):
         if self.saved_step != trainer.global_step:
             self._save_last(trainer, "end of epoch")
 
-    def _save_last(self, trainer: Trainer, place: str) -> None:
-        self._place = place
+    def _save_last(self, trainer: Trainer, point: str) -> None:
+        self._point = point
         self.saved_step = trainer.global_step
         if writer := writer_of(trainer):
             writer.flush()
         trainer.save_checkpoint(self.folder.last)
-        if number := self._asked_to_stop(trainer):
+        if number := self._stop_signal(trainer):
             raise Interrupted(number, f"interrupted after step {trainer.global_step}, which is saved")
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         module = ours(pl_module)
         state = module.state  # which the module saves after this
-        epoch_is_over = self._place == "end of epoch"
+        epoch_is_over = self._point == "end of epoch"
         state.step = trainer.global_step
         state.epoch = trainer.current_epoch + epoch_is_over
         state.batches = 0 if epoch_is_over else lightning_loops.batches_of_this_epoch(trainer)
         state.threads = torch.get_num_threads()
-        state.random = of_all_devices(self._random or random_states())
-        state.shared_batches = trainer.world_size > 1
+        state.random = of_all_processes(self._random or random_states())
         state.events = event_sizes(self.folder)
         if module.memory is not None:
-            checkpoint["memory"] = Memory.joined(of_all_devices(module.memory.to("cpu"))).plain()
-        if self._place == "between batches":
+            checkpoint["memory"] = Memory.joined(of_all_processes(module.memory.to("cpu"))).plain()
+        if self._point == "between batches":
             lightning_loops.set_back_to_last_batch(checkpoint)
-        if self._place == "before validation":
+        if self._point == "before validation":
             lightning_loops.set_back_to_start_of_validation(checkpoint)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:

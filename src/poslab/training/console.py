@@ -1,4 +1,4 @@
-"""What a run says on the screen: a line per validation, and a progress bar where there is a terminal."""
+"""Console output of a run: a head, a line per validation, the results, and a progress bar where there is a terminal."""
 
 import math
 import shutil
@@ -26,7 +26,7 @@ _AFTER = {"tokens/s": 8, "time": 6}
 def introduce(
     module: LanguageModel, data: DataModule, folder: RunFolder, warnings: list[str], resumed_step: int | None = None
 ) -> None:
-    """What is about to be trained, and from which step on if it goes on; on stderr, what the user should know."""
+    """Print what is about to be trained, and the step from which it resumes; on stderr, the warnings."""
     config, counts = module.config, module.model.parameter_counts()
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -37,12 +37,12 @@ def introduce(
     shares = [measure for measure in module.scoring.measures if measure.is_proportion and measure.chance is not None]
     if shares:
         print(f"chance   {', '.join(f'{share.name} {share.chance:.3f} {share.unit}' for share in shares)}")
-    again = "" if resumed_step is None else f", goes on from step {resumed_step}" if resumed_step else ", starts over"
+    again = "" if resumed_step is None else f", resumes from step {resumed_step}" if resumed_step else ", starts over"
     print(f"run      {folder}{again}\n")
 
 
 def conclude(summary: Summary, module: LanguageModel, folder: RunFolder) -> None:
-    """What came out, and where to look next."""
+    """Print the results, and where to look next."""
     state, settings = module.state, module.config.settings
     target = settings.target_loss
     best, steps = summary.best_val_loss, summary.steps
@@ -73,7 +73,7 @@ def conclude(summary: Summary, module: LanguageModel, folder: RunFolder) -> None
 
 
 class ValidationLines(Callback):
-    """One line of figures at each validation, under a heading."""
+    """Callback that prints a line of figures at each validation, under a heading."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.enable_validation:
@@ -104,8 +104,8 @@ def _line(*cells: str) -> str:
 
 
 class ProgressBar(TQDMProgressBar):
-    """One bar for the epoch in progress, with tokens/s and the loss: reading it waits for a GPU, and so is not done at
-    every step."""
+    """Progress bar of the epoch, with tokens/s and the loss: reading it waits for a GPU, and so is not done at every
+    step."""
 
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         super().on_train_epoch_start(trainer)
@@ -120,5 +120,5 @@ class ProgressBar(TQDMProgressBar):
 
 
 def width() -> int:
-    """Columns of the terminal, kept within what reads well."""
+    """Return the columns of the terminal, kept within what reads well."""
     return min(120, max(60, shutil.get_terminal_size().columns))

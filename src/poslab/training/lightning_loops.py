@@ -1,34 +1,38 @@
-"""What of Lightning's loops has no public name, the counters above all: as in pytorch-lightning 2.6.6,
-loops/progress.py, loops/training_epoch_loop.py and loops/fit_loop.py.
+"""Private parts of Lightning, as in pytorch-lightning 2.6.6: the counters of its loops (loops/progress.py,
+loops/training_epoch_loop.py, loops/fit_loop.py), what callbacks save of themselves, and connectors of its trainer.
 
 Lightning saves the counters as they stand. Between two batches and within a validation they stand where its loops can't
-go on from, so they are set back to the place before.
+resume, so they are set back to the last point where they can.
 """
 
 from typing import Any
 
 from pytorch_lightning import Trainer
+from pytorch_lightning.callbacks import Timer
+from pytorch_lightning.loggers import WandbLogger
 
 _BATCHES, _VALIDATION = "epoch_loop.batch_progress", "epoch_loop.val_loop.batch_progress"
 _COUNTS = ("ready", "started", "processed", "completed")
 
 
 def batches_of_this_epoch(trainer: Trainer) -> int:
+    """Return the training batches done in this epoch."""
     return int(trainer.fit_loop.epoch_loop.batch_progress.current.completed)
 
 
 def batches_of_all_epochs(trainer: Trainer) -> int:
+    """Return the training batches done since the beginning."""
     return int(trainer.fit_loop.epoch_loop.batch_progress.total.completed)
 
 
 def writes_figures(trainer: Trainer) -> bool:
-    """Whether the figures of this batch go to the logger once its hooks have run: each `log_every_n_steps`, and at the
-    last step of a run that ends early."""
+    """Return whether the figures of this batch go to the logger once its hooks have run: each `log_every_n_steps`, and
+    at the last step of a run that ends early."""
     return bool(trainer._logger_connector.should_update_logs)
 
 
 def set_back_to_last_batch(checkpoint: dict[str, Any]) -> None:
-    """Between two batches, Lightning has counted the next one as ready."""
+    """Uncount the next batch, which Lightning has counted as ready."""
     saved = checkpoint["loops"]["fit_loop"]
     completed = {part: saved[_BATCHES][part]["completed"] for part in ("total", "current")}
     saved[_BATCHES] = {part: dict.fromkeys(_COUNTS, n) for part, n in completed.items()}
@@ -36,18 +40,44 @@ def set_back_to_last_batch(checkpoint: dict[str, Any]) -> None:
 
 
 def set_back_to_start_of_validation(checkpoint: dict[str, Any]) -> None:
-    """As after the first batch of the validation was begun, and no more."""
+    """Set the counters to those after the first batch of the validation was begun."""
     begun = {"ready": 1, "started": 1, "processed": 0, "completed": 0}
     checkpoint["loops"]["fit_loop"][_VALIDATION] = {"total": begun, "current": begun, "is_last_batch": False}
 
 
+def is_past_last_batch(checkpoint: dict[str, Any], batches: int) -> bool:
+    """Return whether the epoch's last batch is done: the epoch still counts as under way after its validation.
+
+    batches: of this epoch that are done.
+    """
+    return batches > 0 and bool(checkpoint["loops"]["fit_loop"][_BATCHES]["is_last_batch"])
+
+
+def saved_early_stop(checkpoint: dict[str, Any]) -> bool:
+    """Return whether early stopping had ended the run of the checkpoint."""
+    return any(saved["wait_count"] >= saved["patience"] for saved in _saved(checkpoint, "EarlyStopping"))
+
+
+def saved_time_is_up(checkpoint: dict[str, Any], max_time: Any) -> bool:
+    """Return whether the run of the checkpoint has trained for `max_time`."""
+    timer = Timer(max_time)
+    for saved in _saved(checkpoint, "Timer"):
+        timer.load_state_dict(saved)
+        return (timer.time_remaining() or 0) <= 0
+    return False
+
+
+def _saved(checkpoint: dict[str, Any], callback: str) -> list[dict[str, Any]]:
+    return [saved for name, saved in checkpoint.get("callbacks", {}).items() if name.startswith(callback)]
+
+
 def has_stopped_early(trainer: Trainer) -> bool:
-    """Whether the early stopping of the run that goes on had come to its end."""
+    """Return whether the early stopping of the resumed run had come to its end."""
     return any(early.wait_count >= early.patience for early in trainer.early_stopping_callbacks)
 
 
 def follow_the_schedule(trainer: Trainer) -> None:
-    """Sets the learning rate that the schedule has for the next step; another one than was saved if the run is
+    """Set the learning rate that the schedule has for the next step; another one than was saved if the run is
     extended."""
     for config in trainer.lr_scheduler_configs:
         scheduler: Any = config.scheduler
@@ -58,5 +88,10 @@ def follow_the_schedule(trainer: Trainer) -> None:
 
 
 def leave_signals_alone(trainer: Trainer) -> None:
-    """Keeps Lightning from handling signals: it would answer SIGTERM with a broadcast that no other process expects."""
+    """Keep Lightning from handling signals: it would answer SIGTERM with a broadcast that no other process expects."""
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+
+
+def without_anonymous(logger: WandbLogger) -> None:
+    """Leave out a setting of wandb.init that Lightning passes, and of which wandb warns that it has no effect."""
+    logger._wandb_init.pop("anonymous", None)

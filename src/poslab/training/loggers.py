@@ -1,5 +1,5 @@
-"""Where a run's figures go: always to TensorBoard, which reports read their curves from, and to one more logger of
-Lightning's if `logger` names one. All get the same keys."""
+"""Loggers of a run: always TensorBoard, which reports read their curves from, and one more of Lightning's if `logger`
+names one. All get the same keys."""
 
 import logging
 from collections.abc import Callable
@@ -11,61 +11,57 @@ from pytorch_lightning.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoa
 
 from poslab.config.files import write_whole
 from poslab.config.schema import LoggerConfig
+from poslab.distributed import is_first_process
 from poslab.errors import SettingError, UserError
 from poslab.runs.folder import RunFolder
-from poslab.runs.place import is_first_process
+from poslab.training.lightning_loops import without_anonymous
 
 _PACKAGES = ("wandb", "mlflow")  # loggers that need one of their name, which is an extra of poslab
 
 
 def check_logger(settings: LoggerConfig) -> None:
-    """Raises SettingError where the logger's package is not installed."""
+    """Raise SettingError where the logger's package is not installed."""
     if settings.name in _PACKAGES and find_spec(settings.name) is None:
         extra = f'pip install "poslab[{settings.name}]"'
         raise SettingError("logger", settings.name, f"needs a package that is not installed: {extra}")
 
 
 def make_loggers(settings: LoggerConfig, folder: RunFolder) -> list[Logger]:
-    """TensorBoard's first. Raises UserError where the other one can't begin, such as for want of a server."""
+    """Make the loggers, TensorBoard's first. Raises UserError where the other one can't begin, such as for want of a
+    server."""
     others: dict[str, Callable[[LoggerConfig, RunFolder], Logger]] = {"csv": _csv, "wandb": _wandb, "mlflow": _mlflow}
     tensorboard = TensorBoard(folder.path, name="", version="")
     return [tensorboard, *(make(settings, folder) for name, make in others.items() if name == settings.name)]
 
 
 def writer_of(trainer: Trainer) -> Any:
-    """TensorBoard's SummaryWriter, in the process that writes; None in others."""
+    """Return TensorBoard's SummaryWriter, in the process that writes; None in others."""
     logger = trainer.logger
     return logger.experiment if isinstance(logger, TensorBoard) and trainer.is_global_zero else None
 
 
 class TensorBoard(TensorBoardLogger):
-    """Events straight into the run folder, without the hparams.yaml that Lightning would add to its config.yaml."""
+    """TensorBoard's logger, straight into the run folder, without the hparams.yaml that Lightning would add."""
 
     def save(self) -> None:
         self.experiment.flush()
 
 
 class Wandb(WandbLogger):
-    """Closes the run with the training: a job of a sweep ends without Python's exit functions, which else would."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._wandb_init.pop("anonymous", None)  # of which wandb warns that it has no effect
+    """W&B's logger, which closes its run with the training: a job of a sweep ends without Python's exit functions."""
 
     def finalize(self, status: str) -> None:
         super().finalize(status)
-        if self._experiment is not None:
-            self._experiment.finish(exit_code=int(status != "success"))
-            self._experiment = None
+        self.experiment.finish(exit_code=int(status != "success"))
 
 
 def _csv(settings: LoggerConfig, folder: RunFolder) -> Logger:
-    """csv/version_0/metrics.csv in the run's folder; a run that goes on does so in version_1."""
+    """Write csv/version_0/metrics.csv in the run's folder, and version_1 where the run resumes."""
     return CSVLogger(folder.path, name=folder.csv.name)
 
 
 def _wandb(settings: LoggerConfig, folder: RunFolder) -> Logger:
-    """wandb/ in the run's folder; a run that goes on has the id of before, which ends the names there."""
+    """Write wandb/ in the run's folder; a run that resumes has the id of before, which ends the names there."""
     import wandb
 
     before = sorted(folder.wandb.glob("*run-*-*"))
@@ -77,6 +73,7 @@ def _wandb(settings: LoggerConfig, folder: RunFolder) -> Logger:
         id=before[-1].name.rpartition("-")[2] if before else None,
         settings=wandb.Settings(silent=settings.offline, console="off"),  # the screen's text stays with the screen
     )
+    without_anonymous(logger)
     try:
         _ = logger.experiment  # begins the run
     except wandb.Error as error:
@@ -85,7 +82,7 @@ def _wandb(settings: LoggerConfig, folder: RunFolder) -> Logger:
 
 
 def _mlflow(settings: LoggerConfig, folder: RunFolder) -> Logger:
-    """A run in `logger.uri`, or in the store that MLflow uses by itself; its id is kept for when the run goes on."""
+    """Write to `logger.uri`, or to the store that MLflow uses by itself; the id is kept for when the run resumes."""
     import mlflow
 
     for name in ("mlflow", "alembic", "pytorch_lightning.loggers.mlflow"):
@@ -103,7 +100,7 @@ def _mlflow(settings: LoggerConfig, folder: RunFolder) -> Logger:
 
 
 def _refused(folder: RunFolder, problem: str) -> UserError:
-    """In one line; a run that has not begun leaves nothing in the way of the same command."""
+    """Make the error; a run that has not begun leaves nothing in the way of the same command."""
     if not folder.resumable:
         folder.clear()
     return UserError(" ".join(problem.split()))

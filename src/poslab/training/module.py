@@ -1,4 +1,4 @@
-"""The Lightning module: loss, optimiser, and the figures of every step."""
+"""Lightning module of a run: loss, optimiser, and the figures of every step."""
 
 import math
 from functools import partial
@@ -13,39 +13,38 @@ from torch.optim.lr_scheduler import LambdaLR
 from poslab.config.train import TrainConfig
 from poslab.data.batch_shards import BatchShard
 from poslab.data.stream import Segments
+from poslab.distributed import of_all_processes, summed
 from poslab.evaluation.scoring import Scoring
 from poslab.model.decoder import GPT
 from poslab.model.memory import Memory
 from poslab.model.memory.retrieval import RetrievedAttention
-from poslab.runs.checkpoint import Source, describe
+from poslab.runs.checkpoint import describe
 from poslab.runs.code import continued, fingerprints
-from poslab.runs.state import RunState
 from poslab.tasks import Examples
 from poslab.tasks.metric import EXACT, LOSS, SOLVED
-from poslab.training.device import of_all_devices, summed
 from poslab.training.lightning_loops import writes_figures
 from poslab.training.loss import language_model_loss, loss_in_segments
 from poslab.training.optim import clip_gradients, learning_rate_factor, make_optimizer
+from poslab.training.state import RunState
 
 IMPROVEMENTS = "improvements"  # what early stopping watches
 Batch = tuple[Tensor, Tensor] | Segments | Examples | BatchShard
 
 
 class LanguageModel(LightningModule):
-    """Training of a GPT to say the next token, or what a task asks."""
+    """Training of a GPT to predict the next token, or the answers of a task."""
 
-    def __init__(self, model: GPT, config: TrainConfig, source: Source, scoring: Scoring[Any]) -> None:
+    def __init__(self, model: GPT, config: TrainConfig, scoring: Scoring[Any]) -> None:
         super().__init__()
         self.model = model
         model.seed = config.settings.seed
         self.config = config
-        self.source = source
         self.scoring = scoring
         self.fingerprints = fingerprints(config.pos)
         self.state = RunState()
         self.memory: Memory | None = None  # of this process's rows of a stream, after the last step
         self.figures: dict[str, float] = {}  # of the last validation, beside its loss
-        self._rows: dict[int, Any] = {}  # of the validation that is going on: windows of a text, examples of a task
+        self._rows: dict[int, Any] = {}  # of the validation under way: windows of a text, examples of a task
         # Of the last batch and step; tensors, as reading them waits for the device.
         self.loss: Tensor | None = None  # the mean over the whole batch, whatever processes share it
         self.gradient_norm: Tensor | None = None  # before clipping
@@ -105,7 +104,7 @@ class LanguageModel(LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         rows: dict[int, Any] = {}
-        for device_rows in of_all_devices(self._rows):
+        for device_rows in of_all_processes(self._rows):
             rows |= device_rows
         state = self.state
         self.figures = self.scoring.validation(rows)
@@ -120,7 +119,7 @@ class LanguageModel(LightningModule):
             state.improvements += 1
         if state.solved_step is None and self.figures.get(EXACT.name, 0.0) >= SOLVED:
             state.solved_step = self.global_step
-        # The same on all devices; said only to be spared Lightning's advice.
+        # Equal in all processes; sync_dist only keeps Lightning from advising it.
         self.log("val/loss", state.last_val_loss, sync_dist=True)
         self.log("val/best_loss", state.best_val_loss, sync_dist=True)
         self.log(IMPROVEMENTS, state.improvements, sync_dist=True, logger=False)
@@ -132,7 +131,7 @@ class LanguageModel(LightningModule):
                     self.log(f"retrieval/gate_head_{head}", share, sync_dist=True)
 
     def on_train_epoch_start(self) -> None:
-        # Lightning tells the samplers itself, but for those that it wraps for several devices.
+        # Lightning sets the epoch of samplers itself, but for those that it wraps for several devices.
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         data.order.set_epoch(self.current_epoch)
 
@@ -160,7 +159,7 @@ class LanguageModel(LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        # Here rather than in Lightning, because clipping computes the norm that is logged.
+        # Clipping computes the norm that is logged, so it is not left to Lightning.
         self.gradient_norm = clip_gradients(self._trained, gradient_clip_val or math.inf)
         rate, *_, of_positions = (group["lr"] for group in optimizer.param_groups)
         self._learning_rates = {"learning_rate": rate}
@@ -168,7 +167,7 @@ class LanguageModel(LightningModule):
             self._learning_rates["position_learning_rate"] = of_positions
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["poslab"] = describe(self.config, self.source) | {"step": self.global_step} | self.fingerprints
+        checkpoint["poslab"] = describe(self.config, self.scoring.data) | {"step": self.global_step} | self.fingerprints
         checkpoint["state"] = self.state.plain()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -181,6 +180,6 @@ def _whole(tensor: Tensor) -> Tensor:
 
 
 def ours(module: LightningModule) -> LanguageModel:
-    """The run's own, for callbacks, to which Lightning gives any module."""
+    """Narrow the module that Lightning gives to callbacks to the run's own."""
     assert isinstance(module, LanguageModel)
     return module

@@ -1,4 +1,4 @@
-"""Which parameters decay, how the learning rate moves, and how far gradients may go."""
+"""Optimiser: the parameters that decay, the schedule of the learning rate, and clipping of gradients."""
 
 import math
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from poslab.model.decoder import GPT
 
 
 def make_optimizer(model: GPT, config: OptimConfig, fused: bool) -> torch.optim.AdamW:
-    """AdamW over the parameter groups."""
+    """Make AdamW over the parameter groups."""
     betas = (config.beta1, config.beta2)
     return torch.optim.AdamW(parameter_groups(model, config), lr=config.learning_rate, betas=betas, fused=fused)
 
 
 def parameter_groups(model: GPT, config: OptimConfig) -> list[dict[str, Any]]:
-    """Matrices of the trunk decay. Biases, norms and all position tables don't: decay would pull what is known of
-    position towards nothing, and harder for the schemes that say it in larger numbers.
+    """Group the parameters by weight decay and learning rate.
 
-    The tables are a third group where their learning rate is another one; else they stay among those that don't decay,
-    as in checkpoints from before there was such a factor.
+    Matrices of the trunk decay. Biases, norms and all position tables don't: decay would pull what is known of position
+    towards nothing, and harder for the schemes that express it in larger numbers. The tables are a third group where
+    their learning rate is another one; else they are in the second.
     """
     tables = {id(p) for p in model.position_tables.parameters()}
     apart = tables if config.position_learning_rate_factor != 1 else set()
@@ -38,7 +38,7 @@ def parameter_groups(model: GPT, config: OptimConfig) -> list[dict[str, Any]]:
 
 
 def learning_rate_factor(step: int, total_steps: int, warmup_share: float, final_share: float) -> float:
-    """Of the peak: up in a line over the first share of steps, down in a cosine to the final share."""
+    """Return the share of the peak: up in a line over the first steps, down in a cosine to the final share."""
     warmup = max(1, round(warmup_share * total_steps))
     if step < warmup:
         return (step + 1) / warmup
@@ -47,9 +47,9 @@ def learning_rate_factor(step: int, total_steps: int, warmup_share: float, final
 
 
 def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
-    """Scales all gradients together down to a norm of `limit`, and returns the norm that they had.
+    """Scale all gradients together down to a norm of `limit`, and return the norm that they had.
 
-    To the bit what torch's clip_grad_norm_ does, which multiplies by 1 where they are small enough: a pass over all.
+    Equal to the bit to torch's clip_grad_norm_, which multiplies by 1 where they are small enough: a pass over all.
     """
     norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
     whole = norm.full_tensor() if isinstance(norm, DTensor) else norm

@@ -30,18 +30,18 @@ class ShardedLanguageModel(LanguageModel):
             register_fsdp_forward_method(self, step)
 
     def on_fit_end(self) -> None:
-        cast(FSDPModule, self).unshard()  # for what is asked of the position tables once training is over
+        cast(FSDPModule, self).unshard()  # the position tables are read once training is over
 
 
 def strategy(world_size: int) -> ModelParallelStrategy:
-    """The strategy, whose mesh is (world_size, 1)."""
+    """Make the strategy, whose mesh is (world_size, 1)."""
     return ModelParallelStrategy(
         data_parallel_size=world_size, tensor_parallel_size=1, save_distributed_checkpoint=False
     )
 
 
 def check(name: str, model: GPT, world_size: int) -> None:
-    """Raises SettingError where there is nobody to share with, or a parameter that can't be divided."""
+    """Raise SettingError where there is one process only, or a parameter that can't be divided."""
     if world_size == 1:
         raise SettingError("trainer.strategy", name, "needs several processes, as by trainer.devices=2")
     single = [table for table, parameter in model.named_parameters() if not parameter.dim()]

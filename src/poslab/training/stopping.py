@@ -1,4 +1,4 @@
-"""What ends a training before its last epoch: a number of steps, a loss reached, a loss that is no number any more."""
+"""Ends of a training before its last epoch: a number of steps, a target loss, a loss that is no number any more."""
 
 import math
 from typing import Any
@@ -7,16 +7,17 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from poslab.errors import Diverged
+from poslab.errors import Diverged, RunStopped
 from poslab.training.module import ours
+from poslab.training.state import RunState
 
 
 class Limits(Callback):
-    """Ends the training after `steps` optimiser steps, validated, or once there was one and a batch's loss is below
-    `target`, in nats.
+    """Callback that ends the training after `steps` optimiser steps, validated, or once there was one and a batch's
+    loss is below `target`, in nats.
 
-    steps: -1 for any number. (Lightning's own max_steps skips that validation, and its loops go on from a checkpoint in
-    another way where it is set.)
+    steps: -1 for any number. (Lightning's own max_steps skips that validation, and its loops resume from a checkpoint
+    in another way where it is set.)
     """
 
     def __init__(self, steps: int, target: float | None) -> None:
@@ -36,7 +37,7 @@ class Limits(Callback):
 
 
 class FiniteLoss(Callback):
-    """Stops a run whose loss or gradient is infinite or no number, before that is saved.
+    """Callback that stops a run whose loss or gradient is infinite or no number, before that is saved.
 
     every: steps between two looks at a GPU's losses, each of which waits for it; on a CPU every step is looked at.
     """
@@ -70,6 +71,13 @@ class FiniteLoss(Callback):
             for name, value in zip(("loss", "gradient's norm"), values.tolist(), strict=False):
                 if not math.isfinite(value):
                     raise _stopped(trainer, pl_module, step, f"{name} is {value}")
+
+
+def check_target(target: float | None, state: RunState) -> None:
+    """Raise RunStopped where the training was to reach a loss, and didn't."""
+    if target is not None and not state.batch_loss < target:
+        problem = f"not reached in {state.step} steps; the last batch's loss was {state.batch_loss:.4f}"
+        raise RunStopped(f"target_loss={target:g}: {problem}")
 
 
 def _stopped(trainer: Trainer, pl_module: LightningModule, step: int, what: str) -> Diverged:

@@ -1,4 +1,4 @@
-"""What a run leaves in figures: summary.json, and the flat settings by which TensorBoard compares runs."""
+"""Summary of a run: the figures of summary.json, and the flat settings by which TensorBoard compares runs."""
 
 import math
 import platform
@@ -28,7 +28,7 @@ PACKAGES = ("poslab", "torch", "pytorch-lightning", "hydra-core", "tiktoken", "t
 
 
 def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summary:
-    """The figures and facts of a run that has just ended."""
+    """Collect the figures and facts of a run that has just ended."""
     config, state = module.config, module.state
     counts = module.model.parameter_counts()
     commit, clean = git_state()
@@ -81,7 +81,7 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
 
 
 def training_backend(model: GPT, device: torch.device) -> str:
-    """The attention backend that training on `device` runs on; all of them where layers differ."""
+    """Name the attention backend that training on `device` runs on; all of them where layers differ."""
     attention = model.blocks[0].attention
     assert isinstance(attention, Attention)
     if attention.backend != "auto":
@@ -96,9 +96,9 @@ def _finite(number: float) -> float | None:
 
 
 def flat_settings(config: TrainConfig) -> dict[str, Any]:
-    """The settings as one level of scalars, with the same keys for every scheme: TensorBoard compares no others.
+    """Flatten the settings to scalars, with the same keys for every scheme: TensorBoard compares no others.
 
-    What a scheme from outside configs/pos has of its own stands together under "pos.other".
+    Settings that only a scheme from outside configs/pos has stand together under "pos.other".
     """
     known = scheme_settings()
     own = {f"pos.{name}": value for name, value in shown(config.pos_settings).items()}
@@ -118,7 +118,7 @@ def _device_name(device: torch.device) -> str:
 
 
 def _peak_memory_mb(device: torch.device) -> float | None:
-    """Of a GPU what torch has allocated, else of the whole process; None where the system doesn't say."""
+    """Return the peak of what torch allocated of a GPU, else of the process; None where the system doesn't say."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
     try:
@@ -130,7 +130,7 @@ def _peak_memory_mb(device: torch.device) -> float | None:
 
 
 def git_state() -> tuple[str | None, bool | None]:
-    """The commit that the package is at, and whether its files are as in that commit; None outside a git checkout."""
+    """Return the commit of the package, and whether its files are as in that commit; None outside a git checkout."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(Path(poslab.__file__).parent), *arguments]

@@ -1,4 +1,4 @@
-"""What TensorBoard gets beside the scalars: settings to compare runs by, sample texts, and pictures of the scheme."""
+"""TensorBoard's entries beside the scalars: settings to compare runs by, sample texts, and pictures of the scheme."""
 
 import math
 import textwrap
@@ -23,11 +23,11 @@ _METRICS = ("val/best_loss", "val/loss", "train/loss", "train/tokens_per_s")
 
 
 class HyperParameters(Callback):
-    """Fills the HPARAMS tab, from the first step on; other loggers get the settings, too."""
+    """Callback that fills the HPARAMS tab, from the first step on; other loggers get the settings, too."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         writer, module = writer_of(trainer), ours(pl_module)
-        if writer is None or trainer.global_step:  # a run that goes on has said so before
+        if writer is None or trainer.global_step:  # a run that resumes has them already
             return
         settings = flat_settings(module.config)
         metrics = [*_METRICS, *(f"val/{figure.name}" for figure in module.scoring.figures)]
@@ -40,7 +40,7 @@ class HyperParameters(Callback):
 
 
 def _show_first(experiment: Any, names: tuple[str, ...]) -> None:
-    """TensorBoard shows columns that are said to differ before all others, which it puts in alphabetical order."""
+    """Mark columns as differing: TensorBoard shows these before all others, which it puts in alphabetical order."""
     (content,) = experiment.value
     data = HParamsPluginData.FromString(content.metadata.plugin_data.content)
     for info in data.experiment.hparam_infos:
@@ -49,13 +49,13 @@ def _show_first(experiment: Any, names: tuple[str, ...]) -> None:
 
 
 class SampleText(Callback):
-    """Lets the model write at every validation."""
+    """Callback that lets the model write at every validation."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         writer, module = writer_of(trainer), ours(pl_module)
         if writer is None or not module.config.sample.new_tokens:
             return
-        if not math.isfinite(module.state.last_val_loss):  # then a model has nothing to say
+        if not math.isfinite(module.state.last_val_loss):  # such a model writes nothing
             return
         line, page = module.scoring.sample(module.model)
         module.state.sample = line = printable(line)
@@ -64,7 +64,7 @@ class SampleText(Callback):
 
 
 class Pictures(Callback):
-    """Draws what the scheme has learned and where the model looks in the samples' prompt.
+    """Callback that draws what the scheme has learned and where the model looks in the samples' prompt.
 
     At the first validation, at those whose step is at least twice that of the picture before, and at the last: a
     picture takes as long as fifty steps of a small model, which learns ever more slowly.

@@ -1,34 +1,29 @@
 """Lightning's Trainer for a run: its settings checked, its callbacks chosen."""
 
+import logging
 import os
 import sys
-from collections.abc import Callable
+import warnings
 from dataclasses import asdict, fields, replace
-from functools import partial
 from typing import Any
 
 import torch
-from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment
-from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
-from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.callbacks import EarlyStopping
 
-from poslab.config.schema import ModelConfig, TrainerConfig
+from poslab.config.schema import TrainerConfig
 from poslab.config.train import TrainConfig
+from poslab.data.module import DataModule
+from poslab.distributed import cluster_environment, launch
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.scoring import Scoring
-from poslab.runs.checkpoint import choose_device
 from poslab.runs.folder import RunFolder
-from poslab.runs.place import place
 from poslab.signals import StopRequest
 from poslab.tasks.metric import LOSS
 from poslab.training import sharded
 from poslab.training.checkpoints import CheckpointFiles, Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
-from poslab.training.device import bfloat16_units, compiler_problem
 from poslab.training.lightning_loops import leave_signals_alone
 from poslab.training.loggers import make_loggers
 from poslab.training.module import IMPROVEMENTS
@@ -39,7 +34,10 @@ from poslab.training.tensorboard import HyperParameters, Pictures, SampleText
 def make_trainer(
     config: TrainConfig, folder: RunFolder, every: int, scoring: Scoring[Any], stop: StopRequest, world_size: int = 1
 ) -> Trainer:
-    """A Trainer that writes into `folder`, with everything that runs beside the training."""
+    """Make the Trainer that writes into `folder`, with everything that runs beside the training.
+
+    every: steps between two figures of the training. stop: asks the run to end.
+    """
     settings = config.settings
     divided = config.trainer.strategy in sharded.NAMES
     callbacks: list[Callback] = [
@@ -60,18 +58,18 @@ def make_trainer(
         callbacks.append(EarlyStopping(watched, mode=mode, patience=patience, check_on_train_epoch_end=False))
     callbacks.append(Checkpoints(folder, settings.checkpoint_every_n_steps, stop))
     own = {"log_every_n_steps": every, "max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
-    given = asdict(config.trainer) | placed(config.trainer) | own
+    given = asdict(config.trainer) | _launched(config.trainer) | own
     if divided:
         given["strategy"] = sharded.strategy(world_size)
     elif world_size > 1 and config.trainer.strategy in ("auto", "ddp"):
         # Or DDP would put gradients together in other groups from the second step on, and more than two processes sum
-        # each in an order that depends on its group: a run that goes on would end with other bits.
+        # each in an order that depends on its group: a run that resumes would end with other bits.
         given["strategy"] = "ddp_find_unused_parameters_true"
     trainer = Trainer(
         **given,
         logger=make_loggers(config.logger, folder),
         callbacks=callbacks,
-        plugins=[CheckpointFiles(), *environment()],
+        plugins=[CheckpointFiles(), *cluster_environment()],
         use_distributed_sampler=False,  # the data know how to share them
         enable_progress_bar=on_terminal,
         enable_model_summary=False,
@@ -83,10 +81,12 @@ def make_trainer(
     return trainer
 
 
-def placed(settings: TrainerConfig) -> dict[str, Any]:
-    """The devices and nodes that torchrun or srun has started processes for. Raises SettingError where others are asked
-    for."""
-    here = place()
+def _launched(settings: TrainerConfig) -> dict[str, Any]:
+    """Return the devices and nodes that torchrun or srun has started processes for, else those of the settings.
+
+    Raises SettingError where the settings name others.
+    """
+    here = launch()
     if not here.launcher:
         return {"devices": settings.devices, "num_nodes": settings.num_nodes}
     if str(settings.devices) not in ("auto", "-1", str(here.local_size)):
@@ -98,36 +98,16 @@ def placed(settings: TrainerConfig) -> dict[str, Any]:
     return {"devices": here.local_size, "num_nodes": here.nodes}
 
 
-def environment() -> list[ClusterEnvironment]:
-    """What tells Lightning who has started this process, where it would guess otherwise, or take signals for itself."""
-    here = place()
-    local_rank, node = here.rank % here.local_size, here.rank // here.local_size
-    if here.launcher == "torchrun":
-        return _with({"LOCAL_RANK": local_rank, "GROUP_RANK": node}, TorchElasticEnvironment)
-    if here.launcher == "srun":
-        sizes = {"SLURM_NTASKS": here.size, "SLURM_NTASKS_PER_NODE": here.local_size, "SLURM_NNODES": here.nodes}
-        numbers = {"SLURM_LOCALID": local_rank, "SLURM_NODEID": node}
-        return _with(sizes | numbers, partial(SLURMEnvironment, auto_requeue=False))
-    return [LightningEnvironment()] if "SLURM_NTASKS" in os.environ else []
-
-
-def _with(variables: dict[str, int], environment: Callable[[], ClusterEnvironment]) -> list[ClusterEnvironment]:
-    """The environment, which needs these variables even where the launcher sets fewer."""
-    for name, value in variables.items():
-        os.environ.setdefault(name, str(value))
-    return [environment()]
-
-
-def check_shares(batch_size: int, world_size: int) -> None:
-    """Raises SettingError where the processes can't share batches evenly."""
+def check_batch_size(batch_size: int, world_size: int) -> None:
+    """Raise SettingError where the processes can't share batches evenly."""
     if batch_size % world_size:
         problem = f"is of all {world_size} processes together, so it must be a multiple of {world_size}"
         raise SettingError("data.batch_size", batch_size, problem)
 
 
 def check_trainer(settings: TrainerConfig) -> int:
-    """How many processes will train. Raises SettingError for what this machine or Lightning can't do, naming the one
-    setting that is to blame."""
+    """Return how many processes will train. Raises SettingError, naming the setting to blame, for what this machine or
+    Lightning can't do."""
     available = torch.cuda.is_available() or torch.backends.mps.is_available()
     if settings.accelerator in ("gpu", "cuda", "mps") and not available:
         raise SettingError("trainer", settings.accelerator, "torch sees no GPU; valid here: trainer=cpu, trainer=auto")
@@ -141,61 +121,60 @@ def check_trainer(settings: TrainerConfig) -> int:
     if settings.strategy in sharded.NAMES:  # whose mesh needs the number of processes
         settings = replace(settings, strategy="ddp")
     given = {f.name: getattr(settings, f.name) for f in fields(settings)}
-    together = placed(settings)
+    launched = _launched(settings)
     changed = {f.name: given[f.name] for f in fields(settings) if given[f.name] != f.default}
-    for name, value in sorted(
-        changed.items(), key=lambda setting: setting[0] not in together
-    ):  # which all are tried with
-        _try(f"trainer.{name}={value}", {"accelerator": settings.accelerator, "max_steps": 1, name: value} | together)
-    trainer = _try(" ".join(f"trainer.{name}={value}" for name, value in changed.items()), given | together)
+    for name, value in sorted(changed.items(), key=lambda setting: setting[0] not in launched):  # which all need
+        _try(f"trainer.{name}={value}", {"accelerator": settings.accelerator, "max_steps": 1, name: value} | launched)
+    trainer = _try(" ".join(f"trainer.{name}={value}" for name, value in changed.items()), given | launched)
     return int(trainer.world_size)
-
-
-def slow_precision(settings: TrainerConfig, device: torch.device) -> list[str]:
-    """A warning, or none: where bfloat16 works, but only in software."""
-    if device.type == "cpu" and settings.precision in ("bf16-mixed", "bf16-true") and not bfloat16_units():
-        return [f"trainer.precision={settings.precision}: this CPU has no bfloat16 arithmetic; 32-true is faster"]
-    return []
-
-
-def compiles(model: ModelConfig, trainer: TrainerConfig) -> bool:
-    """Whether the model is compiled: where that is asked for, and this machine can."""
-    return model.compile and not missing_compiler(model, trainer)
-
-
-def missing_compiler(model: ModelConfig, trainer: TrainerConfig) -> list[str]:
-    """A warning, or none: where the model is to be compiled, but torch can't do that here."""
-    problem = (
-        compiler_problem(choose_device("cpu" if trainer.accelerator == "cpu" else "auto")) if model.compile else None
-    )
-    return [f"model.compile=true: trains uncompiled, to the same result; torch says: {problem}"] if problem else []
 
 
 def _try(typed: str, settings: dict[str, Any]) -> Trainer:
     try:
         return Trainer(
-            **settings, plugins=[*environment()], logger=False, enable_checkpointing=False, enable_progress_bar=False
+            **settings,
+            plugins=[*cluster_environment()],
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
         )
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
         raise UserError(f"{typed}: {str(error).splitlines()[0]}") from error
 
 
-def check_batches(settings: TrainerConfig, train_batches: int, validation_batches: int) -> int:
-    """The training batches of an epoch. Raises SettingError for limits that leave none, or no validation within it."""
-    for side, batches in (("train", train_batches), ("val", validation_batches)):
+def count_batches(settings: TrainerConfig, data: DataModule) -> int:
+    """Return the training batches of an epoch, and limit the validation batches of `data`.
+
+    Raises SettingError for limits that leave none, or no validation within an epoch.
+    """
+    of_training, of_validation = len(data.train_dataloader()), data.count_validation_batches()
+    for side, batches in (("train", of_training), ("val", of_validation)):
         limit = getattr(settings, f"limit_{side}_batches")
-        if limit != 0 and limited(batches, limit) == 0:
+        if limit != 0 and _limited(batches, limit) == 0:
             raise SettingError(f"trainer.limit_{side}_batches", limit, f"leaves none of {batches} batches")
-    train_batches = limited(train_batches, settings.limit_train_batches)
+    of_training = _limited(of_training, settings.limit_train_batches)
     every = settings.val_check_interval
-    if isinstance(every, int) and every > train_batches and settings.check_val_every_n_epoch is not None:
-        problem = f"an epoch has {train_batches} batches; to count across epochs, trainer.check_val_every_n_epoch=null"
+    if isinstance(every, int) and every > of_training and settings.check_val_every_n_epoch is not None:
+        problem = f"an epoch has {of_training} batches; to count across epochs, trainer.check_val_every_n_epoch=null"
         raise SettingError("trainer.val_check_interval", every, problem)
-    return train_batches
+    data.validation_batches = _limited(of_validation, settings.limit_val_batches)
+    return of_training
 
 
-def limited(batches: int, limit: float | None) -> int:
-    """How many batches Lightning takes: all, a number of them, or a share."""
+def _limited(batches: int, limit: float | None) -> int:
+    """Return how many batches Lightning takes: all, a number of them, or a share."""
     if limit is None:
         return batches
     return int(batches * limit) if isinstance(limit, float) else min(batches, limit)
+
+
+def quieten() -> None:
+    """Leave out warnings that the user can't act on, by name; everything else comes through."""
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # devices found, tips, "max_epochs reached"
+    # In-process loading is the fastest here, a window is one slice; data.num_workers is there for who wants more.
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    # The order of batches is a function of the seed and the epoch; the samplers resume within it.
+    warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
+    # Lightning's own use of a torch function.
+    warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")

@@ -1,5 +1,5 @@
-"""The state that a run goes on with, to the bit and to the line, beside what Lightning keeps of its own: weights,
-optimiser, schedule, and how far its loops are."""
+"""Run state: what a checkpoint holds beside Lightning's own (weights, optimiser, schedule, counters of its loops), so
+that a run resumes to the bit and to the line."""
 
 import math
 import os
@@ -17,7 +17,7 @@ from poslab.runs.readers import checked
 
 
 class Stopwatch:
-    """Adds up the seconds between `start` and `stop`; `seconds`: those of before."""
+    """Sum of the seconds between `start` and `stop`; `seconds`: those of before."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._stopped_at = seconds
@@ -28,7 +28,7 @@ class Stopwatch:
         return self._stopped_at + (time.perf_counter() - self._started if self._started is not None else 0.0)
 
     def start(self) -> None:
-        """Starts it, unless it runs."""
+        """Start, unless it runs."""
         self._started = time.perf_counter() if self._started is None else self._started
 
     def stop(self) -> None:
@@ -37,7 +37,7 @@ class Stopwatch:
 
 @dataclass
 class RunState:
-    """What a training has come to; saved as one dict of plain values. Losses in nats per token."""
+    """Progress and figures of a training; saved as one dict of plain values. Losses in nats per token."""
 
     step: int = 0
     epoch: int = 0
@@ -58,34 +58,33 @@ class RunState:
     training_clock: Stopwatch = field(default_factory=Stopwatch)  # stands still in validations
     threads: int = 1
     random: list[dict[str, Any]] = field(default_factory=list)  # of each process, after its last training batch
-    shared_batches: bool = False  # whether several processes shared each batch; formerly each had one of its own
     events: dict[str, int] = field(default_factory=dict)  # bytes of TensorBoard's files, by name
 
     @property
     def tokens_per_s(self) -> float:
-        """The mean over the run so far, validations left out."""
+        """Mean over the run so far, validations left out."""
         return self.tokens / self.training_clock.seconds if self.training_clock.seconds else 0.0
 
     @property
     def late_fall(self) -> float | None:
-        """By how much the validation loss fell in the last tenth of the steps, nats per token; between validations it
-        is taken to fall evenly. None where it was not measured before that."""
+        """Fall of the validation loss in the last tenth of the steps, nats per token, interpolated between validations;
+        None where it was not measured before that."""
         steps, losses = [int(step) for step in self.validations], list(self.validations.values())
         if len(steps) < 2 or steps[0] > 0.9 * steps[-1]:
             return None
         return float(np.interp(0.9 * steps[-1], steps, losses)) - losses[-1]
 
     def plain(self) -> dict[str, Any]:
-        """Everything as values that a checkpoint may hold; the inverse of `of`."""
+        """Convert to values that a checkpoint may hold; the inverse of `of`."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         seconds = {name: values[name].seconds for name in _CLOCKS}
         return values | seconds | {"batch_losses": [float(loss) for loss in self.batch_losses]}
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> "RunState":
-        """The state in a checkpoint. Raises ValueError for a checkpoint that holds none, or not all of it."""
+        """Read the state in a checkpoint. Raises ValueError for a checkpoint that holds none, or not all of it."""
         values = checked(cls, content.get("state", {}), **dict.fromkeys(_CLOCKS, float))
-        if missing := [f.name for f in fields(cls) if f.name not in values and f.name not in _NEWER]:
+        if missing := [f.name for f in fields(cls) if f.name not in values]:
             raise ValueError(f"says nothing of a run's {', '.join(missing)}: another version's")
         if not (values["threads"] and values["random"]):
             raise ValueError(f"says threads={values['threads']}, random={values['random']}, which must be some")
@@ -93,12 +92,10 @@ class RunState:
 
 
 _CLOCKS = ("clock", "training_clock")
-# Newer than the oldest checkpoints that a run may go on from.
-_NEWER = ("validations", "solved_step", "best_monitored", "improvements", "shared_batches")
 
 
 def random_states() -> dict[str, Any]:
-    """The state of every generator that a model or a scheme may draw from, in plain containers."""
+    """Return the state of every generator that a model or a scheme may draw from, in plain containers."""
     name, keys, *rest = tuple(np.random.get_state(legacy=True))
     return {
         "torch": torch.get_rng_state(),
@@ -109,7 +106,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random_states(states: dict[str, Any]) -> None:
-    """The inverse of `random_states`; GPUs that are not there any more are left out."""
+    """Set the generators to what `random_states` returned; GPUs that are not there any more are left out."""
     torch.set_rng_state(states["torch"].cpu())
     for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(state.cpu(), device)
@@ -120,12 +117,12 @@ def restore_random_states(states: dict[str, Any]) -> None:
 
 
 def event_sizes(run: RunFolder) -> dict[str, int]:
-    """How far TensorBoard's files of the run are written, in bytes by name."""
+    """Return the size of each of TensorBoard's files, in bytes by name."""
     return {path.name: path.stat().st_size for path in run.events}
 
 
 def rewind_events(run: RunFolder, sizes: dict[str, int]) -> None:
-    """Cuts off what was logged after `sizes` were taken: it will be logged again."""
+    """Cut off what was logged after `sizes` were taken: it will be logged again."""
     for path in run.events:
         size = sizes.get(path.name)
         if size is None or path.is_symlink():

@@ -9,7 +9,7 @@ import pytest
 from common import REPOSITORY, SMOKE, RunScript
 
 from poslab import __version__
-from poslab.commands.table import COMMANDS, main
+from poslab.commands.cli import COMMANDS, main
 from poslab.config.program import argv_of, command_line
 
 Called = Callable[..., tuple[int, str, str]]
@@ -124,21 +124,9 @@ def test_an_option_of_the_user_that_is_wrong_is_named(yaml: str, message: str, p
     assert message in complaints
 
 
-@pytest.mark.parametrize(
-    ("typed", "offered", "not_offered"),
-    [
-        ("poslab ", {"train", "compare", "export"}, {"pos="}),
-        ("poslab ex", {"explain", "export"}, {"train"}),
-        ("poslab train pos=ro", {"pos=rope"}, {"pos=t5"}),
-        ("poslab train seed=2 model.num_", {"model.num_heads="}, {"train"}),
-        ("poslab compare ", set(), {"pos="}),
-    ],
-)
-def test_completion(
-    typed: str, offered: set[str], not_offered: set[str], program: Called, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COMP_LINE", typed)
-    code, words, complaints = program("-sc", "query=bash")
+def test_hydra_completes_the_settings_of_train(run_script: RunScript, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMP_LINE", "python scripts/train.py seed=2 pos=ro")
+    code, words, complaints = run_script("train", "-sc", "query=bash")
     assert (code, complaints) == (0, "")
-    assert offered <= set(words.split())
-    assert not not_offered & set(words.split())
+    assert "pos=rope" in words.split()
+    assert "pos=t5" not in words.split()

@@ -1,0 +1,218 @@
+"""A run that resumes: what its folder and its last checkpoint say, and what must not have changed since."""
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from poslab.config.files import initial_sha256
+from poslab.config.program import command_line_here
+from poslab.config.roles import Role
+from poslab.config.schemes import node_of
+from poslab.config.tasks import node_of_task
+from poslab.config.train import TrainConfig, flat, role_of
+from poslab.distributed import is_connection_error, is_first_process
+from poslab.errors import RunStopped, SettingError, UserError, as_typed
+from poslab.positions import PositionScheme
+from poslab.runs.checkpoint_files import newest_intact
+from poslab.runs.code import changed, edited, outside
+from poslab.runs.folder import RunFolder, old_run_folder
+from poslab.runs.resume import check_same
+from poslab.signals import Interrupted
+from poslab.tasks import Task
+from poslab.training import lightning_loops
+from poslab.training.state import RunState, rewind_events
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class ResumedRun:
+    """A run and the checkpoint from which it resumes; `checkpoint` None: it starts over.
+
+    notes: warnings for the user. extended, init_sha256: as TrainConfig has them.
+    """
+
+    folder: RunFolder
+    checkpoint: Path | None
+    state: RunState
+    data_sha256: str | None
+    notes: list[str]
+    extended: list[str]
+    init_sha256: str | None
+
+    @property
+    def threads(self) -> int | None:
+        """Threads of the run before it was interrupted: with another number, sums are rounded otherwise."""
+        return None if self.checkpoint is None else self.state.threads
+
+    def rewind(self, data_sha256: str) -> RunFolder:
+        """Take back what was written after the checkpoint, and return the folder.
+
+        The figures of a finished run are kept, under names that say at which step they were taken. Raises SettingError
+        where the data are not those of before.
+        """
+        if self.data_sha256 not in (None, data_sha256):
+            problem = "the text at data.path, or the code of the task, is not the one that it was trained on"
+            raise SettingError("resume", self.folder, problem)
+        if is_first_process():
+            rewind_events(self.folder, self.state.events)
+            for file in (self.folder.summary, self.folder.evaluation, self.folder.answers):
+                if file.exists():
+                    os.replace(file, file.with_name(f"{file.stem}-step{self.state.step}{file.suffix}"))
+        return self.folder
+
+
+@contextmanager
+def opened(config: TrainConfig, world_size: int) -> Iterator[ResumedRun]:
+    """Read the run in config.settings.resume, and hold its folder.
+
+    Raises SettingError where the run is finished and `config` doesn't ask for more, or can't resume.
+    """
+    with old_run_folder(Path(os.path.expanduser(str(config.settings.resume)))) as folder:
+        checkpoint, content, notes = newest_intact(folder)
+        if checkpoint is not None:
+            yield _from_checkpoint(folder, checkpoint, content, notes, config, world_size)
+        elif folder.finished:
+            problem = f"it is finished, but has no {folder.last.name} to resume from; starting over would overwrite it"
+            raise SettingError("resume", folder, problem)
+        else:
+            yield ResumedRun(folder, None, RunState(), None, notes, [], None)
+
+
+def facts(config: TrainConfig, earlier: ResumedRun | None) -> dict[str, Any]:
+    """Return the fields of TrainConfig that no setting gives: earlier lengths, and the initial weights' sha256."""
+    if earlier is not None and earlier.checkpoint is not None:
+        return {"extended": earlier.extended, "init_sha256": earlier.init_sha256}
+    folder = config.settings.init_from
+    return {} if folder is None else {"init_sha256": initial_sha256(folder)}
+
+
+def _from_checkpoint(
+    folder: RunFolder,
+    checkpoint: Path,
+    content: dict[str, Any],
+    notes: list[str],
+    config: TrainConfig,
+    world_size: int,
+) -> ResumedRun:
+    try:
+        state = RunState.of(content)
+    except ValueError as error:
+        raise SettingError("resume", checkpoint, str(error)) from error
+    about = content["poslab"]
+    own = about["config"]
+    check_same(folder.path, flat(config), flat(own, without={Role.COMMAND}))
+    _check_initial_weights(config.settings.init_from, own)
+    _check_length(folder, state, config, content)
+    notes = notes + _code_notes(folder, config.pos, about, state.step) + _process_notes(len(state.random), world_size)
+    extended = _extended(own, config, state.step)
+    return ResumedRun(folder, checkpoint, state, str(about["data_sha256"]), notes, extended, own.get("init_sha256"))
+
+
+def _check_initial_weights(given: str | None, own: dict[str, Any]) -> None:
+    """Raise SettingError for other weights than those that the run began with."""
+    if given != own.get("init_from") and (given is None or initial_sha256(given) != own.get("init_sha256")):
+        raise SettingError("init_from", given, "the run began with other weights")
+
+
+def _code_notes(folder: RunFolder, scheme: PositionScheme, about: dict[str, Any], step: int) -> list[str]:
+    """Note a change of poslab's code. Raises SettingError where the source of the scheme has changed."""
+    if whose := edited(about, scheme):
+        problem = f"the code of {whose} has changed since step {step}; a new run trains the new code"
+        raise SettingError("resume", folder, f"{problem}, the old code resumes this one")
+    if changed(about, scheme):
+        return [f"poslab's code has changed since step {step}: a new run may give another result"]
+    return []
+
+
+def _process_notes(before: int, now: int) -> list[str]:
+    """Note that another number of processes shares the batches from now on."""
+    if before == now:
+        return []
+    same = "the same examples in the same order, sums rounded otherwise, other dropout masks"
+    return [f"resumes with {now} process{'es' * (now > 1)} instead of {before}: {same}"]
+
+
+def _check_length(folder: RunFolder, state: RunState, config: TrainConfig, content: dict[str, Any]) -> None:
+    """Raise SettingError where the settings ask for less than is trained, or for no more."""
+    epochs, steps = config.trainer.max_epochs, config.trainer.max_steps
+    own = flat(content["poslab"]["config"])
+    over = state.epoch + lightning_loops.is_past_last_batch(content, state.batches)
+    if (epochs or 1e9) < (planned := own["trainer.max_epochs"] or 0):
+        problem = f"the run was to have {planned}; it can be extended, not shortened"
+        raise SettingError("trainer.max_epochs", epochs, problem)
+    for option, most, done in (("max_epochs", epochs, over), ("max_steps", steps, state.step)):
+        if most is not None and -1 < most < done:
+            raise SettingError(f"trainer.{option}", most, f"the run has trained for {done} already")
+    if not folder.finished:
+        return
+    longer = _what_trains_on(config, content, state.step, over)
+    if longer is None and all(own.get(k) == v for k, v in flat(config).items() if role_of(k) is Role.LENGTH):
+        longer = f"a {'longer trainer.max_time' if config.settings.target_loss is None else 'lower target_loss'}"
+    if longer is not None:
+        raise SettingError("resume", folder, f"it is finished, after {state.step} steps; {longer} trains on")
+
+
+def _what_trains_on(config: TrainConfig, content: dict[str, Any], step: int, epochs_over: int) -> str | None:
+    """Say what the command line must give where the run would end before its first step; None where it wouldn't."""
+    if lightning_loops.saved_early_stop(content):
+        return "it has stopped early, and only a new run"
+    longer = []
+    if step == config.trainer.max_steps:
+        longer.append(f"trainer.max_steps={2 * step}")
+    if epochs_over == config.trainer.max_epochs:
+        longer.append(f"trainer.max_epochs={epochs_over + 1}")
+    if config.trainer.max_time is not None and lightning_loops.saved_time_is_up(content, config.trainer.max_time):
+        longer.append("a longer trainer.max_time")
+    return " with ".join(longer) or None
+
+
+def _extended(before: dict[str, Any], config: TrainConfig, step: int) -> list[str]:
+    """Return the lengths that a run was to train before `config`, which its learning rate followed up to that step."""
+    was, now = flat(before), flat(config)
+    changed = [name for name in ("trainer.max_epochs", "trainer.max_steps") if was[name] != now[name]]
+    settings = " ".join(f"{name}={as_typed(was[name])}" for name in changed)
+    return [*before.get("extended", []), *([f"{settings} to step {step}"] if changed else [])]
+
+
+@contextmanager
+def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
+    """Add the command that resumes the run to whatever ends it, but to a user's error."""
+    command = _resume_command(folder, config)
+    threading.excepthook = _report_of_thread
+    try:
+        yield
+    except Interrupted as interrupted:
+        raise Interrupted(interrupted.number, f"{interrupted}; resume with: {command}") from None
+    except UserError:
+        raise
+    except Exception as error:
+        if getattr(error, "errno", None) in _NO_ROOM:
+            kept = "its checkpoints are intact" if folder.resumable else "it has no checkpoint yet"
+            reason = getattr(error, "strerror", error)
+            raise RunStopped(f"{folder}: {reason}; {kept}. Make room and resume with: {command}") from error
+        if is_connection_error(error):
+            problem = "another process of the run is gone: killed, or its machine is down"
+            raise RunStopped(f"{folder}: {problem}; resume with: {command}") from error
+        error.add_note(f"Resume the run with: {command}")
+        raise
+    finally:
+        threading.excepthook = threading.__excepthook__
+
+
+def _resume_command(folder: RunFolder, config: TrainConfig) -> str:
+    """Return what to type to resume; `allow_code` where the scheme or the task is from outside poslab."""
+    task = [node_of_task(config.data)] if isinstance(config.data, Task) else []
+    foreign = any(map(outside, [node_of(config.pos), *task]))
+    return command_line_here("train", f"resume={folder}", *["allow_code=true"] * foreign)
+
+
+def _report_of_thread(fault: threading.ExceptHookArgs) -> None:
+    """Leave out a full disk, which the thread that writes TensorBoard's files raises in the main one, too."""
+    if getattr(fault.exc_value, "errno", None) not in _NO_ROOM:
+        threading.__excepthook__(fault)
