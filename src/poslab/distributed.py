@@ -138,7 +138,7 @@ def close() -> None:
 
 def is_initialized() -> bool:
     """Return whether this process is in a process group."""
-    if "torch" not in sys.modules:
+    if sys.modules.get("torch") is None:  # not loaded yet
         return False
     return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
 

@@ -503,7 +503,7 @@ def test_an_interrupted_job_goes_on_or_starts_over(
     (folder / "summary.json").unlink()
     (folder / "notes.txt").write_text("mine")
     run_job(compose_config(*TINY, f"run_dir={folder}"), [])
-    assert f"goes on from step {summary['steps']}" in JobFiles(folder).log.read_text()
+    assert f"resumes from step {summary['steps']}" in JobFiles(folder).log.read_text()
     assert json.loads((folder / "summary.json").read_text())["best_val_loss"] == summary["best_val_loss"]
     assert (folder / "notes.txt").read_text() == "mine"
 
