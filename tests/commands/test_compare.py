@@ -30,8 +30,7 @@ def script(run_script: RunScript) -> RunScript:
     [
         ([], "runs=runs: no such folder; name run folders, or a folder that holds some"),
         (["runs={0}/nowhere"], "runs={0}/nowhere: no such folder"),
-        (["runs="], "runs=[]: name at least one folder"),
-        (["runs=[]"], "runs=[]: name at least one folder"),
+        (["runs="], "runs=: no finished run to compare"),
         (["runs=null"], "runs=null: no such folder"),
         (["runs={0}/empty"], "no finished run to compare"),
         (["runs={0}/photos"], "runs={0}/photos: no finished run to compare ({0}/photos/summer: no run in it)"),

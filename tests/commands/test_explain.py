@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 from common import ENDING, ENDLESS, RICHEST, SMOKE, RunScript
+from markupsafe import Markup
 from runs_to_evaluate import VERDICT, make_run
+
+from poslab.explanation import charts
+from poslab.positions import Picture
 
 FOREIGN = '''"""Positions by hearsay."""
 from dataclasses import dataclass
@@ -102,10 +106,10 @@ def test_a_run_that_retrieves(script: RunScript, tmp_path: Path) -> None:
     (lookup,) = json.loads(page.html.split('id="lookups">')[1].split("</script>")[0])
     assert len(lookup["script"]["pieces"]) == 128  # as many segments of 32 as are needed for 70, and the last
     assert len(lookup["best"]) == 2
-    found, asking = lookup["script"]["found"], lookup["script"]["asking"]
+    found, queries = lookup["script"]["found"], lookup["script"]["queries"]
     assert {len(of_query) for of_head in found for of_query in of_head} == {4}
     assert all(26 <= place < 96 for of_head in found for of_query in of_head for place in of_query)
-    assert asking == list(range(96, 128))
+    assert queries == list(range(96, 128))
 
 
 def test_two_runs_side_by_side(script: RunScript, tmp_path: Path) -> None:
@@ -182,13 +186,15 @@ def test_a_text_that_is_gone(script: RunScript, tmp_path: Path) -> None:
     assert "What the model does with it" not in page.text
 
 
-def test_a_run_of_an_older_version(script: RunScript, tmp_path: Path, trained: Callable[..., Path]) -> None:
-    """One that has kept nothing of its start, and whose weights are in another format."""
-    run = trained(*SMOKE, f"pos={RICHEST}")
-    missing = "how its tables were before training, of which its run has kept nothing"
-    assert script(f"ckpt={run}", "out=new.html")[::2] == (0, "")
-    assert missing not in Page(tmp_path / "new.html").text
-    make_run(tmp_path / "run", f"pos={RICHEST}")
-    assert (tmp_path / "run" / "checkpoints" / "best.safetensors").exists()
-    assert script("ckpt=run")[::2] == (0, "")
-    assert missing in Page(tmp_path / "run" / "explanation.html").text
+def test_pictures_show_the_tables_before_training(
+    script: RunScript, trained: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[Picture | None] = []
+
+    def record(picture: Picture, start: Picture | None, salt: str) -> charts.Chart:
+        starts.append(start)
+        return charts.Chart(picture.title, picture.caption, Markup())
+
+    monkeypatch.setattr(charts, "of_picture", record)
+    assert script(f"ckpt={trained(*SMOKE, f'pos={RICHEST}')}", "out=new.html")[0] == 0
+    assert any(start is not None for start in starts)

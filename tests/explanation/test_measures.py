@@ -15,7 +15,7 @@ from poslab.evaluation.attention_maps import sample_pairs
 from poslab.explanation import charts
 from poslab.explanation.measures import ablation, attention, shift, shuffle, truncate
 from poslab.explanation.probe_data import Questions, of_task, of_text
-from poslab.explanation.retrieved import ASKING, retrieved
+from poslab.explanation.retrieved import QUERIES, retrieved
 from poslab.model.memory.retrieval import unit
 from poslab.positions import OnText, Strip
 
@@ -57,10 +57,10 @@ def test_a_cut_is_a_shorter_text() -> None:
     model = lively_model(UNBOUNDED[0])
     (some,) = questions()
     found = ablation(model, [some], False, truncate(CONTEXT))
-    assert found.places == [1, 2, 4, 8, CONTEXT]
-    for place, value in zip(found.places, found.values, strict=True):
+    assert found.sizes == [1, 2, 4, 8, CONTEXT]
+    for size, value in zip(found.sizes, found.values, strict=True):
         with torch.no_grad():
-            logits = model(some.tokens[:, -place:])[:, -1]
+            logits = model(some.tokens[:, -size:])[:, -1]
         assert torch.allclose(value, torch.nn.functional.cross_entropy(logits, some.wanted), atol=1e-5)
     assert found.differences[-1] == found.errors[-1] == 0
     assert found.errors[0] > 0
@@ -80,7 +80,7 @@ def test_a_shuffle_keeps_the_last_tokens_and_all_others() -> None:
 def test_a_shift_changes_nothing_where_only_distances_count(name: str) -> None:
     model = lively_model(name)
     found = ablation(model, questions(), False, shift(model, CONTEXT, 4 * CONTEXT))
-    assert found.places == [0, 1, 4, 16, 4 * CONTEXT]
+    assert found.sizes == [0, 1, 4, 16, 4 * CONTEXT]
     assert found.differences.abs().max() < 1e-3
 
 
@@ -166,16 +166,16 @@ def test_what_is_retrieved() -> None:
     assert torch.equal(tokens, text[3 * CONTEXT : 7 * CONTEXT])
     found = retrieved(model, tokens)
     assert found.gates.tolist() == [0.5, 0.5]
-    assert found.asking == list(range(3 * CONTEXT, 4 * CONTEXT))[-ASKING:]
+    assert found.queries == list(range(3 * CONTEXT, 4 * CONTEXT))[-QUERIES:]
     block = model.blocks[0]
     with torch.no_grad():
         q, k, _ = block.attention.queries_keys_values(block.attention_norm(model.token_embedding(tokens[None])))
     first = CONTEXT - 1  # of those that are remembered
-    scores = (unit(q) @ unit(k).mT)[0, :, found.asking, first : 3 * CONTEXT]  # (H, T, N)
+    scores = (unit(q) @ unit(k).mT)[0, :, found.queries, first : 3 * CONTEXT]  # (H, T, N)
     assert torch.allclose(scores.topk(3).values, scores.gather(-1, found.found - first), atol=1e-6)
     assert torch.allclose(found.weights.sum(-1), torch.ones(()), atol=1e-6)
     assert found.weights.diff().max() <= 0
-    assert min(found.asking) - 3 * CONTEXT < found.median_distance <= 3 * CONTEXT
+    assert min(found.queries) - 3 * CONTEXT < found.median_distance <= 3 * CONTEXT
     assert of_text("text", text[:CONTEXT], model).passage is None
 
 

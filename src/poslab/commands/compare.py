@@ -1,4 +1,4 @@
-"""Compares: reads runs, evaluates those that aren't yet, and writes the report."""
+"""Command `compare`: read runs, evaluate those that aren't yet, and write the report."""
 
 import os
 import sys
@@ -38,7 +38,7 @@ from poslab.runs.screen import table
 
 
 def run_comparison(config: CompareConfig, command: str) -> Path:
-    """Writes the report, prints the answers, and returns the report's folder.
+    """Write the report, print its answers, and return its folder.
 
     Raises UserError for settings, runs and folders that can't be used.
     """
@@ -71,7 +71,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
 
 
 def _with_finished(titled: Mapping[str, list[Run]]) -> tuple[dict[str, list[Run]], list[LeftOut]]:
-    """Without the tasks and texts of which all runs diverged, which are left out."""
+    """Leave out the tasks and texts of which all runs diverged."""
     finished = {title: runs for title, runs in titled.items() if not all(run.diverged for run in runs)}
     others = (run for title, runs in titled.items() if title not in finished for run in runs)
     return finished, [LeftOut(run.folder, run.diverged) for run in others]
@@ -80,7 +80,7 @@ def _with_finished(titled: Mapping[str, list[Run]]) -> tuple[dict[str, list[Run]
 def _comparisons(
     titled: Mapping[str, Sequence[Run]], config: CompareConfig, plan: Sequence[PlannedGroup]
 ) -> list[tuple[Comparison, list[str]]]:
-    """Compares the runs of each task or text by themselves, with notes. Where there are several, `metric`, `length`,
+    """Compare the runs of each task or text by themselves, with notes. Where there are several, `metric`, `length`,
     `validation` and `baseline` count for those that know them. Raises UserError for what none knows, and where runs
     can't be compared.
     """
@@ -113,7 +113,7 @@ def _comparisons(
 def _section(
     title: str, comparison: Comparison, notes: list[str], config: CompareConfig, read: Mapping[Path, Curve]
 ) -> Section:
-    """What the report says of the runs on one kind of data, measuring what is missing."""
+    """Return the report's section on the runs of one task or text, measuring what is missing."""
     evaluations, unmeasured = _evaluations(comparison, config.allow_code)
     by_group = {
         group.label: [evaluations[run.folder] for run in group.runs]
@@ -144,7 +144,7 @@ def _section(
 
 
 def _with_tasks(report: Report) -> Report:
-    """Adds the figures of tasks, to their section where that is the only one."""
+    """Add the figures of tasks, to their section where that is the only one."""
     tasks = [section.task.runs for section in report.sections if section.task]
     if not tasks:
         return report
@@ -156,7 +156,7 @@ def _with_tasks(report: Report) -> Report:
 
 
 def _evaluations(comparison: Comparison, allow_code: bool) -> tuple[dict[Path, Evaluation], list[str]]:
-    """(evaluations by folder of the run, those that were missing measured now; notes on runs that have none)."""
+    """Return evaluations by folder of the run, measured now where they were missing, and notes on runs without."""
     evaluations, notes = {}, []
     for run in comparison.runs:
         if is_task(run.config["data"]):  # which its run has tested by length
@@ -173,8 +173,7 @@ def _evaluations(comparison: Comparison, allow_code: bool) -> tuple[dict[Path, E
 
 
 def _sweeps(runs: Sequence[Run], config: CompareConfig) -> list[Path]:
-    """The folders that were named, those of runs in them, and those with a plan: where sweeps leave what they are to
-    show."""
+    """Return the folders that may be a sweep's: those named, those of runs in them, and those with a plan."""
     named = [Path(os.path.expanduser(path)) for path in config.runs]
     above = [run.folder.parent for run in runs if run.folder not in named]
     planned = [file.parent for folder in named for file in sorted(folder.rglob(PLAN))]
@@ -182,14 +181,14 @@ def _sweeps(runs: Sequence[Run], config: CompareConfig) -> list[Path]:
 
 
 def _around(runs: Sequence[Run], config: CompareConfig) -> dict[Path, list[PlannedGroup]]:
-    """The plans of the folders in which runs lie that were named one by one, but for those that were named as well."""
+    """Return the plans of folders from which runs were named one by one, and which were not named themselves."""
     named = {Path(os.path.expanduser(path)) for path in config.runs}
     folders = dict.fromkeys(run.folder.parent for run in runs if run.folder in named)
     return {folder: read_plan(folder) for folder in folders if folder not in named}
 
 
 def _report_folder(config: CompareConfig) -> Path:
-    """`out`, or "report" in the folder of the runs; beside runs that are named one by one, a folder with a time."""
+    """Return `out`, or "report" in the folder of the runs; of runs named one by one, a dated folder beside them."""
     if config.out is not None:
         return Path(os.path.expanduser(config.out))
     first = Path(os.path.expanduser(config.runs[0]))

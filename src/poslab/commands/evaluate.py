@@ -1,4 +1,4 @@
-"""Evaluates: a table on the screen, and the figures beside the checkpoint."""
+"""Command `evaluate`: a table on the screen, and its figures in a file beside the checkpoint."""
 
 import hashlib
 import math
@@ -32,7 +32,7 @@ _COLUMNS = (
 
 
 def run_evaluation(config: EvaluateConfig) -> Evaluation:
-    """Evaluates, prints and writes. Raises UserError for whatever the user can put right."""
+    """Evaluate, print and write. Raises UserError for whatever the user can put right."""
     compute_on(config.threads)
     settings = given_settings(config.pos)
     checkpoint = load_checkpoint(
@@ -114,7 +114,7 @@ def _ends(result: LengthLoss) -> tuple[float, float]:
 
 
 def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool) -> None:
-    """Writes into the run's folder, or beside a checkpoint that is in none; other texts, checkpoints and settings get
+    """Write into the run's folder, or beside a checkpoint that is in none; other texts, checkpoints and settings get
     other names. Where nothing can be written, a note says so: the figures are on the screen."""
     run, path = checkpoint.run, checkpoint.path
     parts = [] if run is not None and path == run.best else [path.stem]
@@ -131,6 +131,6 @@ def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool
 
 
 def _short(name: str) -> str:
-    """A part of a file's name; of a long one the end tells it from others."""
+    """Return the name as part of a file's name; a long one ends in a hash of all of it."""
     short = safe_name(name, len(name))
     return short if len(short) <= 80 else f"{short[:71]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -1,4 +1,4 @@
-"""Explains: reads one run or two, or makes a model that is not trained, and writes the page about it."""
+"""Command `explain`: read one run or two, or make a model that is not trained, and write the page about it."""
 
 import os
 from pathlib import Path
@@ -30,23 +30,23 @@ _NAME = "explanation"
 
 
 def run_explanation(config: ExplainConfig, command: str) -> Path:
-    """Writes the page and returns its path. Raises UserError for whatever the user can put right."""
+    """Write the page and return its path. Raises UserError for whatever the user can put right."""
     compute_on(config.threads)
     if config.ckpt:
         checkpoints = [load_checkpoint(find_checkpoint(path), allow_code=config.allow_code) for path in config.ckpt]
         for checkpoint in checkpoints:
             checkpoint.require_its_code()
         out = _out(config, checkpoints)
-        subjects = [_trained(label, checkpoint, config) for label, checkpoint in _labelled(checkpoints).items()]
+        studies = [_trained(label, checkpoint, config) for label, checkpoint in _labelled(checkpoints).items()]
     else:
         out = _out(config, [])
-        subjects = [_untrained(config)]
-    if len(subjects) == 2:
-        require_comparable(subjects, option="ckpt")
+        studies = [_untrained(config)]
+    if len(studies) == 2:
+        require_comparable(studies, option="ckpt")
     found = []
-    for model_under_study in subjects:
-        print(f"measuring  {model_under_study.label} ...", flush=True)
-        found.append(examine(model_under_study))
+    for study in studies:
+        print(f"measuring  {study.label} ...", flush=True)
+        found.append(examine(study))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, write(found, command))
@@ -57,7 +57,7 @@ def run_explanation(config: ExplainConfig, command: str) -> Path:
 
 
 def _out(config: ExplainConfig, checkpoints: list[Checkpoint]) -> Path:
-    """Where the page goes. Raises SettingError where that can't be written, or is no page of this script."""
+    """Return the page's path. Raises SettingError where it can't be written, or holds no page of this command."""
     if config.out is not None:
         out = Path(os.path.expanduser(config.out))
     elif checkpoints:
@@ -79,7 +79,7 @@ def _out(config: ExplainConfig, checkpoints: list[Checkpoint]) -> Path:
 
 
 def _labelled(checkpoints: list[Checkpoint]) -> dict[str, Checkpoint]:
-    """By what the page calls them: their schemes or, where these are the same, their runs."""
+    """Return the checkpoints by their names on the page: the schemes or, where these are the same, with their runs."""
     schemes = [checkpoint.pos_name for checkpoint in checkpoints]
     if len(set(schemes)) == len(checkpoints):
         return dict(zip(schemes, checkpoints, strict=True))
@@ -97,7 +97,7 @@ def _trained(label: str, checkpoint: Checkpoint, config: ExplainConfig) -> Model
     model, notes = checkpoint.model, []
     probe_data = None
     try:
-        probe_data = _material(checkpoint, config.allow_code)
+        probe_data = _probe_data(checkpoint, config.allow_code)
         probe_data = probe_data.with_sentence(checkpoint.vocabulary, config.sentence, model.shape.context_length)
     except UserError as error:
         if isinstance(error, SettingError) and error.option == "sentence":
@@ -110,8 +110,8 @@ def _trained(label: str, checkpoint: Checkpoint, config: ExplainConfig) -> Model
     return ModelUnderStudy(label, model, checkpoint.vocabulary, facts, probe_data, before, notes=notes)
 
 
-def _material(checkpoint: Checkpoint, allow_code: bool) -> ProbeData:
-    """What it was trained on. Raises UserError where that is gone."""
+def _probe_data(checkpoint: Checkpoint, allow_code: bool) -> ProbeData:
+    """Return probe data of the data that it was trained on. Raises UserError where these are gone."""
     node = checkpoint.config.get("data") or {}
     if is_task(node):
         return of_task(own_task(checkpoint, allow_code), checkpoint.model)
@@ -122,7 +122,7 @@ def _material(checkpoint: Checkpoint, allow_code: bool) -> ProbeData:
 
 
 def _scheme(config: ExplainConfig) -> str:
-    """What is typed as pos=NAME."""
+    """Return the scheme that is typed as pos=NAME."""
     names = [given for given in config.pos if "=" not in given]
     if len(names) > 1:
         raise SettingError("pos", ",".join(names), "name one scheme")
@@ -130,7 +130,7 @@ def _scheme(config: ExplainConfig) -> str:
 
 
 def _untrained(config: ExplainConfig) -> ModelUnderStudy:
-    """The model that train.py would begin with."""
+    """Return the model at its initialisation, as train would begin with it."""
     typed = [f"pos.{given}" if "=" in given else f"pos={given}" for given in config.pos]
     try:
         with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):

@@ -1,4 +1,4 @@
-"""Exports: a run's best weights as a folder that transformers loads."""
+"""Command `export`: a run's best weights as a folder that transformers loads."""
 
 import os
 from pathlib import Path
@@ -9,10 +9,10 @@ from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 
 
 def run_export(config: ExportConfig) -> None:
-    """Exports, and prints what came of it. Raises UserError for whatever the user can put right."""
+    """Export, and print what was written. Raises UserError for whatever the user can put right."""
     checkpoint = load_checkpoint(find_checkpoint(config.ckpt), allow_code=config.allow_code)
     print(f"checkpoint  {checkpoint.path} ({checkpoint.pos_name})")
     folder = Path(os.path.expanduser(config.to))
-    for said in export(checkpoint, folder):
-        print(said)
+    for line in export(checkpoint, folder):
+        print(line)
     print(f"written     {folder}")

@@ -1,4 +1,4 @@
-"""Generates: the text on stdout, token by token, and what there is to say about it on stderr."""
+"""Command `generate`: the text on stdout, token by token, and notes on stderr."""
 
 import codecs
 import sys
@@ -19,7 +19,7 @@ from poslab.runs.checkpoint import Checkpoint, choose_device, find_checkpoint, l
 
 
 def run_generation(config: GenerateConfig) -> None:
-    """Prints each prompt and what the model makes of it. Raises UserError for whatever the user can put right."""
+    """Print each prompt and the model's continuation. Raises UserError for whatever the user can put right."""
     compute_on(config.threads)
     settings = given_settings(config.pos)
     checkpoint = load_checkpoint(
@@ -29,7 +29,7 @@ def run_generation(config: GenerateConfig) -> None:
         print(f"note: {checkpoint.settings_in_words}", file=sys.stderr)
     prompts = [_encoded(prompt, checkpoint.vocabulary) for prompt in config.prompt for _ in range(config.samples)]
     if not config.strict:
-        _say_what_is_left_out(config, checkpoint, max(map(len, prompts)))
+        _note_limits(config, checkpoint, max(map(len, prompts)))
     stop_token = checkpoint.vocabulary.end_of_text if config.stop else None
     steps = stream(
         checkpoint.model,
@@ -66,7 +66,7 @@ def run_generation(config: GenerateConfig) -> None:
 def show_text(
     vocabulary: AnyVocabulary, stop_token: int | None, heading: str, prompt: list[int], new: Iterable[int]
 ) -> int:
-    """Prints a text as its tokens come, to the stop token; returns how many of the new ones count, that included."""
+    """Print a text as its tokens come, up to the stop token; return the number of new ones, that included."""
     # A character may be spread over several tokens: it is printed when it is complete.
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     count, stopped = 0, False
@@ -90,13 +90,13 @@ def _encoded(prompt: str, vocabulary: AnyVocabulary) -> list[int]:
 
 
 def _headings(config: GenerateConfig) -> list[str]:
-    """A line above each text, where there are several."""
+    """Return a line above each text, where there are several."""
     numbers = list(product(range(1, len(config.prompt) + 1), range(1, config.samples + 1)))
     return [f"== prompt {p}, sample {s}\n" for p, s in numbers] if len(numbers) > 1 else [""]
 
 
-def _say_what_is_left_out(config: GenerateConfig, checkpoint: Checkpoint, prompt: int) -> None:
-    """On stderr, in a line each: a prompt that isn't read in full, and a scheme whose positions will end."""
+def _note_limits(config: GenerateConfig, checkpoint: Checkpoint, prompt: int) -> None:
+    """Note on stderr a prompt that isn't read in full, and a scheme whose positions will end."""
     model = checkpoint.model
     longest = most_positions(model, config.window)
     seen = min(prompt, most_read(model, config.window) or prompt)

@@ -1,1 +1,1 @@
-"""Types, limits and parsing of settings."""
+"""Settings: their types, limits and parsing, and the files that they name."""

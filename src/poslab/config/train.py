@@ -37,7 +37,7 @@ from poslab.tasks.metric import LOSS, PERPLEXITY, SHARES
 
 @dataclass
 class TrainConfig:
-    """All settings of a training run."""
+    """Settings of a training run, all groups of them."""
 
     pos: PositionScheme
     pos_name: str
@@ -221,7 +221,7 @@ def _check_model(config: TrainConfig) -> None:
 
 
 def _check_data(config: TrainConfig) -> None:
-    """Raise SettingError where the model can't read the data, or a setting of a text is given for a task, or back."""
+    """Raise SettingError where the model can't read the data, or a setting is not of these data."""
     data, model, last = config.data, config.model, config.evaluation.last
     if last is not None and last > model.context_length:
         raise SettingError("evaluation.last", last, f"must be at most model.context_length={model.context_length}")

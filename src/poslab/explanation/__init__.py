@@ -1,1 +1,1 @@
-"""One model explained: what its scheme computes, what the model does with it, and the page that shows both."""
+"""Explanation of one model: pictures of its scheme, measures of its attention and use of context, and their page."""

@@ -1,4 +1,4 @@
-"""The figures of a page about one model: inline SVG, and what its script needs to point at a distance in them."""
+"""Figures of a page about one model: inline SVG, and data for its script to point at a distance in them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from poslab.positions import Curves, OnText, Picture, Strip
 
 Limits = tuple[float, float]
 _SIZE = (4.6, 3.3)  # inches: as wide as a phone's screen at the size at which text is set
-_LEAST = 0.2  # nats, or share of right answers: the least that an axis shows
+_LEAST = 0.2  # nats, or proportion of right answers: the least that an axis shows
 _MOST_HEADS = 24  # columns of a table that a phone has room for
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure of the page. data: places on the x axis in the units of the SVG, and values of each line there."""
+    """Figure of the page. data: points of the x axis in the units of the SVG, and the values of each line there."""
 
     title: str
     caption: str
@@ -37,7 +37,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Cells:
-    """A table of colours: a row per token, a column per head or, where these are many, per layer.
+    """Table of colours: a row per token, a column per head or, where these are many, per layer.
 
     rows: (word, (value, shade from 0 to 1) by column).
     """
@@ -52,7 +52,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Chips:
-    """A strip of distances: (row, first distance, last distance)."""
+    """Strip of distances: (row, first distance, last distance)."""
 
     title: str
     caption: str
@@ -61,7 +61,7 @@ class Chips:
 
 
 def of_picture(picture: Picture, start: Picture | None, salt: str) -> Chart:
-    """A picture of the scheme, with how it was before training."""
+    """Draw a picture of the scheme, beside the one before training."""
     figure = draw(picture, start)
     figure.set_size_inches(*_SIZE)
     lines: dict[str, Tensor] = {}
@@ -78,10 +78,10 @@ def of_picture(picture: Picture, start: Picture | None, salt: str) -> Chart:
 
 
 def of_attention(title: str, measured: Attention, layer: int, salt: str) -> Chart:
-    """A layer's attention by distance, dashed where position alone decides; on one scale for all layers."""
+    """Draw a layer's attention by distance, dashed where position alone decides; on one scale for all layers."""
     figure = Figure(figsize=_SIZE, layout="constrained")
     axes = figure.subplots()
-    at = places(measured.even.shape[-1])
+    at = spread_distances(measured.even.shape[-1])
     lines: dict[str, Tensor] = {}
     for head, look in zip(range(measured.by_distance.shape[1]), looks(), strict=False):
         for name, weights, line in (("", measured.by_distance, "-"), (" alone", measured.alone, "--")):
@@ -107,37 +107,37 @@ def of_attention(title: str, measured: Attention, layer: int, salt: str) -> Char
 def of_ablations(
     title: str, caption: str, x_label: str, y_label: str, ablations: Mapping[str, Ablation], limits: Limits, salt: str
 ) -> Chart:
-    """What comes of one change, with twice the standard error of its difference from the unchanged text."""
+    """Draw one ablation of each model, with twice the standard error of its difference from the unchanged text."""
     figure = Figure(figsize=_SIZE, layout="constrained")
     axes = figure.subplots()
     for (label, ablation), look in zip(ablations.items(), looks(), strict=False):
         axes.errorbar(
-            ablation.places, ablation.values, 2 * ablation.errors, label=label, capsize=2, markersize=4, **look
+            ablation.sizes, ablation.values, 2 * ablation.errors, label=label, capsize=2, markersize=4, **look
         )
     axes.set(xlabel=x_label, ylabel=y_label, ylim=limits)
     axes.grid(alpha=0.3)
     if len(ablations) > 1:
         axes.legend(fontsize="small")
-    _spread(axes, [place for ablation in ablations.values() for place in ablation.places])
+    _spread(axes, [size for ablation in ablations.values() for size in ablation.sizes])
     return Chart(title, caption, _inline(figure, salt, title))
 
 
 def limits_of(ablations: Sequence[Ablation]) -> Limits:
-    """Of a y axis on which all of them can be compared, and noise looks small."""
+    """Return limits of a y axis on which all ablations can be compared, and noise looks small."""
     low = min(float((ablation.values - 2 * ablation.errors).min()) for ablation in ablations)
     high = max(float((ablation.values + 2 * ablation.errors).max()) for ablation in ablations)
     space = max(0.05 * (high - low), (_LEAST - (high - low)) / 2)
     return low - space, high + space
 
 
-def places(count: int) -> list[int]:
-    """Distances below `count`: the near ones all, far ones ever more sparsely."""
+def spread_distances(count: int) -> list[int]:
+    """Return distances below `count`: the near ones all, far ones ever more sparsely."""
     far = np.geomspace(32, max(33, count - 1), 32).round().astype(int).tolist()
     return [d for d in sorted({*range(33), *far}) if d < count]
 
 
 def cells(picture: OnText, words: Sequence[str]) -> Cells:
-    """The numbers at the tokens of a text."""
+    """Return a table of the numbers at the tokens of a text."""
     values = picture.values.float()
     layers, heads, _ = values.shape
     if layers * heads > _MOST_HEADS:
@@ -153,7 +153,7 @@ def cells(picture: OnText, words: Sequence[str]) -> Cells:
 
 
 def chips(strip: Strip) -> Chips:
-    """The strip as ranges of distances that share a row."""
+    """Return the strip as ranges of distances that share a row."""
     found: list[tuple[int, int, int]] = []
     for distance, row in zip(strip.distances, strip.rows, strict=True):
         if found and found[-1][0] == row:
@@ -170,7 +170,7 @@ def _chart(title: str, caption: str, figure: Figure, x: Sequence[int], lines: Ma
     if x[0] >= 0:
         _spread(axes, x)
     text = _inline(figure, salt, title)  # which lays the figure out
-    kept = [n for n, d in enumerate(x) if x[0] < 0 or d in set(places(x[-1] + 1))]
+    kept = [n for n, d in enumerate(x) if x[0] < 0 or d in set(spread_distances(x[-1] + 1))]
     unit = 72 / figure.dpi
     height = figure.bbox.height * unit
     box = axes.get_window_extent()
@@ -189,7 +189,7 @@ def _chosen(line: Tensor, kept: Sequence[int]) -> list[float]:
 
 
 def _spread(axes: Axes, x: Sequence[int]) -> None:
-    """Gives near distances room: 0, 1, 2, 4, ... at equal steps."""
+    """Give near distances room: 0, 1, 2, 4, ... at equal steps."""
     axes.set_xscale("symlog", base=2, linthresh=1)
     ticks = [place for place in (0, *(2**n for n in range(32))) if min(x) <= place <= max(x)]
     axes.set_xticks(ticks[:: 1 if len(ticks) < 11 else 2])
@@ -199,7 +199,7 @@ def _spread(axes: Axes, x: Sequence[int]) -> None:
 
 
 def _inline(figure: Figure, salt: str, title: str) -> Markup:
-    """The figure as an element of a page: no names that two figures could have in common, as wide as there is room."""
+    """Return the figure as an element of a page: no ids that two figures could share, as wide as there is room."""
     text = svg(figure, salt, "none")
     text = re.sub(r'<g id="[^"]*"', "<g", text[text.index("<svg") :])
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""What a model does with positions, measured: where its attention lies, and what it loses if what it reads is changed.
+"""Measures of what a model does with positions: attention by distance, and ablations of the text that it reads.
 
 L layers, H heads, T tokens, N questions.
 """
@@ -38,20 +38,20 @@ class Attention:
 
 @dataclass(frozen=True, eq=False)
 class Ablation:
-    """What comes of one change, made more and more.
+    """Results of one change of the text, at several sizes.
 
-    values (P,): mean loss in nats, or share of right answers. differences and errors (P,): from the unchanged text, and
-    the standard error of that over questions.
+    values (P,): mean loss in nats, or proportion of right answers. differences and errors (P,): from the unchanged
+    text, and the standard error of that over questions.
     """
 
-    places: list[int]
+    sizes: list[int]  # tokens left, or the offset
     values: Tensor
     differences: Tensor
     errors: Tensor
 
 
 def attention(model: GPT, windows: Tensor) -> Attention:
-    """Measures attention on windows (B, T)."""
+    """Measure attention on windows (B, T)."""
     length = windows.shape[-1]
     by_distance, mass, first = _by_distance(model, windows)
     tokens = windows.flatten().bincount().argsort(descending=True)[:_REPEATED]
@@ -63,20 +63,20 @@ def attention(model: GPT, windows: Tensor) -> Attention:
 
 
 def _reach(mass: Tensor) -> Tensor:
-    """(..., T) by distance -> (...): how many of the nearest hold MASS."""
+    """Return the number (...) of nearest keys that hold MASS, from weights by distance (..., T)."""
     return ((mass.cumsum(-1) < MASS - 1e-6).sum(-1) + 1).clamp(max=mass.shape[-1])
 
 
 def _by_distance(model: GPT, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The means of `_gathered` over windows (B, T)."""
+    """Return the means of `_gathered` over windows (B, T)."""
     of_windows = [_gathered(attention_maps(model, window)) for window in windows]
     by_distance, mass, first = (torch.stack(parts).mean(0) for parts in zip(*of_windows, strict=True))
     return by_distance, mass, first
 
 
 def _gathered(maps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """maps (L, H, T, T) -> by distance (L, H, T) the mean weight where there is a key, and the mean over all queries,
-    which sums to 1; and the weight (L, H) of the first token."""
+    """Return, from maps (L, H, T, T), by distance (L, H, T) the mean weight where there is a key, and the mean over all
+    queries, which sums to 1; and the weight (L, H) of the first token."""
     length = maps.shape[-1]
     queries = range(length // 2, length)
     mass, keys = torch.zeros(*maps.shape[:2], length), torch.zeros(length)
@@ -87,9 +87,11 @@ def _gathered(maps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def ablation(model: GPT, questions: Sequence[Questions], exact: bool, changes: dict[int, Change]) -> Ablation:
-    """Measures each change beside the unchanged questions. exact: shares of right answers rather than losses."""
+    """Measure each change beside the unchanged questions. exact: proportions of right answers rather than losses."""
     plain = _results(model, questions, exact)
-    changed = torch.stack([_results(model, [change(some) for some in questions], exact) for change in changes.values()])
+    changed = torch.stack(
+        [_results(model, [change(batch) for batch in questions], exact) for change in changes.values()]
+    )
     difference = changed - plain  # (P, N)
     errors = difference.std(-1) / difference.shape[-1] ** 0.5 if len(plain) > 1 else torch.zeros(len(changed))
     return Ablation(list(changes), changed.mean(-1), difference.mean(-1), errors)
@@ -97,14 +99,14 @@ def ablation(model: GPT, questions: Sequence[Questions], exact: bool, changes: d
 
 @torch.no_grad()
 def _results(model: GPT, questions: Sequence[Questions], exact: bool) -> Tensor:
-    """(N,): the loss of each, or 1 where the likeliest is right."""
+    """Return the loss (N,) of each question, or 1 where the likeliest answer is right and 0 elsewhere."""
     results = []
     for tokens, wanted, positions in questions:
         rows = max(1, _BATCH_TOKENS // tokens.shape[-1])
         starts = range(0, len(tokens), rows)
-        places = [None if positions is None else positions[start : start + rows] for start in starts]
-        parts = zip(tokens.split(rows), places, strict=True)
-        hidden = torch.cat([_last_hidden(model, part, place) for part, place in parts])
+        of_rows = [None if positions is None else positions[start : start + rows] for start in starts]
+        parts = zip(tokens.split(rows), of_rows, strict=True)
+        hidden = torch.cat([_last_hidden(model, part, at) for part, at in parts])
         logits = F.linear(hidden, model.token_embedding.weight).float()
         losses = F.cross_entropy(logits, wanted, reduction="none")
         results.append((logits.argmax(-1) == wanted).float() if exact else losses)
@@ -112,34 +114,35 @@ def _results(model: GPT, questions: Sequence[Questions], exact: bool) -> Tensor:
 
 
 def _last_hidden(model: GPT, tokens: Tensor, positions: Tensor | None) -> Tensor:
-    """(B, D), of the last of tokens (B, T); those beyond a context are read in segments by a model that remembers."""
+    """Return hidden states (B, D) of the last of tokens (B, T); a model with memory reads more than a context in
+    segments."""
     with model.drawing(0):
         if not model.remembers or positions is not None or tokens.shape[-1] <= model.shape.context_length:
             return model.hidden(tokens, positions=positions)[:, -1]
-        asked = torch.zeros(tokens.shape, dtype=torch.bool)
-        asked[:, -1] = True
-        return model.hidden_in_segments(tokens, target_mask=asked)[0]
+        target_mask = torch.zeros(tokens.shape, dtype=torch.bool)
+        target_mask[:, -1] = True
+        return model.hidden_in_segments(tokens, target_mask=target_mask)[0]
 
 
 def truncate(longest: int) -> dict[int, Change]:
-    """Only the last n tokens are left, for n up to the longest."""
+    """Return changes that keep only the last n tokens, for n up to the longest."""
 
     def cut(n: int) -> Change:
-        return lambda some: some._replace(
-            tokens=some.tokens[:, -n:], positions=None if some.positions is None else some.positions[:, -n:]
+        return lambda batch: batch._replace(
+            tokens=batch.tokens[:, -n:], positions=None if batch.positions is None else batch.positions[:, -n:]
         )
 
     return {n: cut(n) for n in _powers(2, longest)}
 
 
 def shuffle(longest: int) -> dict[int, Change]:
-    """What is farther back than the last n tokens comes in a random order."""
+    """Return changes that put all tokens before the last n in a random order."""
 
     def shuffle(n: int) -> Change:
-        def change(some: Questions) -> Questions:
-            far, near = some.tokens[:, :-n], some.tokens[:, -n:]
+        def change(batch: Questions) -> Questions:
+            far, near = batch.tokens[:, :-n], batch.tokens[:, -n:]
             order = torch.rand(far.shape, generator=torch.Generator().manual_seed(n)).argsort(-1)
-            return some._replace(tokens=torch.cat([far.gather(-1, order), near], -1))
+            return batch._replace(tokens=torch.cat([far.gather(-1, order), near], -1))
 
         return change
 
@@ -147,12 +150,12 @@ def shuffle(longest: int) -> dict[int, Change]:
 
 
 def shift(model: GPT, length: int, farthest: int) -> dict[int, Change]:
-    """All positions are so much higher; as far as the scheme knows them, for texts of that length."""
+    """Return changes that add an offset to all positions, as far as the scheme has them for texts of that length."""
 
     def shift(offset: int) -> Change:
-        def change(some: Questions) -> Questions:
-            positions = torch.arange(some.tokens.shape[-1]) if some.positions is None else some.positions
-            return some._replace(positions=(positions + offset).expand(some.tokens.shape))
+        def change(batch: Questions) -> Questions:
+            positions = torch.arange(batch.tokens.shape[-1]) if batch.positions is None else batch.positions
+            return batch._replace(positions=(positions + offset).expand(batch.tokens.shape))
 
         return change
 
@@ -162,6 +165,6 @@ def shift(model: GPT, length: int, farthest: int) -> dict[int, Change]:
 
 
 def _powers(base: int, highest: int) -> list[int]:
-    """1, base, base ** 2, ... below the highest, and itself."""
+    """Return 1, base, base ** 2, ... below the highest, and the highest."""
     powers = [base**n for n in range(32) if base**n < highest]
     return [*powers, highest] if highest > 0 else []

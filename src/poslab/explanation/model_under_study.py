@@ -1,4 +1,4 @@
-"""What a page is about: a trained model, or one at its initialisation, and all that is measured of it."""
+"""Model under study: a trained one, or one at its initialisation, and all that is measured of it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from poslab.positions import Explanation, OnText, Picture
 
 @dataclass(frozen=True, eq=False)
 class ModelUnderStudy:
-    """A model in eval mode.
+    """Model in eval mode, and the data to measure it on.
 
-    label: its scheme's name, or what tells it from another of that name. material: None where its text is gone.
-    start: its tables before training, as far as known. trained: whether there was any.
+    label: its scheme's name, or a longer one that no other model here has. probe_data: None where its text is gone.
+    start: its tables before training, empty of one that is not `trained`. notes: on what the page lacks, and why.
     """
 
     label: str
@@ -38,14 +38,14 @@ class ModelUnderStudy:
     probe_data: ProbeData | None
     start: Mapping[str, Tensor] = field(default_factory=dict)
     trained: bool = True
-    notes: list[str] = field(default_factory=list)  # what the page lacks, and why
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What is known of a subject; `measured` and `ablations` are empty where there is no material, or no training."""
+    """Results of a model; without probe data nothing is measured, without training there are no ablations."""
 
-    model_under_study: ModelUnderStudy
+    study: ModelUnderStudy
     pictures: dict[str, Picture]
     starts: dict[str, Picture]
     explanations: dict[str, Explanation]
@@ -57,74 +57,68 @@ class Findings:
 
 
 @torch.no_grad()
-def examine(model_under_study: ModelUnderStudy) -> Findings:
-    """Asks the scheme for its pictures, and measures what the model does."""
-    model, probe_data, notes = model_under_study.model, model_under_study.probe_data, [*model_under_study.notes]
+def examine(study: ModelUnderStudy) -> Findings:
+    """Draw the pictures of a model's scheme, and measure what the model does."""
+    model, probe_data, notes = study.model, study.probe_data, [*study.notes]
     pictures = model.pictures()
-    starts = model.pos.pictures(model_under_study.start, model.shape) if model_under_study.start else {}
-    if pictures and model_under_study.trained and not starts:
-        notes.append(
-            f"{model_under_study.label}: how its tables were before training, of which its run has kept nothing"
-        )
-    explanations = _explanations(model_under_study, notes)
+    starts = model.pos.pictures(study.start, model.shape) if study.start else {}
+    explanations = _explanations(study, notes)
     if not pictures and not explanations:
-        notes.append(
-            f"{model_under_study.label}: the scheme gives no pictures of itself (its hooks pictures and explain)"
-        )
+        notes.append(f"{study.label}: the scheme gives no pictures of itself (its hooks pictures and explain)")
     measured, ablations, found = None, {}, None
     if probe_data is not None:
         measured = attention(model, probe_data.windows)
-        ablations = _trials(model, probe_data) if model_under_study.trained else {}
+        ablations = _ablations(model, probe_data) if study.trained else {}
         found = None if probe_data.passage is None else retrieved(model, probe_data.passage)
     if model.retrieval is not None and probe_data is not None and found is None:
         problem = f"the text has no more than a context of {model.shape.context_length} tokens"
-        notes.append(f"{model_under_study.label}: what it retrieves: {problem}")
-    if not model_under_study.trained:
-        notes.append(f"{model_under_study.label}: what it loses with less context, as it hasn't learned to use any")
-    return Findings(
-        model_under_study, pictures, starts, explanations, _descriptions(model), measured, ablations, found, notes
-    )
+        notes.append(f"{study.label}: what it retrieves: {problem}")
+    if not study.trained:
+        notes.append(f"{study.label}: what it loses with less context, as it hasn't learned to use any")
+    return Findings(study, pictures, starts, explanations, _descriptions(model), measured, ablations, found, notes)
 
 
-def _explanations(model_under_study: ModelUnderStudy, notes: list[str]) -> dict[str, Explanation]:
-    """What the scheme explains; without a text at hand, all but what it says of one. A hook that fails, as a stranger's
+def _explanations(study: ModelUnderStudy, notes: list[str]) -> dict[str, Explanation]:
+    """Return the scheme's explanations; without a text, all but those about one. A hook that fails, as a stranger's
     may, costs its pictures and not the page."""
-    model, probe_data = model_under_study.model, model_under_study.probe_data
+    model, probe_data = study.model, study.probe_data
     any_tokens = torch.zeros(min(2, model.shape.context_length), dtype=torch.int64)
     try:
         given = model.explanations(sample_pairs(model, any_tokens if probe_data is None else probe_data.sample))
     except Exception as error:
         problem = " ".join(f"{type(error).__name__}: {error}".split())
-        notes.append(f"{model_under_study.label}: what its hook explain would show: {problem}")
+        notes.append(f"{study.label}: what its hook explain would show: {problem}")
         return {}
     return {name: one for name, one in given.items() if probe_data is not None or not isinstance(one, OnText)}
 
 
-def _trials(model: GPT, probe_data: ProbeData) -> dict[str, Ablation]:
-    longest = max(some.tokens.shape[-1] for some in probe_data.questions)
+def _ablations(model: GPT, probe_data: ProbeData) -> dict[str, Ablation]:
+    longest = max(batch.tokens.shape[-1] for batch in probe_data.questions)
     measure = partial(ablation, model, exact=probe_data.exact)
     ablations = {
-        "cut": measure(probe_data.questions, changes=truncate(longest)),
-        "shuffled": measure(probe_data.questions, changes=shuffle(longest)),
+        "truncate": measure(probe_data.questions, changes=truncate(longest)),
+        "shuffle": measure(probe_data.questions, changes=shuffle(longest)),
     }
     shifted = probe_data.questions
     if not probe_data.exact:  # half as long, so that there are positions to move to where they end with the context
         halve = truncate(max(1, longest // 2))[max(1, longest // 2)]
-        shifted = [halve(some) for some in probe_data.questions]
-    shifted = [_at_drawn_positions(model, some) for some in shifted]
-    reach = max(some.tokens.shape[-1] if some.positions is None else int(some.positions.max()) + 1 for some in shifted)
-    ablations["shifted"] = measure(shifted, changes=shift(model, reach, 4 * model.shape.context_length))
+        shifted = [halve(batch) for batch in probe_data.questions]
+    shifted = [_at_drawn_positions(model, batch) for batch in shifted]
+    reach = max(
+        batch.tokens.shape[-1] if batch.positions is None else int(batch.positions.max()) + 1 for batch in shifted
+    )
+    ablations["shift"] = measure(shifted, changes=shift(model, reach, 4 * model.shape.context_length))
     return ablations
 
 
-def _at_drawn_positions(model: GPT, some: Questions) -> Questions:
-    """The questions where the model reads them, if it draws positions in evaluation."""
-    drawn = model.evaluation_positions(some.tokens.shape[-1]) if some.positions is None else None
-    return some if drawn is None else some._replace(positions=drawn.expand(some.tokens.shape))
+def _at_drawn_positions(model: GPT, batch: Questions) -> Questions:
+    """Return the questions at the positions that the model gives them, if it draws some in evaluation."""
+    drawn = model.evaluation_positions(batch.tokens.shape[-1]) if batch.positions is None else None
+    return batch if drawn is None else batch._replace(positions=drawn.expand(batch.tokens.shape))
 
 
 def _descriptions(model: GPT) -> dict[str, str]:
-    """The head of the file of each class of the scheme, which has its formula and paper, or that of the class."""
+    """Return the docstring of each scheme class's file, which has formula and paper, or that of the class."""
     found: dict[str, str] = {}
     for kind in classes(model.pos):
         text = inspect.getdoc(sys.modules.get(kind.__module__)) or inspect.getdoc(kind)
@@ -133,14 +127,10 @@ def _descriptions(model: GPT) -> dict[str, str]:
     return found
 
 
-def require_comparable(subjects: Sequence[ModelUnderStudy], option: str) -> None:
-    """Raises SettingError where what two models lose can't stand in one picture."""
-    first, second = subjects
-    names = [
-        model_under_study.probe_data.name
-        for model_under_study in (first, second)
-        if model_under_study.probe_data is not None
-    ]
+def require_comparable(studies: Sequence[ModelUnderStudy], option: str) -> None:
+    """Raise SettingError where the losses of two models can't be compared in one picture."""
+    first, second = studies
+    names = [study.probe_data.name for study in studies if study.probe_data is not None]
     if _tokens(first.vocabulary) != _tokens(second.vocabulary):
         raise SettingError(option, second.label, f"reads another vocabulary than {first.label}: make a page of each")
     if len(set(names)) > 1:

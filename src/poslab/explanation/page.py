@@ -1,4 +1,4 @@
-"""The page that explains a model, or two side by side: charts, tables, and what they come to in words."""
+"""Page that explains a model, or two side by side: charts, tables and sentences about them."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from poslab.explanation.model_under_study import Findings
 from poslab.explanation.retrieved import Retrieved
 from poslab.positions import Curves, Matrix, OnText, Strip
 
-MARK = '<meta name="generator" content="poslab explain">'  # by which a page is known as one
+MARK = '<meta name="generator" content="poslab explain">'  # which marks a page as written by this module
 _AROUND = 16  # tokens on either side of one that was retrieved
-_SMALL = 0.01  # nats, or share of right answers: less is called nothing
+_SMALL = 0.01  # nats, or proportion of right answers: less is called nothing
 
-# Title, label of the x axis, caption, by the name of the trial.
-_TRIALS = {
-    "cut": (
+# Title, label of the x axis, caption, by the name of the ablation.
+_ABLATIONS = {
+    "truncate": (
         "Cut to the last n tokens",
         "n",
         "The same questions with ever more of the text before them. Where the curve is flat, more context is of no "
         "use. Surprising: a curve that rises again to the right, for a model that is worse the more it sees.",
     ),
-    "shuffled": (
+    "shuffle": (
         "Shuffled beyond the last n tokens",
         "n",
         "All tokens are there, but those farther back than n in a random order. Where the curve is flat, the model "
         "knows at most which words came up there, not in which order. Surprising: shuffled words do more harm than "
         "missing ones.",
     ),
-    "shifted": (
+    "shift": (
         "All positions moved by an offset",
         "offset",
         "The same text as if it began at a later position; of texts only half a context of it, so that there are "
@@ -48,12 +48,12 @@ _TRIALS = {
     ),
 }
 
-_OF_TEXT = ("cut", "shuffled")
+_OF_TEXT = ("truncate", "shuffle")
 
 
 @dataclass(frozen=True)
 class Part:
-    """What the page has of one subject alone."""
+    """Part of the page about one model alone."""
 
     label: str
     sentences: list[str]
@@ -70,7 +70,7 @@ class Part:
 
 
 def write(found: Sequence[Findings], command: str) -> str:
-    """The page, as HTML that needs nothing else."""
+    """Return the page, as HTML that needs no other file."""
     environment = Environment(
         loader=PackageLoader("poslab.explanation"),
         autoescape=select_autoescape(["html.j2"]),
@@ -80,17 +80,13 @@ def write(found: Sequence[Findings], command: str) -> str:
     )
     environment.tests["chart"] = lambda figure: isinstance(figure, Chart)
     environment.tests["cells"] = lambda figure: isinstance(figure, Cells)
-    exact = any(
-        one.model_under_study.probe_data is not None and one.model_under_study.probe_data.exact for one in found
-    )
+    probe_data = next((one.study.probe_data for one in found if one.study.probe_data is not None), None)
+    exact = probe_data is not None and probe_data.exact
     return environment.get_template("page.html.j2").render(
         mark=MARK,
         parts=[_part(one, f"s{number}") for number, one in enumerate(found)],
-        ablations=_trials(found, exact),
-        probe_data=next(
-            (one.model_under_study.probe_data.name for one in found if one.model_under_study.probe_data is not None),
-            None,
-        ),
+        ablations=_ablations(found, exact),
+        probe_data=None if probe_data is None else probe_data.name,
         exact=exact,
         notes=[note for one in found for note in one.notes],
         mass=f"{MASS:.0%}",
@@ -99,11 +95,11 @@ def write(found: Sequence[Findings], command: str) -> str:
 
 
 def sentences(found: Findings) -> list[str]:
-    """What was measured, in words."""
-    model, probe_data = found.model_under_study.model, found.model_under_study.probe_data
+    """Return the measures in words."""
+    model, probe_data = found.study.model, found.study.probe_data
     known = model.pos.max_length(model.shape)
     longest = model.shape.training_length if probe_data is None else probe_data.longest
-    said = [
+    text = [
         f"It has something to say of any position; in training it read {longest:,} tokens at most, "
         "and what it does with longer ones nobody taught it."
         if known is None
@@ -112,55 +108,53 @@ def sentences(found: Findings) -> list[str]:
     ]
     if found.measured is not None:
         reach = sorted(found.measured.reach.flatten().tolist())
-        said.append(
+        text.append(
             f"Of its {len(reach)} heads, the narrowest has {MASS:.0%} of its attention within {_tokens(reach[0])}, the "
             f"middle one within {reach[len(reach) // 2]}, the widest within {reach[-1]}. Spread evenly, it would be "
             f"{found.measured.even_reach}."
         )
     if found.retrieved is not None:
         low, high = (f"{float(share):.0%}" for share in found.retrieved.gates.aminmax())
-        said.append(
+        text.append(
             f"Layer {found.retrieved.layer} retrieves: of its heads' output, {low} to {high} come from before the "
             f"segment. Half of that attention lies more than {found.retrieved.median_distance:,} tokens back."
         )
     exact = probe_data is not None and probe_data.exact
     if found.ablations:
         cut, shuffled = (_until(found.ablations[name], exact) for name in _OF_TEXT)
-        said.append(f"If only the last n tokens are left, {cut}")
-        said.append(f"If all but the last n tokens come in a random order, {shuffled}")
-        said.append(_moved(found.ablations["shifted"], exact))
-    return said
+        text.append(f"If only the last n tokens are left, {cut}")
+        text.append(f"If all but the last n tokens come in a random order, {shuffled}")
+        text.append(_moved(found.ablations["shift"], exact))
+    return text
 
 
 def _until(ablation: Ablation, exact: bool) -> str:
-    """How much a change matters, and the place from which on it doesn't."""
-    changed = [n for n in range(len(ablation.places)) if _matters(ablation, n)]
+    """Return how much a change matters, and from which size on it doesn't, in words."""
+    changed = [n for n in range(len(ablation.sizes)) if _matters(ablation, n)]
     if not changed:
-        return f"it does as well, even with n = {ablation.places[0]}, as far as these questions can tell."
+        return f"it does as well, even with n = {ablation.sizes[0]}, as far as these questions can tell."
     first, last = changed[0], changed[-1]
-    said = f"{_amount(ablation, first, exact)} with n = {ablation.places[first]}"
+    text = f"{_amount(ablation, first, exact)} with n = {ablation.sizes[first]}"
     if last > first:
-        said += f", and {_amount(ablation, last, exact)} with n = {ablation.places[last]}"
-    beyond = (
-        "" if last + 1 == len(ablation.places) else f"; from n = {ablation.places[last + 1]} on no difference shows"
-    )
-    return f"{said}{beyond}."
+        text += f", and {_amount(ablation, last, exact)} with n = {ablation.sizes[last]}"
+    beyond = "" if last + 1 == len(ablation.sizes) else f"; from n = {ablation.sizes[last + 1]} on no difference shows"
+    return f"{text}{beyond}."
 
 
 def _moved(ablation: Ablation, exact: bool) -> str:
     if float(ablation.differences.abs().max()) < 1e-3:
         return "If all positions are moved, nothing changes: only distances count."
-    changed = [n for n in range(len(ablation.places)) if _matters(ablation, n)]
+    changed = [n for n in range(len(ablation.sizes)) if _matters(ablation, n)]
     if not changed:
         return "If all positions are moved, its answers change, by less than these questions can tell."
     amount = _amount(ablation, changed[0], exact)
     return (
-        f"If all positions are moved by {ablation.places[changed[0]]}, {amount}: it knows places, not distances alone."
+        f"If all positions are moved by {ablation.sizes[changed[0]]}, {amount}: it knows places, not distances alone."
     )
 
 
 def _matters(ablation: Ablation, n: int) -> bool:
-    """Three standard errors, as of many places one is at two by chance."""
+    """Return whether a difference is above three standard errors: of many sizes one is at two by chance."""
     return float(ablation.differences[n].abs()) > max(_SMALL, 3 * float(ablation.errors[n]))
 
 
@@ -176,13 +170,9 @@ def _tokens(count: int) -> str:
 
 
 def _part(found: Findings, name: str) -> Part:
-    model_under_study = found.model_under_study
-    model, probe_data, measured = model_under_study.model, model_under_study.probe_data, found.measured
-    words = (
-        []
-        if probe_data is None
-        else [shown(model_under_study.vocabulary.decode([i])) for i in probe_data.sample.tolist()]
-    )
+    study, measured = found.study, found.measured
+    model, probe_data = study.model, study.probe_data
+    words = [] if probe_data is None else [shown(study.vocabulary.decode([i])) for i in probe_data.sample.tolist()]
     figures: list[Chart | Cells | Chips] = []
     for number, (key, picture) in enumerate({**found.explanations, **found.pictures}.items()):
         if isinstance(picture, Curves | Matrix):
@@ -208,9 +198,9 @@ def _part(found: Findings, name: str) -> Part:
         maps = {"words": words, "shape": list(weights.shape), "weights": base64.b64encode(packed).decode()}
     descriptions = {kind: _paragraphs(text) for kind, text in found.descriptions.items()}
     return Part(
-        model_under_study.label,
+        study.label,
         sentences(found),
-        dict(model_under_study.facts),
+        dict(study.facts),
         descriptions,
         figures,
         attention,
@@ -219,12 +209,12 @@ def _part(found: Findings, name: str) -> Part:
         last,
         words,
         maps,
-        None if found.retrieved is None else _retrieved(found.retrieved, model_under_study.vocabulary),
+        None if found.retrieved is None else _retrieved(found.retrieved, study.vocabulary),
     )
 
 
 def _retrieved(found: Retrieved, vocabulary: AnyVocabulary) -> dict[str, Any]:
-    """What each head finds, and the pieces of the text; best: what that is for the last token, with the text around."""
+    """Return what each head retrieves, and the pieces of the text; best: of the last token, with the text around it."""
     ids = found.tokens.tolist()
     pieces = [visible(vocabulary.decode([i])) for i in ids]
     apart = " " if vocabulary.decode(ids[:2]) != "".join(vocabulary.decode([i]) for i in ids[:2]) else ""
@@ -233,7 +223,7 @@ def _retrieved(found: Retrieved, vocabulary: AnyVocabulary) -> dict[str, Any]:
         place, weight = int(found.found[head, -1, 0]), float(found.weights[head, -1, 0])
         before, after = pieces[max(0, place - _AROUND) : place], pieces[place + 1 : place + 1 + _AROUND]
         around = (apart.join([*before, ""]), pieces[place], apart.join(["", *after]))
-        best.append((head, f"{gate:.0%}", f"{weight:.0%}", f"{found.asking[-1] - place:,}", *around))
+        best.append((head, f"{gate:.0%}", f"{weight:.0%}", f"{found.queries[-1] - place:,}", *around))
     weights = [[[round(w, 4) for w in of_query] for of_query in of_head] for of_head in found.weights.tolist()]
     return {
         "layer": found.layer,
@@ -244,37 +234,37 @@ def _retrieved(found: Retrieved, vocabulary: AnyVocabulary) -> dict[str, Any]:
             "apart": apart,
             "around": _AROUND,
             "gates": [f"{gate:.0%}" for gate in found.gates.tolist()],
-            "asking": found.asking,
+            "queries": found.queries,
             "found": found.found.tolist(),
             "weights": weights,
         },
     }
 
 
-def _trials(found: Sequence[Findings], exact: bool) -> list[Chart]:
+def _ablations(found: Sequence[Findings], exact: bool) -> list[Chart]:
     label = "share of right answers" if exact else "loss, nats per token"
     drawn = []
     if any(one.ablations for one in found):
         of_text = charts.limits_of([one.ablations[name] for one in found for name in _OF_TEXT if one.ablations])
-        moved = charts.limits_of([one.ablations[name] for one in found for name in _TRIALS if one.ablations])
-        for name, (title, x_label, caption) in _TRIALS.items():
-            of_subjects = {one.model_under_study.label: one.ablations[name] for one in found if one.ablations}
+        moved = charts.limits_of([one.ablations[name] for one in found for name in _ABLATIONS if one.ablations])
+        for name, (title, x_label, caption) in _ABLATIONS.items():
+            by_label = {one.study.label: one.ablations[name] for one in found if one.ablations}
             limits = of_text if name in _OF_TEXT else moved
-            drawn.append(charts.of_ablations(title, caption, x_label, label, of_subjects, limits, f"t{name}"))
+            drawn.append(charts.of_ablations(title, caption, x_label, label, by_label, limits, f"t{name}"))
     return drawn
 
 
 def _paragraphs(text: str) -> list[tuple[bool, str]]:
-    """The paragraphs of a docstring; the lines of formulas stay."""
+    """Return the paragraphs of a docstring; the lines of formulas stay."""
     parts = [part for part in text.split("\n\n") if part.strip()]
     return [(part[0] == " ", textwrap.dedent(part) if part[0] == " " else " ".join(part.split())) for part in parts]
 
 
 def shown(word: str) -> str:
-    """A token as a page shows it, what is no character of its own made visible."""
+    """Return a token as the page shows it, with visible signs for spaces and line ends."""
     return visible(word).strip() or "␣"
 
 
 def visible(text: str) -> str:
-    """A text in one line, whose spaces remain."""
+    """Return a text in one line, whose spaces remain."""
     return "".join("↵" if c == "\n" else c if c.isprintable() else "�" for c in text)

@@ -1,4 +1,4 @@
-"""What a model is tried on: a sample whose attention is shown, windows for measuring attention, and questions."""
+"""Probe data of a model: a sample whose attention is shown, windows for measuring attention, and questions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from poslab.tasks.base import IGNORED
 SAMPLE = 32  # tokens of the sample
 LONGEST = 256  # tokens of a window
 WINDOWS = 4
-LEAST, MOST = 64, 256  # questions, and
-TOKENS = 16384  # of what is read for them, between the two
+LEAST, MOST = 64, 256  # questions
+TOKENS = 16384  # read for them, where that gives a number between the two
 
 
 class Questions(NamedTuple):
-    """Texts of one length, and what comes after each."""
+    """Texts of one length, and the token that follows each."""
 
     tokens: Tensor  # (N, T) int64
     wanted: Tensor  # (N,)
@@ -33,8 +33,10 @@ class Questions(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ProbeData:
-    """name: of the text or task. longest: tokens that training read at a time. exact: whether answers are right or
-    wrong, as a task's are, rather than likely. passage: what of it is retrieved is shown, of a model that retrieves."""
+    """Tokens on which a model is measured.
+
+    name: of the text or task. longest: tokens that training read at a time. exact: whether answers are right or wrong,
+    as a task's are, rather than likely. passage: the text from which a model with retrieval retrieves."""
 
     name: str
     sample: Tensor  # (T,)
@@ -45,7 +47,7 @@ class ProbeData:
     passage: Tensor | None = None  # (N,)
 
     def with_sentence(self, vocabulary: AnyVocabulary, sentence: str | None, longest: int) -> ProbeData:
-        """The same with a sample of one's own. Raises SettingError for one that the vocabulary doesn't have."""
+        """Return these data with another sample. Raises SettingError for one that the vocabulary doesn't have."""
         if sentence is None:
             return self
         ids = vocabulary.encode(sentence, "sentence")
@@ -59,8 +61,8 @@ class ProbeData:
 
 
 def of_text(name: str, tokens: Tensor, model: GPT, ends: Tensor | None = None) -> ProbeData:
-    """Material of a text (N,). Its questions are tokens that have at least a context before them, spread evenly; a text
-    too short for them has none. ends: of its documents."""
+    """Return probe data of a text (N,). Its questions are tokens with at least a context before them, spread evenly; a
+    text too short for them has none. ends: of its documents."""
     tokens = tokens.long()
     length = min(LONGEST, model.shape.context_length, len(tokens) - 1)
     starts = range(0, len(tokens) - length + 1, length)[:WINDOWS]
@@ -74,14 +76,14 @@ def of_text(name: str, tokens: Tensor, model: GPT, ends: Tensor | None = None) -
 
 
 def of_task(task: Task, model: GPT) -> ProbeData:
-    """Material of a task, at its longest length of training: of each example one of its answers."""
+    """Return probe data of a task at its longest length of training: of each example one of its answers."""
     tokens, targets, positions = task.test(task.lengths[-1])
     generator = torch.Generator().manual_seed(0)
     by_place: dict[int, list[int]] = defaultdict(list)
     for row in range(min(MOST, len(tokens))):
-        asked = (targets[row] != IGNORED).nonzero().flatten()
-        if len(asked):
-            by_place[int(asked[torch.randint(len(asked), (), generator=generator)])].append(row)
+        answers = (targets[row] != IGNORED).nonzero().flatten()
+        if len(answers):
+            by_place[int(answers[torch.randint(len(answers), (), generator=generator)])].append(row)
     questions = [
         Questions(
             tokens[rows, : place + 1],

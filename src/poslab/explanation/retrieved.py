@@ -1,4 +1,4 @@
-"""What a model with retrieved memory finds: the tokens that those at the end of a long text look up."""
+"""Retrieved memory of a model: the tokens that those at the end of a long text look up."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from torch import Tensor, nn
 from poslab.model.decoder import GPT
 from poslab.model.memory.retrieval import RetrievedAttention
 
-ASKING = 32  # tokens at the end of the text
+QUERIES = 32  # tokens at the end of the text
 LONGEST = 8192  # tokens before their segment
-SHOWN = 32  # of what each finds, those with the largest weights
+SHOWN = 32  # largest weights of each query
 
 
 @dataclass(frozen=True, eq=False)
 class Retrieved:
-    """For T tokens at the end of a text and each head what they find among those before their segment, best first."""
+    """Tokens that each head retrieves for T tokens at the end of a text from before their segment, best first."""
 
     layer: int
     gates: Tensor  # (H,): how much of a head's output is what it retrieved
     tokens: Tensor  # (N,): the text
-    asking: list[int]  # T places in it
-    found: Tensor  # (H, T, k): places in it
+    queries: list[int]  # T indices into it
+    found: Tensor  # (H, T, k): indices into it
     weights: Tensor  # (H, T, k)
 
     @property
     def median_distance(self) -> int:
-        """Tokens back, of all heads: half of the weight lies farther, half nearer."""
-        distances, order = (torch.tensor(self.asking)[:, None] - self.found).flatten().sort()
+        """Distance in tokens, over all heads: half of the weight lies farther, half nearer."""
+        distances, order = (torch.tensor(self.queries)[:, None] - self.found).flatten().sort()
         weight = self.weights.flatten()[order].cumsum(0)
         return int(distances[int((weight < weight[-1] / 2).sum())])
 
 
 def passage(tokens: Tensor, model: GPT, ends: Tensor | None = None) -> Tensor | None:
-    """As much of a text (N,) as one segment of it can retrieve from, and that; None where there is nothing before it.
+    """Return as much of a text (N,) as one segment can retrieve from, and that segment; None where nothing precedes it.
 
-    ends: of its documents, places in it, of which the longest is taken.
+    ends: indices where its documents end, of which the longest is taken.
     """
     edges = pairwise([0, *([] if ends is None else ends.tolist()), len(tokens)])
     begin, end = max(edges, key=lambda edge: edge[1] - edge[0])
@@ -52,7 +52,7 @@ def passage(tokens: Tensor, model: GPT, ends: Tensor | None = None) -> Tensor | 
 
 @torch.no_grad()
 def retrieved(model: GPT, tokens: Tensor) -> Retrieved:
-    """What the last tokens of a text (N,), longer than a segment, retrieve; the model is in eval mode."""
+    """Return what the last tokens of a text (N,), longer than a segment, retrieve; the model is in eval mode."""
     assert model.retrieval is not None
     begin = (len(tokens) - 1) // model.shape.context_length * model.shape.context_length
     last = tokens[None, begin:]
@@ -77,14 +77,14 @@ def retrieved(model: GPT, tokens: Tensor) -> Retrieved:
             hook.remove()
     ((attention, (weights, found)),) = given
     assert memory.keys is not None
-    weights, order = weights[0, :, -ASKING:].sort(descending=True)  # (H, T, k)
-    places = found[0, :, -ASKING:].gather(-1, order) + begin - memory.keys.shape[-2]
-    asking = list(range(len(tokens) - weights.shape[1], len(tokens)))
+    weights, order = weights[0, :, -QUERIES:].sort(descending=True)  # (H, T, k)
+    places = found[0, :, -QUERIES:].gather(-1, order) + begin - memory.keys.shape[-2]
+    queries = list(range(len(tokens) - weights.shape[1], len(tokens)))
     return Retrieved(
         model.retrieval.layer,
         attention.shares.float(),
         tokens,
-        asking,
+        queries,
         places[..., :SHOWN],
         weights[..., :SHOWN].float(),
     )

@@ -91,13 +91,13 @@ function explore(box, {words, shape: [layers, heads, length], weights}) {
 // What the last tokens of a long text retrieve: choose one, and a head, and see its memories with the text around them.
 const lookups = JSON.parse(document.getElementById("lookups").textContent);
 for (const box of document.querySelectorAll(".lookup")) retrieve(box, lookups[box.dataset.part].script);
-function retrieve(box, {pieces, apart, around, gates, asking, found, weights}) {
+function retrieve(box, {pieces, apart, around, gates, queries, found, weights}) {
   const choice = document.createElement("select");
   choice.setAttribute("aria-label", "head");
   gates.forEach((gate, head) => choice.add(new Option(`head ${head}, gate ${gate}`, head)));
   const text = document.createElement("p"), intro = document.createElement("p"), list = document.createElement("ol");
   list.setAttribute("aria-live", "polite");
-  const buttons = asking.map((place, query) => {
+  const buttons = queries.map((place, query) => {
     const button = document.createElement("button");
     button.textContent = pieces[place].trim() || "␣";
     button.onclick = () => show(query);
@@ -107,7 +107,7 @@ function retrieve(box, {pieces, apart, around, gates, asking, found, weights}) {
   intro.append("Tap a word to see its memories, the strongest first: weight, how far back, and the text there. ", choice);
   box.append(intro, text, list);
   box.hidden = false;
-  let query = asking.length - 1;
+  let query = queries.length - 1;
   choice.onchange = () => show(query);
   function show(place) {
     query = place;
@@ -118,7 +118,7 @@ function retrieve(box, {pieces, apart, around, gates, asking, found, weights}) {
       const piece = (from, to) => pieces.slice(Math.max(0, from), to).join(apart);
       mark.textContent = pieces[memory];
       item.style.setProperty("--v", `${(100 * weight).toFixed(1)}%`);
-      item.append(`${(100 * weight).toFixed(1)} %, ${asking[query] - memory} back: … ${piece(memory - around, memory)}${apart}`,
+      item.append(`${(100 * weight).toFixed(1)} %, ${queries[query] - memory} back: … ${piece(memory - around, memory)}${apart}`,
         mark, `${apart}${piece(memory + 1, memory + 1 + around)} …`);
       return item;
     }));
