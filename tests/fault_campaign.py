@@ -29,7 +29,7 @@ CAMPAIGN = {
     "draws": ("commands/test_random_configurations.py", "configurations drawn at random"),
     "large-text": ("training/test_train.py::test_a_large_text_trains_in_little_memory", "200 MB of text"),
     "large-corpus": (
-        "data/test_documents.py::test_a_large_corpus_trains_in_little_memory",
+        "data/test_token_cache.py::test_a_large_corpus_trains_in_little_memory",
         "1 GB of documents, killed once",
     ),
 }

@@ -74,7 +74,7 @@ def test_the_library_of_python_is_a_text_by_its_contents(tmp_path: Path) -> None
 @pytest.mark.parametrize("piece", [7, 1 << 20])
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD)
 def test_odd_texts(text: str, piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poslab.data.corpus._PIECE", piece)
+    monkeypatch.setattr("poslab.data.pieces._PIECE", piece)
     (tmp_path / "text.txt").write_bytes(text.encode())
     path = str(tmp_path / "text.txt")
     split = int(0.9 * len(text))
@@ -221,3 +221,15 @@ def test_splits_that_leave_nothing(overrides: list[str], problem: str, tmp_path:
     with pytest.raises(UserError, match=problem):
         train(compose_config(*QUICK, *overrides, f"run_dir={tmp_path / 'run'}"))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("no_network")
+def test_gpt2_without_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cache = tmp_path / "tiktoken"
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(cache))
+    tokenizer = load_tokenizer("gpt2")
+    assert tokenizer.decode(tokenizer.encode("Every effort moves you")) == "Every effort moves you"
+    assert tokenizer.eot_token == 50256
+    assert not cache.exists()
+    with pytest.raises(SettingError, match="could not download"):
+        load_tokenizer("cl100k_base")

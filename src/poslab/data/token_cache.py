@@ -39,11 +39,13 @@ Files = Mapping[str, tuple[Path, torch.dtype]]  # "tokens", and "ends" of docume
 
 
 class Encoded(NamedTuple):
-    """What a piece gives: tokens (N,), where documents end in them, and how far the source has been read with it."""
+    """Tokens of a piece (N,), where documents end in them, how far the source has been read with it, and whether a
+    part of the corpus ends there."""
 
     tokens: Array
     ends: Array
-    place: int
+    read: int
+    part_ends: bool = False
 
 
 def encode(tokenizer: Encoding, text: str) -> Array:
@@ -129,12 +131,14 @@ def write_all(growing: GrowingFiles, encoded: Iterable[Encoded], dtype: torch.dt
             growing.append("tokens", piece.tokens.astype(str(dtype).removeprefix("torch.")).tobytes())
             if len(ends):
                 growing.append("ends", ends.tobytes())
+            if piece.part_ends:
+                growing.append("parts", np.int64(growing.items("tokens")).tobytes())
             if going_on:  # the rate is of what is tokenised now
                 going_on = False
-                print(f"tokenising goes on after {piece.place / 1e6:,.0f} M{unit}", flush=True)
+                print(f"tokenising goes on after {piece.read / 1e6:,.0f} M{unit}", flush=True)
                 bar.unpause()
-                bar.initial = bar.n = piece.place
-            bar.update(piece.place - bar.n)
+                bar.initial = bar.n = piece.read
+            bar.update(piece.read - bar.n)
             if number % _SAVE_EVERY == 0:
                 growing.save(number)
 

@@ -10,6 +10,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from poslab.data.pieces import Source
+from poslab.data.token_cache import Encoded, end_token
+from poslab.data.tokenizer import Encoding, end_of_text
 from poslab.errors import SettingError
 
 _HEADER = np.dtype("<i4"), 256
@@ -19,6 +22,24 @@ _TOKENS = 1 << 20  # at a time
 _FEW = 16  # of which every other one may be small by chance
 
 Tokens = np.ndarray[Any, Any]
+
+
+def read_token_files(source: Source, tokenizer: Encoding) -> Iterator[Encoded]:
+    """Yield the tokens of all files as they are, but that one end-of-text token follows each document, and none stands
+    before the first. Raises SettingError as `read_tokens_of` does."""
+    ending = end_of_text(tokenizer)
+    before, ended = 0, True  # bytes of the files before, and whether no document is under way
+    for file in source.files:
+        for tokens, read in read_tokens_of(source.path, file, tokenizer.n_vocab, tokenizer.name):
+            is_end = tokens == ending
+            repeated = is_end & np.concatenate(([ended], is_end[:-1]))
+            ended = bool(is_end[-1])
+            tokens = tokens[~repeated]
+            yield Encoded(tokens, np.flatnonzero(tokens == ending) + 1, before + read)
+        before += file.stat().st_size
+    if not ended:
+        last = end_token(tokenizer)
+        yield Encoded(last, np.array([len(last)]), before)
 
 
 def read_tokens_of(path: str, file: Path, vocabulary_size: int, encoding: str) -> Iterator[tuple[Tokens, int]]:

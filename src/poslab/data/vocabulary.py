@@ -119,9 +119,9 @@ class Symbols:
 AnyVocabulary = Vocabulary | Symbols
 
 
-def observed_ids(*parts: Tensor) -> Tensor:
-    """(V,) int32, ascending: the ids that occur in any of the parts."""
-    pieces = [piece for part in parts for piece in part.split(1 << 20)]  # views
+def observed_ids(tokens: Tensor) -> Tensor:
+    """Return the ids that occur in the tokens (N,): (V,) int32, ascending."""
+    pieces = tokens.split(1 << 20)  # views
     most = max((int(_indices(piece).max()) for piece in pieces if len(piece)), default=-1)
     present = torch.zeros(1 + most, dtype=torch.bool)
     for piece in pieces:

@@ -1,0 +1,71 @@
+"""The data module of a text: which windows train and validate, in which order, and texts too short for one."""
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+import torch
+from corpora import VERDICT
+
+from poslab.config.schema import DataConfig
+from poslab.data.module import TextDataModule
+from poslab.errors import SettingError
+
+
+def module_of(path: Path, cache: Path, context_length: int = 256, seed: int = 1, **settings: object) -> TextDataModule:
+    return TextDataModule(DataConfig(str(path), cache_dir=str(cache), **settings), context_length, seed)
+
+
+def test_split_comes_before_windows(tmp_path: Path) -> None:
+    data = module_of(VERDICT, tmp_path, stride=64)
+    assert len(data.train_windows) == len(range(0, 4612 - 256, 64))
+    windows = list(data.validation_windows)
+    assert len(windows) == 3  # side by side: 534 tokens, starts 0, 256 and 512
+    assert torch.equal(data.corpus.validation[:-1].long(), torch.cat([inputs for _, inputs, _ in windows])[:533])
+
+
+def test_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
+    def batches(seed: int, noise: int) -> list[torch.Tensor]:
+        torch.manual_seed(noise)
+        data = module_of(VERDICT, tmp_path, seed=seed, stride=64)
+        return [batch[0] for batch in data.train_dataloader()]
+
+    first, same, other = batches(1, noise=0), batches(1, noise=9), batches(2, noise=0)
+    assert all(torch.equal(a, b) for a, b in zip(first, same, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+def test_workers_change_nothing(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the process would start: in jobs of a sweep that is another kind."""
+    monkeypatch.setattr(
+        multiprocessing.context._default_context, "_actual_context", multiprocessing.get_context(method)
+    )
+
+    def two_epochs(workers: int) -> list[torch.Tensor]:
+        data = module_of(VERDICT, tmp_path, stride=512, num_workers=workers)
+        loader = data.train_dataloader()
+        return [batch[0] for _ in range(2) for batch in loader]
+
+    assert all(torch.equal(a, b) for a, b in zip(two_epochs(0), two_epochs(1), strict=True))
+
+
+def test_bad_text_is_the_fault_of_data_path(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(SettingError, match=r"^data\.path=.*: the text is empty"):
+        module_of(tmp_path / "empty.txt", tmp_path / "cache")
+
+
+@pytest.mark.parametrize("context_length", [534, 5000])
+def test_text_too_short_for_a_window(context_length: int, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"validation part .* 534 tokens; up to 533 would fit") as refusal:
+        module_of(VERDICT, tmp_path, context_length)
+    assert refusal.value.option == "model.context_length"
+    assert len(module_of(VERDICT, tmp_path, 533).validation_windows) == 1
+    assert len(module_of(VERDICT, tmp_path, 532).validation_windows) == 2
+
+
+def test_one_token_text(tmp_path: Path) -> None:
+    (tmp_path / "tiny.txt").write_text("a")
+    with pytest.raises(SettingError, match="no context would fit"):
+        module_of(tmp_path / "tiny.txt", tmp_path / "cache", 1)
