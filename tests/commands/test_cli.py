@@ -10,7 +10,7 @@ from common import REPOSITORY, SMOKE, RunScript
 
 from poslab import __version__
 from poslab.commands.cli import COMMANDS, main
-from poslab.config.program import argv_of, command_line
+from poslab.config.command_line import argv_of, command_line
 
 Called = Callable[..., tuple[int, str, str]]
 

@@ -12,8 +12,7 @@ from typing import NoReturn, TypeVar
 
 import poslab
 from poslab import distributed, processors
-from poslab.config.command_line import help_text, parse_line
-from poslab.config.program import NAME, as_called, command_line
+from poslab.config.command_line import NAME, as_called, command_line, help_text, parse_line
 from poslab.config.scripts import CompareConfig, EvaluateConfig, ExplainConfig, ExportConfig, GenerateConfig
 from poslab.errors import RunStopped, UserError, suggestion
 from poslab.signals import Interrupted, raise_on_signals, received_signal

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from poslab.comparison.groups import Group
-from poslab.config.program import command_line
+from poslab.config.command_line import command_line
 from poslab.config.roles import NOT_REPEATED, Role
 from poslab.config.tasks import is_task
 from poslab.config.train import role_of

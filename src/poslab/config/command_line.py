@@ -1,22 +1,31 @@
-"""Command lines of all commands but train: `name=value`, typed by the fields of a dataclass, with nothing to quote.
+"""Command lines: parsed for all commands but train, and written as this program was called, for messages and pages.
 
-A text, a path included, is what stands after the first `=`; `null` means "not set" where a field takes that. Lists are
-written `a,b` or `[a,b]`. A field with `text=True` takes everything, `null` too, as plain text; if it is a list, each
-`name=value` adds one. One with `inner=True` takes `inner=value` from each `name.inner=value`; one whose type is a
-dataclass itself, a group, the values of its fields in the same way.
+    poslab evaluate ckpt=RUN lengths=64,128      or      python scripts/evaluate.py ckpt=RUN lengths=64,128
+
+Settings are `name=value`, typed by the fields of a dataclass, with nothing to quote. A text, a path included, is what
+stands after the first `=`; `null` means "not set" where a field takes that. Lists are written `a,b` or `[a,b]`. A field
+with `text=True` takes everything, `null` too, as plain text; if it is a list, each `name=value` adds one. One with
+`inner=True` takes `inner=value` from each `name.inner=value`; one whose type is a dataclass itself, a group, the values
+of its fields in the same way.
 """
 
 import dataclasses
 import inspect
 import os
+import re
+import shlex
+import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_type_hints
 
+from poslab.config.files import BUNDLED
 from poslab.config.typed import is_group, kinds, typed
 from poslab.errors import UserError, as_typed
 
 Schema = TypeVar("Schema")
+NAME = "poslab"
 
 
 def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
@@ -76,3 +85,34 @@ def _default(field: dataclasses.Field[Any]) -> str:
     if field.default_factory is not dataclasses.MISSING:
         return as_typed(field.default_factory())
     return "???" if field.default is dataclasses.MISSING else as_typed(field.default)
+
+
+def argv_of(command: str, *arguments: str) -> list[str]:
+    """Return sys.argv of a command that is called as this one was."""
+    called = Path(sys.argv[0])
+    if _is_script(called):
+        return [str(called.with_name(f"{command}.py")), *arguments]
+    return [sys.argv[0], command, *arguments]
+
+
+def command_line(command: str, *arguments: str) -> str:
+    """Return what to type for a command that is called as this one was, quoted for a shell."""
+    program = ["python", argv_of(command)[0]] if _is_script(Path(sys.argv[0])) else [NAME, command]
+    return shlex.join([*program, *arguments])
+
+
+def command_line_here(command: str, *arguments: str) -> str:
+    """Return `command_line`, after a `cd` into this folder where the program lies outside: paths may be relative."""
+    line = command_line(command, *arguments)
+    if Path(sys.argv[0]).resolve().is_relative_to(Path.cwd()):
+        return line
+    return shlex.join(["cd", str(Path.cwd())]) + f" && {line}"
+
+
+def as_called(examples: str) -> str:
+    """Return a text with indented examples `poslab COMMAND ...`, each as it is to be typed."""
+    return re.sub(rf"^( +){NAME} (\w+)", lambda found: found[1] + command_line(found[2]), examples, flags=re.MULTILINE)
+
+
+def _is_script(called: Path) -> bool:
+    return called.suffix == ".py" and called.resolve().parent == BUNDLED / "scripts"

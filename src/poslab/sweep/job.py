@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from poslab.config.program import argv_of
+from poslab.config.command_line import argv_of
 from poslab.config.roles import Role
 from poslab.config.train import TrainConfig, flat, role_of
 from poslab.errors import UserError

@@ -12,8 +12,8 @@ from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig
 
+from poslab.config.command_line import command_line
 from poslab.config.files import require_writable
-from poslab.config.program import command_line
 from poslab.distributed import launch
 from poslab.errors import UserError
 from poslab.processors import busy_with_others

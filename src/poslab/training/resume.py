@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from poslab.config.command_line import command_line_here
 from poslab.config.files import initial_sha256
-from poslab.config.program import command_line_here
 from poslab.config.roles import Role
 from poslab.config.schemes import node_of
 from poslab.config.tasks import node_of_task
