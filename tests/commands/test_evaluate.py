@@ -1,24 +1,19 @@
 """scripts/evaluate.py: its table and files, and what it refuses."""
 
-import json
 import math
-import os
 import pickle
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from common import ALIBI, ENDING, ENDLESS, REPOSITORY, RunScript
+from common import ALIBI, ENDING, ENDLESS, RunScript
 from runs_to_evaluate import VERDICT, Malicious, copied, make_run, mean
 
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 from poslab.runs.evaluation import read_evaluation
-
-SCRIPT = REPOSITORY / "scripts" / "evaluate.py"
 
 
 @pytest.fixture(scope="module")
@@ -116,30 +111,21 @@ def test_another_text_is_tokenised_whole(script: RunScript, run: Path, tmp_path:
 
 
 BAD_ARGUMENTS = [
-    ("lengths=[64,-1]", "lengths=-1: must be at least 1"),
-    ("lengths=[null]", "lengths=[null]: must be "),
     ("last=33", "last=33: must be at most 32, the training length"),
-    ("device=tpu", "device=tpu: unknown; did you mean cpu? valid: auto, cpu, cuda"),
-    ("data_path=", "data_path=: must name a file, a folder or a glob"),
     ("data_path=missing.txt", "data_path=missing.txt: no such file, folder or glob match"),
-    ("data_path=empty.txt", "data_path=empty.txt: the text is empty"),
     ("data_path=one.txt", "data_path=one.txt: has fewer than two tokens, so there is none to predict"),
     (
         "data_path=foreign.txt",
         "data_path=foreign.txt: the model knows only the 1,417 tokens of the text it was trained on",
     ),
-    ("data_path=latin1.txt", "data_path=latin1.txt: latin1.txt is not UTF-8 text"),
-    ("data_path=no_texts", "data_path=no_texts: no .txt file in this folder"),
     ("data_path=two_texts", "'<|endoftext|>'"),
 ]
 
 
 @pytest.mark.parametrize(("argument", "message"), BAD_ARGUMENTS, ids=[argument for argument, _ in BAD_ARGUMENTS])
 def test_bad_arguments(argument: str, message: str, script: RunScript, runs: dict[str, Path], tmp_path: Path) -> None:
-    for name, text in {"empty": "", "one": "I", "foreign": "I HAD zebras", "latin1": "I HAD"}.items():
+    for name, text in {"one": "I", "foreign": "I HAD zebras"}.items():
         (tmp_path / f"{name}.txt").write_text(text)
-    (tmp_path / "latin1.txt").write_bytes(b"caf\xe9")
-    (tmp_path / "no_texts").mkdir()
     (tmp_path / "two_texts").mkdir()
     for name in "ab":
         (tmp_path / "two_texts" / f"{name}.txt").write_text("I HAD")
@@ -258,22 +244,3 @@ def test_a_folder_that_cannot_be_written(script: RunScript, run: Path) -> None:
     assert errors.startswith(f"note: {run}/evaluation.json can't be written: ")
     assert "sliding loss" in output  # the figures are what was asked for
     assert "written" not in output
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes everywhere")
-def test_a_read_only_folder(script: RunScript, run: Path) -> None:
-    run.chmod(0o500)
-    code, output, errors = script(f"ckpt={run}", "lengths=[8]")
-    assert (code, " length " in output) == (0, True)
-    assert errors.endswith("can't be written: Permission denied\n")
-    run.chmod(0o700)
-
-
-@pytest.mark.slow
-def test_the_script_itself(runs: dict[str, Path], tmp_path: Path) -> None:
-    copied(runs[ENDLESS], tmp_path / "run")
-    command = [sys.executable, str(SCRIPT), "ckpt=run", "lengths=[16,64]"]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
-    assert len(json.loads((tmp_path / "run" / "evaluation.json").read_text())["lengths"]) == 2

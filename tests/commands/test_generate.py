@@ -15,11 +15,9 @@ from runs_to_evaluate import make_run
 
 import poslab
 from poslab.commands.generate import show_text
-from poslab.config.scripts import GenerateConfig
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.vocabulary import Vocabulary
 from poslab.errors import SettingError
-from poslab.model.generate import Sampling
 from poslab.runs.checkpoint import load_checkpoint
 
 SCRIPT = REPOSITORY / "scripts" / "generate.py"
@@ -87,24 +85,6 @@ def test_notes_about_what_the_model_can_not_see(script: RunScript, runs: dict[st
             assert said.startswith(
                 "error: max_new_tokens=40: this position scheme knows 32 positions, and the prompt has"
             )
-
-
-BAD = [
-    (("prompt=",), "prompt=: must be given"),
-    ((), "prompt=: must be given"),
-    (("prompt=a", "prompt="), "prompt=: must be given"),
-    (("prompt=x", "temperature=hot"), "temperature=hot: must be a number"),
-    (("prompt=x", "device=tpu"), "device=tpu: unknown"),
-    (("prompt=x", "promt=y"), "promt=y: unknown setting; did you mean prompt"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "error"), BAD)
-def test_refusals_in_one_line(arguments: tuple[str, ...], error: str, script: RunScript, runs: dict[str, Path]) -> None:
-    code, text, said = script(f"ckpt={runs[ENDLESS]}", *arguments)
-    assert (code, text) == (2, "")
-    assert said.startswith(f"error: {error}")
-    assert len(said.splitlines()) == 1
 
 
 def test_words_that_the_model_does_not_know(script: RunScript, tmp_path: Path) -> None:
@@ -225,14 +205,3 @@ def test_no_memory_is_said(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(poslab.GPT, "to", refuse)
     with pytest.raises(SettingError, match="there is not enough memory for it"):
         poslab.load(runs[ENDLESS])
-
-
-def test_sampling_settings_are_the_script_s() -> None:
-    """Both check the same limits."""
-    for bad in ({"top_p": 0.0}, {"top_k": 0}, {"temperature": -1.0}):
-        said = []
-        for make in (lambda bad=bad: Sampling(**bad), lambda bad=bad: GenerateConfig("x", ["x"], **bad)):
-            with pytest.raises(SettingError) as refusal:
-                make()
-            said.append(str(refusal.value))
-        assert said[0].startswith(said[1])

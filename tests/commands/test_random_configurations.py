@@ -4,58 +4,30 @@ import math
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
-from common import FULL_CAMPAIGN, SOUND, compose_config
+from common import FULL_CAMPAIGN, SOUND, compose_config, make_scheme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytorch_lightning import Callback
 
 from poslab.config.schema import PRECISIONS
+from poslab.config.typed import kinds
 from poslab.errors import UserError
+from poslab.positions import PositionScheme
 from poslab.positions.base import BACKENDS
 from poslab.training.train import train
 
 DRAWS = 500 if FULL_CAMPAIGN else 120
 COUNTS = st.integers(-1, 6)
-POS = {
-    "absolute": {
-        "random_offset": st.booleans(),
-        "max_positions": st.sampled_from(["null", 0, 40, 600]),
-    },
-    "rope_nope": {
-        "base": st.sampled_from([0.5, 1.0, 100.0]),
-        "fraction": st.sampled_from([0.0, 0.3, 1.0, 1.1]),
-        "interleaved": st.booleans(),
-        "scaling": st.sampled_from(["none", "linear", "ntk", "yarn", "llama3", "dynamic"]),
-        "factor": st.sampled_from([0.5, 1.0, 4.0, 1e6]),
-        "original_context": st.sampled_from([0, 1, 17, 10**6]),
-        "every": st.sampled_from([1, 2, 4]),
-        "window": st.sampled_from(["null", 0, 1, 16, 10**6]),
-    },
-    "shaw": {
-        "max_distance": st.sampled_from([-1, 0, 1, 2, 7, 16, 100]),
-        "keys": st.booleans(),
-        "values": st.booleans(),
-        "share_layers": st.booleans(),
-        "share_heads": st.booleans(),
-    },
-    "randomized": {
-        "of": st.sampled_from(["rope", "t5", "fire", "absolute", "forgetting", "randomized", "rop"]),
-        "max_position": st.sampled_from([0, 16, 40, 600, 6000]),
-    },
-    "rope_t5": {"first.base": st.sampled_from([1.0, 500.0]), "second.max_distance": st.sampled_from([4, 16, 17, 64])},
-    "t5": {
-        "num_buckets": st.sampled_from([0, 1, 2, 3, 8, 32, 64]),
-        "max_distance": st.sampled_from([0, 1, 2, 4, 16, 17, 128]),
-        "scale": st.sampled_from([0.0, -1.0, 0.5, 10.0]),
-        "share_layers": st.booleans(),
-    },
-    "xpos": {
-        "base": st.sampled_from([1.0, 2.0, 10000.0]),
-        "scale_base": st.sampled_from([0.0, 1e-3, 0.5, 16.0, 512.0]),
-    },
+# Of settings of schemes, by their type.
+VALUES: dict[Any, st.SearchStrategy[Any]] = {
+    bool: st.booleans(),
+    int: st.sampled_from([-1, 0, 1, 2, 4, 7, 16, 17, 64, 600, 6000]),
+    float: st.sampled_from([-1.0, 0.0, 1e-3, 0.3, 0.5, 1.0, 1.1, 4.0, 16.0, 512.0, 1e4, 1e6]),
+    str: st.sampled_from(["none", "linear", "dynamic", "yarn", "llama3", "nothing"]),
+    PositionScheme: st.sampled_from([*SOUND, "nothing"]),
 }
 OPTIONS: dict[str, st.SearchStrategy[Any]] = {
     "model.context_length": st.sampled_from([0, 1, 2, 3, 17, 40, 128, 160, 530, 5000]),
@@ -98,7 +70,9 @@ OPTIONS: dict[str, st.SearchStrategy[Any]] = {
 def command_lines(draw: st.DrawFn) -> list[str]:
     """A few options away from a tiny run of one step: mostly a handful, so that many draws train."""
     scheme = draw(st.sampled_from(SOUND))
-    known = OPTIONS | {f"pos.{name}": values for name, values in POS.get(scheme, {}).items()}
+    fields = get_type_hints(type(make_scheme(scheme)))
+    of_scheme = {f"pos.{name}": VALUES[kinds(hint)[0]] for name, hint in fields.items() if kinds(hint)[0] in VALUES}
+    known = OPTIONS | of_scheme
     chosen = draw(st.lists(st.sampled_from(sorted(known)), max_size=5, unique=True))
     return [f"pos={scheme}", *(f"{option}={draw(known[option])}" for option in chosen)]
 

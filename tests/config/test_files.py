@@ -45,9 +45,9 @@ def test_a_full_disk_leaves_what_was_there_and_says_what_that_is(
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(RunStopped) as stopped:
         CheckpointFiles().save_checkpoint({"weight": torch.zeros(3)}, folder / "last.ckpt")
-    place = "starts over, as no checkpoint is" if kept == "best.safetensors" else "goes on from the checkpoint"
+    start = "starts over, as no checkpoint is" if kept == "best.safetensors" else "resumes from the checkpoint"
     assert str(stopped.value).endswith(
-        f"last.ckpt: can't be written: No space left on device; resume={tmp_path}/run {place} before it"
+        f"last.ckpt: can't be written: No space left on device; resume={tmp_path}/run {start} before it"
     )
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [(kept, "as before")]
 

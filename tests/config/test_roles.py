@@ -33,12 +33,6 @@ def test_a_configuration_made_flat() -> None:
     assert not {"run_dir", "resume", "allow_code"} & set(settings)  # of the command, not of the run
 
 
-def test_configurations_of_other_versions() -> None:
-    """They held settings of the command, and may hold some that are unknown here."""
-    plain = {"pos_name": "t5", "run_dir": "x", "resume": None, "allow_code": False, "new": 1, "model": {"wide": 2}}
-    assert flat(plain, without={Role.COMMAND, Role.SCHEME}) == {"new": 1, "model.wide": 2}
-
-
 @pytest.mark.parametrize(
     ("option", "identity", "changes", "compared", "shown", "repeated"),
     [
