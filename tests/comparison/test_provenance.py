@@ -25,14 +25,14 @@ def test_one_seed_with_two_losses_is_said(other: dict[str, object], tmp_path: Pa
     again = twice(tmp_path, **other)
     comparison = compare_folders(tmp_path)
     folders = f"({tmp_path / 't5-seed1'}, {again})"
-    said = f"seed 1 of t5 came out as 3 and as 3.5, with the same settings {folders}; the first is compared"
+    said = f"seed 1 of t5 has two results, 3 and 3.5, with the same settings {folders}; the first is compared"
     assert comparison.caveats[0] == said
     (sentence,) = comparison.sentences
     assert sentence.startswith("t5 is better than absolute by 1.0")
-    assert sentence.endswith("; but seed 1 of t5 came out as 3 and as 3.5")
+    assert sentence.endswith("; but seed 1 of t5 has two results, 3 and 3.5")
     (left,) = comparison.left_out
     assert left.folder == again
-    assert left.reason.endswith("and came out otherwise: seed 1 of t5 came out as 3 and as 3.5")
+    assert left.reason.endswith("but other results: seed 1 of t5 has two results, 3 and 3.5")
 
 
 def test_a_copy_is_no_caveat(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_copy_is_no_caveat(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "caveat"),
     [
-        ({"tokens": 999}, "several numbers of tokens trained on: 384, 999; who saw more had more to learn from"),
+        ({"tokens": 999}, "several numbers of tokens trained on: 384, 999; more tokens, more training"),
         (
             {"versions": VERSIONS | {"python": "3.12.1"}},
             "several versions of python: 3.11.7, 3.12.1; losses may differ by",

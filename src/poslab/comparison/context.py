@@ -64,8 +64,8 @@ def _by_memory(evaluations: Mapping[str, list[Evaluation]]) -> Table | None:
     if not rows:
         return None
     remark = (
-        "Mean loss of windows of the training length that follow each other, in nats, of the same tokens whatever is "
-        "remembered; means over seeds, with 95 % intervals. What a model retrieves comes on top of that."
+        "Mean loss of contiguous windows of the training length, in nats, of the same tokens for every memory length; "
+        "means over seeds, with 95 % intervals. Retrieval is not counted in that length."
     )
     return Table("Loss by memory", ["scheme", "n", *(f"{length:,} tokens" for length in lengths)], rows, remark)
 

@@ -40,8 +40,8 @@ _CAPTIONS = {
     "trade_offs": (
         "What it costs",
         "Means over seeds with 95 % intervals, over the time that training takes and over the parameters that the "
-        "scheme adds. As far as means tell, whoever lies on the grey line is beaten by no other in both at once; "
-        "whoever lies off it is.",
+        "scheme adds. By their means, schemes on the grey line (the Pareto front) are beaten by no other in "
+        "both at once; schemes off it are.",
     ),
     "curves": (
         "Loss curves",
@@ -50,18 +50,18 @@ _CAPTIONS = {
     ),
     "by_position": (
         "Loss by position",
-        "How much seeing more helps: mean loss at each place of a window of the training length. A short text has few "
-        "such windows; what all schemes have in common is then the text's.",
+        "Mean loss at each position of a window of the training length: how much more context helps. A short text has "
+        "few such windows; what all schemes have in common is then the text's.",
     ),
     "by_length": (
         "Loss by length",
-        "The same tokens at every length. Left, windows follow each other, so short ones suffer from their starts; "
+        "The same tokens at every length. Left, windows are contiguous, so short ones suffer from their starts; "
         "right, windows slide by half their length and only what is new counts. A scheme that ends at the training "
         "length knows no positions beyond.",
     ),
     "last": (
         "Does more context help?",
-        "The same tokens at every length, the last ones of windows that end at the same places: only what stands "
+        "The same tokens at every length, the last ones of windows that end at the same positions: only the context "
         "before them grows. Means over seeds, with 95 % intervals. Right, by how much the loss is lower than at the "
         "training length: above zero, a scheme uses context that it was not trained to; below, that breaks it.",
     ),

@@ -24,9 +24,7 @@ def caveats(runs: Sequence[Run], score: Score) -> list[str]:
     found += _several("versions of torch", versions.pop("torch"), rounding)
     found += _several("devices", [s.device for s in summaries], rounding)
     found += _several("numbers of threads", [s.threads for s in summaries], rounding)
-    found += _several(
-        "numbers of tokens trained on", [s.tokens for s in summaries], "who saw more had more to learn from"
-    )
+    found += _several("numbers of tokens trained on", [s.tokens for s in summaries], "more tokens, more training")
     for name, of_runs in versions.items():
         found += _several(f"versions of {name}", of_runs, "losses may differ by rounding")
     by_classes: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
@@ -56,7 +54,9 @@ class Repeat:
             first, own = (getattr(run.summary, name) for run in (self.first, self.run))
             both_known = first is not None and own is not None
             if not (math.isclose(first, own, rel_tol=1e-4) if both_known else first == own):
-                return f"seed {self.run.seed} of {self.run.summary.pos} came out as {_loss(first)} and as {_loss(own)}"
+                return (
+                    f"seed {self.run.seed} of {self.run.summary.pos} has two results, {_loss(first)} and {_loss(own)}"
+                )
         return ""
 
     @property
@@ -70,7 +70,7 @@ class Repeat:
     @property
     def reason(self) -> str:
         """Return the reason why the run is left out."""
-        differing = f", and came out otherwise: {self.differing_losses}" if self.differing_losses else ""
+        differing = f", but other results: {self.differing_losses}" if self.differing_losses else ""
         return f"repeats seed {self.run.seed} of {self.first.folder}, with the same settings{differing}"
 
 
