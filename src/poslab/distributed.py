@@ -132,6 +132,8 @@ def init() -> None:
 
 def close() -> None:
     """Leave the process group, if this process is in one."""
+    global _control
+    _control = None
     if is_initialized():
         torch.distributed.destroy_process_group()
 
@@ -181,25 +183,23 @@ def broadcast_folder(folder: str | None) -> str | None:
 
 def _gathered(value: Any) -> list[Any]:
     """Return the values of all processes of torchrun or srun, by rank; [value] where there is only one."""
-    if _control is None or not is_initialized():
+    if _control is None:
         return [value]
-    values: list[Any] = [None] * launch().size
     try:
-        torch.distributed.all_gather_object(values, value, group=_control)
+        return of_all_processes(value, _control)
     except RuntimeError as error:
         raise RunStopped("another process of the run has ended") from error
-    return values
 
 
 # In training, where processes that Lightning has started are in the group, too.
 
 
-def of_all_processes(value: Any) -> list[Any]:
-    """Return the value of each training process, the same list in all of them."""
+def of_all_processes(value: Any, group: Any = None) -> list[Any]:
+    """Return the value of each training process, by rank, in all of them."""
     if not is_initialized():
         return [value]
     values: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(values, value)
+    torch.distributed.all_gather_object(values, value, group)
     return values
 
 

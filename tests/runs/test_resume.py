@@ -1,14 +1,12 @@
 """Runs that are cut off anywhere and resume end as those that were not: in weights, figures and logs, to the bit."""
 
 import json
-import random
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import yaml
@@ -27,7 +25,6 @@ from poslab.hf.export import export
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.load import read_runs
 from poslab.runs.planned import keys_of
-from poslab.training.state import random_states, restore_random_states
 from poslab.training.train import train
 
 HOOKS = (
@@ -161,20 +158,6 @@ def test_cut_off_between_checkpoints(
     assert ("retrieval/gate_head_1" in logged(whole)) == (data is MEMORY)
 
 
-def test_tables_with_a_learning_rate_of_their_own(tmp_path: Path, hooks: Callable[..., Counter]) -> None:
-    settings = [*TINY, f"pos={RICHEST}", "optim.position_learning_rate_factor=8"]
-    train(compose_config(*settings, f"run_dir={tmp_path / 'whole'}"))
-    rates = (logged(tmp_path / "whole")[f"train/{name}learning_rate"] for name in ("", "position_"))
-    for (_, rate), (_, of_positions) in zip(*rates, strict=True):
-        assert of_positions == pytest.approx(8 * rate)
-    hooks(at=15)
-    with pytest.raises(CutOff):
-        train(compose_config(*settings, f"run_dir={tmp_path / 'cut'}"))
-    hooks()
-    resume(tmp_path / "cut")
-    assert_same_run(tmp_path / "cut", tmp_path / "whole")
-
-
 def test_cut_off_before_the_first_checkpoint(
     hooks: Callable[..., Counter], trained: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -225,19 +208,6 @@ def test_the_best_weights_stay_the_best(hooks: Callable[..., Counter], tmp_path:
     hooks()
     assert resume(run)["best_step"] == 5
     assert content_of(run, "best.safetensors")["poslab"]["step"] == 5
-
-
-def test_every_random_generator_resumes() -> None:
-    """Also those that no scheme of ours draws from."""
-
-    def draw() -> list[float]:
-        return [float(torch.rand(())), random.random(), float(np.random.rand())]
-
-    states = random_states()
-    drawn = draw()
-    assert draw() != drawn
-    restore_random_states(states)
-    assert draw() == drawn
 
 
 @pytest.mark.parametrize("damage", ["half", "changed", "gone"])
@@ -476,27 +446,6 @@ def test_nothing_is_written_where_a_checkpoint_or_a_configuration_says(run_folde
     resume(run_folder, "trainer.max_epochs=3")
     assert precious.read_text() == "mine" * 100
     assert {path.name for path in tmp_path.iterdir()} == {"run", "precious"}
-
-
-IMPOSSIBLE = {
-    "step": -1, "epoch": 1.5, "batches": True, "tokens": 2**63, "best_step": None, "threads": 0, "sample": 5,
-    "best_val_loss": "low", "last_val_loss": None, "val_loss_tokens": -3, "batch_loss": [1], "batch_losses": [None],
-    "best_monitored": "high", "improvements": -1, "solved_step": 0.5, "clock": "0:01", "training_clock": None,
-    "random": [], "events": {"events": -1}, "validations": {"3": None},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", IMPOSSIBLE)
-def test_a_checkpoint_with_an_impossible_state_is_refused(name: str, run_folder: Path) -> None:
-    content = content_of(run_folder)
-    assert content["state"].keys() == IMPOSSIBLE.keys()
-    last = run_folder / "checkpoints" / "last.ckpt"
-    torch.save(content | {"state": content["state"] | {name: IMPOSSIBLE[name]}}, last)
-    with pytest.raises(UserError, match=rf"last\.ckpt: says .*{name}="):
-        resume(run_folder, "trainer.max_epochs=3")
-    torch.save(content | {"state": {k: v for k, v in content["state"].items() if k != name}}, last)
-    with pytest.raises(UserError, match=rf"last\.ckpt: says nothing of a run's {name}"):
-        resume(run_folder, "trainer.max_epochs=3")
 
 
 def test_a_checkpoint_without_a_state_is_refused(run_folder: Path) -> None:

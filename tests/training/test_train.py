@@ -30,7 +30,6 @@ from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.folder import new_run_folder
 from poslab.runs.load import read_run
 from poslab.training.device import compiler_problem
-from poslab.training.loss import language_model_loss
 from poslab.training.module import LanguageModel
 from poslab.training.optim import clip_gradients, learning_rate_factor, make_optimizer, parameter_groups
 from poslab.training.train import train
@@ -227,20 +226,6 @@ def test_all_schemes_see_the_same_batches(monkeypatch: pytest.MonkeyPatch, tmp_p
     first, second = seen.values()
     assert len(first) == 6
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-
-
-def test_loss_is_the_cross_entropy_of_the_logits() -> None:
-    model = GPT(
-        make_scheme(RICHEST), vocab_size=97, context_length=32, embed_dim=32, num_layers=2, num_heads=2, dropout=0.0
-    )
-    tokens, targets = torch.randint(0, 97, (2, 40, 32))
-    expected = torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
-    loss = language_model_loss(model, tokens, targets)
-    assert torch.allclose(loss, expected, rtol=1e-5)
-    wanted = torch.autograd.grad(expected, list(model.parameters()))
-    found = torch.autograd.grad(loss, list(model.parameters()))
-    for a, b in zip(found, wanted, strict=True):
-        assert torch.allclose(a, b, atol=1e-6)
 
 
 def evaluated_loss(folder: Path) -> float | None:
@@ -497,28 +482,6 @@ def test_from_a_shell(tmp_path: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("loading torch and Lightning ...\nscheme ")
-
-
-@pytest.mark.slow
-def test_two_processes(tmp_path: Path) -> None:
-    """Lightning's distributed training, through the kernel, writes one run."""
-    sizes = ("model.context_length=200", "model.dropout=0.1")
-    command = [sys.executable, str(REPOSITORY / "scripts" / "train.py"), *SMOKE, "pos=shaw", *sizes]
-    command += ["trainer.devices=2", "trainer.strategy=ddp"]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert result.returncode == 0, result.stderr
-    (folder,) = (tmp_path / "runs").iterdir()
-    summary = json.loads((folder / "summary.json").read_text())
-    assert summary["attention_backend"] == "blockwise"
-    assert summary["tokens"] == summary["steps"] * 2 * 200  # two windows in all
-    assert summary["val_loss_tokens"] == 533  # of three windows, shared by two
-    assert summary["best_val_loss"] == pytest.approx(evaluated_loss(folder), rel=1e-7)
-    command = [sys.executable, str(REPOSITORY / "scripts" / "train.py"), f"resume={folder}", "trainer.max_epochs=3"]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert result.returncode == 0, result.stderr
-    extended = json.loads((folder / "summary.json").read_text())
-    assert extended["steps"] * 2 == summary["steps"] * 3
-    assert extended["tokens"] * 2 == summary["tokens"] * 3
 
 
 @pytest.mark.slow

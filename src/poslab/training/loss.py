@@ -1,4 +1,4 @@
-"""The loss of a step: head and cross-entropy in one, whose gradients are known as soon as the loss is.
+"""Loss of a step: head and cross-entropy in one function, whose gradients are known as soon as the loss is.
 
 The logits (B T, V) are by far the largest tensors of a step. They are made some rows at a time, and become their own
 gradient, the softmax less the right answers, while they are at hand: nothing of them is kept for the backward pass.
@@ -31,7 +31,7 @@ _COLUMNS = 2**13  # of the logits, by which a product in 16 bits takes two third
 
 
 def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor, positions: Tensor | None = None) -> Tensor:
-    """Mean cross-entropy in nats; tokens, targets and positions (B, T). Targets of -100 don't count."""
+    """Return the mean cross-entropy in nats; tokens, targets and positions (B, T). Targets of -100 don't count."""
     with model.token_embedding.shared_with_head(tokens) as head:
         if targets.device.type == "cpu" and (target_mask := targets != IGNORED).any():  # a GPU would be waited for
             return _mean_loss(model.hidden_at(target_mask, tokens, positions), head, targets[target_mask])
@@ -41,8 +41,8 @@ def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor, positions: 
 def loss_in_segments(
     model: GPT, tokens: Tensor, targets: Tensor, memory: Memory | None = None
 ) -> tuple[Tensor, Memory]:
-    """The same of texts that are read in segments, tokens and targets (B, N), after what the memory has of those
-    before; and the memory after them."""
+    """Return the mean cross-entropy of texts that are read in segments, tokens and targets (B, N), after the memory of
+    those before; and the memory after them."""
     target_mask = targets != IGNORED
     if targets.device.type == "cpu" and target_mask.any() and not target_mask.all():
         hidden, memory = model.hidden_in_segments(tokens, memory, target_mask)  # (n, D)
@@ -52,14 +52,17 @@ def loss_in_segments(
 
 
 def _mean_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """hidden (N, D), weight (V, D), targets (N,)."""
+    """Return the mean cross-entropy by torch's functions or by `head_loss`, whichever is faster.
+
+    hidden (N, D), weight (V, D), targets (N,).
+    """
     if len(hidden) * len(weight) <= _FEW_LOGITS:
         return F.cross_entropy(F.linear(hidden, weight), targets)
     return head_loss(hidden, weight, targets)
 
 
 def head_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy of hidden (N, D) @ weight (V, D).T with targets (N,), those of -100 left out; a float32.
+    """Return the mean cross-entropy of hidden (N, D) @ weight (V, D).T with targets (N,), those of -100 left out.
 
     Products are in the precision of autocast, as those of other linear layers, the softmax and all sums in float32.
     """
@@ -106,7 +109,7 @@ class _HeadLoss(torch.autograd.Function):
 
 
 def _logits(rows: Tensor, head: Tensor) -> Tensor:
-    """rows (n, D) @ head (V, D).T."""
+    """Return rows (n, D) @ head (V, D).T."""
     if rows.device.type != "cpu" or rows.dtype.itemsize > 2:
         return F.linear(rows, head)
     logits = rows.new_empty(len(rows), len(head))
@@ -116,8 +119,8 @@ def _logits(rows: Tensor, head: Tensor) -> Tensor:
 
 
 def _to_gradients(logits: Tensor, rows: Tensor, head: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
-    """Puts the gradients of the cross-entropy in the place of logits (n, V), which are rows (n, D) @ head (V, D).T, and
-    returns it for each row, (n, 1).
+    """Replace logits (n, V), which are rows (n, D) @ head (V, D).T, by the gradients of the cross-entropy, and return
+    the cross-entropy of each row, (n, 1).
 
     Both are computed in `dtype`, on a CPU of few rows at a time, which stay in its cache.
     """
@@ -149,12 +152,12 @@ def _to_gradients(logits: Tensor, rows: Tensor, head: Tensor, targets: Tensor, d
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
-    """logits (n, V), targets (n, 1) -> (n, 1)."""
+    """Return the cross-entropy of each row, (n, 1), for logits (n, V) and targets (n, 1)."""
     return F.cross_entropy(logits, targets[:, 0], reduction="none").to(dtype)[:, None]
 
 
 def _with_product(sums: Tensor | None, left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
-    """left @ right, added to the sums in `dtype` if there are any yet."""
+    """Add left @ right to the sums, in `dtype`, if there are any yet."""
     if sums is None:
         return left @ right
     if left.dtype == dtype:
@@ -167,7 +170,7 @@ def _with_product(sums: Tensor | None, left: Tensor, right: Tensor, dtype: torch
 
 
 def _scaled(gradient: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:
-    """In `dtype`, and as a new tensor: autograd may ask for it again."""
+    """Scale the gradient into a new tensor of `dtype`: autograd may need the old one again."""
     if dtype.itemsize > gradient.dtype.itemsize:
         return gradient.to(dtype).mul_(factor)
     return (gradient * factor).to(dtype)
