@@ -80,10 +80,10 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def blamed_on(option: str, place: Callable[[Exception], str]) -> Iterator[None]:
+def blamed_on(option: str, where: Callable[[Exception], str]) -> Iterator[None]:
     """Raise SettingError for whatever somebody else's code raises within, but a UserError and a lack of memory.
 
-    place: names the code that raised it, "Mine.rotate (my_file.py, line 12)".
+    where: names the code that raised it, "Mine.rotate (my_file.py, line 12)".
     """
     try:
         yield
@@ -95,4 +95,4 @@ def blamed_on(option: str, place: Callable[[Exception], str]) -> Iterator[None]:
         words = f": {error}" if str(error) else ""
         missing = isinstance(error, NotImplementedError) and not words
         problem = "is missing" if missing else f"raises {type(error).__name__}{words}"
-        raise SettingError(option, place(error), problem) from error
+        raise SettingError(option, where(error), problem) from error

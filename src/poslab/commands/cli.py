@@ -178,7 +178,7 @@ def _print_error(line: str) -> None:
 def _exit(code: int, of_all: bool = False) -> NoReturn:
     """End the program. of_all: whether all processes of a run end for the same reason."""
     if of_all and distributed.started_by_lightning():
-        code = 0  # for another one, Lightning would kill the first process before it has said why
+        code = 0  # for another one, Lightning would kill the first process before it has printed why
     if distributed.is_initialized():
         # At once: threads of torch that wait for processes which are gone may abort an interpreter that ends in order.
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Where to compute, and in what: threads, memory, bfloat16, and whether torch can compile."""
+"""Threads, memory, bfloat16 and the compiler of the machine that trains."""
 
 import ctypes
 import os

@@ -92,7 +92,7 @@ class LanguageModel(LightningModule):
         self._stop_training_clock()
 
     def _stop_training_clock(self) -> None:
-        if self.device.type == "cuda":  # which may still be computing what Python has asked for
+        if self.device.type == "cuda":  # which may still be computing
             torch.cuda.synchronize(self.device)
         self.state.training_clock.stop()
 

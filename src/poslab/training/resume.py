@@ -1,4 +1,4 @@
-"""A run that resumes: what its folder and its last checkpoint say, and what must not have changed since."""
+"""Resuming a run from its folder and its last checkpoint, and checks of what must not have changed since."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True)
 class ResumedRun:
-    """A run and the checkpoint from which it resumes; `checkpoint` None: it starts over.
+    """Run and checkpoint from which it resumes; `checkpoint` None: it starts over.
 
     notes: warnings for the user. extended, init_sha256: as TrainConfig has them.
     """

@@ -114,7 +114,7 @@ def _make_scoring(config: TrainConfig) -> Scoring[Any]:
 
 
 def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
-    """Raises SettingError for a model that doesn't fit into memory, naming its largest size."""
+    """Make the model. Raises SettingError, naming the largest size, where it doesn't fit into memory."""
     try:
         settings = vars(config.model) | {"compile": compiles(config.model, config.trainer)}
         return GPT(config.pos, vocab_size=vocab_size, **settings)

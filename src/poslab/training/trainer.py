@@ -38,25 +38,10 @@ def make_trainer(
 
     every: steps between two figures of the training. stop: asks the run to end.
     """
-    settings = config.settings
-    divided = config.trainer.strategy in sharded.NAMES
-    callbacks: list[Callback] = [
-        FiniteLoss(every),  # before those that would show or save what is not finite
-        ValidationLines(),
-        *([] if divided else [SampleText()]),
-        HyperParameters(),
-        *([] if divided else [Pictures(scoring)]),
-        Limits(config.trainer.max_steps, settings.target_loss),
-    ]
-    on_terminal = sys.stdout.isatty()
+    divided, on_terminal = config.trainer.strategy in sharded.NAMES, sys.stdout.isatty()
+    callbacks = _callbacks(config, folder, every, scoring, stop)
     if on_terminal:
         callbacks.insert(0, ProgressBar(refresh_rate=every))  # ahead of those that print, which it lets through
-    if settings.early_stopping_patience is not None:
-        # At validations, so that what is saved after one knows of it.
-        watched, mode = ("val/loss", "min") if settings.monitor == LOSS else (IMPROVEMENTS, "max")
-        patience = settings.early_stopping_patience
-        callbacks.append(EarlyStopping(watched, mode=mode, patience=patience, check_on_train_epoch_end=False))
-    callbacks.append(Checkpoints(folder, settings.checkpoint_every_n_steps, stop))
     own = {"log_every_n_steps": every, "max_steps": -1, "max_epochs": config.trainer.max_epochs or -1}
     given = asdict(config.trainer) | _launched(config.trainer) | own
     if divided:
@@ -79,6 +64,22 @@ def make_trainer(
         trainer.limit_val_batches = 1.0  # of what the data deal out, within the limit of all
     leave_signals_alone(trainer)
     return trainer
+
+
+def _callbacks(
+    config: TrainConfig, folder: RunFolder, every: int, scoring: Scoring[Any], stop: StopRequest
+) -> list[Callback]:
+    settings = config.settings
+    callbacks: list[Callback] = [FiniteLoss(every), ValidationLines()]  # it comes before those that show or save
+    if config.trainer.strategy not in sharded.NAMES:
+        callbacks += [SampleText(), Pictures(scoring)]
+    callbacks += [HyperParameters(), Limits(config.trainer.max_steps, settings.target_loss)]
+    if settings.early_stopping_patience is not None:
+        # At validations, so that what is saved after one knows of it.
+        watched, mode = ("val/loss", "min") if settings.monitor == LOSS else (IMPROVEMENTS, "max")
+        patience = settings.early_stopping_patience
+        callbacks.append(EarlyStopping(watched, mode=mode, patience=patience, check_on_train_epoch_end=False))
+    return [*callbacks, Checkpoints(folder, settings.checkpoint_every_n_steps, stop)]
 
 
 def _launched(settings: TrainerConfig) -> dict[str, Any]:
@@ -123,21 +124,20 @@ def check_trainer(settings: TrainerConfig) -> int:
     given = {f.name: getattr(settings, f.name) for f in fields(settings)}
     launched = _launched(settings)
     changed = {f.name: given[f.name] for f in fields(settings) if given[f.name] != f.default}
-    for name, value in sorted(changed.items(), key=lambda setting: setting[0] not in launched):  # which all need
-        _try(f"trainer.{name}={value}", {"accelerator": settings.accelerator, "max_steps": 1, name: value} | launched)
-    trainer = _try(" ".join(f"trainer.{name}={value}" for name, value in changed.items()), given | launched)
-    return int(trainer.world_size)
-
-
-def _try(typed: str, settings: dict[str, Any]) -> Trainer:
     try:
-        return Trainer(
-            **settings,
-            plugins=[*cluster_environment()],
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-        )
+        return _try(" ".join(f"trainer.{name}={value}" for name, value in changed.items()), given | launched)
+    except UserError:
+        for name, value in sorted(changed.items(), key=lambda setting: setting[0] not in launched):  # which all need
+            alone = {"accelerator": settings.accelerator, "max_steps": 1, name: value} | launched
+            _try(f"trainer.{name}={value}", alone)
+        raise
+
+
+def _try(typed: str, settings: dict[str, Any]) -> int:
+    """Return the number of processes of a Trainer with these settings. Raises UserError where there can be none."""
+    quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    try:
+        return int(Trainer(**settings, **quiet, plugins=[*cluster_environment()]).world_size)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
         raise UserError(f"{typed}: {str(error).splitlines()[0]}") from error
 
