@@ -34,7 +34,7 @@ class Architecture:
     config: Callable[[ModelShape, int], dict[str, Any]]
 
     def names(self, shape: ModelShape) -> dict[str, str]:
-        """poslab's name of every weight but those of the scheme -> its name in transformers."""
+        """Map poslab's name of every weight but those of the scheme to its name in transformers."""
         stems = {
             here.format(layer): there.format(layer)
             for here, there in self.stems.items()
@@ -53,7 +53,7 @@ class Architecture:
 
 
 def hf_equivalent(model: GPT) -> HFEquivalent | None:
-    """What the model's scheme is in transformers. The hook isn't inherited: who derives from a scheme changes it."""
+    """Return the scheme's equivalent in transformers. The hook isn't inherited: a derived scheme differs."""
     if "hf_equivalent" not in vars(type(model.pos)) or not model.shape.causal:
         return None
     return model.pos.hf_equivalent(dict(model.position_tables.named_parameters()), model.shape)

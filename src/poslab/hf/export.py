@@ -88,7 +88,7 @@ def _write_config(checkpoint: Checkpoint, folder: Path, model_type: str, name: s
 
 
 def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> str:
-    """Those of GPT-2 as transformers reads them; of other vocabularies the list of what each id stands for."""
+    """Write GPT-2's tokenizer files as transformers reads them; of other vocabularies a list of their tokens."""
     vocabulary = checkpoint.vocabulary
     if isinstance(vocabulary, Vocabulary) and vocabulary.observed is None and vocabulary.encoding.name == "gpt2":
         for name, file in zip(("vocab.json", "merges.txt"), GPT2_FILES, strict=True):

@@ -19,7 +19,7 @@ from poslab.config.schemes import parse_scheme
 
 
 class PoslabConfig(PreTrainedConfig):
-    """pos: the settings of the scheme, model: the sizes, seed: of the run, as poslab's own configuration has them."""
+    """Configuration of an exported model; pos: the scheme's settings, model: sizes, seed: the run's."""
 
     model_type = "poslab"
 
@@ -66,7 +66,7 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         attention_mask: Tensor | None = None,
         **unused: Any,
     ) -> CausalLMOutput:
-        """input_ids, labels (B, T) -> logits (B, T, V), and the loss of saying each next token.
+        """Return the logits (B, T, V) of input_ids (B, T), and with labels (B, T) the loss of each next token.
 
         attention_mask: (B, T), 0 where a token is padding, at either end of a row. Positions count from a row's first
         real token; logits of padding mean nothing, and the loss leaves it out. Raises ValueError for any other mask.
@@ -94,7 +94,7 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
 
 
 def _real(mask: Tensor, shape: torch.Size) -> Tensor:
-    """(B, T) bool: which tokens are none of padding. Raises ValueError for a mask of another form."""
+    """Return which tokens are not padding, (B, T) bool. Raises ValueError for a mask of another form."""
     if mask.shape != shape:
         raise ValueError(f"attention_mask must be {tuple(shape)}, as input_ids are; not {tuple(mask.shape)}")
     if not ((mask == 0) | (mask == 1)).all():
@@ -103,7 +103,7 @@ def _real(mask: Tensor, shape: torch.Size) -> Tensor:
 
 
 def _padding(real: Tensor, causal: bool) -> Tensor:
-    """How much stands before the real tokens of each row, (B,). Raises ValueError for a mask that can't be kept to."""
+    """Return the padding before the real tokens of each row, (B,). Raises ValueError for masks that can't be obeyed."""
     if not causal:
         raise ValueError("attention_mask has zeros, and this model is not causal: every token sees those of padding")
     begins = F.pad(real, (1, 0))

@@ -30,7 +30,7 @@ _FIXED = {
 
 
 def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) -> str:
-    """Gives the model the weights of a GPT-2 in `folder`; returns what was kept, in words.
+    """Load the weights of a GPT-2 in `folder` into the model; returns what was kept, in words.
 
     What the scheme learns is kept where it says that GPT-2 has the same (`PositionScheme.hf_equivalent`), cut to the
     positions that it has, and else stays as it is at the start. Of a vocabulary that has only some of the encoding's
@@ -65,7 +65,7 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
 
 
 def _read_config(file: Path) -> dict[str, Any]:
-    """Raises ValueError for the configuration of another decoder."""
+    """Raise ValueError for the configuration of another decoder."""
     config = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(config, dict):
         raise ValueError("config.json is no configuration")
@@ -80,7 +80,7 @@ def _named(name: str) -> str:
 
 
 def _check_sizes(model: GPT, config: dict[str, Any], folder: Path) -> None:
-    """Raises SettingError for `model.` settings that are others than the configuration's."""
+    """Raise SettingError for `model.` settings that differ from the configuration's."""
     shape = model.shape
     options = {
         "embed_dim": (shape.embed_dim, config.get("n_embd")),

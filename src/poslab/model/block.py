@@ -20,7 +20,7 @@ from poslab.positions import ModelShape
 
 @dataclass(frozen=True, eq=False)
 class TargetMask:
-    """Some tokens of a batch (B, T), and the first place at which any text has one; the last where none is asked."""
+    """Targets of a batch (B, T), and the first index at which any text has one; the last index where there is none."""
 
     texts: Tensor  # (n,)
     places: Tensor  # (n,)
@@ -28,17 +28,17 @@ class TargetMask:
 
     @classmethod
     def where(cls, mask: Tensor) -> TargetMask:
-        """Those of a mask (B, T) bool."""
+        """Take the targets of a mask (B, T) bool."""
         texts, places = mask.nonzero().unbind(1)
         return cls(texts, places, int(places.min()) if len(places) else mask.shape[1] - 1)
 
     def of(self, x: Tensor, first: int = 0) -> Tensor:
-        """x (B, T - first, D), which begins at place `first` -> (n, D)."""
+        """Select the targets of x (B, T - first, D), which begins at index `first`, (n, D)."""
         return x.flatten(0, 1).index_select(0, self.texts * x.shape[1] + self.places - first)
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x))."""
+    """Residual block: x + attention(norm(x)), then x + mlp(norm(x))."""
 
     def __init__(self, shape: ModelShape, dropout: float, attention_backend: str) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Block(nn.Module):
         target_mask: TargetMask | None = None,
         memory: LayerMemory | None = None,
     ) -> Tensor:
-        """x (B, T, D) -> (B, T, D), or (n, D) of those asked."""
+        """Map x (B, T, D) to (B, T, D), or with a target mask to (n, D) of the targets."""
         attended = self.attention(self.attention_norm(x), layer, cache, target_mask, memory)
         x = (x if target_mask is None else target_mask.of(x)) + attended
         return x + self.mlp(self.mlp_norm(x))
@@ -82,7 +82,7 @@ class Attention(nn.Module):
         target_mask: TargetMask | None = None,
         memory: LayerMemory | None = None,
     ) -> Tensor:
-        """x (B, T, D) -> (B, T, D), or (n, D) of those asked."""
+        """Map x (B, T, D) to (B, T, D), or with a target mask to (n, D) of the targets."""
         q, k, v = self.queries_keys_values(x)
         first_key, own = None, (q, k, v)
         if memory is not None:
@@ -110,19 +110,19 @@ class Attention(nn.Module):
         return self.dropout(self.project(out if target_mask is None else target_mask.of(out, first)))
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x (B, T, D) -> three times (B, H, T, Dh), before the scheme's hooks."""
+        """Project x (B, T, D) to queries, keys and values, (B, H, T, Dh) each, before the scheme's hooks."""
         q, k, v = self._by_head(self.query_key_value(x))
         return q, k, v
 
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x (B, m, D) -> twice (B, H, m, Dh), of tokens that ask nothing any more."""
+        """Project x (B, m, D) to keys and values, (B, H, m, Dh) each, for tokens whose queries are not needed."""
         weight, bias = self.query_key_value.weight, self.query_key_value.bias
         after = slice(self.shape.embed_dim, None)
         k, v = self._by_head(F.linear(x, weight[after], bias[after]))
         return k, v
 
     def _by_head(self, x: Tensor) -> tuple[Tensor, ...]:
-        """x (B, T, n D) -> n times (B, H, T, Dh)."""
+        """Split x (B, T, n D) into n tensors (B, H, T, Dh)."""
         parts = x.unflatten(-1, (-1, self.shape.num_heads, self.shape.head_dim)).transpose(1, 3)  # (B, H, n, T, Dh)
         return parts.unbind(2)
 
@@ -137,5 +137,5 @@ class MLP(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D) -> (B, T, D)."""
+        """Map x (B, T, D) to (B, T, D)."""
         return self.dropout(self.project(F.gelu(self.expand(x), approximate="tanh")))

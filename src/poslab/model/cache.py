@@ -55,7 +55,7 @@ class KeyValueCache:
         self._key_position_ids: PositionIds | None = None  # of the tokens that are being read
 
     def parts(self, count: int) -> list[int]:
-        """How many of the next `count` tokens to read at a time, so that no row begins a segment in between."""
+        """Return how many of the next `count` tokens to read at a time, so that no row begins a segment in between."""
         end, edges = self.length + count, {self.length, self.length + count}
         if self.segment is not None:
             for begin in map(self._begin_of_segment, self._paddings):
@@ -63,12 +63,12 @@ class KeyValueCache:
         return [later - edge for edge, later in pairwise(sorted(edges))] or [count]
 
     def _begin_of_segment(self, padding: int) -> int:
-        """The first token of the segment to which the next token belongs, in rows with so much padding."""
+        """Return the first token of the segment to which the next token belongs, in rows with so much padding."""
         assert self.segment is not None
         return padding + (self.length - padding) // self.segment * self.segment
 
     def position_ids(self, count: int, device: torch.device, given: Tensor | None = None) -> PositionIds:
-        """Those of the next `count` tokens: (T,), or (B, T) where rows differ, padding being at 0.
+        """Return the positions of the next `count` tokens, (T,), or (B, T) where rows differ, padding being at 0.
 
         given: their positions, if not 0, 1, 2, ...; to be given at every call or at none.
         """
@@ -81,7 +81,7 @@ class KeyValueCache:
         return PositionIds(new.positions, irregular=bool((self._given.diff() != 1).any()))
 
     def key_position_ids(self, count: int, device: torch.device) -> PositionIds:
-        """Those of all keys that the next `count` tokens may see, their own the last; the same for every layer."""
+        """Return the positions of all keys that the next `count` tokens may see, their own last."""
         if self._key_position_ids is None:
             self._key_position_ids = self._given_key_position_ids(count, device)
         return self._key_position_ids
@@ -104,16 +104,16 @@ class KeyValueCache:
 
     @property
     def _apart(self) -> int | None:
-        """The length of segments of which none sees keys of another, so that positions begin anew in each."""
+        """Length of segments of which none sees keys of another, so that positions begin anew in each; else None."""
         return None if self._memory_length else self.segment
 
     def positions_after(self, count: int) -> int:
-        """How many tokens with positions of their own the longest row has once `count` more tokens are read."""
+        """Return how many tokens with positions of their own the longest row has once `count` more tokens are read."""
         positions = self.length + count - self._paddings[0]
         return positions if self._apart is None else min(positions, self._apart)
 
     def terms(self, count: int, longest: int | None, make_terms: MakeTerms) -> list[RelativeTerms | None]:
-        """Each layer's terms for `count` more tokens, whose places are known.
+        """Return each layer's terms for `count` more tokens, whose positions are known.
 
         Made when the distances outgrow them, for twice as many, but never for more than `longest`.
         """
@@ -133,37 +133,37 @@ class KeyValueCache:
         return self._terms
 
     def layers(self, number: int) -> list[LayerCache]:
-        """The `number` layers' caches."""
+        """Return the `number` layers' caches."""
         self._layers = self._layers or [LayerCache(self) for _ in range(number)]
         return self._layers
 
     def advance(self, count: int) -> None:
-        """Once every layer has taken them: `count` tokens more are read."""
+        """Count `count` more tokens as read, once every layer has taken them."""
         self.length += count
         self._key_position_ids = None
 
     @property
     def first_seen(self) -> int:
-        """The position of the first key that the next query sees."""
+        """Index of the first key that the next query sees."""
         if self.segment is not None:
             return min(self.length, *map(self._first_of, self._paddings))
         return 0 if self.window is None else max(0, self.length + 1 - self.window)
 
     def _first_of(self, padding: int) -> int:
-        """The first key that rows with so much padding see at all."""
+        """Return the first key that rows with so much padding see at all."""
         if self.segment is None:
             return padding
         return max(padding, self._begin_of_segment(padding) - self._memory_length)
 
     def ended(self, rows: int, device: torch.device) -> Tensor:
-        """(B,) bool: the rows whose next token begins a segment, and not their first."""
+        """Return the rows whose next token begins a segment, and not their first, (B,) bool."""
         padding = torch.zeros(rows, dtype=torch.int64) if self._padding is None else self._padding
         read = self.length - padding.to(device)
         assert self.segment is not None
         return (read > 0) & (read % self.segment == 0)
 
     def first_key(self, device: torch.device) -> Tensor | None:
-        """(B,): the first key from `first_seen` on that each row sees at all; None where all rows see all of them."""
+        """Return the first key, from `first_seen` on, that each row sees at all, (B,); None where all rows see all."""
         if self._padding is None or max(map(self._first_of, self._paddings)) <= self.first_seen:
             return None
         first = torch.tensor([self._first_of(padding) for padding in self._padding.tolist()], device=device)
@@ -171,24 +171,24 @@ class KeyValueCache:
 
 
 class LayerCache:
-    """One layer's keys, values and marks."""
+    """Keys, values and token states of one layer."""
 
     def __init__(self, whole: KeyValueCache) -> None:
         self._whole = whole
-        self._keys, self._values, self._marks = Rows(), Rows(), Rows()
+        self._keys, self._values, self._token_states = Rows(), Rows(), Rows()
         self._lookup: CachedLookup | None = None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None, layer: SchemeLayer) -> Tensor:
-        """Queries, keys and values of new tokens, (B, H, T, Dh) each -> (B, H, T, Dh): over all that they may see."""
+        """Return attention of new tokens, with q, k, v (B, H, T, Dh), over all that they may see, (B, H, T, Dh)."""
         whole, count = self._whole, q.shape[-2]
         first = whole.first_seen
         keys, values = self._keys.extend(k, first), self._values.extend(v, first)
-        all_marks = None if token_state is None else self._marks.extend(token_state, first)
+        states = None if token_state is None else self._token_states.extend(token_state, first)
         return layer.attend(
             q,
             keys,
             values,
-            all_marks,
+            states,
             whole.key_position_ids(count, q.device),
             offset=keys.shape[-2] - count,
             window=whole.window,
@@ -197,7 +197,7 @@ class LayerCache:
         )
 
     def lookup(self, rows: int, size: int, device: torch.device) -> Lookup | None:
-        """What a layer that retrieves finds in memory; None where there are no segments before the tokens' own."""
+        """Return the lookup of a layer that retrieves; None where there are no segments before the tokens' own."""
         if self._whole.segment is None:
             return None
         if self._lookup is None:
@@ -214,7 +214,7 @@ class Rows:
         self._begin, self._end = 0, 0  # numbers of the rows that the buffer holds, counted from the first ever
 
     def extend(self, rows: Tensor, first: int) -> Tensor:
-        """Adds rows (B, H, T, n), drops those before number `first`; all that are left, the new ones last."""
+        """Append rows (B, H, T, n), drop those before number `first`, and return the rest, the new ones last."""
         count, kept = rows.shape[-2], self._end - first
         self._make_room(rows, kept, count)
         assert self._buffer is not None
@@ -224,7 +224,7 @@ class Rows:
         return self._buffer[:, :, begin:end]
 
     def _make_room(self, like: Tensor, kept: int, count: int) -> None:
-        """For `count` more after the last `kept`, which move to the front of the buffer, or of a new one."""
+        """Make room for `count` more after the last `kept`, which move to the front of the buffer, or of a new one."""
         begin, end = self._end - kept - self._begin, self._end - self._begin
         old, roomy = self._buffer, 2 * (kept + count)
         if old is not None and end + count <= old.shape[-2]:
@@ -238,5 +238,5 @@ class Rows:
 
     @property
     def capacity(self) -> int:
-        """How many rows there is room for."""
+        """Number of rows that the buffer holds at most."""
         return 0 if self._buffer is None else self._buffer.shape[-2]

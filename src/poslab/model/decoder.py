@@ -5,8 +5,7 @@ B batch, T sequence, D embedding, H heads, Dh head dimension, V vocabulary, L la
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,16 +23,15 @@ from poslab.model.generate import generate
 from poslab.model.init import initialise
 from poslab.model.memory import LayerMemory, Memory, Segment
 from poslab.model.memory.retrieval import RetrievedAttention, check_bias
+from poslab.model.positions import PositionedModule
 from poslab.positions import Explanation, ModelShape, Picture, PositionScheme, RelativeTerms, ScoreTile
 from poslab.positions.checks import check_hooks, check_memory, check_sizes, initial_tables
 
 if TYPE_CHECKING:
     from poslab.data.vocabulary import AnyVocabulary
 
-_DRAWS = 4  # of positions, in an evaluation
 
-
-class GPT(nn.Module):
+class GPT(PositionedModule):
     """Pre-norm decoder after GPT-2 (Radford et al. 2019), its head tied to the token embedding.
 
     The defaults are `model=mini`. `pos` is any PositionScheme; without one the model has no positions at all. With
@@ -44,10 +42,7 @@ class GPT(nn.Module):
     together.
     """
 
-    tokenizer: AnyVocabulary | None = None  # text to token ids and back; known of a model that `poslab.load` gives
-    seed = 0  # of its run; a scheme that draws positions in evaluation draws them by it
-    first_text = 0  # of a training batch, where several processes share one
-    _draw: int | None = None  # of the evaluation that is going on
+    tokenizer: AnyVocabulary | None = None  # set by `poslab.load`
 
     def __init__(
         self,
@@ -102,7 +97,7 @@ class GPT(nn.Module):
             check_backend(attention_backend, self.is_plain(), option="attention_backend")
 
     def forward(self, tokens: Tensor, cache: KeyValueCache | None = None, positions: Tensor | None = None) -> Tensor:
-        """tokens (B, T) -> logits (B, T, V).
+        """Return the logits (B, T, V) of tokens (B, T).
 
         With a cache, these tokens follow those that it has read, and no gradient comes from the blocks. positions: of
         the tokens, (T,) or (B, T) whole numbers; by default 0, 1, 2, ..., or in training, and where `drawing` says so,
@@ -111,7 +106,7 @@ class GPT(nn.Module):
         return F.linear(self.hidden(tokens, cache, positions), self.token_embedding.weight)
 
     def hidden(self, tokens: Tensor, cache: KeyValueCache | None = None, positions: Tensor | None = None) -> Tensor:
-        """tokens (B, T) -> the normalised last hidden states (B, T, D), which the tied head turns into logits."""
+        """Return the normalised last hidden states (B, T, D) of tokens (B, T), the input of the tied head."""
         if cache is not None:
             if positions is not None:
                 PositionIds.given(positions).check(*tokens.shape)
@@ -126,7 +121,7 @@ class GPT(nn.Module):
         return self._hidden(tokens, position_ids)
 
     def hidden_at(self, target_mask: Tensor, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
-        """tokens (B, T), asked (B, T) bool -> the hidden states of the n tokens that are asked, in order, (n, D).
+        """Return the hidden states of the n targets among tokens (B, T), in order, (n, D); target_mask: (B, T) bool.
 
         The last block computes only those, from the keys and values of all: next to nothing for a single answer.
         """
@@ -139,54 +134,23 @@ class GPT(nn.Module):
         return self._hidden(tokens, self._position_ids(tokens, positions), TargetMask.where(target_mask))
 
     @property
-    def draws(self) -> range:
-        """The numbers of the draws of positions whose mean an evaluation takes; one, of a scheme that counts."""
-        return range(_DRAWS if self.pos.samples_in_evaluation else 1)
-
-    @contextmanager
-    def drawing(self, draw: int) -> Iterator[None]:
-        """Within it, in eval mode, positions are those of this draw, if the scheme draws any in evaluation.
-
-        A draw depends on the run's seed, on its number and on the length of the text, and is the same for all texts.
-        """
-        self._draw = draw
-        try:
-            yield
-        finally:
-            self._draw = None
-
-    def evaluation_positions(self, length: int, draw: int = 0) -> Tensor | None:
-        """(length,): what the scheme draws in evaluation for a text of that length; None: 0, 1, 2, ..."""
-        return self._sample(length, self.seed * _DRAWS + draw) if self.pos.samples_in_evaluation else None
-
-    def text_positions(self, length: int) -> Tensor | None:
-        """(length,): where a text stands that is written on token by token; None: at 0, 1, 2, ...
-
-        They are drawn for a whole context, so that they stay as they are while the text grows up to there.
-        """
-        longest = self.pos.max_length(self.shape)
-        drawn = max(length, self.shape.context_length)
-        positions = self.evaluation_positions(drawn if longest is None else min(drawn, longest))
-        return None if positions is None else positions[:length]
-
-    @property
     def remembers(self) -> bool:
-        """Whether a segment of a text is read with what is left of those before."""
+        """True if a segment of a text sees earlier ones, by memory or retrieval."""
         return self.reach > 0
 
     @property
     def reach(self) -> int:
-        """How many tokens before a segment it may see."""
+        """Number of tokens before a segment that it may see."""
         return reach(self.memory_length, self.retrieval)
 
     def empty_memory(self, batch: int, device: torch.device | str | None = None) -> Memory:
-        """The memory of so many texts of which nothing has been read, by default where the weights are."""
+        """Return the memory of `batch` texts of which nothing has been read, by default on the weights' device."""
         return Memory.empty(batch, self.token_embedding.weight.device if device is None else device)
 
     def new_cache(
         self, window: int | None = None, padding: Tensor | None = None, positions: Tensor | None = None
     ) -> KeyValueCache:
-        """For texts of which each token sees `window` tokens; None: the context, or with memory segment by segment.
+        """Return a cache for texts of which each token sees `window` tokens; None: the context, or segments.
 
         positions: (B, N), those of the texts' first N tokens; None: 0, 1, 2, ...
         """
@@ -198,7 +162,7 @@ class GPT(nn.Module):
     def hidden_with_memory(
         self, tokens: Tensor, memory: Memory, target_mask: Tensor | None = None
     ) -> tuple[Tensor, Memory]:
-        """One segment, tokens (B, T) -> its hidden states as from `hidden`, (B, T, D), and the memory after it.
+        """Return the hidden states (B, T, D) of one segment, tokens (B, T), and the memory after it.
 
         Each layer sees the last memory_length tokens of the memory, as far as their row has read them of its document.
         What comes out knows no gradient of earlier segments. asked: (B, T) bool: only the hidden states of those
@@ -217,7 +181,7 @@ class GPT(nn.Module):
     def hidden_in_segments(
         self, tokens: Tensor, memory: Memory | None = None, target_mask: Tensor | None = None
     ) -> tuple[Tensor, Memory]:
-        """tokens (B, N) of any number, read in segments of context_length -> as `hidden_with_memory`, of all of them.
+        """Read tokens (B, N) of any number in segments of context_length; returns as `hidden_with_memory`.
 
         memory: of what came before; None: nothing did.
         """
@@ -235,7 +199,7 @@ class GPT(nn.Module):
         return torch.cat(found)[segments.argsort(stable=True).argsort()], memory
 
     def _hidden_of_row(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """The hidden states at consecutive positions (T,)."""
+        """Return the hidden states at consecutive positions (T,)."""
         return self._hidden(tokens, PositionIds(positions))
 
     def _hidden(
@@ -246,7 +210,7 @@ class GPT(nn.Module):
         key_position_ids: PositionIds | None = None,
         memories: Sequence[LayerMemory | None] | None = None,
     ) -> Tensor:
-        """key_places and memories: of what is remembered, too, where something may be."""
+        """Return the hidden states; key_position_ids and memories: of remembered tokens, too, if any."""
         x = self._embed(tokens, position_ids)
         terms = self._terms((key_position_ids or position_ids).distances(self.shape.causal))
         layers = self._layers(terms, position_ids, key_position_ids)
@@ -258,7 +222,7 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def _hidden_after(self, tokens: Tensor, positions: Tensor | None, cache: KeyValueCache) -> Tensor:
-        """The hidden states, as from `_hidden`, of tokens at the end of a text whose beginning the cache has read."""
+        """Return the hidden states, as `_hidden`, of tokens at the end of a text whose beginning the cache has read."""
         if not self.shape.causal:
             raise SettingError("cache", "given", "this model isn't causal: a new token changes what all others see")
         length, longest = tokens.shape[-1], self.pos.max_length(self.shape)
@@ -271,43 +235,8 @@ class GPT(nn.Module):
         cache.advance(length)
         return self.final_norm(x)
 
-    def _position_ids(self, tokens: Tensor, given: Tensor | None, segment: Segment | None = None) -> PositionIds:
-        """Where the tokens stand: as given, or as the scheme draws it in training, or one after the other; those of a
-        segment after what is remembered."""
-        length, device = tokens.shape[-1], tokens.device
-        # A number is drawn for every scheme alike: what is random after it, as dropout, stays the same for all.
-        seed = int(torch.randint(2**62, ())) if self.training else None
-        if given is not None:
-            position_ids = PositionIds.given(given.to(device))
-            position_ids.check(*tokens.shape)
-            self._check_length(int(position_ids.positions.max()) + 1)
-            return position_ids
-        remembered = 0 if segment is None else segment.remembered
-        self._check_length(remembered + length)
-        sampled = None
-        if seed is not None and self.pos.overrides("sample"):
-            sampled = self._sample(remembered + length, seed, len(tokens) if self.pos.samples_each_text else None)
-        elif seed is None and self._draw is not None:
-            sampled = self.evaluation_positions(remembered + length, self._draw)
-        if sampled is not None:
-            return PositionIds(sampled.to(device), irregular=bool((sampled.diff() != 1).any()))
-        if segment is None:
-            return PositionIds(torch.arange(length, device=device))
-        by_distance = self.pos.shift_invariant and not self.pos.overrides("embed")
-        # Without memory_length, no token sees another of an earlier segment: positions begin anew, as in windows.
-        return segment.position_ids(length, counted=self.memory_length > 0 and not by_distance)
-
-    def _sample(self, length: int, seed: int, texts: int | None = None) -> Tensor | None:
-        """What the scheme draws, (T,), or (B, T) for so many texts of their own; None: it draws nothing."""
-        generator = torch.Generator().manual_seed(seed)
-        if texts is None:
-            return self.pos.sample(self.shape, length, generator)
-        of_batch = [self.pos.sample(self.shape, length, generator) for _ in range(self.first_text + texts)]
-        sampled = [positions for positions in of_batch[self.first_text :] if positions is not None]
-        return torch.stack(sampled) if sampled else None
-
     def _embed(self, tokens: Tensor, position_ids: PositionIds) -> Tensor:
-        """The input of the first block, (B, T, D)."""
+        """Return the input of the first block, (B, T, D)."""
         x: Tensor = self.dropout(
             position_ids.map(partial(self.pos.embed, self._tables()), self.token_embedding(tokens))
         )
@@ -319,14 +248,8 @@ class GPT(nn.Module):
         made = partial(SchemeLayer, self.pos, self._tables(), self.shape)
         return [made(layer, of_it, position_ids, key_position_ids or position_ids) for layer, of_it in enumerate(terms)]
 
-    def _check_length(self, length: int, option: str = "tokens", value: object = None) -> None:
-        longest = self.pos.max_length(self.shape)
-        if longest is not None and length > longest:
-            problem = f"this position scheme knows {longest} positions, no more"
-            raise SettingError(option, f"{length} long" if value is None else value, problem)
-
     def relative_terms(self, length: int) -> list[RelativeTerms | None]:
-        """The terms of each layer for the distances within `length` tokens; made once where the layers share them."""
+        """Return the terms of each layer for the distances within `length` tokens; made once if layers share them."""
         return self._terms(range(0 if self.shape.causal else 1 - length, length))
 
     def _terms(self, distances: range) -> list[RelativeTerms | None]:
@@ -339,23 +262,22 @@ class GPT(nn.Module):
     generate = generate
 
     def parameter_counts(self) -> dict[str, int]:
-        """Parameters in total, of the position scheme, and of the trunk, which is what models with any scheme have and
-        with any memory."""
+        """Count parameters in total, of the position scheme, and of the trunk, which models of all schemes share."""
         total = sum(p.numel() for p in self.parameters())
         scheme = sum(p.numel() for p in self.position_tables.parameters())
         retrieving = (p for part in self.modules() if isinstance(part, RetrievedAttention) for p in part.parameters())
         return {"total": total, "trunk": total - scheme - sum(p.numel() for p in retrieving), "scheme": scheme}
 
     def pictures(self) -> dict[str, Picture]:
-        """Pictures of what the scheme has learned so far, by name."""
+        """Return pictures of what the scheme has learned so far, by name."""
         return self.pos.pictures(self._tables(), self.shape)
 
     def explanations(self, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
-        """What else a page shows of the scheme, by name; `sample` as `PositionScheme.explain` takes it."""
+        """Return what else a page shows of the scheme, by name; `sample` as `PositionScheme.explain` takes it."""
         return self.pos.explain(self._tables(), self.shape, sample)
 
     def is_plain(self, *terms: RelativeTerms | None) -> bool:
-        """Whether attention with these terms, by default those of all layers, knows nothing of position."""
+        """Return whether attention with these terms, by default those of all layers, is without position."""
         if self.pos.overrides("score_mod") or self.pos.overrides("token_state") or self.pos.overrides("key_bias"):
             return False
         return not any(terms or self.relative_terms(self.shape.context_length))

@@ -1,4 +1,4 @@
-"""The vectors of tokens, whose matrix is the head's as well.
+"""Embedding of tokens, whose matrix is the head's as well.
 
 D channels, V tokens of the vocabulary.
 """
@@ -18,13 +18,13 @@ _FEW = 8  # rows of the matrix for each token that is looked up: with fewer, a g
 
 
 class TokenEmbedding(nn.Embedding):
-    """nn.Embedding, whose gradient can be summed with that of the head in less time."""
+    """Embedding whose gradient can be summed with that of the tied head in less time."""
 
     _looked_up: Tensor | None = None
 
     @contextmanager
     def shared_with_head(self, tokens: Tensor) -> Iterator[Tensor]:
-        """Gives the matrix (V, D) for a head that follows on these tokens, once looked up within.
+        """Yield the matrix (V, D) for a head that follows on these tokens, which are looked up once within the context.
 
         On a CPU the gradients of their rows are added to the head's gradient, where otherwise they become a matrix of
         zeros for all other tokens, and two are added: of a training step of model=mini in bfloat16 that took 4 %.
@@ -40,14 +40,14 @@ class TokenEmbedding(nn.Embedding):
             self._looked_up = None
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """tokens (B, T) -> (B, T, D)."""
+        """Look up tokens (B, T), (B, T, D)."""
         if torch.compiler.is_compiling() or self._looked_up is None:
             return super().forward(tokens)
         return F.embedding(tokens, self._looked_up, sparse=True)
 
 
 class _Shared(torch.autograd.Function):
-    """A matrix (V, D) twice: first for what gives a sparse gradient of it, then for what gives one that nobody else
+    """Return a matrix (V, D) twice: first for a sparse gradient, then for a dense one that nobody else
     has."""
 
     @staticmethod

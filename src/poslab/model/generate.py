@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -16,6 +15,7 @@ from torch.nn import functional as F
 
 from poslab.errors import SettingError, require_at_least
 from poslab.model.cache import KeyValueCache
+from poslab.model.sampling import Sampling, generator_of, row_generators
 from poslab.positions import ModelShape, PositionScheme
 
 Prompts = Tensor | Sequence[Sequence[int]]
@@ -41,49 +41,6 @@ class Decoder(Protocol):
     def train(self, mode: bool) -> Any: ...
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How the next token is chosen from the logits. Raises SettingError for what can't be.
-
-    temperature: divides the logits; 0 takes the likeliest token.
-    top_k: only the k likeliest tokens.
-    top_p: of those, only the smallest set of likeliest tokens that holds this share of the probability, at least one
-        (nucleus sampling, Holtzman et al. 2020).
-    """
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-
-    def __post_init__(self) -> None:
-        require_at_least(0, temperature=self.temperature)
-        require_at_least(1, top_k=self.top_k)
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise SettingError("top_p", self.top_p, "must be above 0 and at most 1")
-
-    def draw(self, logits: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-        """logits (B, V) and a generator for each row, on the CPU -> (B,) token ids, on the logits' device."""
-        if self.temperature == 0:
-            return logits.max(-1).indices  # argmax() takes three times as long
-        k = min(self.top_k or logits.shape[-1], logits.shape[-1])
-        ids = None
-        if k < logits.shape[-1]:
-            logits, ids = logits.topk(k)  # (B, k), the likeliest first
-        elif self.top_p is not None:
-            logits, ids = logits.sort(descending=True)
-        # Double precision and a maximum of 0, so that even the smallest temperature makes no NaN.
-        logits = (logits - logits.amax(-1, keepdim=True)).double()
-        probabilities = (logits / self.temperature).softmax(-1)
-        below = probabilities.cumsum(-1)  # (B, k)
-        if self.top_p is not None and self.top_p < 1:
-            likelier = below - probabilities  # the probability of all tokens before this one
-            below = probabilities.masked_fill(likelier >= self.top_p, 0.0).cumsum(-1)
-        uniform = torch.cat([torch.rand(1, dtype=torch.float64, generator=generator) for generator in generators])
-        # The first token below whose end of the sum the number falls; it is less than the sum of all, as uniform < 1.
-        chosen = torch.searchsorted(below, uniform.to(below.device)[:, None] * below[:, -1:], right=True)  # (B, 1)
-        return (chosen if ids is None else ids.gather(-1, chosen)).squeeze(-1)
-
-
 def generate(
     model: Decoder,
     prompts: Prompts,
@@ -98,7 +55,7 @@ def generate(
     window: int | None = None,
     strict: bool = False,
 ) -> Tensor | list[list[int]]:
-    """The prompts continued: (B, T) -> (B, T + n), or lists of token ids, of any lengths, -> lists of token ids.
+    """Continue prompts: (B, T) -> (B, T + n), or lists of token ids, of any lengths, -> lists of token ids.
 
     n is max_new_tokens, or less where every row has come to `stop_token` before. What a row has after it is the stop
     token again; lists end with the first one. The rest is described at `stream` and `Sampling`.
@@ -109,7 +66,7 @@ def generate(
             prompts,
             max_new_tokens,
             sampling=Sampling(temperature, top_k, top_p),
-            generator=_generator(seed, generator),
+            generator=generator_of(seed, generator),
             stop_token=stop_token,
             window=window,
             strict=strict,
@@ -132,9 +89,9 @@ def stream(
     window: int | None = None,
     strict: bool = False,
 ) -> Iterator[Tensor]:
-    """The next token of each row, (B,), again and again, until max_new_tokens or until every row has stopped.
+    """Yield the next token of each row, (B,), until max_new_tokens or until every row has stopped.
 
-    A row that has stopped goes on with nothing but its stop token. Each token sees at most `window` tokens, itself
+    A row that has stopped repeats its stop token. Each token sees at most `window` tokens, itself
     included, by default the model's context_length; of a longer prompt only the last ones are read. Without a
     `window`, a model with memory reads all of the prompt, segment by segment, as it goes on. A scheme that knows any
     number of positions slides: keys and values of older tokens are dropped, those of newer ones remain as they are.
@@ -154,7 +111,7 @@ def stream(
     longest = most_positions(model, window)
     if strict and longest is not None:
         _check_ends_within(longest, tokens.shape[1], max_new_tokens)
-    generators = _row_generators(generator, len(tokens))
+    generators = row_generators(generator, len(tokens))
     return _steps(model, tokens, padding, max_new_tokens, sampling, generators, stop_token, window)
 
 
@@ -198,25 +155,25 @@ def _steps(
 
 
 def _drawn_positions(model: Decoder, lengths: list[int]) -> Tensor | None:
-    """(B, N): where texts of these lengths stand, if the scheme draws positions in evaluation; None: they count."""
+    """Draw positions (B, N) for texts of these lengths, if the scheme draws any in evaluation; None: 0, 1, 2, ..."""
     drawn = [positions for positions in map(model.text_positions, lengths) if positions is not None]
     return nn.utils.rnn.pad_sequence(drawn, batch_first=True) if drawn else None
 
 
 def most_positions(model: Decoder, window: int | None) -> int | None:
-    """How many positions there are for a text; None: any number, as where they begin anew in each segment."""
+    """Return how many positions there are for a text; None: any number, as where they begin anew in each segment."""
     anew = window is None and model.remembers and model.memory_length == 0
     return None if anew else model.pos.max_length(model.shape)
 
 
 def most_read(model: Decoder, window: int | None) -> int | None:
-    """How many tokens at the end of a prompt are read; None: all, however many."""
+    """Return how many tokens at the end of a prompt are read; None: all."""
     seen = None if window is None and model.remembers else window or model.shape.context_length
     return min((most for most in (seen, most_positions(model, window)) if most is not None), default=None)
 
 
 def _head(model: Decoder, rows: int) -> Callable[[Tensor], Tensor]:
-    """The product of hidden states (B, D) with the head, (B, V), in the form that is fastest for these B rows.
+    """Return the fastest product of hidden states (B, D) with the head, (B, V), for B rows.
 
     On a CPU it takes most of a token's time, all of it in reading the head. One row of 256 with 50,257 takes two cores
     0.94 ms in any form and 0.63 in bfloat16, where F.linear takes 0.98; on an older machine F.linear took 13 ms for
@@ -229,7 +186,7 @@ def _head(model: Decoder, rows: int) -> Callable[[Tensor], Tensor]:
 
 
 def _aligned(prompts: Prompts, model: Decoder) -> tuple[Tensor, Tensor]:
-    """Token ids (B, T) that end together, on the model's device, and the padding (B,) before each row."""
+    """Align prompts at their ends: token ids (B, T) on the model's device, and the padding (B,) before each row."""
     rows = _rows(prompts)
     size = model.token_embedding.num_embeddings
     for row in rows:
@@ -243,7 +200,7 @@ def _aligned(prompts: Prompts, model: Decoder) -> tuple[Tensor, Tensor]:
 
 
 def _rows(prompts: Prompts) -> list[Tensor]:
-    """The ids of each prompt, (T,), int64. Raises SettingError for what is none."""
+    """Return the ids of each prompt, (T,) int64. Raises SettingError for anything else."""
     try:
         rows = [torch.as_tensor(row).cpu() for row in prompts]
     except (TypeError, ValueError):
@@ -255,13 +212,13 @@ def _rows(prompts: Prompts) -> list[Tensor]:
 
 
 def _last(tokens: Tensor, padding: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The last `count` tokens of each row, and the padding that is left among them."""
+    """Return the last `count` tokens of each row, and the padding that is left among them."""
     dropped = max(0, tokens.shape[1] - count)
     return tokens[:, dropped:], (padding - dropped).clamp(min=0)
 
 
 def _check_ends_within(longest: int, prompt: int, max_new_tokens: int) -> None:
-    """Raises SettingError where the longest prompt and what follows it pass the scheme's `longest` positions."""
+    """Raise SettingError where the longest prompt and its continuation exceed the scheme's `longest` positions."""
     if prompt + max_new_tokens - 1 <= longest:  # the last new token is never read
         return
     room = longest + 1 - prompt
@@ -270,28 +227,13 @@ def _check_ends_within(longest: int, prompt: int, max_new_tokens: int) -> None:
     raise SettingError("max_new_tokens", max_new_tokens, problem)
 
 
-def _generator(seed: int | None, generator: torch.Generator | None) -> torch.Generator | None:
-    require_at_least(0, seed=seed)
-    if seed is None:
-        return generator
-    if generator is not None:
-        raise SettingError("seed", seed, "can't be given beside a generator")
-    return torch.Generator().manual_seed(seed)
-
-
-def _row_generators(generator: torch.Generator | None, rows: int) -> list[torch.Generator]:
-    """One for each row, seeded from `generator` in turn, so that a row draws the same whatever rows follow it."""
-    seeds = [int(torch.randint(2**62, (), generator=generator)) for _ in range(rows)]
-    return [torch.Generator().manual_seed(seed) for seed in seeds]
-
-
 def _until(stop_token: int | None, ids: list[int]) -> list[int]:
     return ids[: ids.index(stop_token) + 1] if stop_token in ids else ids
 
 
 @contextmanager
 def _eval_mode(model: Decoder) -> Iterator[None]:
-    """Without dropout; the mode that the model had comes back."""
+    """Disable dropout within the context, and restore the model's mode after it."""
     was_training = model.training
     if was_training:
         model.train(False)

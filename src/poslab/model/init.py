@@ -1,10 +1,10 @@
-"""The weights of a decoder before its first step."""
+"""Initial weights of a decoder."""
 
 from torch import nn
 
 
 def initialise(decoder: nn.Module, std: float, token_std: float, num_layers: int) -> None:
-    """GPT-2, with another std: normal, biases zero; what adds to the residual stream is scaled by 1 / sqrt(2 L)."""
+    """Initialise as GPT-2 with another std: normal, biases zero, projections to the residual stream over sqrt(2 L)."""
     for name, parameter in decoder.named_parameters():
         if parameter.dim() < 2:
             continue  # torch's own: ones for a LayerNorm's weight, zeros for its bias

@@ -54,7 +54,7 @@ _EQUAL = 1e-5  # apart; of vectors of length 1, rounding moves a product by some
 
 @dataclass(eq=False)
 class Lookup:
-    """What the layer that retrieves finds in memory; after the pass, what later segments find there."""
+    """Keys and values that a layer retrieves from; after a pass, with those of its segment."""
 
     size: int
     known: Tensor  # (B,): tokens that each row has read of its document
@@ -63,14 +63,14 @@ class Lookup:
     place: Tensor | int = 0  # (B,): of the next query in its segment
 
     def add(self, k: Tensor, v: Tensor) -> None:
-        """Those of a segment, (B, H, T, Dh) as the projections leave them."""
+        """Add keys and values of a segment, (B, H, T, Dh) from the projections."""
         self.keys, self.values = (
             remembered(before, new, self.size) for before, new in ((self.keys, unit(k)), (self.values, v))
         )
 
 
 class CachedLookup(Lookup):
-    """The same where tokens come a few at a time, and rows come to the ends of their segments at different times."""
+    """Lookup of cached reading: tokens come a few at a time, and rows end their segments at different times."""
 
     def __init__(self, size: int, segment: int, known: Tensor) -> None:
         super().__init__(size, known, None, None)
@@ -78,12 +78,12 @@ class CachedLookup(Lookup):
         self.place = torch.zeros_like(known)
 
     def add(self, k: Tensor, v: Tensor) -> None:
-        """Those of new tokens, which are found once their segment has ended."""
+        """Add keys and values of new tokens, which are found once their segment has ended."""
         self._recent.add(k, v)
         self.place = self.place + k.shape[-2]
 
     def turn(self, ended: Tensor) -> None:
-        """Before new tokens: ended (B,) bool, which rows' segments are complete."""
+        """Move complete segments into memory, before new tokens; ended: (B,) bool, the rows that have one."""
         recent = self._recent
         if ended.any() and recent.keys is not None and recent.values is not None:
             self.keys = _where(ended, remembered(self.keys, recent.keys, self.size), self.keys)
@@ -93,7 +93,7 @@ class CachedLookup(Lookup):
 
 
 class RetrievedAttention(nn.Module):
-    """Mixes into a layer's attention what its queries find in memory; all that is learned of it."""
+    """Mixing of a layer's attention with what its queries retrieve; holds the learned gate and scale."""
 
     def __init__(self, heads: int, settings: Retrieval) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class RetrievedAttention(nn.Module):
     def forward(
         self, local: Tensor, q: Tensor, k: Tensor, v: Tensor, lookup: Lookup, layer: SchemeLayer, first: int = 0
     ) -> Tensor:
-        """q, k, v (B, H, T, Dh) as the projections leave them -> the layer's output from place `first` on.
+        """Return the layer's output from index `first` on; q, k, v: (B, H, T, Dh) from the projections.
 
         local (B, H, T - first, Dh): what the queries from there on get of the segment. The lookup then has its tokens.
         """
@@ -121,7 +121,7 @@ class RetrievedAttention(nn.Module):
             return torch.lerp(local.to(retrieved.dtype), retrieved, share.to(retrieved.dtype)).to(local.dtype)
 
     def find(self, q: Tensor, lookup: Lookup, layer: SchemeLayer, first: int = 0) -> tuple[Tensor, Tensor] | None:
-        """What queries (B, H, T, Dh) from place `first` on attend to: weights (B, H, T - first, k), and which of the N.
+        """Return weights (B, H, T - first, k) of retrieved tokens for queries (B, H, T, Dh), and their indices.
 
         The weights of a query sum to 1, or are zeros in a row that knows nothing; None where no row knows anything.
         """
@@ -143,12 +143,12 @@ class RetrievedAttention(nn.Module):
 
     @property
     def shares(self) -> Tensor:
-        """(H,): how much of each head's output is what it retrieved."""
+        """Proportion of each head's output that is retrieved, (H,)."""
         return self.gate.sigmoid()
 
 
 def check_bias(settings: Retrieval, scheme: PositionScheme, tables: Tables, shape: ModelShape) -> None:
-    """Raises SettingError where the scores want a bias, and the scheme has none for every distance in memory."""
+    """Raise SettingError where scores need a bias, and the scheme has none for every distance in memory."""
     if not settings.position_bias:
         return
     terms = scheme.relative(tables, shape, settings.layer, range(1))
@@ -163,12 +163,12 @@ def check_bias(settings: Retrieval, scheme: PositionScheme, tables: Tables, shap
 
 
 def unit(x: Tensor) -> Tensor:
-    """Queries or keys (..., Dh) of length 1, in float32 or better."""
+    """Normalise queries or keys (..., Dh) to length 1, in float32 or better."""
     return F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1)
 
 
 def remembered(before: Tensor | None, new: Tensor, size: int) -> Tensor:
-    """Keys or values before, (B, H, N, Dh), and those of a segment, (B, H, T, Dh) -> the last `size` of all."""
+    """Append keys or values of a segment, (B, H, T, Dh), to those before, (B, H, N, Dh), and keep the last `size`."""
     new = new.detach().to(torch.promote_types(new.dtype, torch.float32))[:, :, -size:]
     if before is None:
         return new.contiguous()
@@ -177,7 +177,7 @@ def remembered(before: Tensor | None, new: Tensor, size: int) -> Tensor:
 
 
 def _where(ended: Tensor, grown: Tensor, before: Tensor | None) -> Tensor:
-    """grown (B, H, N, Dh) in the rows (B,) that have ended, and what was before in the others, also at the end."""
+    """Select grown (B, H, N, Dh) in the rows (B,) that have ended, and `before`, aligned at the end, in the others."""
     if before is None:
         before = grown[:, :, :0]
     before = F.pad(before, (0, 0, grown.shape[-2] - before.shape[-2], 0))
@@ -185,7 +185,7 @@ def _where(ended: Tensor, grown: Tensor, before: Tensor | None) -> Tensor:
 
 
 def distance_bias(terms: RelativeTerms, found: Tensor, count: int, place: Tensor) -> Tensor:
-    """(B, H, T, k): the bias of each query for those found of `count`, whose last is the one before the segment.
+    """Return the bias of each query for the tokens found among `count`, whose last precedes the segment, (B, H, T, k).
 
     place: () or (B,), of the first query in its segment.
     """
@@ -197,9 +197,9 @@ def distance_bias(terms: RelativeTerms, found: Tensor, count: int, place: Tensor
 
 
 def nearest(q: Tensor, keys: Tensor, known: Tensor, k: int, newest: bool = False) -> tuple[Tensor, Tensor]:
-    """The k largest inner products of each query (B, H, T, Dh), best first, and which keys (B, H, N, Dh) they are of.
+    """Return the k largest inner products of each query (B, H, T, Dh), best first, and their keys' indices.
 
-    known: (B,), only the last so many keys of each row are there. Both are (B, H, T, k), less if no row has so many;
+    keys: (B, H, N, Dh). known: (B,), only the last so many of each row exist. Both are (B, H, T, k), or fewer;
     those that a row lacks are 0. Of equal ones it may be any; with `newest`, of those equal to the last the newest.
     Scores have gradients of the queries, none of the keys.
     """
@@ -230,12 +230,12 @@ class _Nearest(torch.autograd.Function):
 
 
 def _there(found: Tensor, known: Tensor) -> Tensor:
-    """(B, 1, 1, k) bool: which of what was found, (B, H, T, k), a row that knows so many (B,) has at all."""
+    """Return which of the tokens found, (B, H, T, k), a row that knows so many (B,) has at all, (B, 1, 1, k) bool."""
     return torch.arange(found.shape[-1], device=found.device) < known[:, None, None, None]
 
 
 def _search(q: Tensor, keys: Tensor, k: int, newest: bool) -> tuple[Tensor, Tensor]:
-    """The k largest products of each query (H, T, Dh) with keys (H, N, Dh), and their places: (H, T, k) each."""
+    """Return the k largest products of each query (H, T, Dh) with keys (H, N, Dh), and indices, (H, T, k) each."""
     queries = max(1, _BLOCK // (len(keys) * keys.shape[-2]))
     largest = _newest_of_equal if newest else torch.topk
     parts = [largest(block @ keys.mT, k) for block in q.split(queries, dim=-2)]
@@ -244,7 +244,7 @@ def _search(q: Tensor, keys: Tensor, k: int, newest: bool) -> tuple[Tensor, Tens
 
 
 def _newest_of_equal(products: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """As topk, of products (H, T, N); but of those that are equal to the k-th, the last of the N."""
+    """Return topk of products (H, T, N), but of those equal to the k-th the last of the N."""
     scores, places = products.topk(min(k + 1, products.shape[-1]))
     least = scores[..., k - 1 : k] - _EQUAL
     tied = (scores[..., k:] >= least).any(-1)  # (H, T): where there is a choice
@@ -262,7 +262,7 @@ def _newest_of_equal(products: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _sum(weights: Tensor, found: Tensor, table: Tensor) -> Tensor:
-    """weights (B, H, T, k) of rows found in a table (B, H, N, Dh) -> their sum (B, H, T, Dh).
+    """Sum rows found in a table (B, H, N, Dh) with weights (B, H, T, k), (B, H, T, Dh).
 
     Without the (B, H, T, k, Dh) tensor of these rows, in either direction.
     """

@@ -26,7 +26,7 @@ from poslab.model.memory.state import Memory
 
 @dataclass(eq=False)
 class LayerMemory:
-    """What one layer finds of the segments before, and leaves to those after."""
+    """Memory of one layer for a segment, and the inputs that it leaves to later ones."""
 
     inputs: Tensor | None  # (B, m, D)
     first_key: Tensor | None  # (B,): the first of these that a row sees; None: all rows see all
@@ -35,7 +35,7 @@ class LayerMemory:
 
 
 class Segment:
-    """What a pass over one segment finds in memory, and what memory is after it.
+    """Pass over one segment: the memory that its layers see, and the memory after it.
 
     Memory is cut to what some row may see: the first segment of a text costs what it costs without memory. Raises
     SettingError for a memory of other texts than `batch`.
@@ -60,7 +60,7 @@ class Segment:
             self.layers[retrieval.layer].lookup = self._lookup
 
     def position_ids(self, length: int, *, counted: bool) -> PositionIds:
-        """Those of memory and of `length` tokens after it, (m + T,), or (B, m + T) where rows differ.
+        """Return the positions of memory and of `length` tokens after it, (m + T,), or (B, m + T) where rows differ.
 
         counted: from the beginning of a row's document; else from the first token remembered, which a scheme that knows
         distances only can't tell from it, and which is the same for all rows.
@@ -73,7 +73,7 @@ class Segment:
         return PositionIds(positions)
 
     def after(self, length: int) -> Memory:
-        """The memory once all layers have computed the segment, of `length` tokens."""
+        """Return the memory once all layers have computed the segment, of `length` tokens."""
         inputs = None
         if self._length:
             entered = [_entered(layer)[:, -self._length :].detach() for layer in self.layers]

@@ -1,4 +1,4 @@
-"""What a model carries from segment to segment, as tensors that know no gradient.
+"""State that a model carries from segment to segment, as tensors without gradient.
 
 B rows (texts side by side), L layers, M tokens remembered, D embedding, H heads, N tokens to retrieve from, Dh head
 dimension.
@@ -30,36 +30,36 @@ class Memory:
 
     @classmethod
     def empty(cls, batch: int, device: torch.device | str | None = None) -> Memory:
-        """That of texts of which nothing has been read."""
+        """Return the memory of texts of which nothing has been read."""
         return cls(torch.zeros(batch, dtype=torch.int64, device=device))
 
     @classmethod
     def joined(cls, parts: Sequence[Memory]) -> Memory:
-        """One of all rows, in their order: the inverse of `rows`."""
+        """Join memories of rows, in their order: the inverse of `rows`."""
         found = {name: [tensors[name] for tensors in map(Memory.plain, parts) if name in tensors] for name in _AXES}
         return cls(**{name: _joined(tensors, axis) for name, axis in _AXES.items() if (tensors := found[name])})
 
     @classmethod
     def of(cls, plain: Mapping[str, Tensor]) -> Memory:
-        """The inverse of `plain`."""
+        """Build a memory from its tensors by name: the inverse of `plain`."""
         return cls(**plain)
 
     def plain(self) -> dict[str, Tensor]:
-        """Its tensors by name, for a checkpoint."""
+        """Return its tensors by name, for a checkpoint."""
         return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
 
     def restarted(self, read: Tensor) -> Memory:
-        """The same with `read` (B,) as the data knows it, who knows where documents begin."""
+        """Replace `read` (B,) by the counts of the data, which knows where documents begin."""
         return replace(self, read=read.to(self.read))
 
     def rows(self, chosen: slice) -> Memory:
-        """That of some rows."""
+        """Return the memory of some rows."""
         return Memory.of(
             {name: tensor[(slice(None),) * _AXES[name] + (chosen,)] for name, tensor in self.plain().items()}
         )
 
     def to(self, device: torch.device | str) -> Memory:
-        """The same on another device."""
+        """Move the memory to another device."""
         return Memory.of({name: tensor.to(device) for name, tensor in self.plain().items()})
 
 
@@ -67,7 +67,7 @@ _AXES = {"read": 0, "inputs": 1, "keys": 0, "values": 0}  # where a tensor's row
 
 
 def _joined(tensors: Sequence[Tensor], axis: int) -> Tensor:
-    """Where some remember fewer tokens, zeros stand before them, which their rows, having read no more, don't see."""
+    """Concatenate rows, with zeros before those that remember fewer tokens, which don't see them."""
     if tensors[0].dim() > 1:
         most = max(tensor.shape[-2] for tensor in tensors)
         tensors = [F.pad(tensor, (0, 0, most - tensor.shape[-2], 0)) for tensor in tensors]
