@@ -75,7 +75,7 @@ class PositionIds:
 
     @cached_property
     def _one_row(self) -> Tensor:
-        """(B T,): one tensor for all calls, by which schemes know what they have computed in this pass."""
+        """Return positions (B T,), one tensor for all calls, by which schemes cache results of this pass."""
         return self.positions.flatten()
 
 

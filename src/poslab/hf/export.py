@@ -37,21 +37,21 @@ def export(checkpoint: Checkpoint, folder: Path) -> list[str]:
     model = checkpoint.model
     form = hf_equivalent(model)
     if form is None:
-        said = _write_with_code(checkpoint, folder)
+        how = _write_with_code(checkpoint, folder)
     else:
         architecture = ARCHITECTURES[form.model_type]
         weights = architecture.exported(model.state_dict(), model.shape) | dict(form.weights)
         settings = architecture.config(model.shape, checkpoint.vocabulary.size) | dict(form.settings)
         _save(folder / EXPORTED, weights)
         _write_config(checkpoint, folder, architecture.model_type, architecture.class_name, settings)
-        said = f"a {architecture.model_type} model: AutoModelForCausalLM.from_pretrained({str(folder)!r})"
+        how = f"a {architecture.model_type} model: AutoModelForCausalLM.from_pretrained({str(folder)!r})"
     tokenizer = _write_tokenizer(checkpoint, folder)
     without = "transformers knows nothing of its memory: there, a text is read in one pass"
-    return [said, tokenizer, *([without] if model.remembers else [])]
+    return [how, tokenizer, *([without] if model.remembers else [])]
 
 
 def _write_with_code(checkpoint: Checkpoint, folder: Path) -> str:
-    """The checkpoint as poslab knows it, and the code by which transformers does."""
+    """Write the checkpoint as poslab reads it, and the code by which transformers does."""
     content = read_checkpoint(checkpoint.path)
     about = content["poslab"]
     weights = {name.removeprefix("model."): weight for name, weight in content["state_dict"].items()}

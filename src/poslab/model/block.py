@@ -23,18 +23,18 @@ class TargetMask:
     """Targets of a batch (B, T), and the first index at which any text has one; the last index where there is none."""
 
     texts: Tensor  # (n,)
-    places: Tensor  # (n,)
+    indices: Tensor  # (n,)
     first: int
 
     @classmethod
     def where(cls, mask: Tensor) -> TargetMask:
         """Take the targets of a mask (B, T) bool."""
-        texts, places = mask.nonzero().unbind(1)
-        return cls(texts, places, int(places.min()) if len(places) else mask.shape[1] - 1)
+        texts, indices = mask.nonzero().unbind(1)
+        return cls(texts, indices, int(indices.min()) if len(indices) else mask.shape[1] - 1)
 
     def of(self, x: Tensor, first: int = 0) -> Tensor:
         """Select the targets of x (B, T - first, D), which begins at index `first`, (n, D)."""
-        return x.flatten(0, 1).index_select(0, self.texts * x.shape[1] + self.places - first)
+        return x.flatten(0, 1).index_select(0, self.texts * x.shape[1] + self.indices - first)
 
 
 class Block(nn.Module):

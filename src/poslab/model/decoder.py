@@ -164,9 +164,9 @@ class GPT(PositionedModule):
     ) -> tuple[Tensor, Memory]:
         """Return the hidden states (B, T, D) of one segment, tokens (B, T), and the memory after it.
 
-        Each layer sees the last memory_length tokens of the memory, as far as their row has read them of its document.
-        What comes out knows no gradient of earlier segments. asked: (B, T) bool: only the hidden states of those
-        tokens, in order, (n, D); where there are none, nothing but the memory comes of the segment.
+        Each layer sees the last memory_length tokens of the memory, as far as their row has read them of its document;
+        no gradient reaches earlier segments. target_mask: (B, T) bool, to return only the hidden states of those
+        tokens, in order, (n, D); without any of them the segment only updates the memory.
         """
         segment = Segment(memory, len(tokens), self.memory_length, self.shape.num_layers, self.retrieval)
         chosen = None if target_mask is None else TargetMask.where(target_mask)
@@ -174,7 +174,7 @@ class GPT(PositionedModule):
             hidden = self.hidden(tokens) if target_mask is None else self.hidden_at(target_mask, tokens)
             return hidden, segment.after(tokens.shape[1])
         keys = self._position_ids(tokens, None, segment)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and (chosen is None or len(chosen.places) > 0)):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and (chosen is None or len(chosen.indices) > 0)):
             hidden = self._hidden(tokens, keys.last(tokens.shape[1]), chosen, keys, segment.layers)
         return hidden, segment.after(tokens.shape[1])
 
@@ -195,7 +195,7 @@ class GPT(PositionedModule):
             found.append(hidden)
         if target_mask is None:
             return torch.cat(found, dim=1), memory
-        segments = target_mask.nonzero()[:, 1] // length  # of each that is asked, text by text
+        segments = target_mask.nonzero()[:, 1] // length  # of each target, text by text
         return torch.cat(found)[segments.argsort(stable=True).argsort()], memory
 
     def _hidden_of_row(self, tokens: Tensor, positions: Tensor) -> Tensor:

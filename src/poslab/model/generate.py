@@ -93,7 +93,7 @@ def stream(
 
     A row that has stopped repeats its stop token. Each token sees at most `window` tokens, itself
     included, by default the model's context_length; of a longer prompt only the last ones are read. Without a
-    `window`, a model with memory reads all of the prompt, segment by segment, as it goes on. A scheme that knows any
+    `window`, a model with memory reads all of the prompt, segment by segment. A scheme that knows any
     number of positions slides: keys and values of older tokens are dropped, those of newer ones remain as they are.
     One that ends at `max_length` then computes anew for each token, from the last max_length tokens; with
     `strict` that is refused before it begins.

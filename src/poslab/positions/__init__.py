@@ -1,3 +1,3 @@
-"""Ways of knowing position: `base.py` is the contract, `terms.py` what it says of pairs, other files are schemes."""
+"""Position schemes: `base.py` is the contract, `terms.py` its data for pairs of tokens, other files are schemes."""
 
 from poslab.positions.base import *  # noqa: F403

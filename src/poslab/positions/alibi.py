@@ -27,7 +27,7 @@ from poslab.positions.base import (
 
 
 def slopes(num_heads: int) -> list[float]:
-    """The slope of each head."""
+    """Return the slope of each head."""
     power = 1 << (num_heads.bit_length() - 1)  # the largest power of two that is no more than num_heads
     own, finer = ([2.0 ** (-8 * (h + 1) / count) for h in range(count)] for count in (power, 2 * power))
     return own + finer[::2][: num_heads - power]
@@ -41,7 +41,7 @@ _BIAS = (
 
 
 def fixed_bias(terms: RelativeTerms, shape: ModelShape) -> Curves:
-    """That of each head, of a scheme that learns nothing."""
+    """Return the picture of a fixed bias by distance, one line per head."""
     assert terms.bias is not None
     lines = {f"head {h}": line.float() for h, line in enumerate(terms.bias)}
     return Curves("Bias by distance", "distance", "bias", list(shape.distances), lines, _BIAS)
@@ -49,7 +49,7 @@ def fixed_bias(terms: RelativeTerms, shape: ModelShape) -> Curves:
 
 @dataclass(frozen=True)
 class ALiBi(PositionScheme):
-    """Has no settings: the slopes are the paper's."""
+    """ALiBi with the paper's slopes; no settings."""
 
     share_layers = True
 

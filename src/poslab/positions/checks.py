@@ -1,4 +1,4 @@
-"""What is asked of a scheme before anything is computed with it: whether it fits the model, and that its hooks work."""
+"""Checks of a scheme before anything is computed with it: it fits the model, and its hooks work."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from poslab.errors import SettingError
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import ModelShape, PositionScheme, Tables
-from poslab.positions.contract import Trial, check_numbers, described, trying, wrong
+from poslab.positions.contract import HookChecker, check_numbers, described, trying, wrong
 
 
 def check_sizes(scheme: PositionScheme, shape: ModelShape) -> None:
-    """Asks the hooks that need no torch: `check` raises SettingError where the settings can't work with this model."""
+    """Check the settings without torch. Raises SettingError where they can't work with this model."""
     with trying(scheme, "check"):
         scheme.check(shape)
     with trying(scheme, "max_length"):
@@ -23,7 +23,7 @@ def check_sizes(scheme: PositionScheme, shape: ModelShape) -> None:
 
 
 def check_memory(scheme: PositionScheme, shape: ModelShape, memory_length: int) -> None:
-    """Asks the same hooks whether keys may be so far away. Raises SettingError where the model can't remember."""
+    """Check, without torch, that keys may be so far away. Raises SettingError where the model can't remember."""
     if memory_length == 0:
         return
     if not shape.causal:
@@ -40,7 +40,7 @@ def check_memory(scheme: PositionScheme, shape: ModelShape, memory_length: int) 
 
 
 def initial_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tensor]:
-    """What `tables` gives. Raises SettingError where that can't be learned."""
+    """Return the scheme's initial tables. Raises SettingError where they can't be learned."""
     with trying(scheme, "tables"):
         tables = scheme.tables(shape)
     check_tables(scheme, tables)
@@ -48,7 +48,7 @@ def initial_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tenso
 
 
 def check_tables(scheme: PositionScheme, tables: Tables) -> None:
-    """Raises SettingError where `tables` gave what can't be learned."""
+    """Raise SettingError for tables that can't be learned."""
     if not isinstance(tables, Mapping):
         raise wrong(scheme, "tables", f"must give a dict of tensors, not {described(tables)}")
     for name, table in tables.items():
@@ -60,7 +60,7 @@ def check_tables(scheme: PositionScheme, tables: Tables) -> None:
 
 
 def check_hooks(scheme: PositionScheme, tables: Tables, shape: ModelShape, layers: Sequence[int] | None = None) -> None:
-    """Raises SettingError, naming the hook and the shape, where a hook gives what attention can't use.
+    """Raise SettingError, naming hook and shape, for a hook whose result attention can't use.
 
     tables: on any device but "meta", where nothing can be tried. layers: by default all.
     """
@@ -68,19 +68,19 @@ def check_hooks(scheme: PositionScheme, tables: Tables, shape: ModelShape, layer
     if type(scheme) is PositionScheme or device.type == "meta":
         return
     with torch.no_grad():
-        trial = Trial(scheme, tables, shape, device)
-        trial.sample()
-        trial.embed()
-        trial.rotate()
+        checker = HookChecker(scheme, tables, shape, device)
+        checker.sample()
+        checker.embed()
+        checker.rotate()
         for layer in range(shape.num_layers) if layers is None else layers:
-            trial.layer(layer)
+            checker.layer(layer)
         if layers is None:
-            trial.sentences()
-            trial.pictures()
+            checker.warnings()
+            checker.pictures()
 
 
 def check_once(scheme: PositionScheme, tables: Tables, shape: ModelShape, layer: int) -> None:
-    """`check_tables` and `check_hooks` of one layer at its first call: for a caller who comes back at every step."""
+    """Run `check_tables` and `check_hooks` of one layer at the first call only, for callers in a training loop."""
     sizes = shape.embed_dim, shape.num_heads, shape.num_layers, shape.causal
     tried = repr(scheme), type(scheme), sizes, layer, tuple(map(described, tables.values()))
     if tried not in _TRIED:

@@ -1,8 +1,8 @@
 """Two schemes at once, such as rotated queries and keys with a learned bias by distance.
 
-What maps something is done one after the other, the second's after the first's: embeddings, queries, keys, tiles of
-scores. What is added is added up: relative terms, the bias of a key. Everything else is that of both: checks, warnings,
-tables, pictures, the names of the last three beginning with first and second.
+Maps are applied one after the other, the second's after the first's: embeddings, queries, keys, tiles of scores.
+Relative terms and biases of keys are added. Everything else is that of both: checks, warnings, tables, pictures, the
+names of the last three beginning with first and second.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from poslab.positions.base import (
 
 @dataclass(frozen=True)
 class Combined(PositionScheme):
-    """Any two schemes; to join three, one of the two is a Combined itself."""
+    """Combination of any two schemes; to combine three, one of the two is a Combined itself."""
 
     first: PositionScheme
     second: PositionScheme
@@ -99,24 +99,24 @@ class Combined(PositionScheme):
         return added(first, second) if first and second else first or second
 
     def token_state(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
-        """Those of the first, then those of the second: (B, H, T, E1 + E2)."""
+        """Concatenate the states of the first and of the second, (B, H, T, E1 + E2)."""
         token_state = [
             s.token_state(_of(name, tables), layer, x) for name, s in self._parts.items() if s.overrides("token_state")
         ]
-        there = [mark for mark in token_state if mark is not None]
+        there = [state for state in token_state if state is not None]
         return torch.cat(there, dim=-1) if there else None
 
     def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
-        token_state = self._own_marks(tables, layer, tile.token_state, tile.keys.shape[1] * tile.keys.shape[-1])
+        token_state = self._own_states(tables, layer, tile.token_state, tile.keys.shape[1] * tile.keys.shape[-1])
         for name, scheme in self._parts.items():
             own = dataclasses.replace(tile, token_state=token_state[name])
             tile = dataclasses.replace(tile, scores=scheme.score_mod(_of(name, tables), layer, own))
         return tile.scores
 
     def key_bias(self, tables: Tables, shape: ModelShape, layer: int, token_state: Tensor) -> Tensor | None:
-        """The sum, where no more than that is needed: one that has only `score_mod` needs those of both."""
+        """Return the sum of both biases; None where one scheme has only `score_mod`, so that both need theirs."""
         total = None
-        for name, own in self._own_marks(tables, layer, token_state, shape.embed_dim).items():
+        for name, own in self._own_states(tables, layer, token_state, shape.embed_dim).items():
             scheme = self._parts[name]
             bias = None if own is None else scheme.key_bias(_of(name, tables), shape, layer, own)
             if bias is None and scheme.overrides("score_mod"):
@@ -127,7 +127,7 @@ class Combined(PositionScheme):
     def reference_score(
         self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
     ) -> Tensor:
-        """The sum of what both add to a plain score: exact where one of the two adds what doesn't depend on it."""
+        """Return the plain score plus what both add to it: exact where one of them adds what doesn't depend on it."""
         plain = super().reference_score(tables, shape, layer, head, text, i, j)
         of_parts = [
             s.reference_score(_of(name, tables), shape, layer, head, text, i, j) for name, s in self._parts.items()
@@ -140,7 +140,7 @@ class Combined(PositionScheme):
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         token_state = [
-            self._own_marks(tables, layer, tile.token_state, shape.embed_dim) for layer, tile in enumerate(sample)
+            self._own_states(tables, layer, tile.token_state, shape.embed_dim) for layer, tile in enumerate(sample)
         ]
         found: dict[str, Explanation] = {}
         for part, scheme in self._parts.items():
@@ -151,17 +151,17 @@ class Combined(PositionScheme):
 
     @property
     def _sampled(self) -> PositionScheme:
-        """The one whose positions are taken."""
+        """Scheme whose positions are taken."""
         return self.first if self.first.overrides("sample") else self.second
 
     @property
     def _parts(self) -> dict[str, PositionScheme]:
         return {"first": self.first, "second": self.second}
 
-    def _own_marks(
+    def _own_states(
         self, tables: Tables, layer: int, token_state: Tensor | None, width: int
     ) -> dict[str, Tensor | None]:
-        """Which of the marks (B, H, N, E1 + E2) are whose; width: D."""
+        """Split the token state (B, H, N, E1 + E2) by scheme; width: D."""
         owners = [name for name, scheme in self._parts.items() if scheme.overrides("token_state")]
         own: dict[str, Tensor | None] = dict.fromkeys(self._parts)
         if token_state is None or len(owners) < 2:
@@ -174,7 +174,7 @@ class Combined(PositionScheme):
 
 
 def added(first: RelativeTerms, second: RelativeTerms) -> RelativeTerms:
-    """The sum of two schemes' terms, each going on beyond its distances as it ends, within the smaller window."""
+    """Add two schemes' terms, each extended beyond its distances by its last rows, within the smaller window."""
     devices = [table.device for terms in (first, second) for table in terms.tables.values()]
     device = next((device for device in devices if device.type != "cpu"), None)  # who learns nothing need not know it
     with_tables = [terms if device is None else terms.to(device) for terms in (first, second) if terms.tables]
@@ -190,7 +190,7 @@ def added(first: RelativeTerms, second: RelativeTerms) -> RelativeTerms:
 
 
 def check_part(name: str, scheme: PositionScheme, shape: ModelShape) -> None:
-    """Checks the scheme in the setting `name` of another; raises SettingError under that name."""
+    """Check the scheme in the setting `name` of another; raises SettingError under that name."""
     try:
         scheme.check(shape)
     except SettingError as error:
@@ -198,7 +198,7 @@ def check_part(name: str, scheme: PositionScheme, shape: ModelShape) -> None:
 
 
 def warnings_of_part(name: str, scheme: PositionScheme, shape: ModelShape) -> list[str]:
-    """The warnings of the scheme in the setting `name` of another, which name settings as the command line does."""
+    """Return the warnings of the scheme in the setting `name` of another, naming settings as the command line does."""
     return [re.sub(r"\bpos\.(?=\w)", f"pos.{name}.", text) for text in scheme.warnings(shape)]
 
 
@@ -208,7 +208,7 @@ def _of(part: str, tables: Tables) -> Tables:
 
 
 def _extended(table: Tensor, axis: int, before: int, after: int) -> Tensor:
-    """The table with its first and its last row so many times more."""
+    """Repeat the table's first and last row so many times more."""
     first, last = table.narrow(axis, 0, 1), table.narrow(axis, table.shape[axis] - 1, 1)
     parts = [first.repeat_interleave(before, axis), table, last.repeat_interleave(after, axis)]
     return torch.cat(parts, axis) if before or after else table

@@ -1,8 +1,8 @@
-"""Tries a scheme's hooks on a few tokens, in every layer, before anything is computed with them.
+"""Check of a scheme's hooks on a few tokens, in every layer, before anything is computed with them.
 
-Whoever writes a scheme and swaps two axes learns here which hook gave what and what it must give, not from an error
-deep in a kernel, or from none at all, where the sizes happen to fit. The same for one that looks at the answer: a hook
-that mixes tokens would let a token see the next. Letters as in `base`.
+An author who swaps two axes reads here which hook returned which shape and which it must return, in place of an error
+deep in a kernel, or of none where the sizes happen to fit. A hook that mixes tokens, by which a token would see the
+next one, is refused as well. Letters as in `base`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from poslab.positions.terms import RelativeTerms, ScoreTile
 
 
 def hook_at_fault(error: BaseException) -> str | None:
-    """ "Mine.rotate (my_file.py, line 12)": the scheme's hook in which an exception came up; None: in none."""
+    """Return the scheme's hook that raised, as "Mine.rotate (my_file.py, line 12)"; None: none did."""
     found = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         scheme, code = frame.f_locals.get("self"), frame.f_code
@@ -33,13 +33,13 @@ def hook_at_fault(error: BaseException) -> str | None:
 
 @contextmanager
 def trying(scheme: PositionScheme, hook: str) -> Iterator[None]:
-    """Raises SettingError, naming the hook, for whatever it raises that is not the user's or the machine's."""
+    """Raise SettingError, naming the hook, for errors in it that are not the user's or the machine's."""
     with blamed_on("pos", lambda error: hook_at_fault(error) or f"{type(scheme).__name__}.{hook}"):
         yield
 
 
-class Trial:
-    """A few tokens, of a number that is no other axis's, and the hooks that the scheme has."""
+class HookChecker:
+    """Checker of a scheme's hooks on a few tokens, whose number is no other axis's."""
 
     def __init__(self, scheme: PositionScheme, tables: Tables, shape: ModelShape, device: torch.device) -> None:
         self.scheme, self.tables, self.shape = scheme, tables, shape
@@ -76,7 +76,7 @@ class Trial:
             self._map("rotate", partial(self.scheme.rotate, self.tables), self.of_heads, "(B, H, T, Dh)")
 
     def layer(self, layer: int) -> None:
-        """Raises SettingError for the first hook that fails in this layer."""
+        """Raise SettingError for the first hook that fails in this layer."""
         scheme, tables, x = self.scheme, self.tables, self.of_heads
         for name, hook in (("query", scheme.query), ("key", scheme.key)):
             if scheme.overrides(name):
@@ -96,15 +96,15 @@ class Trial:
         if scheme.overrides("score_mod"):
             self._scores(layer, token_state)
 
-    def sentences(self) -> None:
-        """Raises SettingError where `warnings` gives none."""
+    def warnings(self) -> None:
+        """Raise SettingError unless `warnings` returns a list of sentences."""
         with trying(self.scheme, "warnings"):
             texts = self.scheme.warnings(self.shape)
         if not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
             raise wrong(self.scheme, "warnings", f"must give a list of sentences, not {described(texts)}")
 
     def pictures(self) -> None:
-        """Raises SettingError for pictures that can't be drawn: training would learn of it at its first validation."""
+        """Raise SettingError for pictures that can't be drawn; else training would fail at its first validation."""
         with trying(self.scheme, "pictures"):
             pictures = self.scheme.pictures(self.tables, self.shape)
         if not (isinstance(pictures, Mapping) and all(isinstance(name, str) for name in pictures)):
@@ -146,14 +146,14 @@ class Trial:
                 raise wrong(self.scheme, "relative", f"gives other numbers of {name} at every call")
 
     def _map(self, name: str, hook: Callable[[Tensor, Tensor], Any], x: Tensor, letters: str) -> None:
-        """Tries a hook that maps x to a tensor of its shape."""
+        """Check a hook that maps x to a tensor of its shape."""
         with trying(self.scheme, name):
             mapped = hook(x, self.positions)
         self._require(name, mapped, x.shape, letters, like=x)
         self._require_by_itself(name, lambda x: hook(x, self.positions), x, mapped)
 
     def _require_by_itself(self, name: str, hook: Callable[[Tensor], Any], x: Tensor, mapped: Tensor) -> None:
-        """Raises SettingError where what a hook made of one token of x (B, ..., T, n) changes with the others."""
+        """Raise SettingError where a hook's result for one token of x (B, ..., T, n) changes with the others."""
         near = 1e-2 if mapped.dtype.itemsize < 4 else 1e-5
         for place in {0, self.length - 1}:
             other = x.clone()
@@ -167,7 +167,7 @@ class Trial:
                 raise wrong(self.scheme, name, problem)
 
     def _scores(self, layer: int, token_state: Tensor | None) -> None:
-        """Raises SettingError where scores of a query aren't those that it has when it is alone in its tile."""
+        """Raise SettingError where scores of a query differ from those that it has alone in its tile."""
         first = min(1, self.length - 1)
         whole = self._tile_of_scores(layer, token_state, range(first, self.length))
         for row, place in enumerate(range(first, self.length)):
@@ -184,7 +184,7 @@ class Trial:
         return scores
 
     def _require_past_keys(self, layer: int, token_state: Tensor, bias: Tensor) -> None:
-        """Raises SettingError where biases of keys beside each other change with a token that comes later."""
+        """Raise SettingError where biases of neighbouring keys change with a later token."""
         if not self.shape.causal:
             return
         other = token_state.clone()
@@ -197,7 +197,7 @@ class Trial:
             raise wrong(self.scheme, "key_bias", "a key's bias beside that of another changes with a later token")
 
     def _pairs(self, token_state: Tensor | None, places: range) -> ScoreTile:
-        """The queries at these places, and every key that one of them sees."""
+        """Return a tile with the queries of these indices, and every key that one of them sees."""
         keys = _precise(self.of_heads)[:, :, : places.stop if self.shape.causal else self.length]
         queries, count = keys[:, :, places.start : places.stop], keys.shape[2]
         query_index = torch.arange(places.start, places.stop, device=keys.device)
@@ -225,7 +225,7 @@ class Trial:
         name: str = "its result",
         like: Tensor | None = None,
     ) -> None:
-        """shape: None for an axis of any size. like: what the result must be of the dtype of, and finite."""
+        """Raise SettingError for a wrong shape (None: any size), for NaN, and with `like` for other dtypes or inf."""
         fits = isinstance(given, torch.Tensor) and given.dim() == len(shape)
         if not fits or any(size not in (None, found) for size, found in zip(shape, given.shape, strict=True)):
             sizes = str(tuple("any" if size is None else size for size in shape)).replace("'", "")

@@ -47,7 +47,7 @@ _COUNTS = (
 
 @dataclass(frozen=True)
 class CoPE(PositionScheme):
-    """max_positions: rows of the table; keys with more open gates up to the query share the last row."""
+    """CoPE; max_positions: rows of the table; keys with more open gates up to the query share the last row."""
 
     max_positions: int = 64
 
@@ -70,7 +70,7 @@ class CoPE(PositionScheme):
         return tile.scores + torch.nn.functional.pad(added, (tile.scores.shape[-1] - added.shape[-1], 0))
 
     def _positions(self, tile: ScoreTile) -> Tensor:
-        """(B, H, m, near): those of the last keys, as many as it takes until every query has come to the last row."""
+        """Return positions of the last keys, as many as bring every query to the last row, (B, H, m, near)."""
         last, count = self.max_positions - 1, tile.scores.shape[-1]
         if not tile.causal:
             return _both_ways(tile).clamp(max=last)
@@ -110,7 +110,7 @@ def _sum_to_the_end(gates: Tensor) -> Tensor:
 
 
 def _both_ways(tile: ScoreTile) -> Tensor:
-    """(B, H, m, n): the sum of the gates between query and key, both included, whichever comes first."""
+    """Sum the gates between query and key, both included, whichever comes first, (B, H, m, n)."""
     gates = tile.scores.sigmoid() * tile.seen
     key, own = torch.arange(gates.shape[-1], device=gates.device), tile.query_index[:, None]
     return _sum_to_the_end(gates * (key <= own)) + (gates * (key >= own)).cumsum(-1) * (key > own)

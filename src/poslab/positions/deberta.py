@@ -31,7 +31,7 @@ _NORM = (
 
 @dataclass(frozen=True)
 class DeBERTa(PositionScheme):
-    """max_distance is the paper's k: distances are told apart from -max_distance to max_distance - 1."""
+    """DeBERTa's scores; max_distance: the paper's k, distances differ from -max_distance to max_distance - 1."""
 
     max_distance: int = 64
 

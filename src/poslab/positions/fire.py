@@ -33,7 +33,7 @@ _BIAS = (
 
 @dataclass(frozen=True)
 class FIRE(PositionScheme):
-    """width: hidden units. init_c, init_threshold: where c and L begin; L at a quarter of the default context.
+    """FIRE; width: hidden units. init_c, init_threshold: initial c and L, the latter a quarter of the default context.
 
     The paper's L is a quarter of its context, too: 512 of 2,048.
     """
@@ -75,7 +75,7 @@ class FIRE(PositionScheme):
         return tile.scores + self._bias(of_layer, tile.i, tile.j)
 
     def _bias(self, of_layer: Tables, i: Tensor, j: Tensor) -> Tensor:
-        """i (B, 1, m, 1), j (B, 1, 1, n), tables of one layer -> (B, H, m, n)."""
+        """Return the bias (B, H, m, n) of positions i (B, 1, m, 1) and j (B, 1, 1, n), by the tables of one layer."""
         c, dtype = of_layer["c"], of_layer["c"].dtype
         reach = torch.maximum(i.to(dtype), (of_layer["threshold"] * self.init_threshold).abs())
         ratio = (c * (i - j).to(dtype)).abs().log1p() / ((c * reach).abs().log1p() + EPSILON)  # (B, 1, m, n)
@@ -111,7 +111,7 @@ class FIRE(PositionScheme):
 
 
 def _pieces(of_layer: Tables) -> tuple[Tensor, Tensor, Tensor]:
-    """The network as lines: where each piece but the last ends, (width,), rising; slopes, intercepts (H, width + 1)."""
+    """Return the network as lines: ends of all pieces but the last, (width,); slopes, intercepts (H, width + 1)."""
     weight, bias, output = of_layer["hidden"], of_layer["hidden_bias"], of_layer["output"]
     with torch.no_grad():
         ends, units = (-bias / weight).nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf).sort()

@@ -52,7 +52,7 @@ _LEFT = (
 
 @dataclass(frozen=True)
 class Forgetting(PositionScheme):
-    """A gate per layer, head and token. init_bias: where the gates' biases begin."""
+    """Forget gate per layer, head and token; init_bias: initial bias of the gates."""
 
     init_bias: float = 0.0
 
@@ -67,7 +67,7 @@ class Forgetting(PositionScheme):
         return {"gate": torch.randn(*axes, shape.embed_dim) * 0.02, "bias": torch.full(axes, self.init_bias)}
 
     def token_state(self, tables: Tables, layer: int, x: Tensor) -> Tensor:
-        """(B, T, D) -> (B, H, T, 1): the logarithm of each token's gate."""
+        """Return the logarithm of each token's gate, (B, H, T, 1), of x (B, T, D)."""
         gate, bias = tables["gate"][layer].to(x.dtype), tables["bias"][layer].to(x.dtype)
         logits = torch.nn.functional.linear(x, gate, bias)  # (B, T, H)
         return torch.nn.functional.logsigmoid(logits).mT[..., None]
@@ -111,6 +111,6 @@ class Forgetting(PositionScheme):
 
 
 def _running_total(token_state: Tensor) -> Tensor:
-    """(B, H, N, 1) -> (B, H, N): in float64, as of sums over a long text differences have few digits in float32."""
+    """Sum logarithms of gates (B, H, N, 1), (B, H, N) in float64: in float32 differences of sums have few digits."""
     dtype = torch.float32 if token_state.device.type == "mps" else torch.float64  # Apple's devices have no other
     return token_state[..., 0].to(dtype).cumsum(-1)

@@ -1,4 +1,4 @@
-"""What a scheme is in the transformers library, where an architecture there computes the same."""
+"""Equivalent of a scheme in the transformers library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from poslab.lazy import Tensor
 
 @dataclass(frozen=True, eq=False)
 class HFEquivalent:
-    """An architecture by its model_type there ("gpt2" or "gpt_neox"), and what the scheme puts into it.
+    """Architecture of transformers by its model_type, "gpt2" or "gpt_neox", and what the scheme puts into it.
 
     settings: of its configuration, beside the sizes of the model. weights: by their names there.
     """

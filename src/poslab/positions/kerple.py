@@ -29,7 +29,7 @@ _BIAS = (
 
 @dataclass(frozen=True)
 class Kerple(PositionScheme):
-    """The default is the kernel that extrapolates best in the paper."""
+    """KERPLE; the default is the kernel that extrapolates best in the paper."""
 
     kernel: str = "log"
     share_layers: bool = True

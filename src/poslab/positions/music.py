@@ -23,7 +23,7 @@ _NORM = (
 
 @dataclass(frozen=True)
 class MusicTransformer(PositionScheme):
-    """Has no settings: its table is as long as the context."""
+    """Music Transformer's keys; no settings, as the table is as long as the context."""
 
     def max_length(self, shape: ModelShape) -> int:
         return shape.context_length

@@ -1,4 +1,4 @@
-"""What names in the class of a scheme may be: a hook that is misspelt would never be asked, and nobody would notice."""
+"""Checks of the names in a scheme's class: a misspelt hook would never be called, and nobody would notice."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ATTRIBUTES = ("share_layers", "shift_invariant", "samples_each_text", "samples_i
 
 
 def require_frozen(cls: type, option: str, value: str) -> None:
-    """Raises SettingError, for `option` and its value, where the class itself is no frozen dataclass."""
+    """Raise SettingError, for `option` and its value, unless the class itself is a frozen dataclass."""
     parameters = vars(cls).get("__dataclass_params__")
     if not (parameters and parameters.frozen):
         raise SettingError(option, value, "a scheme must be a frozen dataclass: @dataclass(frozen=True)")
 
 
 def _check_arguments(cls: type, hook: str, expected: Sequence[str], member: Any) -> None:
-    """Raises SettingError for a hook that can't be called as hooks of its name are."""
+    """Raise SettingError for a hook that can't be called as hooks of its name are."""
     try:
         inspect.signature(member).bind(*expected)
     except TypeError:
@@ -29,7 +29,7 @@ def _check_arguments(cls: type, hook: str, expected: Sequence[str], member: Any)
 
 
 def check_names(cls: type, hooks: Mapping[str, Sequence[str]]) -> None:
-    """Raises SettingError for a class whose names don't mean what its author thinks. hooks: with their arguments."""
+    """Raise SettingError for a class with misspelt or clashing names; hooks: names with their arguments."""
     settings = inspect.get_annotations(cls)
     inherited = {field.name for base in cls.__mro__[1:] if is_dataclass(base) for field in fields(base)}
     for name, member in vars(cls).items():

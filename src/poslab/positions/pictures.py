@@ -1,6 +1,6 @@
 """Pictures of a scheme, as data: of what it learned, and of how it works. `poslab.evaluation` draws them.
 
-Each has a caption for who sees its kind for the first time: what there is to see, and what would be surprising.
+Each has a caption for readers who see its kind for the first time: what it shows, and what would be surprising.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from poslab.lazy import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """One line per name, over a common x axis. logarithmic: the y axis."""
+    """Lines by name over a common x axis; logarithmic: the y axis."""
 
     title: str
     x_label: str  # where it is "distance", a page lets its reader choose one
@@ -36,7 +36,7 @@ class Matrix:
 
 @dataclass(frozen=True, eq=False)
 class Strip:
-    """Which distances are one to the scheme: those that share a row of its tables."""
+    """Distances grouped by the row of the scheme's tables that they share."""
 
     title: str
     unit: str  # what they share: "bucket"
@@ -47,7 +47,7 @@ class Strip:
 
 @dataclass(frozen=True, eq=False)
 class OnText:
-    """A number of each head at each token of a sample text, from 0 to `highest`; None: to the highest of them."""
+    """Number of each head at each token of a sample text, from 0 to `highest`; None: to the highest of them."""
 
     title: str
     values: Tensor  # (L, H, T)

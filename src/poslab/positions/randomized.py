@@ -37,7 +37,7 @@ from poslab.positions.rope import RoPE
 
 @dataclass(frozen=True)
 class Randomized(PositionScheme):
-    """of: the scheme whose positions are drawn. max_position: how many there are to draw from, the paper's L.
+    """Randomised positions of a scheme `of`; max_position: how many there are to draw from, the paper's L.
     count_in_evaluation: whether evaluation and generation count 0, 1, 2, ... in place of drawing."""
 
     of: PositionScheme = field(default_factory=RoPE)
@@ -131,5 +131,5 @@ class Randomized(PositionScheme):
         return self.of.explain(tables, self._shape(shape), sample)
 
     def _shape(self, shape: ModelShape) -> ModelShape:
-        """The model as the scheme sees it: one that reads max_position tokens."""
+        """Return the model's shape as the scheme sees it: one that reads max_position tokens."""
         return replace(shape, context_length=self.max_position)

@@ -61,7 +61,7 @@ _SCORE = (
 
 @dataclass(frozen=True)
 class RoPE(PositionScheme):
-    """original_context: the length that the model was trained at, for yarn and llama3."""
+    """RoPE; original_context: the length that the model was trained at, for yarn and llama3."""
 
     base: float = 10000.0
     fraction: float = 1.0
@@ -156,7 +156,7 @@ class RoPE(PositionScheme):
         return HFEquivalent("gpt_neox", {"rope_parameters": rotation | {"partial_rotary_factor": share}})
 
     def _turning(self, head_dim: int) -> int:
-        """How many channels turn: an even number."""
+        """Return how many channels turn, an even number."""
         return 2 * int(head_dim * self.fraction / 2 + 1e-9)  # 0.58 * 100 is a little below 58
 
     @property
@@ -164,7 +164,7 @@ class RoPE(PositionScheme):
         return 0.1 * math.log(self.factor) + 1 if self.scaling == "yarn" else 1.0
 
     def _frequencies(self, turning: int) -> list[float]:
-        """Of each pair, in radians per position."""
+        """Return the frequency of each pair, in radians per position."""
         base = self.base * self.factor ** (turning / (turning - 2)) if self.scaling == "ntk" else self.base
         plain = [base ** (-2 * d / turning) for d in range(turning // 2)]
         if self.scaling == "linear":
@@ -175,7 +175,7 @@ class RoPE(PositionScheme):
         return [f * share + f / self.factor * (1 - share) for f, share in zip(plain, stays, strict=True)]
 
     def _shares(self, frequencies: list[float]) -> list[float]:
-        """How much of each frequency stays, from 0 to 1; what doesn't is divided by factor."""
+        """Return the proportion of each frequency that stays, from 0 to 1; the rest is divided by factor."""
         fast, slow = FAST_AND_SLOW[self.scaling]
         if self.scaling == "llama3":
             turns = [self.original_context * frequency / math.tau for frequency in frequencies]
@@ -186,12 +186,12 @@ class RoPE(PositionScheme):
         return [1 - _clipped((d - begin) / (end - begin or 0.001)) for d in range(pairs)]
 
     def _pair_that_turns(self, times: float, pairs: int) -> float:
-        """The d, not rounded, whose pair turns so many times within the original context."""
+        """Return the d, not rounded, whose pair turns so many times within the original context."""
         return pairs * math.log(self.original_context / (times * math.tau)) / math.log(self.base)
 
 
 def wavelengths(frequencies: Tensor, shape: ModelShape) -> Curves:
-    """How many positions each pair (n,) of channels takes for one turn, beside the context."""
+    """Return the picture of the positions that each pair (n,) of channels takes for one turn, beside the context."""
     lines = {
         "one turn": math.tau / frequencies,
         "the context": torch.full_like(frequencies, shape.context_length),

@@ -24,7 +24,7 @@ from poslab.positions.rope import RoPE
 
 @dataclass(frozen=True)
 class RoPENoPE(RoPE):
-    """RoPE's settings, and: every, the k of "every k-th layer"; window, null for none."""
+    """RoPE in some layers; beside RoPE's settings every, the k of "every k-th layer"; window, null for none."""
 
     every: int = 4
     window: int | None = 64
@@ -65,5 +65,5 @@ class RoPENoPE(RoPE):
         return score if seen else score - math.inf
 
     def _turns(self, layer: int) -> bool:
-        """Whether this layer, counted from 0, has positions."""
+        """Return whether this layer, counted from 0, has positions."""
         return (layer + 1) % self.every != 0

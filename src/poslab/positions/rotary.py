@@ -23,7 +23,7 @@ _computed = WeakTensorKeyDictionary()
 
 
 def once_per_pass(positions: Tensor, key: Hashable, compute: Callable[[], Made]) -> Made:
-    """The result of `compute`, computed once for each `key` while the tensor `positions` lives and isn't changed.
+    """Return the result of `compute`, computed once for each `key` while the tensor `positions` lives unchanged.
 
     In a forward pass every layer gets the very same tensor of positions, for its queries and for its keys.
     """
@@ -41,14 +41,14 @@ def once_per_pass(positions: Tensor, key: Hashable, compute: Callable[[], Made])
 
 
 def angles(positions: Tensor, frequencies: Sequence[float]) -> Tensor:
-    """positions (T,) times n frequencies -> (T, n) radians, in float64 where the device has it."""
+    """Multiply positions (T,) by n frequencies, (T, n) radians, in float64 where the device has it."""
     dtype = torch.float32 if positions.device.type == "mps" else torch.float64
     return positions.to(dtype)[:, None] * torch.tensor(frequencies, dtype=dtype, device=positions.device)
 
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
-    """What a rotation does to queries or keys of Dh channels, at each of T positions.
+    """Rotation of queries or keys of Dh channels, at each of T positions.
 
     Each pair of channels (a, b) becomes (a cos - b sin, b cos + a sin). The pairs are channels (d, d + n), or
     (2 d, 2 d + 1) where they are interleaved; channels from 2 n on stay.
@@ -60,7 +60,7 @@ class Rotation:
 
     @classmethod
     def by(cls, angle: Tensor, like: Tensor, *, interleaved: bool, growth: Tensor | float = 1.0) -> Rotation:
-        """For queries or keys like these, (..., Dh): angle (T, n), growth (T, n) of each pair or of all.
+        """Make the rotation of queries or keys like these, (..., Dh); angle (T, n), growth (T, n) by pair or of all.
 
         In float32 or better: half precision would leave noise of the angles.
         """
@@ -70,14 +70,14 @@ class Rotation:
         return cls(F.pad(cos, (0, like.shape[-1] - cos.shape[-1]), value=1.0), sin, interleaved)
 
     def turn(self, x: Tensor) -> Tensor:
-        """x (B, H, T, Dh) -> (B, H, T, Dh) of x's type."""
+        """Rotate x (B, H, T, Dh), (B, H, T, Dh) of x's type."""
         exact = x.to(self.cos.dtype)
         turned: Tensor = _Turn.apply(exact, self.cos, self.sin, self.interleaved)  # type: ignore[no-untyped-call]
         return turned.to(x.dtype)
 
 
 class _Turn(torch.autograd.Function):
-    """`Rotation.turn` in few passes over memory, both ways: the gradient is turned back."""
+    """Rotation in few passes over memory, forward and backward: the gradient is turned back."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
@@ -97,5 +97,5 @@ class _Turn(torch.autograd.Function):
 
 
 def _pairs(x: Tensor, interleaved: bool) -> tuple[Tensor, ...]:
-    """x (..., 2 n) -> the first and the second channel of each pair, (..., n) each, as views."""
+    """Split x (..., 2 n) into the first and the second channel of each pair, (..., n) each, as views."""
     return (x[..., 0::2], x[..., 1::2]) if interleaved else x.chunk(2, dim=-1)

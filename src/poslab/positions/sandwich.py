@@ -23,7 +23,7 @@ from poslab.positions.base import Explanation, HeadInputs, ModelShape, PositionS
 
 @dataclass(frozen=True)
 class Sandwich(PositionScheme):
-    """dimensions: of the sinusoidal positions, the paper's d; it has nothing to do with the model's sizes."""
+    """Sandwich; dimensions: of the sinusoidal positions, the paper's d, unrelated to the model's sizes."""
 
     dimensions: int = 128
     share_layers = True

@@ -46,7 +46,7 @@ _SIMILARITY = (
 
 @dataclass(frozen=True)
 class Shaw(PositionScheme):
-    """max_distance is the paper's K. As in the paper, tables are per layer and shared by the heads."""
+    """Shaw's keys and values; max_distance: the paper's K. Tables are per layer and shared by heads, as there."""
 
     max_distance: int = 16
     keys: bool = True
@@ -118,6 +118,6 @@ class Shaw(PositionScheme):
 
 
 def _xavier(*shape: int) -> Tensor:
-    """Xavier uniform for each (R, Dh) matrix by itself, whatever is stacked in front of it."""
+    """Draw from Xavier's uniform distribution for each (R, Dh) matrix by itself, whatever is stacked in front of it."""
     bound = (6 / (shape[-2] + shape[-1])) ** 0.5
     return torch.empty(shape).uniform_(-bound, bound)

@@ -34,7 +34,7 @@ _SIMILARITY = (
 
 @dataclass(frozen=True)
 class Sinusoidal(PositionScheme):
-    """Nothing is learned, and any position has its signal."""
+    """Sinusoidal positions, which learn nothing; any position has its signal."""
 
     base: float = 10000.0
     amplitude: float = 0.02
@@ -64,12 +64,12 @@ class Sinusoidal(PositionScheme):
         }
 
     def _signal(self, positions: Tensor, width: int) -> Tensor:
-        """positions (T,) -> (T, D)."""
+        """Return the signal of positions (T,), (T, D)."""
         from poslab.positions.rotary import angles
 
         angle = angles(positions, self._frequencies(width))  # (T, ceil(D / 2))
         return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :width]
 
     def _frequencies(self, width: int) -> list[float]:
-        """Of each pair, in radians per position."""
+        """Return the frequency of each pair, in radians per position."""
         return [self.base ** (-even / width) for even in range(0, width, 2)]

@@ -28,7 +28,7 @@ _BIAS = (
 
 @dataclass(frozen=True)
 class TransformerXL(PositionScheme):
-    """Has no settings."""
+    """Transformer-XL's scores; no settings."""
 
     def check(self, shape: ModelShape) -> None:
         if shape.embed_dim % 2:
@@ -69,7 +69,7 @@ class TransformerXL(PositionScheme):
         return pictures
 
     def _sinusoids(self, tables: Tables, shape: ModelShape, distances: range) -> Tensor:
-        """(R, D): R_d of each distance, the angles in float32 or better."""
+        """Return R_d of each distance, (R, D), the angles in float32 or better."""
         project = tables["project"]
         dtype = torch.promote_types(project.dtype, torch.float32)
         pair = torch.arange(shape.embed_dim // 2, dtype=dtype, device=project.device)
@@ -78,7 +78,7 @@ class TransformerXL(PositionScheme):
         return torch.cat([angle.sin(), angle.cos()], dim=-1).to(project.dtype)
 
     def _bias(self, query: Tensor, sinusoids: Tensor, project: Tensor) -> Tensor:
-        """query (H, Dh), sinusoids (R, D), project (D, D) -> (H, R): query . W R_d / sqrt(Dh)."""
+        """Return query . W R_d / sqrt(Dh), (H, R), of query (H, Dh), sinusoids (R, D) and project (D, D)."""
         heads, head_dim = query.shape
         onto = query[:, None] @ project.unflatten(0, (heads, head_dim))  # (H, 1, D)
         return onto[:, 0] @ sinusoids.T * head_dim**-0.5

@@ -1,4 +1,4 @@
-"""xPos: rotary positions whose products also fade with distance, fast pairs first (Sun et al. 2022, "A
+"""Rotary positions whose products also fade with distance, fast pairs first (Sun et al. 2022, "A
 Length-Extrapolatable Transformer", section 2.2 and algorithm 1).
 
     score[i, j] = Re sum_d q_i[d] conj(k_j[d]) e^(sqrt(-1) (i - j) f_d) zeta_d^((i - j) / scale_base) / sqrt(Dh)
@@ -41,7 +41,7 @@ _FADING = (
 
 @dataclass(frozen=True)
 class XPos(PositionScheme):
-    """Nothing is learned. The larger scale_base, the slower products fade."""
+    """Rotary positions with decay, which learn nothing. The larger scale_base, the slower products fade."""
 
     base: float = 10000.0
     scale_base: float = 512.0
@@ -99,7 +99,7 @@ class XPos(PositionScheme):
         }
 
     def _rotations(self, x: Tensor, positions: Tensor) -> tuple[Rotation, Rotation]:
-        """Those of queries and of keys."""
+        """Return the rotations of queries and of keys."""
         from poslab.positions.rotary import Rotation, angles, once_per_pass
 
         shares = [even / x.shape[-1] for even in range(0, x.shape[-1] - 1, 2)]  # 2 d / Dh

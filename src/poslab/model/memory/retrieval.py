@@ -60,7 +60,7 @@ class Lookup:
     known: Tensor  # (B,): tokens that each row has read of its document
     keys: Tensor | None  # (B, H, N, Dh), of length 1
     values: Tensor | None  # (B, H, N, Dh)
-    place: Tensor | int = 0  # (B,): of the next query in its segment
+    next_index: Tensor | int = 0  # (B,): of the next query in its segment
 
     def add(self, k: Tensor, v: Tensor) -> None:
         """Add keys and values of a segment, (B, H, T, Dh) from the projections."""
@@ -75,12 +75,12 @@ class CachedLookup(Lookup):
     def __init__(self, size: int, segment: int, known: Tensor) -> None:
         super().__init__(size, known, None, None)
         self._recent = Lookup(segment, known, None, None)
-        self.place = torch.zeros_like(known)
+        self.next_index = torch.zeros_like(known)
 
     def add(self, k: Tensor, v: Tensor) -> None:
         """Add keys and values of new tokens, which are found once their segment has ended."""
         self._recent.add(k, v)
-        self.place = self.place + k.shape[-2]
+        self.next_index = self.next_index + k.shape[-2]
 
     def turn(self, ended: Tensor) -> None:
         """Move complete segments into memory, before new tokens; ended: (B,) bool, the rows that have one."""
@@ -89,7 +89,7 @@ class CachedLookup(Lookup):
             self.keys = _where(ended, remembered(self.keys, recent.keys, self.size), self.keys)
             self.values = _where(ended, remembered(self.values, recent.values, self.size), self.values)
             self.known = torch.where(ended, self.known + recent.size, self.known)
-            self.place = torch.where(ended, 0, self.place)
+            self.next_index = torch.where(ended, 0, self.next_index)
 
 
 class RetrievedAttention(nn.Module):
@@ -133,10 +133,10 @@ class RetrievedAttention(nn.Module):
             scores, found = nearest(unit(q[:, :, first:]), keys, known, self.settings.k, self.settings.position_bias)
             scores = scores * self.log_scale.exp()[:, None, None].to(scores.dtype)
             if self.settings.position_bias:
-                place = torch.as_tensor(lookup.place + first, device=q.device)
-                terms = layer.terms_within(count + int(place.max()) + q.shape[-2])
+                index = torch.as_tensor(lookup.next_index + first, device=q.device)
+                terms = layer.terms_within(count + int(index.max()) + q.shape[-2])
                 assert terms is not None
-                scores = scores + distance_bias(terms, found, count, place).to(scores.dtype)
+                scores = scores + distance_bias(terms, found, count, index).to(scores.dtype)
             scores = scores.masked_fill(~_there(scores, known), -math.inf)
             nothing = (scores == -math.inf).all(-1, keepdim=True)  # their softmax would be NaN
             return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0), found
@@ -184,13 +184,13 @@ def _where(ended: Tensor, grown: Tensor, before: Tensor | None) -> Tensor:
     return torch.where(ended[:, None, None, None], grown, before)
 
 
-def distance_bias(terms: RelativeTerms, found: Tensor, count: int, place: Tensor) -> Tensor:
+def distance_bias(terms: RelativeTerms, found: Tensor, count: int, index: Tensor) -> Tensor:
     """Return the bias of each query for the tokens found among `count`, whose last precedes the segment, (B, H, T, k).
 
-    place: () or (B,), of the first query in its segment.
+    index: () or (B,), of the first query in its segment.
     """
     assert terms.bias is not None
-    queries = place.view(-1, 1, 1, 1) + torch.arange(found.shape[-2], device=found.device)[:, None]  # (B or 1, 1, T, 1)
+    queries = index.view(-1, 1, 1, 1) + torch.arange(found.shape[-2], device=found.device)[:, None]  # (B or 1, 1, T, 1)
     rows = terms.rows_of(queries + count - found)  # (B, H, T, k)
     by_head = rows.transpose(0, 1)  # (H, B, T, k)
     return terms.bias.gather(-1, by_head.flatten(1)).unflatten(-1, by_head.shape[1:]).transpose(0, 1)
@@ -216,8 +216,8 @@ class _Nearest(torch.autograd.Function):
         for row, count in enumerate(known.tolist()):
             if count:
                 first, best = keys.shape[-2] - count, min(k, count)
-                scores[row, ..., :best], places = _search(q[row], keys[row, :, first:], best, newest)
-                found[row, ..., :best] = places + first
+                scores[row, ..., :best], indices = _search(q[row], keys[row, :, first:], best, newest)
+                found[row, ..., :best] = indices + first
         ctx.save_for_backward(keys, found, known)
         ctx.mark_non_differentiable(found)
         return scores, found
@@ -239,26 +239,26 @@ def _search(q: Tensor, keys: Tensor, k: int, newest: bool) -> tuple[Tensor, Tens
     queries = max(1, _BLOCK // (len(keys) * keys.shape[-2]))
     largest = _newest_of_equal if newest else torch.topk
     parts = [largest(block @ keys.mT, k) for block in q.split(queries, dim=-2)]
-    scores, places = zip(*parts, strict=True)
-    return torch.cat(scores, -2), torch.cat(places, -2)
+    scores, indices = zip(*parts, strict=True)
+    return torch.cat(scores, -2), torch.cat(indices, -2)
 
 
 def _newest_of_equal(products: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return topk of products (H, T, N), but of those equal to the k-th the last of the N."""
-    scores, places = products.topk(min(k + 1, products.shape[-1]))
+    scores, indices = products.topk(min(k + 1, products.shape[-1]))
     least = scores[..., k - 1 : k] - _EQUAL
     tied = (scores[..., k:] >= least).any(-1)  # (H, T): where there is a choice
-    scores, places = scores[..., :k], places[..., :k]
+    scores, indices = scores[..., :k], indices[..., :k]
     if tied.any():
-        rows, least, chosen = products[tied], least[tied], places[tied]
+        rows, least, chosen = products[tied], least[tied], indices[tied]
         larger = scores[tied] > least + 2 * _EQUAL  # they stay, and the newest of the others follow
         equal = (rows >= least).scatter_(-1, chosen, ~larger)
-        row, place = equal.nonzero(as_tuple=True)  # in ascending order
+        row, key = equal.nonzero(as_tuple=True)  # in ascending order
         after = torch.bincount(row, minlength=len(rows)).cumsum(0)[:, None]  # the last of a row
         nth = torch.arange(1, k + 1, device=row.device) - larger.sum(-1, keepdim=True)
-        chosen = torch.where(larger, chosen, place[(after - nth).clamp(max=len(place) - 1)])
-        scores[tied], places[tied] = rows.gather(-1, chosen), chosen
-    return scores, places
+        chosen = torch.where(larger, chosen, key[(after - nth).clamp(max=len(key) - 1)])
+        scores[tied], indices[tied] = rows.gather(-1, chosen), chosen
+    return scores, indices
 
 
 def _sum(weights: Tensor, found: Tensor, table: Tensor) -> Tensor:
