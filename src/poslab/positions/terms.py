@@ -90,7 +90,7 @@ class RelativeTerms:
 
 @dataclass(frozen=True, eq=False)
 class ScoreTile:
-    """Tile of attention: some queries and every key that any of them sees, with their scores, for `PositionScheme.score_mod`."""
+    """Tile of scores: some queries, every key that any of them sees, for `PositionScheme.score_mod`."""
 
     scores: Tensor  # (B, H, m, n): scale * q_i . k_j, relative terms included
     queries: Tensor  # (B, H, m, Dh), and keys (B, H, n, Dh): as the scheme's own hooks left them

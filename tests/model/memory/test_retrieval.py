@@ -185,7 +185,7 @@ def test_distance_bias_does_not_read_beyond_its_rows() -> None:
     terms = RelativeTerms(0, 50, bias=torch.arange(51.0)[None])
     found = torch.tensor([[[[0, 9]], [[3, 3]]]])  # (B, H, T, k)
     terms = RelativeTerms(0, 50, bias=torch.arange(51.0).expand(2, 51))
-    assert distance_bias(terms, found, count=10, place=torch.tensor([4])).tolist() == [[[[14.0, 5.0]], [[11.0, 11.0]]]]
+    assert distance_bias(terms, found, count=10, index=torch.tensor([4])).tolist() == [[[[14.0, 5.0]], [[11.0, 11.0]]]]
 
 
 def test_what_is_remembered() -> None:
