@@ -1,4 +1,4 @@
-"""The fingerprints of code: what changes them, and that no run goes on, or is used, with other code unnoticed."""
+"""The fingerprints of code: what changes them, and that no run resumes, or is used, with other code unnoticed."""
 
 import importlib
 import inspect
@@ -15,6 +15,7 @@ from poslab.commands.explain import run_explanation
 from poslab.config.scripts import ExplainConfig
 from poslab.errors import SettingError
 from poslab.evaluation.files import evaluate_run
+from poslab.positions import PositionScheme
 from poslab.positions.rope import RoPE
 from poslab.positions.rope_t5 import RoPET5
 from poslab.runs import code
@@ -84,7 +85,7 @@ def test_bases_and_imported_modules_beside_a_scheme_count(
 
 
 def test_a_class_without_a_file_has_none() -> None:
-    assert code.scheme_fingerprint(type("Typed", (), {"__module__": "nowhere"})) is None
+    assert code.scheme_fingerprint(type("Typed", (PositionScheme,), {"__module__": "nowhere"})) is None
 
 
 def test_schemes_of_poslab_have_fingerprints_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +118,7 @@ def test_schemes_of_poslab_have_fingerprints_of_their_own(monkeypatch: pytest.Mo
     ],
 )
 def test_what_schemes_and_tasks_of_poslab_import_counts_without_the_contract(cls: type, files: set[str]) -> None:
-    assert {file.name for file in code.source_files(cls) or ()} == files
+    assert {file.name for file in code.source_files(cls)} == files
 
 
 def test_another_source_makes_another_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +141,7 @@ def test_a_run_says_which_code_trained_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["my_file", "poslab.positions.my_file"])
-def test_a_run_does_not_go_on_with_an_edited_scheme(
+def test_a_run_does_not_resume_with_an_edited_scheme(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = f"{module}.MyALiBi"
@@ -171,7 +172,7 @@ def test_a_run_does_not_go_on_with_an_edited_scheme(
     assert f"the code of {target} has changed since it was trained" in warned
 
 
-def test_a_run_that_goes_on_with_other_code_of_poslab_says_so(
+def test_a_run_that_resumes_with_other_code_of_poslab_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = train(compose_config(*TINY, "pos=t5", f"run_dir={tmp_path}/run")).code_fingerprint
