@@ -219,7 +219,7 @@ def test_an_effect_of_which_groups_or_seeds_are_lost_is_not_claimed(tmp_path: Pa
     shutil.rmtree(tmp_path / "1_True" / "shaw-seed3")
     assert "can be shown: 1 of 4 seeds is missing (3); so far -0.1" in said()
     shutil.rmtree(tmp_path / "1_True")
-    assert "there is no finished run of shaw max_distance=1 keys=True; so far" in said()
+    assert "there is no finished run of shaw max_distance=1 keys=true; so far" in said()
 
 
 def test_what_changes_with_the_setting_it_is_a_part_of_is_not_named(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from poslab.comparison.statistics import differences, paired, signed_rank_test
 from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
 from poslab.runs.load import read_runs
-from poslab.runs.planned import PLAN, add_to_plan, read_plan
+from poslab.runs.plan import PLAN, add_to_plan, read_plan
 from poslab.tasks.metric import EXACT
 
 SEEDS = range(1, 9)

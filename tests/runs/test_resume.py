@@ -24,7 +24,7 @@ from poslab.errors import RunStopped, UserError
 from poslab.hf.export import export
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.load import read_runs
-from poslab.runs.planned import keys_of
+from poslab.runs.plan import keys_of
 from poslab.training.train import train
 
 HOOKS = (

@@ -27,7 +27,7 @@ from poslab.config.train import TrainConfig, parse
 from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
 from poslab.runs.evaluation import Evaluation, LengthLoss
 from poslab.runs.load import read_runs
-from poslab.runs.planned import PlannedGroup, keys_of
+from poslab.runs.plan import PlannedGroup, keys_of
 from poslab.tasks.metric import SHARES, loss_metric
 
 VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"

@@ -30,17 +30,17 @@ from runs_to_compare import SUMMARY, change_config, change_summary
 
 from hydra_plugins.poslab_sweeper.sweeper import ResumableSweeper
 from poslab.comparison.compare import compare
-from poslab.config.contrasts import ALL, parse_contrast
+from poslab.config.contrasts import ALL, checked_contrasts, parse_contrast
 from poslab.config.files import CONFIGS, fingerprint, initial_sha256
 from poslab.config.train import TrainConfig
 from poslab.errors import UserError
+from poslab.evaluation.task_metrics import metric_names
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import read_evaluation
 from poslab.runs.load import read_runs
-from poslab.runs.planned import keys_of, read_plan
+from poslab.runs.plan import keys_of, read_plan
 from poslab.runs.summary import Summary
 from poslab.sweep import job as job_module
-from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.job import JobFiles, run_job
 from poslab.sweep.plan import Job, _hash, identity, plan
 from poslab.sweep.sweep import Progress, _divide_threads
@@ -384,7 +384,8 @@ def test_experiments_of_several_tasks(experiment: str, seeds: int) -> None:
     schemes = {name.split()[0] for contrast in contrasts for name in contrast.schemes} - {ALL}
     jobs = planned(f"experiment={experiment}", "seed=1", f"pos={','.join(schemes)}", f"data={','.join(data)}")
     assert not any(job.problem for job in jobs)
-    assert checked_contrasts(jobs) == contrasts
+    configs = [job.config for job in jobs if job.config is not None]
+    assert checked_contrasts(configs, metric_names) == contrasts
     of_data = {job.config.data.name: job.config for job in jobs if job.config is not None}
     assert [of_data[name].model.num_layers for name in ("back", "copy")] == [1, 2]
     assert of_data["back"].trainer.max_steps < of_data["copy"].trainer.max_steps

@@ -18,7 +18,6 @@ from poslab.comparison.effects import effect_table
 from poslab.comparison.grids import setting_panels
 from poslab.comparison.groups import by_data
 from poslab.comparison.panels import loss_panels, model_panels
-from poslab.comparison.planned import picked
 from poslab.comparison.report import Report
 from poslab.comparison.scores import LAST
 from poslab.comparison.sections import Section
@@ -33,7 +32,7 @@ from poslab.processors import compute_on
 from poslab.runs.evaluation import Evaluation, read_evaluation
 from poslab.runs.folder import RunFolder
 from poslab.runs.load import LeftOut, Run, read_runs
-from poslab.runs.planned import PLAN, PlannedGroup, read_plan
+from poslab.runs.plan import PLAN, PlannedGroup, picked, read_plan
 from poslab.runs.screen import table
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from poslab.comparison.convergence import convergence_warning
 from poslab.comparison.groups import Group, differences_beyond_the_scheme, group_runs, same_tokens
-from poslab.comparison.planned import Planned, comparable, planned_seeds, unsettled
+from poslab.comparison.missing_seeds import unsettled
 from poslab.comparison.provenance import caveats
 from poslab.comparison.scores import Score, score_of, scored
 from poslab.comparison.sentences import sentence, token_sentence
@@ -20,7 +20,7 @@ from poslab.config.schemes import default_scheme
 from poslab.errors import SettingError, UserError, require_one_of
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.load import LeftOut, Run
-from poslab.runs.planned import PlannedGroup
+from poslab.runs.plan import Planned, PlannedGroup, comparable, planned_seeds
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def compare(
         )
     diverged, foreign = comparable(diverged, runs)
     groups, repeats = group_runs([*diverged, *runs], list(other_differences), score)
-    planned = planned_seeds(groups, plan)
+    planned = planned_seeds({group.label: (group.runs, group.diverged) for group in groups}, plan)
     groups = sorted((group for group in groups if group.runs), key=lambda group: group.rank)
     if not groups:
         raise UserError("no finished run to compare, but for seeds that diverged as well")

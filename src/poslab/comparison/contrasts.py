@@ -23,12 +23,11 @@ from statistics import fmean
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group
 from poslab.comparison.missing_seeds import missing_seeds, outcomes_of, signed_ranks
-from poslab.comparison.planned import Planned
 from poslab.comparison.sentences import p_text
 from poslab.comparison.statistics import CONFIDENCE, holm, seeds_to_claim, sign_flip_test
 from poslab.comparison.table import Table
-from poslab.config.contrasts import ALL, Contrast, named
-from poslab.runs.preregistration import read_registrations, runs_finished
+from poslab.config.contrasts import ALL, Contrast, named, read_registrations, runs_finished
+from poslab.runs.plan import Planned
 
 SHOWN, NOT_SHOWN, OPPOSITE, NOT_TESTED = "shown", "not shown", "the opposite shown", "not tested"
 

@@ -18,7 +18,7 @@ from statistics import fmean
 from poslab.comparison.compare import Comparison
 from poslab.comparison.convergence import convergence_warning
 from poslab.comparison.groups import Group
-from poslab.comparison.planned import without_lost
+from poslab.comparison.missing_seeds import without_lost
 from poslab.comparison.scores import Score
 from poslab.comparison.sentences import p_text, sentence
 from poslab.comparison.statistics import Difference, paired

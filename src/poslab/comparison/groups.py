@@ -13,7 +13,7 @@ from poslab.comparison.provenance import Repeat
 from poslab.comparison.scores import Score
 from poslab.comparison.statistics import Estimate, estimate
 from poslab.config.roles import NOT_COMPARED
-from poslab.config.schemes import TARGET, parse_scheme, targets
+from poslab.config.schemes import TARGET, distinguishing, parse_scheme, targets
 from poslab.config.train import flat, usual_settings
 from poslab.errors import SettingError, as_typed
 from poslab.positions.base import knows_nothing
@@ -148,16 +148,9 @@ def _classes(run: Run) -> tuple[Any, ...]:
 def _label(run: Run, first_runs: list[Run], conditions: list[str], edited: Collection[tuple[Any, ...]]) -> str:
     """Return the scheme of the run's group, with those settings that distinguish it from other groups of that
     scheme."""
-    settings = _distinctions(run, conditions, edited)
     same_name = (other for other in first_runs if other.summary.pos == run.summary.pos)
     namesakes = [_distinctions(other, conditions, edited) for other in same_name]
-
-    def tells(key: str) -> bool:
-        """Return whether a setting distinguishes; where schemes are settings, the settings of one do not."""
-        of = key.rpartition(".")[0] if key not in conditions else ""
-        return any(other.get(key) != settings[key] for other in namesakes if other.get(of) == settings.get(of))
-
-    return " ".join([run.summary.pos, *(f"{key}={value}" for key, value in settings.items() if tells(key))])
+    return " ".join([run.summary.pos, *distinguishing(_distinctions(run, conditions, edited), namesakes)])
 
 
 def _distinctions(run: Run, conditions: list[str], edited: Collection[tuple[Any, ...]]) -> dict[str, str]:
@@ -221,9 +214,8 @@ def _title(run: Run, firsts: Sequence[Run]) -> str:
     """Return the data's name, and its settings that distinguish it from other data of that name."""
     own = _data_settings(run)
     others = [_data_settings(other) for other in firsts if other is not run and other.summary.data == run.summary.data]
-    told = [f"{key}={value}" for key, value in own.items() if any(other.get(key) != value for other in others)]
     sha256 = [f"sha256={run.summary.data_sha256[:12]}"] if own in others else []
-    return " ".join([run.summary.data, *told, *sha256])
+    return " ".join([run.summary.data, *distinguishing(own, others), *sha256])
 
 
 def _data_settings(run: Run) -> dict[str, Any]:

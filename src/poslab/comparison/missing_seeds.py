@@ -9,16 +9,25 @@ Comparing the runs that are there compares survivors. So
   others agrees;
 - planned groups count in Holm's family, whether they have runs or not.
 
-So no claim can come of a run that is damaged or gone. Seeds are planned by the sweep (`poslab.runs.planned`); without a
+So no claim can come of a run that is damaged or gone. Seeds are planned by the sweep (`poslab.runs.plan`); without a
 plan, those count that any group of the comparison has.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from scipy import stats
+
+if TYPE_CHECKING:
+    from poslab.comparison.statistics import Difference
+    from poslab.runs.plan import Planned
+
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class SeedOutcomes:
         return "; ".join([f"{said}: {', '.join(failed)}", *([rest] if others else [])])
 
     @property
-    def reversed(self) -> "SeedOutcomes":
+    def reversed(self) -> SeedOutcomes:
         return replace(
             self, diverged=(self.diverged[1], self.diverged[0]), differences=tuple(-d for d in self.differences)
         )
@@ -98,3 +107,26 @@ def signed_ranks(differences: Sequence[float]) -> list[float]:
     """Return ranks of sizes, with the signs of the differences; infinite sizes share the last ones."""
     array = np.asarray(differences, dtype=float)
     return list(map(float, np.sign(array) * stats.rankdata(np.abs(array))))
+
+
+def unsettled(by_label: Mapping[str, Difference], planned: Planned, baseline: str, first: str) -> dict[str, Difference]:
+    """Return the differences from a default baseline, without claims if a lost group might have been the baseline.
+
+    first: the scheme that is the default baseline if it has runs.
+    """
+    might = [group.name for group in planned.lost if first == group.name.split()[0] or first != baseline.split()[0]]
+    if not might:
+        return dict(by_label)
+    why = f"the baseline would be {might[0]}" if len(might) == 1 else f"the baseline might be {' or '.join(might)}"
+    return _without_claims(by_label, f"{why}, which has no finished run")
+
+
+def without_lost(found: Mapping[Key, Difference], planned: Planned) -> dict[Key, Difference]:
+    """Return means over groups, without claims where some of the planned groups are missing."""
+    if not planned.lost:
+        return dict(found)
+    return _without_claims(found, f"there is no finished run of {planned.lost_names}")
+
+
+def _without_claims(found: Mapping[Key, Difference], why: str) -> dict[Key, Difference]:
+    return {key: replace(d, p_value=None, outcomes=replace(d.outcomes, unsettled=why)) for key, d in found.items()}

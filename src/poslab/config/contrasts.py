@@ -1,24 +1,37 @@
-"""Contrasts: what an experiment claims before it runs, to be tested when it is over.
+"""Contrasts: claims that an experiment registers before its runs, to be tested when they are finished.
 
     contrasts:
       - {better: NAME, than: NAME, data: back, length: 96, by: 0.2}
       - {scheme: all, at_least: 0.9, data: majority, length: 51}
       - {scheme: all, at_most: 0.6, data: parity, length: 40}
 
-A scheme is named as a report names its group: NAME, and as many settings, " scale=32", as tell it from other groups.
+A scheme is named as a report names its group: NAME, and as many settings, " scale=32", as distinguish it from other
+groups. contrasts.yaml in the folder of a sweep holds the claims, when they were made, and after how many runs.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import yaml
+
+from poslab.config.files import write_whole
 from poslab.config.roles import Limited, setting
+from poslab.config.schemes import distinguishing
 from poslab.config.typed import typed
-from poslab.errors import SettingError, as_typed
+from poslab.errors import SettingError, UserError, as_typed, require_one_of, suggestion
+from poslab.tasks import Task
+from poslab.tasks.metric import LAST_LOSS, LOSS
 
+if TYPE_CHECKING:
+    from poslab.config.train import TrainConfig
+
+FILE = "contrasts.yaml"  # in the folder of a sweep
 ALL = "all"  # in the place of a scheme: each of them
 
 
@@ -55,19 +68,19 @@ class Contrast(Limited):
 
     @property
     def schemes(self) -> tuple[str, ...]:
-        """The schemes that it names."""
+        """Return the schemes that the claim names."""
         return tuple(name for name in (self.better, self.than, self.scheme) if name is not None)
 
     @property
     def plain(self) -> dict[str, Any]:
-        """What was given: settings that aren't as by default."""
+        """Return the settings that aren't as by default."""
         return {f.name: value for f in dataclasses.fields(self) if (value := getattr(self, f.name)) != f.default}
 
     def _given(self) -> str:
         return f"{{{', '.join(f'{name}: {value}' for name, value in self.plain.items())}}}"
 
     def __str__(self) -> str:
-        """NAME at least 0.9 in exact on majority at 51."""
+        """Return the claim in words, "NAME at least 0.9 in exact on majority at 51"."""
         if self.scheme is None:
             claim = f"{self.better} better than {self.than}" + (f" by at least {self.by:g}" if self.by else "")
         else:
@@ -78,7 +91,7 @@ class Contrast(Limited):
 
 
 def parse_contrast(node: Any, option: str) -> Contrast:
-    """The contrast that plain values describe. Raises SettingError, by the option's name on the command line."""
+    """Return the contrast that plain values describe. Raises SettingError, by the option's name on the command line."""
     if not isinstance(node, Mapping):
         raise SettingError(option, node, "must be a contrast, such as {better: NAME, than: NAME, by: 0.2, length: 96}")
     try:
@@ -88,15 +101,128 @@ def parse_contrast(node: Any, option: str) -> Contrast:
 
 
 def named(name: str, pos: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a contrast's name of a scheme, "NAME scale=32", is of runs of the scheme `pos` with these settings."""
+    """Return whether a contrast's name of a scheme, "NAME scale=32", means the scheme `pos` with these settings."""
     scheme, *told = name.split()
     given = dict(part.partition("=")[::2] for part in told)
     return scheme == pos and all(key in settings and _same(text, settings[key]) for key, text in given.items())
 
 
 def _same(text: str, value: Any) -> bool:
-    """32 is 32.0, true is True, and null None."""
+    """Return whether text on the command line is a value: 32 is 32.0, true is True, and null None."""
     try:
         return float(text) == float(value)
     except (TypeError, ValueError):
         return text.lower() == as_typed(value).lower()
+
+
+def checked_contrasts(configs: Sequence[TrainConfig], metric_names: Callable[[Task], Sequence[str]]) -> list[Contrast]:
+    """Return all contrasts that the configurations of a sweep's runs register.
+
+    metric_names: of all metrics of a task, called only for one that is not usual. Raises SettingError for the first
+    contrast that names a scheme, data, a metric or a length that the runs lack.
+    """
+    contrasts = list(dict.fromkeys(contrast for config in configs for contrast in config.settings.contrasts))
+    groups = list({str((one.pos_name, one.data_name, one.scheme_settings)): one for one in configs}.values())
+    for number, contrast in enumerate(contrasts):
+        try:
+            on_data = _on_its_data(contrast, groups)
+            for name in contrast.schemes:
+                if name != ALL:
+                    _require_one_group(contrast, name, on_data)
+            for config in {str(group.data): group for group in on_data}.values():
+                _require_figure(contrast, config, metric_names)
+        except SettingError as error:
+            problem = f"{error.problem}; contrasts=[] registers none"
+            raise SettingError(f"contrasts[{number}].{error.option}", error.value, problem) from None
+    return contrasts
+
+
+def _on_its_data(contrast: Contrast, groups: Sequence[TrainConfig]) -> list[TrainConfig]:
+    """Return the groups on the data of a contrast. Raises SettingError if there are none, or data of several names."""
+    on_data = [group for group in groups if contrast.data in (None, group.data_name)]
+    known = list(dict.fromkeys(group.data_name for group in groups))
+    if not on_data:
+        raise SettingError("data", contrast.data, f"the sweep has none; {suggestion(str(contrast.data), known)}")
+    if contrast.data is None and len(known) > 1:
+        raise SettingError("data", None, f"must be given, the sweep has several: {', '.join(known)}")
+    return on_data
+
+
+def _require_one_group(contrast: Contrast, name: str, groups: Sequence[TrainConfig]) -> None:
+    """Raise SettingError if `name` means no group, or several."""
+    option = next(key for key, value in contrast.plain.items() if value == name)
+    meant = [group.scheme_settings for group in groups if named(name, group.pos_name, group.scheme_settings)]
+    if not meant:
+        known = dict.fromkeys(group.pos_name for group in groups)
+        raise SettingError(option, name, f"the sweep has no such scheme on these data; {suggestion(name, known)}")
+    if len(meant) > 1:
+        labels = (" ".join([name, *distinguishing(settings, meant)]) for settings in meant)
+        raise SettingError(option, name, f"is several schemes of the sweep; say which: {', '.join(labels)}")
+
+
+def _require_figure(contrast: Contrast, config: TrainConfig, metric_names: Callable[[Task], Sequence[str]]) -> None:
+    """Raise SettingError if runs of this configuration won't have the metric at this length."""
+    lengths: Sequence[int] = ()
+    if isinstance(config.data, Task):
+        usual = [metric.name for metric in config.data.metrics]
+        metric = contrast.metric or usual[0]
+        if metric not in (LOSS, *usual):
+            require_one_of([LOSS, *metric_names(config.data)], metric=metric)
+        lengths = () if metric == LOSS else config.data.test_lengths
+    elif (contrast.metric or LOSS) != LOSS:
+        require_one_of([LOSS, LAST_LOSS], metric=contrast.metric)
+        lengths = config.evaluation.lengths
+    if contrast.length not in lengths and (lengths or contrast.length is not None):
+        at = f"tests of {config.data_name} are at {', '.join(map(str, lengths))}" if lengths else "its figure has none"
+        raise SettingError("length", contrast.length, at)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """Contrasts that were registered together. finished_runs: how many of the sweep's were finished by then."""
+
+    date: str
+    finished_runs: int
+    contrasts: list[Contrast]
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        contrasts = [contrast.plain for contrast in self.contrasts]
+        return {"registered": self.date, "finished_runs": self.finished_runs, "contrasts": contrasts}
+
+
+def read_registrations(folder: Path) -> list[Registration]:
+    """Return the registrations of a sweep in their order. Raises UserError for a file that holds something else."""
+    file = folder / FILE
+    if not file.exists():
+        return []
+    try:
+        return [_registration(plain) for plain in yaml.safe_load(file.read_text(encoding="utf-8"))]
+    except (OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{file}: can't be read as registered contrasts: {' '.join(str(error).split())}") from error
+
+
+def _registration(plain: Any) -> Registration:
+    contrasts = [parse_contrast(node, f"contrasts[{number}]") for number, node in enumerate(plain["contrasts"])]
+    return Registration(str(plain["registered"]), int(plain["finished_runs"]), contrasts)
+
+
+def register(folder: Path, contrasts: Sequence[Contrast], finished_runs: int) -> str:
+    """Add the contrasts that aren't registered yet, and return one line on what is registered. None is ever removed."""
+    earlier = read_registrations(folder)
+    known = [contrast for registration in earlier for contrast in registration.contrasts]
+    new = [contrast for contrast in dict.fromkeys(contrasts) if contrast not in known]
+    late = ""
+    if new:
+        earlier.append(Registration(time.strftime("%Y-%m-%d %H:%M:%S"), finished_runs, new))
+        folder.mkdir(parents=True, exist_ok=True)
+        content = [registration.plain for registration in earlier]
+        write_whole(folder / FILE, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        late = f", {len(new)} of them only now, after {runs_finished(finished_runs)}" if finished_runs else ""
+    kept = len(set(known) - set(contrasts))
+    late += f", {kept} of them earlier, which stay" if kept else ""
+    return f"contrasts: {len(known) + len(new)} registered in {folder / FILE}{late}"
+
+
+def runs_finished(count: int) -> str:
+    return f"{count} runs were finished" if count != 1 else "1 run was finished"

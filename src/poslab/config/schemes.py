@@ -22,7 +22,7 @@ from omegaconf import OmegaConf
 from poslab.config.command_line import given_settings
 from poslab.config.files import CONFIGS
 from poslab.config.typed import full_name, imported, of_class
-from poslab.errors import SettingError, suggestion
+from poslab.errors import SettingError, as_typed, suggestion
 from poslab.positions import PositionScheme
 from poslab.positions.names import require_frozen
 
@@ -114,6 +114,21 @@ def shown(settings: Mapping[Any, Any]) -> dict[str, Any]:
         name.removesuffix(f".{TARGET}"): names.get(value, value) if name.endswith(TARGET) else value
         for name, value in flat_node(settings).items()
     }
+
+
+def distinguishing(settings: Mapping[str, Any], namesakes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the settings, as one would type them, in which any of the namesakes differs.
+
+    Where schemes are settings, those within one say nothing of another: of "outer.scale" only namesakes with the same
+    "outer" count.
+    """
+    own, *others = ({key: as_typed(value) for key, value in each.items()} for each in (settings, *namesakes))
+
+    def differs(key: str) -> bool:
+        outer = key.rpartition(".")[0]
+        return any(other.get(key) != own[key] for other in others if other.get(outer) == own.get(outer))
+
+    return [f"{key}={text}" for key, text in own.items() if differs(key)]
 
 
 @cache

@@ -9,8 +9,7 @@ from typing import Any
 from poslab.config.schema import EvaluationConfig
 from poslab.runs.folder import EVALUATION
 from poslab.runs.readers import checked, read_mapping
-
-LAST_LOSS, MEMORY_LOSS = "last_loss", "memory_loss"
+from poslab.tasks.metric import LAST_LOSS, MEMORY_LOSS
 
 
 def perplexity(loss: float) -> float:

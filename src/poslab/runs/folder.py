@@ -16,7 +16,6 @@ from poslab.errors import SettingError
 RUNS = Path("runs")
 EVALUATION = "evaluation.json"
 ANSWERS = "answers.json"
-CONTRASTS = "contrasts.yaml"  # beside the runs of a sweep: what was claimed before they ran
 SWEEP = ".sweep"  # beside the runs of a sweep: their logs
 
 

@@ -23,7 +23,7 @@ from poslab.runs.code import fingerprints, task_sha256
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import RUNS, RunFolder
 from poslab.runs.load import Run, read_run
-from poslab.runs.planned import PlannedGroup, group_keys, merged, settings_sha256
+from poslab.runs.plan import PlannedGroup, group_keys, merged, settings_sha256
 from poslab.runs.summary import Summary
 from poslab.tasks import Task
 

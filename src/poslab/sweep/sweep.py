@@ -13,19 +13,19 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig
 
 from poslab.config.command_line import command_line
+from poslab.config.contrasts import checked_contrasts, register
 from poslab.config.files import require_writable
 from poslab.distributed import launch
 from poslab.errors import UserError
 from poslab.processors import busy_with_others
 from poslab.runs.folder import RunFolder
-from poslab.runs.planned import add_to_plan
-from poslab.runs.preregistration import register
+from poslab.runs.plan import add_to_plan
 from poslab.runs.screen import clock, table
 from poslab.runs.summary import Summary
 from poslab.signals import Interrupted, raise_on_signals
-from poslab.sweep.contrasts import checked_contrasts
 from poslab.sweep.job import JobFiles
 from poslab.sweep.plan import Job, plan, planned_groups, sweep_folder
+from poslab.tasks import Task
 
 
 def run_sweep(
@@ -39,7 +39,7 @@ def run_sweep(
     if all(job.problem for job in jobs):
         raise UserError(jobs[0].problem)
     folder = sweep_folder(config)
-    contrasts = checked_contrasts(jobs)
+    contrasts = checked_contrasts([job.config for job in jobs if job.config is not None], _metric_names)
     left = [job for job in jobs if not job.problem and not job.finished]
     if left:
         require_writable("run_dir", folder)
@@ -57,7 +57,7 @@ def run_sweep(
     add_to_plan(folder, planned_groups(jobs))
     if contrasts:
         require_writable("run_dir", folder)
-        print(register(folder, contrasts), flush=True)
+        print(register(folder, contrasts, _finished_runs(folder)), flush=True)
     progress = Progress(sum(not job.problem for job in jobs), left)
     interruption: BaseException | None = None
     if left:
@@ -76,6 +76,16 @@ def run_sweep(
         print("the same command goes on from here")
         raise interruption
     return complete
+
+
+def _metric_names(task: Task) -> list[str]:
+    from poslab.evaluation.task_metrics import metric_names  # loads torch
+
+    return metric_names(task)
+
+
+def _finished_runs(folder: Path) -> int:
+    return sum(RunFolder(path).finished for path in folder.iterdir()) if folder.is_dir() else 0
 
 
 class Progress:

@@ -1,0 +1,210 @@
+"""plan.yaml in the folder of a sweep: the groups of runs, with their seeds, that it was to train.
+
+Whoever compares the runs that are there compares the survivors. By the plan a comparison knows which seeds are missing,
+and how many groups were to be compared. Each sweep adds its own jobs, and none takes any away. Without a plan the seeds
+of any group count.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from filelock import FileLock
+
+from poslab.config.files import require_writable, write_whole
+from poslab.config.roles import NOT_COMPARED, NOT_IDENTITY, Role
+from poslab.config.schemes import distinguishing
+from poslab.config.train import flat
+from poslab.errors import UserError
+from poslab.runs.folder import SWEEP
+from poslab.runs.load import LeftOut, Run
+from poslab.runs.readers import checked
+
+PLAN = "plan.yaml"
+_HEAD = "# What sweeps in this folder were to train; compare claims nothing while a seed of it is missing.\n"
+_NOT_OF_GROUP = NOT_IDENTITY | {Role.SEED, Role.ROUNDING}  # settings that runs of one group may differ in
+
+
+@dataclass(frozen=True)
+class PlannedGroup:
+    """Runs to come that differ in nothing but the seed. settings: of the scheme. group, shared: hashes of all settings
+    that its runs have in common, and of those that runs compared with it must have, too."""
+
+    scheme: str
+    settings: dict[str, Any]
+    data: str
+    group: str
+    shared: str
+    seeds: list[int]
+
+
+def settings_sha256(
+    pos_name: str, config: Mapping[Any, Any], data: str, source: str | None, without: Collection[Role]
+) -> str:
+    """Return a hash of settings, without those of some roles, of the data and of the scheme's `source`. config: of
+    plain values, as a run or a job has it."""
+    settings = {name: value for name, value in flat(config, without=without).items() if name != "pos_name"}
+    content = [pos_name, settings, data, source]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def group_keys(pos_name: str, config: Mapping[Any, Any], data: str, source: str | None) -> tuple[str, str]:
+    """Return (`group`, `shared`) of a PlannedGroup."""
+    group = settings_sha256(pos_name, config, data, source, _NOT_OF_GROUP)
+    return group[:16], settings_sha256("", config, data, None, NOT_COMPARED)[:16]
+
+
+def keys_of(run: Run) -> tuple[str, str]:
+    """Return the `group_keys` of a run that is there."""
+    return group_keys(run.summary.pos, run.config, run.summary.data_sha256, run.summary.scheme_fingerprint)
+
+
+def read_plan(folder: Path) -> list[PlannedGroup]:
+    """Return the plan of a sweep, empty if there is none. Raises UserError for a file that holds something else."""
+    file = folder / PLAN
+    if not file.exists():
+        return []
+    try:
+        plain = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if not isinstance(plain, list):
+            raise ValueError("no list of groups")
+        return [PlannedGroup(**checked(PlannedGroup, group)) for group in plain]
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{file}: can't be read as the plan of a sweep: {' '.join(str(error).split())}") from error
+
+
+def add_to_plan(folder: Path, groups: Sequence[PlannedGroup]) -> None:
+    """Write the groups and seeds that the folder's plan lacks. Raises UserError as `read_plan` does, and if the folder
+    can't be written."""
+    if merged([*read_plan(folder), *groups]) == read_plan(folder):
+        return
+    require_writable("run_dir", folder)
+    (folder / SWEEP).mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / SWEEP / "plan.lock"):
+        content = [asdict(group) for group in merged([*read_plan(folder), *groups])]
+        write_whole(folder / PLAN, _HEAD + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def merged(groups: Sequence[PlannedGroup]) -> list[PlannedGroup]:
+    """Return each group once, with all its seeds."""
+    by_key: dict[str, PlannedGroup] = {}
+    for group in groups:
+        known = by_key.get(group.group, group)
+        by_key[group.group] = replace(known, seeds=sorted({*known.seeds, *group.seeds}))
+    return list(by_key.values())
+
+
+class Lost(NamedTuple):
+    """Group without a finished run: its name, its seeds, and how many of them diverged."""
+
+    name: str
+    seeds: frozenset[int]
+    diverged: int
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Planned seeds of a comparison.
+
+    seeds: by label, of planned groups. found: by label, of all groups, the finished or diverged seeds. lost: groups
+    without a finished run.
+    """
+
+    seeds: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    found: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    lost: Sequence[Lost] = ()
+
+    def of_pair(self, first: str, second: str) -> frozenset[int]:
+        """Return the seeds planned for both groups; if one has no plan, all that any group has."""
+        pair = (first, second)
+        if all(label in self.seeds for label in pair):
+            beyond = frozenset[int]().union(*(self.found[label] - self.seeds[label] for label in pair))
+            return self.seeds[first] & self.seeds[second] | beyond
+        return frozenset[int]().union(*self.found.values(), *(self.seeds.get(label, frozenset()) for label in pair))
+
+    def of_pairs(self, pairs: Iterable[tuple[str, str]]) -> frozenset[int]:
+        """Return the seeds planned for all of some pairs, which are compared by their means."""
+        return frozenset[int]().union(*(self.of_pair(*pair) for pair in pairs))
+
+    @property
+    def groups(self) -> int:
+        """Return the number of groups with several planned seeds."""
+        own = (self.seeds.get(label, frozenset()) | seeds for label, seeds in self.found.items())
+        return sum(len(seeds) > 1 for seeds in [*own, *(group.seeds for group in self.lost)])
+
+    @property
+    def sentences(self) -> list[str]:
+        """Return sentences on groups without a finished run."""
+        said = []
+        for group in self.lost:
+            planned, missing = len(group.seeds), len(group.seeds) - group.diverged
+            parts = [f"{group.diverged} of {planned} seeds diverged"] if group.diverged else []
+            parts += [f"{missing} of {planned} seeds are missing"] if missing else []
+            said.append(f"{group.name} has no finished run: {', '.join(parts)}")
+        return said
+
+    @property
+    def lost_names(self) -> str:
+        return ", ".join(group.name for group in self.lost)
+
+
+def planned_seeds(groups: Mapping[str, tuple[Sequence[Run], Sequence[Run]]], plan: Sequence[PlannedGroup]) -> Planned:
+    """Return the planned seeds of groups, and of the planned ones that were to be compared with them.
+
+    groups: by label, (finished runs, runs that diverged); of a lost group there are no finished runs.
+    """
+    keys = {label: keys_of([*finished, *diverged][0]) for label, (finished, diverged) in groups.items()}
+    shared = {of_group[1] for of_group in keys.values()}
+    relevant = {group.group: group for group in merged(plan) if group.shared in shared}
+    found = {label: frozenset(run.seed for of in both for run in of) for label, both in groups.items()}
+    seeds = {label: frozenset(relevant[key].seeds) for label, (key, _) in keys.items() if key in relevant}
+    there = {key for key, _ in keys.values()}
+    lost = [
+        Lost(label, found[label] | seeds.get(label, frozenset()), len(diverged))
+        for label, (finished, diverged) in groups.items()
+        if not finished
+    ]
+    names = _names(list(relevant.values()))
+    lost += [Lost(names[key], frozenset(group.seeds), 0) for key, group in relevant.items() if key not in there]
+    return Planned(seeds, {label: of for label, of in found.items() if groups[label][0]}, lost)
+
+
+def picked(runs: Sequence[Run], sweeps: Mapping[Path, Sequence[PlannedGroup]]) -> list[str]:
+    """Return caveats on runs that were named one by one: comparable runs of their sweeps that are left out."""
+    keys = [keys_of(run) for run in runs]
+    caveats = []
+    for folder, plan in sweeps.items():
+        shared = [group for group in merged(plan) if group.shared in {of_all for _, of_all in keys}]
+        names = _names(shared)
+        others = [names[group.group] for group in shared if group.group not in {own for own, _ in keys}]
+        if others:
+            caveats.append(
+                f"picked from a sweep that has {', '.join(others)} as well; whoever picks by the figures needs the "
+                f"p-values of all: runs={folder}"
+            )
+    return caveats
+
+
+def comparable(diverged: Iterable[Run], finished: Iterable[Run]) -> tuple[list[Run], list[LeftOut]]:
+    """Return (the diverged runs that differ from the finished ones only in the scheme, the others)."""
+    shared = {keys_of(run)[1] for run in finished}
+    alike, others = [], []
+    for run in diverged:
+        if keys_of(run)[1] in shared:
+            alike.append(run)
+        else:
+            others.append(LeftOut(run.folder, f"{run.diverged}; it has other settings than those compared"))
+    return alike, others
+
+
+def _names(groups: Sequence[PlannedGroup]) -> dict[str, str]:
+    """Return the names of planned groups: the scheme, and the settings that distinguish it from others of that name."""
+    names = {}
+    for group in groups:
+        namesakes = [other.settings for other in groups if other.scheme == group.scheme]
+        names[group.group] = " ".join([group.scheme, *distinguishing(group.settings, namesakes)])
+    return names
