@@ -105,7 +105,7 @@ def test_one_document_is_cut_as_a_text_is(gpt2: tiktoken.Encoding, tmp_path: Pat
 
 
 def test_documents_by_characters_and_bytes(tmp_path: Path) -> None:
-    """They have no token for the end of a text, and follow each other."""
+    """Encodings without an end-of-text token put nothing between documents."""
     path = str(write_jsonl(tmp_path / "c.jsonl", DOCUMENTS))
     text = "".join(DOCUMENTS)
     for encoding, tokens in ((Characters(), [ord(c) for c in text]), (Bytes(), [*text.encode()])):

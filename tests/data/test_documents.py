@@ -30,7 +30,7 @@ def test_documents_of_every_format(name: str, gpt2: tiktoken.Encoding, tmp_path:
 def test_small_pieces_give_the_same_tokens(
     gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As do files one after the other: a document never goes on in the next."""
+    """Several files give them, too: no document continues in the next file."""
     monkeypatch.setattr("poslab.data.pieces._PIECE", 40)
     monkeypatch.setattr("poslab.data.documents._BLOCK", 50)
     write_jsonl(tmp_path / "a.jsonl", DOCUMENTS[:12])
@@ -79,7 +79,7 @@ def damaged_page(tmp_path: Path) -> bytes:
 
 
 def arrow_without_its_end(tmp_path: Path) -> bytes:
-    """As it is where it is cut after any record batch."""
+    """Return a stream that is cut after a record batch."""
     (file, *_) = sorted(write_dataset(tmp_path / "whole", DOCUMENTS).glob("*.arrow"))
     return file.read_bytes()[:-8]
 

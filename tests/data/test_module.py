@@ -37,7 +37,7 @@ def test_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
 def test_workers_change_nothing(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the process would start: in jobs of a sweep that is another kind."""
+    """Any start method gives the same batches: jobs of a sweep have another one."""
     monkeypatch.setattr(
         multiprocessing.context._default_context, "_actual_context", multiprocessing.get_context(method)
     )

@@ -69,7 +69,7 @@ def test_pieces_of_random_text(text: str, piece: int, stops: list[int]) -> None:
 
 @pytest.mark.parametrize("line", ["これは文です。\n", "foo(bar);\n", "“Yes!”\n", "a\r\n"])
 def test_no_line_is_too_odd_to_cut_after(line: str) -> None:
-    """Otherwise a long text would be tokenised in one piece, in memory."""
+    """Guard against a long text in one piece, in memory."""
     text = line * 1000
     assert last_safe_cut(text, since=0) > len(text) - 3 * len(line)
 

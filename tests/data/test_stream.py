@@ -40,7 +40,7 @@ def streamed(path: Path, cache: Path, context_length: int = CONTEXT, **settings:
 
 @pytest.fixture
 def documents(tmp_path: Path) -> Path:
-    """Of 1 to 40 bytes; the last two hundredths of them validate."""
+    """Write documents of 1 to 40 bytes; the last two hundredths of them validate."""
     lines = [json.dumps({"text": "abcdefghij"[n % 10] * (1 + 7 * n % 40)}) for n in range(100)]
     (tmp_path / "c.jsonl").write_text("\n".join(lines))
     return tmp_path / "c.jsonl"
@@ -62,7 +62,8 @@ def test_each_row_reads_a_stretch_of_its_own_to_the_end(tmp_path: Path) -> None:
 
 
 def naive_read(ends: list[int], start: int, first: int) -> int:
-    """How many tokens before `start` and from `first` on are of the document that the one at `start` is of."""
+    """Count the tokens: how many before `start` and from `first` on are of the document that the one at `start` is
+    of."""
     document = sum(end <= start for end in ends)
     return sum(sum(end <= place for end in ends) == document for place in range(first, start))
 

@@ -35,7 +35,7 @@ def path(name: str, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def whole(path: Path, gpt2: tiktoken.Encoding, tmp_path: Path) -> Corpus:
-    """What the corpus is if nothing happens."""
+    """Corpus of a tokenisation that nothing disturbed."""
     return load_corpus(str(path), gpt2, tmp_path / "undisturbed")
 
 
@@ -66,7 +66,7 @@ def empty(file: Path) -> None:
 
 
 def write_half(file: Path) -> None:
-    """As after a power cut: all of its length, but the disk has only the beginning."""
+    """Leave the length, but only the beginning of the content, as a power cut does."""
     size = file.stat().st_size
     os.truncate(file, size // 2)
     os.truncate(file, size)
@@ -100,7 +100,7 @@ def test_a_damaged_cache_is_made_anew(
 def test_a_cache_file_under_another_name_is_made_anew(
     name: str, gpt2: tiktoken.Encoding, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As where two are swapped: a file holds tokens of one text only."""
+    """Swapped files are noticed: each holds tokens of one text only."""
     file, made = tmp_path / name, {}
     for text in ("one two three four five six", "six five four three two one"):
         file.write_text(f'{{"text": "{text}"}}\n' * 10)
@@ -139,7 +139,7 @@ def test_no_place_for_the_cache(gpt2: tiktoken.Encoding, tmp_path: Path, monkeyp
 def test_a_corpus_that_changes_while_it_is_read_is_not_stored(
     when: str, path: Path, whole: Corpus, gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the unchanged text would later be taken for what was stored under its hash."""
+    """Guard against tokens of the changed text that are stored under the hash of the unchanged one."""
     original = path.read_bytes()
     shorter = original[: original.index(b"\n", 4000) + 1]
 

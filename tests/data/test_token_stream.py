@@ -35,7 +35,7 @@ def test_tokens_of_nanogpt_and_llm_c(
 
 @pytest.mark.parametrize(("dtype", "encoding"), [("<u4", "gpt2"), ("<i8", "gpt2"), ("<u4", "o200k_base")])
 def test_wider_tokens_are_told_from_those_of_nanogpt(dtype: str, encoding: str, tmp_path: Path) -> None:
-    """Whose every other number is small by chance only where they are few."""
+    """Every other number of 16 bits is small by chance only where they are few."""
     vocabulary_size = {"gpt2": 50257, "o200k_base": 200019}[encoding]
 
     def read(tokens: np.ndarray) -> list[int]:

@@ -102,6 +102,7 @@ def test_a_task_that_gives_what_it_should_passes() -> None:
 @pytest.mark.parametrize("name", TASKS)
 def test_poslab_s_own_tasks_pass(name: str) -> None:
     check_task(make_task(name))
+    assert not any(" " in symbol or not symbol for symbol in make_task(name).symbols)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What each of several processes takes of a batch, so that together they train and validate as one alone would.
+"""Shards of batches: each of several processes takes one, and together they train and validate as one alone would.
 
 Every process knows the whole order. Of a training batch it takes its rows, in one piece; of a validation every n-th
 batch, whole, so that the sums of each are rounded as they are in one process.
@@ -29,7 +29,7 @@ class BatchShard(NamedTuple):
 
 
 class BatchShards(Dataset[BatchShard]):
-    """The part of each batch that is this process's: of rows, whose batches are lists of indices, or of a data set of
+    """Data set of one process's part of each batch: of rows, whose batches are lists of indices, or of a data set of
     whole batches."""
 
     def __init__(self, source: Any, rank: int, world_size: int, of_batches: bool = False) -> None:
@@ -57,13 +57,13 @@ class BatchShards(Dataset[BatchShard]):
 
 
 def shard_rows(rows: int, rank: int, world_size: int) -> slice:
-    """The rows of a batch that are one process's."""
+    """Return the rows of a batch that are one process's."""
     return slice(rows * rank // world_size, rows * (rank + 1) // world_size)
 
 
 def shard_indices(batches: int, rank: int, world_size: int) -> Sequence[int]:
-    """The numbers of the validation batches that are this process's, as many as each other's, which all wait for each
-    other: some come twice where there are too few, and count once."""
+    """Return the numbers of the validation batches that are this process's, as many as each other's, which all wait for
+    each other: some come twice where there are too few, and count once."""
     own = range(rank, batches, world_size)
     missing = -(-batches // world_size) - len(own)
     return own if not missing else [*own, *[0] * missing]

@@ -1,4 +1,4 @@
-"""A text or a corpus of documents as arrays of token ids, to train on, to validate and to test.
+"""Corpora as arrays of token ids: a text or documents, with parts to train on, to validate and to test.
 
 Both go the same way: read in pieces (pieces.py), tokenised on all processors into one file of tokens and one of the
 places where documents end (token_cache.py), memory-mapped, and cut into parts.

@@ -1,4 +1,4 @@
-"""Documents out of files, one after the other, and never a whole file in memory.
+"""Readers of documents: one document after the other, never a whole file in memory.
 
 Each reader gives a document's text with the bytes of its file that were read by then. One that is empty, or null, is
 left out. Half a surrogate pair, which JSON can write and no byte stands for, becomes U+FFFD, as tiktoken has it.
@@ -26,7 +26,8 @@ Documents = Iterator[tuple[str | None, int]]
 
 
 def read_documents(path: str, file: Path, column: str) -> Iterator[tuple[str, int]]:
-    """The documents of one of the files at `path`: its text in this column, and how far the file has been read.
+    """Yield the documents of one of the files at `path`: the text in this column, and the bytes of the file read so
+    far.
 
     Raises SettingError, which names the file and the line or row, for one that is damaged or lacks the column.
     """
@@ -66,7 +67,8 @@ def _lines_of_json(file: Path, column: str) -> Documents:
 
 
 def _value(line: bytes, column: str, place: str) -> Any:
-    """The column of a line. Raises ValueError for what is no JSON object, SettingError for one without it."""
+    """Return the column's value in a line. Raises ValueError for what is no JSON object, SettingError for one without
+    it."""
     try:
         values = json.loads(line)
     except UnicodeDecodeError as error:
@@ -91,7 +93,7 @@ def _no_column(column: str, place: str, known: list[str]) -> SettingError:
 
 
 def _lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines of the blocks, without their ends."""
+    """Yield the lines of the blocks, without their ends."""
     begun: list[bytes] = []  # of a line that may be longer than a block
     for block in blocks:
         first, *others = block.split(b"\n")
@@ -113,7 +115,8 @@ def _gunzipped(opened: BinaryIO) -> Iterator[bytes]:
 
 
 def _unzstd(opened: BinaryIO) -> Iterator[bytes]:
-    """Frame by frame, as the library's own reader of streams doesn't tell the end of a file from that of a frame."""
+    """Decompress frame by frame, as the library's own reader of streams doesn't tell the end of a file from that of a
+    frame."""
     zstandard = import_module("zstandard")
     decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
     frame = None

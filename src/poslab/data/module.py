@@ -1,4 +1,4 @@
-"""The Lightning data module: which windows are trained on, which validate, and in which order they come."""
+"""Lightning data module of a text: windows for training and validation, and their order."""
 
 import multiprocessing
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ Batches = DataLoader[tuple[Tensor, Tensor]] | DataLoader[Segments] | DataLoader[
 
 
 class DataModule(LightningDataModule):
-    """What a run needs of its data, be it a text's or a task's."""
+    """Data of a run, be it a text or a task: batches and their order, vocabulary, sizes."""
 
     name: str
     sha256: str  # of everything that decides which tokens come
@@ -39,29 +39,29 @@ class DataModule(LightningDataModule):
 
     @property
     def place(self) -> tuple[int, int]:
-        """(number, of how many): this process among those that share the batches."""
+        """Return (rank, world size) of this process among those that share the batches."""
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
     def shard_indices(self, batches: int) -> Sequence[int]:
-        """The numbers of the validation batches that this process takes."""
+        """Return the numbers of the validation batches that this process takes."""
         return shard_indices(batches if self.validation_batches is None else self.validation_batches, *self.place)
 
     @property
     def description(self) -> str:
-        """What there is to train on, in words."""
+        """Describe the data in one line."""
         raise NotImplementedError
 
     @property
     def reference_losses(self) -> dict[str, float]:
-        """Of models that need no training, by name, on what the run is judged by; empty where there are none."""
+        """Return the held-out losses of models that need no training, by name; empty where there are none."""
         return {}
 
     def resume_at(self, epoch: int, batches: int) -> None:
-        """Makes this epoch come next without its first batches."""
+        """Make this epoch come next without its first batches."""
         raise NotImplementedError
 
     def count_validation_batches(self) -> int:
-        """Of a whole validation, as `trainer.limit_val_batches` counts them."""
+        """Return the number of batches in a whole validation, as `trainer.limit_val_batches` counts them."""
         return len(self.val_dataloader())
 
 
@@ -75,7 +75,8 @@ class TextDataModule(DataModule):
     """
 
     def __init__(self, config: DataConfig, context_length: int, seed: int, reach: int = 0) -> None:
-        """reach: how many tokens before a window the model may see; where it may, a validation comes as `Scan`s."""
+        """Read the text. reach: tokens before a window that the model may see; if any, validation batches are
+        `Scan`s."""
         super().__init__()
         self.config = config
         self.reach, self.limits_validation = reach, reach > 0

@@ -1,4 +1,5 @@
-"""Losses of models that need no training: what a decoder must beat before its loss says anything about it.
+"""Baselines that need no training (uniform, unigram, bigram): losses that a decoder must beat before its loss says
+anything about it.
 
     uniform     every token of the vocabulary is as likely as any other
     unigram     a token is as likely as it is frequent
@@ -21,7 +22,8 @@ _MOST = 1 << 21  # tokens that are counted, and that are predicted: more would c
 
 
 def reference_losses(train: Tensor, validation: Tensor, vocabulary_size: int) -> dict[str, float]:
-    """The losses of the three models by name, in nats per token, on all tokens of `validation` (N,) but the first.
+    """Return the losses of the three models by name, in nats per token, on all tokens of `validation` (N,) but the
+    first.
 
     train, validation: ids below vocabulary_size, at least 2 each; of longer texts the first two million count.
     """

@@ -1,4 +1,4 @@
-"""A corpus in pieces that can be tokenised one by one: texts, cut where their tokens stay the same, and documents.
+"""Pieces of a corpus that can be tokenised one by one: texts, cut where their tokens stay the same, and documents.
 
 Neither the length of a text nor its alphabet decides how much memory a piece needs.
 """

@@ -1,4 +1,4 @@
-"""A text read as a stream: each row of a batch has a stretch of it, and goes on from segment to segment."""
+"""Streamed reading of a text: each row of a batch has a stretch of it, and continues from segment to segment."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ from poslab.data.windows import CoveringWindows, SlidingWindowDataset
 
 
 class Segments(NamedTuple):
-    """The next segment of every row. read: how many tokens of the document that a segment begins in its row has read
-    just before; 0 where the document begins there, or the row's stretch."""
+    """Next segment of every row. read: tokens of a segment's document that its row has read just before it; 0 where the
+    document begins there, or the row's stretch."""
 
     tokens: Tensor  # (B, T)
     targets: Tensor  # (B, T)
@@ -49,7 +49,7 @@ class Scan(NamedTuple):
 
 
 class Scans(Dataset[Scan]):
-    """The first `count` of windows side by side, for a model with memory: each is judged once.
+    """Validation data for a model with memory: the first `count` of windows side by side, each judged once.
 
     So that rows can be read side by side, the text is cut into pieces; each begins some windows, `before`, earlier than
     it is judged, that memory is as full there as it is farther on. A piece has about 8 times as many. Where they are
@@ -80,7 +80,7 @@ class Scans(Dataset[Scan]):
         return Scan(*(torch.stack(column).unflatten(0, (len(steps), len(firsts))) for column in columns))
 
     def _segment(self, first: int, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Window `number`, of a row that is judged from window `first` on."""
+        """Return window `number`, of a row that is judged from window `first` on."""
         length, there = self.windows.length, 0 <= number < min(first + self.piece, self.count)
         _, tokens, targets = self.windows[number if there else 0]
         if number < first or not there:
@@ -91,11 +91,11 @@ class Scans(Dataset[Scan]):
 
 
 def document_start(ends: Tensor | None, place: int) -> int:
-    """Where the document begins that the token at `place` is of."""
+    """Return the position at which the document of the token at `place` begins."""
     before = 0 if ends is None else int(torch.searchsorted(ends, place, right=True))
     return int(ends[before - 1]) if ends is not None and before else 0
 
 
 def segments_before(length: int, reach: int) -> int:
-    """How many segments fill a memory that reaches so many tokens back, at least one."""
+    """Return how many segments fill a memory that reaches so many tokens back, at least one."""
     return max(1, -(-reach // length))

@@ -1,4 +1,4 @@
-"""The Lightning data module of a task: fresh examples at every step, the same ones in every validation."""
+"""Lightning data module of a task: fresh examples at every step, the same ones in every validation."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class TaskDataModule(DataModule):
     """Batches of one length, each a function of the seed and its step; an epoch are the steps between validations."""
 
     def __init__(self, task: Task, sha256: str, seed: int) -> None:
-        """Raises SettingError for a task whose methods give what they shouldn't."""
+        """Check the task; raises SettingError for a task whose methods give what they shouldn't."""
         super().__init__()
         check_task(task)
         self.task = task
@@ -49,7 +49,7 @@ class TaskDataModule(DataModule):
 
 
 class _TrainingBatches(Dataset[Examples]):
-    """The batch of each step."""
+    """Data set of the batches of all steps."""
 
     def __init__(self, task: Task, seed: int) -> None:
         self.task = task
@@ -63,7 +63,7 @@ class _TrainingBatches(Dataset[Examples]):
 
 
 class _ValidationBatches(Dataset[tuple[Tensor, Examples]]):
-    """The batches of a validation, each with the numbers of its examples (B,)."""
+    """Data set of the batches of a validation, each with the numbers of its examples (B,)."""
 
     def __init__(self, task: Task) -> None:
         self.batches = task.validation()

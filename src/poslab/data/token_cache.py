@@ -1,4 +1,4 @@
-"""Token files made of pieces of text on all processors, once for whoever asks, and on where a kill left them.
+"""Cache of token files: pieces of text are tokenised on all processors, once, and resumed after a kill.
 
 No more pieces are in memory than are being tokenised.
 """
@@ -49,7 +49,8 @@ class Encoded(NamedTuple):
 
 
 def encode(tokenizer: Encoding, text: str) -> Array:
-    """As encode_ordinary, uint32 (N,); of tiktoken without a list, which would keep other threads waiting."""
+    """Return the tokens of a text, as encode_ordinary does, uint32 (N,); of tiktoken without a list, which would keep
+    other threads waiting."""
     if isinstance(tokenizer, tiktoken.Encoding):
         try:
             return tokenizer.encode_to_numpy(text, disallowed_special=())
@@ -59,14 +60,14 @@ def encode(tokenizer: Encoding, text: str) -> Array:
 
 
 def end_token(tokenizer: Encoding) -> Array:
-    """The end-of-text token, uint32 (1,); (0,) where the encoding has none."""
+    """Return the end-of-text token, uint32 (1,); (0,) where the encoding has none."""
     ending = end_of_text(tokenizer)
     return np.array([] if ending is None else [ending], np.uint32)
 
 
 def read_or_make(files: Files, make: Callable[[GrowingFiles], None]) -> list[Tensor]:
-    """The contents of files that stand in one folder, (N,) each, memory-mapped. Where one is missing or damaged, all
-    are made, by one process while others wait; `make` gets them with what was saved before it was killed.
+    """Return the contents of files in one folder, (N,) each, memory-mapped. Where one is missing or damaged, all are
+    made, by one process while others wait; `make` gets them with what was saved before it was killed.
 
     Raises UserError where the folder can't be written, and whatever `make` raises.
     """
@@ -91,7 +92,7 @@ def read_or_make(files: Files, make: Callable[[GrowingFiles], None]) -> list[Ten
 
 
 def _read(files: Files) -> list[Tensor]:
-    """Empty where not all of them are there."""
+    """Return the contents of the files; empty where one is missing or damaged."""
     if not all(file.exists() for file, _ in files.values()):
         return []
     contents = [read_tokens(file, dtype) for file, dtype in files.values()]
@@ -99,7 +100,7 @@ def _read(files: Files) -> list[Tensor]:
 
 
 class _Locked(FileLock):
-    """A lock that leaves no file, and says where it has to be waited for."""
+    """File lock that leaves no file, and prints a line where it has to be waited for."""
 
     waited = False
 
@@ -119,8 +120,8 @@ class _Locked(FileLock):
 
 
 def write_all(growing: GrowingFiles, encoded: Iterable[Encoded], dtype: torch.dtype, total: int, unit: str) -> None:
-    """Writes pieces, from the first on that is not written yet, as tokens of a type. total, unit: of their places, for
-    a bar with the rate and the time left, or a line where none is shown."""
+    """Write pieces, from the first that is not written yet, as tokens of a type. total, unit: of what is read, for a
+    bar with the rate and the time left, or a line where none is shown."""
     going_on = growing.read > 0
     bar: tqdm[None] = tqdm(total=total, desc="tokenising", unit=unit, unit_scale=True, leave=False, disable=None)
     if total > _MUCH and not sys.stderr.isatty():
@@ -144,7 +145,7 @@ def write_all(growing: GrowingFiles, encoded: Iterable[Encoded], dtype: torch.dt
 
 
 def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """The function of each item in their order, computed on up to _PROCESSORS processors, a few items ahead.
+    """Yield the function of each item in their order, computed on up to _PROCESSORS processors, a few items ahead.
 
     Raises UserError where a process that computes is killed.
     """
@@ -174,7 +175,7 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Itera
 
 
 def _workers(number: int, function: Callable[[Any], Any]) -> tuple[Executor, Callable[[Any], Any]]:
-    """Processes, or threads where there is no cheap way to make some, and what they are to be asked for an item.
+    """Return a pool of processes, or of threads where processes can't be forked, and the function to submit to it.
 
     Two threads of tiktoken are 1.4 times as fast as one, two processes twice.
     """

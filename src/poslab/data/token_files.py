@@ -1,5 +1,5 @@
-"""Files of token ids: one after the other, all of one type, then how many there are and their checksum, which are
-verified on opening. They are written piece by piece, and go on where they were saved last after whatever ended that.
+"""Token files: one id after the other, all of one type, then how many there are and their checksum, which are verified
+on opening. They are written piece by piece, and go on where they were saved last after whatever ended that.
 
 The checksum begins with the file's name, which is the key of what it holds: under another name it is no valid file.
 """
@@ -25,7 +25,7 @@ _BLOCK = 1 << 20  # bytes read at a time
 
 
 def read_tokens(file: Path, dtype: torch.dtype) -> Tensor | None:
-    """The tokens of a file, memory-mapped (N,); None where there is none, or it is damaged or another's, as is said."""
+    """Return the tokens of a file, memory-mapped (N,); None where there is none, or, with a warning, a damaged one."""
     try:
         with file.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size - _TRAILER.size
@@ -77,7 +77,7 @@ class GrowingFiles:
             self._discard()
 
     def items(self, name: str) -> int:
-        """How many the file has by now."""
+        """Return how many items the file has by now."""
         return self._written[name][0] // self.item_sizes[name]
 
     def append(self, name: str, piece: bytes) -> None:
@@ -86,14 +86,14 @@ class GrowingFiles:
         self._written[name] = size + len(piece), crc32(piece, checksum)
 
     def save(self, read: int) -> None:
-        """Makes all that was written so far, of so many pieces, the place to go on from."""
+        """Save the state to resume from: all that was written so far, of the first `read` pieces."""
         for file in self._opened.values():
             file.flush()
         self.read = read
         write_whole(self._progress, json.dumps({"read": read, "written": self._written}))
 
     def finish(self) -> None:
-        """Makes the files appear."""
+        """Give the files their final names."""
         for name, file in self._opened.items():
             file.write(_TRAILER.pack(self.items(name), self._written[name][1]))
             file.close()
@@ -111,7 +111,7 @@ class GrowingFiles:
             file.unlink(missing_ok=True)
 
     def _go_on(self) -> None:
-        """Takes over what was saved, where it is on the disk."""
+        """Resume from the saved state, where the files on the disk agree with it."""
         try:
             saved = json.loads(self._progress.read_text())
             written = {name: (int(saved["written"][name][0]), int(saved["written"][name][1])) for name in self.files}
@@ -127,12 +127,12 @@ class GrowingFiles:
 
 
 def _of_name(file: Path) -> int:
-    """The checksum of a file before its first byte."""
+    """Return the checksum of a file before its first byte."""
     return crc32(file.name.encode())
 
 
 def _checksum(opened: BinaryIO, size: int, checksum: int) -> int:
-    """With the next bytes of a file."""
+    """Continue a checksum with the next bytes of a file."""
     for left in range(size, 0, -_BLOCK):
         checksum = crc32(opened.read(min(left, _BLOCK)), checksum)
     return checksum

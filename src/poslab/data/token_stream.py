@@ -1,4 +1,4 @@
-"""Files that hold tokens already, as other trainers write them: nanoGPT's (uint16, nothing else) and llm.c's.
+"""Readers of token files that other trainers wrote: nanoGPT's (uint16, nothing else) and llm.c's.
 
 llm.c begins with 256 int32: a magic number, a version and the number of tokens; uint16 for GPT-2, uint32 for Llama 3
 (dev/data/data_common.py there). Several files are one stream: llm.c cuts documents between them.
@@ -43,7 +43,7 @@ def read_token_files(source: Source, tokenizer: Encoding) -> Iterator[Encoded]:
 
 
 def read_tokens_of(path: str, file: Path, vocabulary_size: int, encoding: str) -> Iterator[tuple[Tokens, int]]:
-    """The tokens of one of the files at `path`, in pieces (N,), and how far the file has been read.
+    """Yield the tokens of one of the files at `path`, in pieces (N,), and the bytes of the file read so far.
 
     Raises SettingError for a file that is not complete, or has ids that the encoding doesn't; and where nanoGPT's would
     be uint16, but every other number is no more than the upper half of a wider one.
@@ -75,7 +75,7 @@ def read_tokens_of(path: str, file: Path, vocabulary_size: int, encoding: str) -
 
 
 def _start(opened: BinaryIO, size: int, problem: Any) -> tuple[int, "np.dtype[Any]"]:
-    """Where the tokens begin, in bytes, and their type. `problem` makes an error of words."""
+    """Return the offset of the first token in bytes, and the type of all. `problem` makes an error of words."""
     kind, length = _HEADER
     header = np.frombuffer(opened.read(kind.itemsize * length), kind) if size >= kind.itemsize * length else None
     start, dtype = 0, _UINT16

@@ -26,7 +26,8 @@ GPT2_FILES = (BUNDLED_DATA / "gpt2" / "encoder.json", BUNDLED_DATA / "gpt2" / "v
 
 @dataclass(frozen=True)
 class Characters:
-    """Every character is a token: its code point. A model has those that occur in its text, in that order."""
+    """Encoding whose tokens are characters: their code points. A model has those that occur in its text, in that
+    order."""
 
     name: ClassVar[str] = "characters"
     unit: ClassVar[str] = "character"
@@ -41,8 +42,8 @@ class Characters:
 
 @dataclass(frozen=True)
 class Bytes:
-    """Every byte is a token, in whatever is a text or not. What is no UTF-8 stands in a str as Python's command line
-    has it (PEP 383)."""
+    """Encoding whose tokens are bytes, of any file. Bytes that are no UTF-8 stand in a str as Python's command line has
+    it (PEP 383)."""
 
     name: ClassVar[str] = "bytes"
     unit: ClassVar[str] = "byte"
@@ -59,14 +60,14 @@ Encoding = tiktoken.Encoding | Characters | Bytes
 
 
 def end_of_text(encoding: Encoding) -> int | None:
-    """The token <|endoftext|>, which only tiktoken's encodings may have."""
+    """Return the token <|endoftext|>, which only tiktoken's encodings may have."""
     if isinstance(encoding, tiktoken.Encoding) and ENDOFTEXT in encoding.special_tokens_set:
         return encoding.eot_token
     return None
 
 
 def load_tokenizer(encoding: str) -> Encoding:
-    """The encoding of that name. Raises SettingError if there is none, or its vocabulary can't be had."""
+    """Return the encoding of that name. Raises SettingError if there is none, or its vocabulary can't be had."""
     check_encoding(encoding)
     for own in (Characters, Bytes):
         if encoding == own.name:

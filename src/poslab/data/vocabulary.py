@@ -1,4 +1,4 @@
-"""What the ids stand for that a model reads and predicts: all of an encoding's, or those that occur in the text.
+"""Vocabularies: the ids that a model reads and predicts, all of an encoding's or those that occur in the text.
 
 Most of a small model is its token embedding, and most of its time goes into the head. The-verdict contains 1,416 of
 GPT-2's 50,257 tokens; without the others the same experiment takes a fraction of the time. Losses of two vocabularies
@@ -18,7 +18,7 @@ from poslab.errors import SettingError, suggestion
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """An encoding whose token `observed[i]` has id i; `observed` (V,) is int32 and ascending, None for all tokens."""
+    """Encoding whose token `observed[i]` has id i; `observed` (V,) is int32 and ascending, None for all tokens."""
 
     encoding: Encoding
     observed: Tensor | None = None
@@ -33,11 +33,11 @@ class Vocabulary:
 
     @property
     def unit(self) -> str:
-        """What a token is called."""
+        """Return the name of a token of this encoding."""
         return getattr(self.encoding, "unit", "token")
 
     def encode(self, text: str, option: str = "text") -> list[int]:
-        """The ids of a text, in which <|endoftext|> is text like any other.
+        """Return the ids of a text, in which <|endoftext|> is text like any other.
 
         Raises SettingError, under the name `option`, for a text with tokens that the vocabulary doesn't have.
         """
@@ -51,8 +51,8 @@ class Vocabulary:
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
-        """What the tokens stand for in UTF-8; one by itself may be a part of a character only. Raises SettingError for
-        ids that the vocabulary doesn't have."""
+        """Return the bytes of the tokens in UTF-8; one by itself may be a part of a character only. Raises SettingError
+        for ids that the vocabulary doesn't have."""
         if not all(0 <= i < self.size for i in ids):
             raise SettingError("ids", "[...]", f"must be from 0 to {self.size - 1}")
         tokens = list(ids) if self.observed is None else self.observed[list(ids)].tolist()
@@ -60,7 +60,8 @@ class Vocabulary:
 
     @property
     def end_of_text(self) -> int | None:
-        """The id of <|endoftext|>; None where the encoding has none, or the text had none and ids are its own."""
+        """Return the id of <|endoftext|>; None where the encoding has none, or the text had none and ids are its
+        own."""
         token = end_of_text(self.encoding)
         if token is None or self.observed is None:
             return token
@@ -68,8 +69,8 @@ class Vocabulary:
         return ids[0] if ids else None
 
     def narrow(self, tokens: Tensor, option: str = "text", value: str = "...") -> Tensor:
-        """The encoding's ids (N,), int32 or uint16, as ids of this vocabulary, int32. Raises SettingError for `option`
-        and its `value` where the vocabulary doesn't have them all."""
+        """Return the encoding's ids (N,), int32 or uint16, as ids of this vocabulary, int32. Raises SettingError for
+        `option` and its `value` where the vocabulary doesn't have them all."""
         if self.observed is None:
             return tokens
         tokens = tokens.to(torch.int32)
@@ -85,7 +86,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, eq=False)
 class Symbols:
-    """The vocabulary of a task: text is the names of its symbols, with spaces between them."""
+    """Vocabulary of a task: text is the names of its symbols, with spaces between them."""
 
     symbols: tuple[str, ...]
 
@@ -97,7 +98,7 @@ class Symbols:
         return len(self.symbols)
 
     def encode(self, text: str, option: str = "text") -> list[int]:
-        """The ids of a text. Raises SettingError, under the name `option`, for a name that no symbol has."""
+        """Return the ids of a text. Raises SettingError, under the name `option`, for a name that no symbol has."""
         ids = {symbol: number for number, symbol in enumerate(self.symbols)}
         for word in text.split():
             if word not in ids:
@@ -108,7 +109,7 @@ class Symbols:
         return " ".join(self.symbols[i] for i in ids)
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
-        """In UTF-8, with a space after each, so that pieces can be put together."""
+        """Return the names in UTF-8, with a space after each, so that pieces can be put together."""
         return "".join(f"{self.symbols[i]} " for i in ids).encode()
 
     @property
@@ -130,5 +131,5 @@ def observed_ids(tokens: Tensor) -> Tensor:
 
 
 def _indices(tokens: Tensor) -> Tensor:
-    """For torch, which has few operations on uint16."""
+    """Return the tokens as int64: torch has few operations on uint16."""
     return tokens.to(torch.int64)

@@ -12,7 +12,7 @@ from poslab.errors import require_at_least
 
 
 class SlidingWindowDataset(Dataset[tuple[Tensor, Tensor]]):
-    """Window i starts at i * stride, for every start with start + max_length < len(token_ids).
+    """Sliding windows over a token array: window i starts at i * stride, while start + max_length < len(token_ids).
 
     Items are (input, target), both int64 of (max_length,), the target one token later. Nothing but the array is
     stored; token_ids may be any 1-D tensor, array or sequence of ints, memory-mapped or not.

@@ -1,3 +1,3 @@
-"""One model, measured and drawn: losses by length and position, attention maps, what its scheme has learned."""
+"""Evaluation of one model: losses by length and position, attention maps, what its scheme has learned."""
 
 import poslab.lazy  # noqa: F401  # before anything here imports tensorboard

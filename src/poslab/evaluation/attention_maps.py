@@ -1,4 +1,4 @@
-"""What a model's attention does with a text, layer by layer: its weights, and the pairs that its scheme sees."""
+"""Attention of a model on a text, layer by layer: its weights, and the pairs that its scheme sees."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -17,7 +17,8 @@ Found = TypeVar("Found")
 
 
 def attention_maps(model: GPT, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
-    """tokens (T,) -> (L, H, T, T): each layer's and head's weights of query (row) on key (column), without dropout.
+    """Return the attention weights (L, H, T, T) of a text of tokens (T,): each layer's and head's weights of query
+    (row) on key (column), without dropout.
 
     positions (T,): where the tokens stand, if not at 0, 1, 2, ...
     """
@@ -26,7 +27,8 @@ def attention_maps(model: GPT, tokens: Tensor, positions: Tensor | None = None) 
 
 
 def sample_pairs(model: GPT, tokens: Tensor, positions: Tensor | None = None) -> list[ScoreTile]:
-    """Of each layer all pairs of a text, for `PositionScheme.explain`; the arguments are those of `attention_maps`."""
+    """Return all pairs of a text in each layer, for `PositionScheme.explain`; the arguments are those of
+    `attention_maps`."""
     return _of_layers(model, tokens, positions, SchemeLayer.tile)
 
 
@@ -37,7 +39,7 @@ def _of_layers(
     positions: Tensor | None,
     look: Callable[[SchemeLayer, Tensor, Tensor, Tensor | None], Found],
 ) -> list[Found]:
-    """What `look` finds of the queries, keys and marks of each layer, (1, H, T, ...), as the model reads a text."""
+    """Call `look` with the queries, keys and marks of each layer, (1, H, T, ...), as the model reads a text."""
     found: list[Found] = []
 
     def record(attention: nn.Module, inputs: tuple) -> None:  # type: ignore[type-arg]

@@ -1,4 +1,4 @@
-"""Evaluates checkpoints: chooses the text, and keeps the losses in the run folder, as JSON and for TensorBoard."""
+"""Evaluation of checkpoints: chooses the text, and keeps the losses in the run folder, as JSON and for TensorBoard."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ _EVENTS = ".evaluation"  # ends the name of the event file, so that a new evalua
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """A text to evaluate on; `tokens` (N,) are ids of the model's vocabulary. ends: where documents end in them."""
+    """Text to evaluate on; `tokens` (N,) are ids of the model's vocabulary. ends: where documents end in them."""
 
     name: str
     sha256: str
@@ -42,12 +42,13 @@ class Text:
 
 
 def usual_lengths(context_length: int) -> list[int]:
-    """Window lengths from a quarter of the context to four times it."""
+    """Return window lengths from a quarter of the context to four times it."""
     return sorted({max(1, context_length // 4), max(1, context_length // 2), *(context_length * n for n in (1, 2, 4))})
 
 
 def usual_memories(model: GPT) -> list[int]:
-    """Of a model that remembers: none, its own, that of its context and four times that; else nothing is measured."""
+    """Return memory lengths to evaluate a model that remembers: 0, its own, its context and four times that; else
+    none."""
     context = model.shape.context_length
     if not model.remembers:
         return []
@@ -61,7 +62,7 @@ def held_out(corpus: Corpus) -> Text:
 
 
 def own_text(checkpoint: Checkpoint) -> Text:
-    """Reads what was held out of the text that the model was trained on: the test part, or else the validation part.
+    """Read the held-out part of the text that the model was trained on: the test part, or else the validation part.
 
     Raises SettingError where that text is gone or has changed.
     """
@@ -80,7 +81,8 @@ def own_text(checkpoint: Checkpoint) -> Text:
 
 
 def own_task(checkpoint: Checkpoint, allow_code: bool) -> Task:
-    """The task that the model was trained on. Raises SettingError where it may not be imported, or has changed."""
+    """Return the task that the model was trained on. Raises SettingError where it may not be imported, or has
+    changed."""
     node = checkpoint.config["data"]
     problem = distrust("task", outside(node), allow_code)
     task = None if problem else parse_task(node)
@@ -91,7 +93,7 @@ def own_task(checkpoint: Checkpoint, allow_code: bool) -> Task:
 
 
 def other_text(checkpoint: Checkpoint, path: str) -> Text:
-    """Reads all of another text.
+    """Read all of another text.
 
     Raises SettingError where it can't be read, or has tokens that the model's vocabulary lacks.
     """
@@ -110,7 +112,7 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
 
 
 def _vocabulary(checkpoint: Checkpoint) -> Vocabulary:
-    """Raises SettingError for a model that reads no text."""
+    """Return the model's vocabulary of a text; SettingError for a model of a task."""
     if isinstance(checkpoint.vocabulary, Vocabulary):
         return checkpoint.vocabulary
     problem = "was trained on a task, and reads its symbols only; how it does there stands in its run's summary.json"
@@ -118,7 +120,7 @@ def _vocabulary(checkpoint: Checkpoint) -> Vocabulary:
 
 
 def _tokenised(path: str, encoding: Encoding, **options: Any) -> Corpus:
-    """Tokenises the text into the cache or, where that can't be written, into files that go once nobody reads them."""
+    """Tokenise the text into the cache or, where that can't be written, into files that go once nobody reads them."""
     try:
         return load_corpus(path, encoding, default_cache_dir(), **options)
     except SettingError:
@@ -136,7 +138,7 @@ def evaluate_checkpoint(
     last: int | None = None,
     memory_lengths: Sequence[int] | None = None,
 ) -> Evaluation:
-    """Evaluates at `lengths`, and with memories of `memory_lengths`, or at the usual ones.
+    """Evaluate at `lengths`, and with memories of `memory_lengths`, or at the usual ones.
 
     Raises SettingError for a text of fewer than two tokens, for more last tokens than the training length has, for
     memory that the model can't have, and for a scheme whose code is not the one trained: the losses would be kept as
@@ -168,7 +170,7 @@ def evaluate_run(
     data_path: str | None = None,
     allow_code: bool = False,
 ) -> Evaluation:
-    """Measures the best weights of a run on its own text, and writes that into its folder where that is possible.
+    """Evaluate the best weights of a run on its own text, and write the result into its folder where that is possible.
 
     text: the run's own, where it is at hand. data_path: where that text is now. Raises SettingError for a checkpoint or
     a text that can't be read.
@@ -182,7 +184,7 @@ def evaluate_run(
 
 
 def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str = EVALUATION) -> Evaluation:
-    """Writes an evaluation to the folder's file and to TensorBoard; returns what the file then says.
+    """Write an evaluation to the folder's file and to TensorBoard; return it with what the file keeps beside it.
 
     Other lengths that the file has of the same weights, settings and text are kept, without losses of other last
     tokens.
@@ -209,7 +211,7 @@ def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str
 
 
 def _write_events(folder: Path, evaluation: Evaluation) -> None:
-    """Writes losses as scalars over length, and over the place in a window of the training length."""
+    """Write losses as scalars over length, and over the place in a window of the training length."""
     scalars: dict[str, dict[int, float]] = {}
     for result in evaluation.lengths:
         if result.loss is None or result.sliding_loss is None:
@@ -224,7 +226,7 @@ def _write_events(folder: Path, evaluation: Evaluation) -> None:
 
 
 def write_scalars(folder: Path, scalars: Mapping[str, Mapping[int, float]]) -> None:
-    """Writes curves of an evaluation, by name, for TensorBoard, in place of those of an earlier one."""
+    """Write curves of an evaluation, by name, for TensorBoard, in place of those of an earlier one."""
     for path in RunFolder(folder).events:
         if path.name.endswith(_EVENTS):
             path.unlink()

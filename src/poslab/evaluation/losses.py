@@ -1,4 +1,4 @@
-"""How a model's loss depends on how much it sees: by the length of its window, and by the place within it.
+"""Losses of a model by the length of its window, and by the position within it.
 
 A text of N tokens has N - 1 to predict, and at every length all of them count, once. What differs is what stands before
 them. Consecutive windows stand side by side, so a token has between nothing and a full window before it: the loss of
@@ -45,7 +45,8 @@ def evaluate(
     memory_lengths: Sequence[int] = (),
     ends: Tensor | None = None,
 ) -> Evaluation:
-    """Losses of `model`, in eval mode, on a text of (N,) tokens, N at least 2, in memory linear in the length.
+    """Return the losses of `model`, in eval mode, on a text of (N,) tokens, N at least 2, in memory linear in the
+    length.
 
     stride: of the sliding windows; None: half of each length. last: tokens of a window that count in `last_loss`; None:
     half of the training length. memory_lengths: at which the loss of windows of the training length that follow each
@@ -81,7 +82,7 @@ def evaluate(
 
 
 class _SlidingLosses(NamedTuple):
-    """What windows of a length say that advance by a stride."""
+    """Losses in windows of one length that advance by a stride."""
 
     losses: Tensor  # (N - 1,): of each token after the first
     by_position: Tensor  # (length,): the mean of windows that end within the text, float64
@@ -96,7 +97,7 @@ def _at_length(
     last: int,
     known: Mapping[tuple[int, int], _SlidingLosses],
 ) -> LengthLoss:
-    """known: by length and stride, what need not be computed again."""
+    """Return the losses at one length. known: losses that are there already, by length and stride."""
     longest = model.pos.max_length(model.shape)
     if longest is not None and length > longest and not model.remembers:  # which begins anew in each segment
         return LengthLoss(length, stride, last=last, note=f"knows {longest} positions")
@@ -120,7 +121,7 @@ def _at_length(
 
 
 def window_losses(model: GPT, numbers: Tensor, inputs: Tensor, targets: Tensor) -> WindowLosses:
-    """The losses of a batch of `CoveringWindows` side by side: numbers (B,), inputs and targets (B, T)."""
+    """Return the losses of a batch of `CoveringWindows` side by side: numbers (B,), inputs and targets (B, T)."""
     return _by_window(numbers, _losses(model, inputs, targets), targets)
 
 
@@ -132,7 +133,8 @@ def _by_window(numbers: Tensor, losses: Tensor, targets: Tensor) -> WindowLosses
 
 @torch.no_grad()
 def scan_losses(model: GPT, scan: Scan) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Of each segment of a scan that judges some: the windows' numbers (R,), their losses (R, T) and targets (R, T)."""
+    """Yield for each segment of a scan that has targets: the windows' numbers (R,), their losses (R, T) and targets (R,
+    T)."""
     memories = [model.empty_memory(scan.numbers.shape[1])] * len(model.draws)
     for numbers, tokens, targets, read in zip(*scan, strict=True):
         judged, of_draws = (targets != CoveringWindows.IGNORED).any(), []
@@ -147,7 +149,7 @@ def scan_losses(model: GPT, scan: Scan) -> Iterator[tuple[Tensor, Tensor, Tensor
 
 
 def scanned_losses(model: GPT, scan: Scan) -> WindowLosses:
-    """What `window_losses` gives, of a model that remembers."""
+    """Return the losses of a scan as `window_losses` does, of a model that remembers."""
     return {
         number: row
         for numbers, losses, targets in scan_losses(model, scan)
@@ -157,13 +159,14 @@ def scanned_losses(model: GPT, scan: Scan) -> WindowLosses:
 
 
 def mean_loss(losses: Mapping[int, Sequence[Any]]) -> float:
-    """The mean over all tokens, in nats per token, whatever order they came in; by number, the sum of some tokens'
-    losses and how many they are, as in WindowLosses."""
+    """Return the mean over all tokens, in nats per token, exactly summed, so that their order doesn't matter. losses:
+    by number, the sum of some tokens' losses and how many they are, as in WindowLosses."""
     return math.fsum(row[0] for row in losses.values()) / sum(row[1] for row in losses.values())
 
 
 def sliding_token_losses(model: GPT, tokens: Tensor, length: int, stride: int) -> Tensor:
-    """(N - 1,): the loss of each token after the first; with stride = length, the windows don't overlap."""
+    """Return the loss of each token after the first, (N - 1,), nats; with stride = length, the windows don't
+    overlap."""
     return _sliding_losses(model, tokens, length, stride).losses
 
 
@@ -178,8 +181,8 @@ def _sliding_losses(model: GPT, tokens: Tensor, length: int, stride: int) -> _Sl
 
 
 def consecutive_token_losses(model: GPT, tokens: Tensor, length: int, ends: Tensor | None = None) -> Tensor:
-    """(N - 1,): the loss of each token after the first in windows that follow each other, with what the model remembers
-    of those before. ends: of documents in the tokens (N,)."""
+    """Return the loss of each token after the first, (N - 1,), nats, in windows that follow each other, with what the
+    model remembers of those before. ends: of documents in the tokens (N,)."""
     if not model.remembers:
         return sliding_token_losses(model, tokens, length, length)
     windows = CoveringWindows(tokens, length, length)
@@ -193,8 +196,8 @@ def consecutive_token_losses(model: GPT, tokens: Tensor, length: int, ends: Tens
 
 
 def _by_memory(model: GPT, tokens: Tensor, ends: Tensor | None, memory_lengths: Sequence[int]) -> dict[str, float]:
-    """By the number of tokens remembered: the mean loss of windows of the training length that follow each other, of
-    the same targets whatever is remembered."""
+    """Return by the number of tokens remembered the mean loss of windows of the training length that follow each other,
+    of the same targets whatever is remembered."""
     own, length = model.memory_length, min(model.shape.context_length, len(tokens) - 1)
     losses = {}
     try:
@@ -209,7 +212,7 @@ def _by_memory(model: GPT, tokens: Tensor, ends: Tensor | None, memory_lengths: 
 
 
 def can_remember(model: GPT, memory_length: int) -> bool:
-    """Whether its scheme knows so many positions more."""
+    """Return whether the model's scheme knows so many positions more."""
     try:
         check_memory(model.pos, model.shape, memory_length)
     except SettingError:
@@ -219,9 +222,8 @@ def can_remember(model: GPT, memory_length: int) -> bool:
 
 @torch.no_grad()
 def last_losses(model: GPT, tokens: Tensor, length: int, last: int) -> Tensor | None:
-    """(windows, last): the losses of the last tokens of windows of a length; None where it is below `last` or beyond
-    the reach. The targets are the same for all lengths: windows of the whole reach would overlap by half.
-    """
+    """Return the losses of the last tokens of windows of a length, (windows, last), nats; None where it is below `last`
+    or beyond the reach. The targets are the same for all lengths: windows of the whole reach would overlap by half."""
     reach = last_reach(model.shape.context_length, len(tokens) - 1)
     if not last <= length <= reach:
         return None
@@ -235,7 +237,7 @@ def last_losses(model: GPT, tokens: Tensor, length: int, last: int) -> Tensor | 
 
 @torch.no_grad()
 def _sliding(model: GPT, tokens: Tensor, length: int, stride: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Batches of windows, each (B, T): losses, which of them are of the text, and which no earlier window had."""
+    """Yield batches of windows, each (B, T): losses, a mask of those within the text, and one of those that are new."""
     for numbers, inputs, targets in _batches(tokens, length, stride):
         counted = targets != CoveringWindows.IGNORED
         is_new = (numbers[:, None] == 0) | (torch.arange(length) >= length - stride)
@@ -249,8 +251,8 @@ def _batches(tokens: Tensor, length: int, stride: int) -> DataLoader[Any]:
 
 
 def _losses(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
-    """inputs (B, T), targets of their last places (B, K) -> (B, K) on the CPU, 0 for targets that are ignored; the
-    logits (B K, V) never exist all at once."""
+    """Return the losses (B, K) of inputs (B, T) and targets of their last positions (B, K), on the CPU, 0 where
+    ignored; the logits (B K, V) never exist all at once."""
     inputs, of_draws = inputs.to(model.token_embedding.weight.device), []
     for draw in model.draws:
         with model.drawing(draw):
@@ -260,7 +262,7 @@ def _losses(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _head_losses(model: GPT, hidden: Tensor, targets: Tensor) -> Tensor:
-    """hidden (B, K, D), targets (B, K) -> (B, K) on the CPU."""
+    """Return the losses (B, K) of hidden states (B, K, D) and targets (B, K), on the CPU."""
     weight = model.token_embedding.weight
     rows, wanted = hidden.flatten(0, 1), targets.to(weight.device).flatten()  # (B K, D), (B K,)
     losses = [

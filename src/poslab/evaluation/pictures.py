@@ -1,4 +1,4 @@
-"""Pictures of one model: what its scheme learned, and where its attention looks.
+"""Pictures of one model: learned tables of its scheme, and attention weights.
 
 Figures are made without pyplot, whose global state would keep them.
 """
@@ -28,14 +28,14 @@ _DASHES = ("-", "--", "-.")
 
 
 def looks() -> Iterator[dict[str, Any]]:
-    """Looks of lines, for matplotlib's plot: colour, marker and dash change at once, so that print and the colour-blind
-    lose nothing. They repeat only after hundreds."""
+    """Return looks of lines, for matplotlib's plot: colour, marker and dash change at once, so that print and the
+    colour-blind lose nothing. They repeat only after hundreds."""
     for colour, marker, dash in zip(cycle(_COLOURS), cycle(_MARKERS), cycle(_DASHES), strict=False):
         yield {"color": colour, "marker": marker, "linestyle": dash}
 
 
 def draw(picture: Picture, start: Picture | None = None, caption: bool = False) -> Figure:
-    """Draws the picture that a scheme describes.
+    """Draw the picture that a scheme describes.
 
     start: the same before training, whose lines are dotted. caption: whether it stands below.
     """
@@ -62,7 +62,7 @@ def draw(picture: Picture, start: Picture | None = None, caption: bool = False) 
 
 
 def attention_figure(maps: Mapping[str, Tensor], words: Sequence[str]) -> Figure:
-    """Draws the attention weights (L, H, T, T) of several models on the same words, as means over layers and heads."""
+    """Draw the attention weights (L, H, T, T) of several models on the same words, as means over layers and heads."""
     columns = 3 if len(maps) <= 6 else 5
     rows, side = math.ceil(len(maps) / columns), 12.6 / columns
     figure = Figure(figsize=(side * min(columns, len(maps)) + 0.9, side * rows + 0.9), layout="constrained")
@@ -91,12 +91,13 @@ def attention_figure(maps: Mapping[str, Tensor], words: Sequence[str]) -> Figure
 
 
 def wrapped(label: str) -> str:
-    """Breaks a label into lines of at most 36 characters that a figure can show."""
+    """Break a label into lines of at most 36 characters that a figure can show."""
     return "\n".join(printable(line) for line in textwrap.wrap(label, 36))
 
 
 def printable(word: str) -> str:
-    """Replaces what no figure shows: a dollar sign would begin a formula, and an SVG holds no control characters."""
+    """Replace characters that no figure shows: a dollar sign would begin a formula, and an SVG holds no control
+    characters."""
     visible = (c if c.isprintable() else "␣" if c.isspace() else "�" for c in word.replace("\n", "↵"))
     return "".join(visible).strip().replace("$", r"\$") or "␣"
 
@@ -116,8 +117,8 @@ def _draw_curves(axes: Axes, picture: Curves, start: Mapping[str, Tensor]) -> No
 
 
 def svg(figure: Figure, salt: str = "poslab", text: str = "path") -> str:
-    """The figure as text; equal figures give equal text. salt: other names inside, for several in one page. text: as
-    "path", or "none" for what a browser sets in a font of its own."""
+    """Return the figure as SVG text; equal figures give equal text. salt: other names inside, for several in one page.
+    text: as "path", or "none" for what a browser sets in a font of its own."""
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": salt, "svg.fonttype": text}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # it draws a box, as a browser would

@@ -1,4 +1,4 @@
-"""How a run judges its model by its data: in validations, by a sample, and by a test once it is over."""
+"""Scoring of a run's model on its data: validation, a sample, and the test at the end."""
 
 import textwrap
 from abc import ABC, abstractmethod
@@ -41,8 +41,8 @@ Rows = Mapping[int, Any]
 
 
 class Scoring(ABC, Generic[Data]):
-    """What is measured, beside the loss: `figures` at every validation, `measures` of the whole run, first the one by
-    which such runs are compared. prompt: tokens (T,) that samples go on from; positions: theirs, if not 0, 1, ..."""
+    """Measures beside the loss: `figures` at every validation, `measures` of the whole run, first the one by which such
+    runs are compared. prompt: tokens (T,) that samples continue; positions: theirs, if not 0, 1, ..."""
 
     figures: tuple[Metric, ...]
     measures: list[Metric]
@@ -56,32 +56,33 @@ class Scoring(ABC, Generic[Data]):
         self.monitor = config.settings.monitor
 
     def monitored(self, figures: Mapping[str, float]) -> float:
-        """What `monitor` names of a validation's figures, lower is better; 0 for the loss, which breaks all ties."""
+        """Return the figure of a validation that `monitor` names, lower is better; 0 for the loss, which breaks all
+        ties."""
         return sum((metric.sign * figures[metric.name] for metric in self.figures if metric.name == self.monitor), 0.0)
 
     @abstractmethod
     def rows(self, model: GPT, batch: Any) -> Rows:
-        """What comes of a batch of the validation."""
+        """Return the rows of a validation batch, by number."""
 
     def validation(self, rows: Rows) -> dict[str, float]:
-        """The loss and `figures`, by name."""
+        """Return the loss and `figures` of a validation, by name."""
         return {LOSS: mean_loss(rows)}
 
     @abstractmethod
     def sample(self, model: GPT) -> tuple[str, str]:
-        """What the model writes, for the screen, and for TensorBoard, which takes it for Markdown."""
+        """Return a sample of the model's output, for the screen, and for TensorBoard, which reads it as Markdown."""
 
     @abstractmethod
     def test(self, folder: Path) -> MetricsByLength:
-        """Measures the best weights of the run in the folder, and writes there what TensorBoard shows of that."""
+        """Test the best weights of the run in the folder, and write there what TensorBoard shows of that."""
 
     def held_out_loss(self, folder: Path) -> float | None:
-        """The loss of those weights on a part of the data that decided nothing; None where there is none."""
+        """Return the loss of the best weights on a part of the data that decided nothing; None where there is none."""
         return None
 
 
 class TextScoring(Scoring[TextDataModule]):
-    """Of windows of a text. Raises SettingError for a prompt that the vocabulary lacks."""
+    """Scoring on windows of a text. Raises SettingError for a prompt that the vocabulary lacks."""
 
     figures = (PERPLEXITY,)
 
@@ -125,7 +126,7 @@ class TextScoring(Scoring[TextDataModule]):
         return float(consecutive_token_losses(model, tokens, length, ends).mean(dtype=torch.float64))
 
     def _opening(self) -> list[int]:
-        """The first words of the validation text."""
+        """Return the first words of the validation text."""
         opening = self.data.corpus.validation[:12].tolist()
         # The split may have cut a word in two.
         starts = (i for i in range(1, len(opening)) if self.data.vocabulary.decode(opening[i : i + 1]).startswith(" "))
@@ -133,8 +134,8 @@ class TextScoring(Scoring[TextDataModule]):
 
 
 class TaskScoring(Scoring[TaskDataModule]):
-    """Of the answers to a task. The sample is one example of the validation, what the model answers, and what is
-    right."""
+    """Scoring of answers to a task. The sample is one example of the validation, the model's answers, and the right
+    ones."""
 
     figures = SHARES
 

@@ -1,4 +1,4 @@
-"""How many answers of a task a model gets right: each by itself (accuracy), and all of an example (exact).
+"""Metrics of a task: answers that a model gets right, each by itself (accuracy), and all of an example (exact).
 
 The model reads the right answers as it goes (teacher forcing). For what is exact that changes nothing: as long as
 every answer was right, the model would have read the same had it gone on from its own.
@@ -26,7 +26,7 @@ MetricsByLength = dict[str, dict[str, float]]
 
 
 class Answers(NamedTuple):
-    """Of one example: the sum of its losses in nats, how many answers were asked, how many were right, and whether all
+    """Score of one example: the sum of its losses in nats, the number of targets, how many were right, and whether all
     were; the mean over the model's draws of positions, where it draws any."""
 
     loss: float
@@ -37,7 +37,7 @@ class Answers(NamedTuple):
 
 @torch.no_grad()
 def answers(model: GPT, numbers: Tensor, examples: Examples, in_segments: bool = False) -> dict[int, Answers]:
-    """What came of a batch whose examples have these numbers (B,), each read whole or in segments of the context."""
+    """Score a batch whose examples have these numbers (B,), each read whole or in segments of the context."""
     of_draws = []
     for draw in model.draws:
         with model.drawing(draw):
@@ -59,7 +59,7 @@ def answers(model: GPT, numbers: Tensor, examples: Examples, in_segments: bool =
 
 
 def proportions(scores: Mapping[int, Answers]) -> dict[str, float]:
-    """The metrics of many examples."""
+    """Return the metrics of many examples."""
     rows = [score for score in scores.values() if score.target_count]
     right, target_count = sum(row.right for row in rows), sum(row.target_count for row in rows)
     exact = sum(row.exact for row in rows)
@@ -68,8 +68,8 @@ def proportions(scores: Mapping[int, Answers]) -> dict[str, float]:
 
 
 def measure(model: GPT, task: Task) -> MetricsByLength:
-    """Metrics at every test length: `exact` and `accuracy` of the task, the same with an ending for its parts and for
-    its shifts, and `..._chance` of the best answer that doesn't look at the question."""
+    """Return metrics at every test length: `exact` and `accuracy` of the task, the same with an ending for its parts
+    and for its shifts, and `..._chance` of the best answer that doesn't look at the question."""
     metrics: MetricsByLength = {}
     for length in sorted(task.test_lengths):
         for ending, variant in _variants(task).items():
@@ -81,7 +81,7 @@ def measure(model: GPT, task: Task) -> MetricsByLength:
 
 
 def _mean_over_draws(model: GPT, task: Task, examples: Examples) -> dict[str, float]:
-    """The metrics of `_by_part`, the mean over the model's draws of positions."""
+    """Return the metrics of `_by_part`, the mean over the model's draws of positions."""
     found = []
     for draw in model.draws:
         with model.drawing(draw):
@@ -90,7 +90,7 @@ def _mean_over_draws(model: GPT, task: Task, examples: Examples) -> dict[str, fl
 
 
 def metric_names(task: Task) -> list[str]:
-    """All that `measure` gives, but for what chance gives."""
+    """Return the names of all that `measure` gives, but for what chance gives."""
     names = []
     for ending, variant in _variants(task).items():
         examples = variant.test(min(task.test_lengths))
@@ -99,12 +99,12 @@ def metric_names(task: Task) -> list[str]:
 
 
 def _variants(task: Task) -> dict[str, Task]:
-    """The task and its shifts, by the endings of their metrics."""
+    """Return the task and its shifts, by the endings of their metrics."""
     return {"": task, **{f"_{name}": shift for name, shift in task.shifts().items()}}
 
 
 def wrong_answers(model: GPT, task: Task) -> WrongAnswers:
-    """What the model gets wrong of the first tests of each length."""
+    """Return the wrong answers among the first tests of each length."""
     wrong: dict[str, list[WrongAnswer]] = {}
     for length in sorted(task.test_lengths):
         examples = task.test(length).rows(slice(LOOKED_AT))
@@ -117,21 +117,22 @@ def wrong_answers(model: GPT, task: Task) -> WrongAnswers:
 
 
 def _answer(task: Task, number: int, tokens: Tensor, targets: Tensor, predicted: Tensor) -> WrongAnswer:
-    """What was said to a test, right or wrong; all (T,)."""
+    """Return the answer to one test, right or wrong; tokens, targets and predictions (T,)."""
     places = (targets != IGNORED).nonzero().flatten()
     right, given = task.words(targets[places]), task.words(predicted[places])
     return WrongAnswer(number, task.words(tokens), places.tolist(), right, given)
 
 
 def chance(task: Task, length: int) -> dict[str, float]:
-    """The metrics of the one symbol that is most often right at that length, measured on the task's own tests."""
+    """Return the metrics of the one symbol that is most often right at that length, measured on the task's own
+    tests."""
     targets = task.test(length).targets
     predicted = torch.full_like(targets, int(targets[targets != IGNORED].bincount().argmax()))
     return _proportions(predicted, targets)
 
 
 def measures(task: Task) -> list[Metric]:
-    """What figures of the task mean, with what chance gives at the longest length of training; its loss is the last."""
+    """Return the metrics of the task, with their chance at the longest length of training; the loss is the last."""
     by_chance = chance(task, task.lengths[-1])
     named = [replace(metric, chance=by_chance.get(metric.name, metric.chance)) for metric in task.metrics]
     return [*named, loss_metric(None, of="answer")]
@@ -139,15 +140,15 @@ def measures(task: Task) -> list[Metric]:
 
 @torch.no_grad()
 def legible_example(task: Task) -> Examples:
-    """One example of the validation, the longest that pictures have room for."""
+    """Return one example of the validation, the longest that pictures have room for."""
     batches = task.validation()
     legible = [batch for batch in batches if batch.tokens.shape[1] <= LEGIBLE] or batches[:1]
     return legible[-1].rows(slice(1))
 
 
 def predictions(model: GPT, examples: Examples, in_segments: bool = False) -> Tensor:
-    """(B, T) int64: the symbols that the model finds likeliest, whether something is asked there or not. in_segments:
-    of the context, as a model that remembers always reads."""
+    """Return the symbols that the model finds likeliest, (B, T) int64, at targets and elsewhere. in_segments: of the
+    context, as a model that remembers always reads."""
     was_training = model.training
     model.eval()
     try:
@@ -171,13 +172,13 @@ def _proportions(predicted: Tensor, targets: Tensor) -> dict[str, float]:
 
 
 def _target_mask_and_right(predicted: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Both (B, T), from what is said and what is asked."""
+    """Return the mask of targets and that of right predictions, both (B, T)."""
     target_mask = targets != IGNORED
     return target_mask, target_mask & (predicted == targets)
 
 
 def _logits(model: GPT, examples: Examples, in_segments: bool) -> Tensor:
-    """(B, T, V), on the model's device, in float32."""
+    """Return the logits (B, T, V), on the model's device, in float32."""
     weight = model.token_embedding.weight
     tokens = examples.tokens.to(weight.device)
     if in_segments or model.remembers:

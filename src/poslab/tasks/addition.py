@@ -60,7 +60,7 @@ class Addition(Task):
 
 
 def _sum(first: Tensor, second: Tensor) -> Tensor:
-    """Digits (B, n) from the units on -> (B, n + 1)."""
+    """Return the digits (B, n + 1) of sums of numbers of digits (B, n), from the units on."""
     carry, digits = torch.zeros_like(first[:, 0]), []
     for column in (first + second).unbind(1):
         digits.append((column + carry) % 10)

@@ -1,4 +1,4 @@
-"""The contract of a task: settings, symbols, and a generator of examples.
+"""Contract of a task: settings, symbols, and a generator of examples.
 
     tokens       what the model reads, symbol by symbol
     targets      what it is to say at each place once it has read up to there; IGNORED where nothing is asked
@@ -41,7 +41,7 @@ class Examples(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A source of examples.
+    """Source of examples.
 
     A task is a frozen dataclass, as schemes are: its fields are its settings, the same names stand in its yaml, and
     they are checked before torch is loaded. It keeps no state: what it gives is a function of the generator.
@@ -84,60 +84,60 @@ class Task:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """The name of each symbol; its place is its id."""
+        """Return the name of each symbol, in the order of their ids."""
         raise NotImplementedError
 
     def tokens(self, length: int) -> int:
-        """T of examples of that length."""
+        """Return T, the number of tokens in examples of that length."""
         return length
 
     def reach(self, length: int) -> int:
-        """How many positions examples of that length need."""
+        """Return how many positions examples of that length need."""
         return self.tokens(length)
 
     def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
-        """`count` examples of that length, a function of the generator."""
+        """Draw `count` examples of that length, a function of the generator alone."""
         raise NotImplementedError
 
     def parts(self, examples: Examples) -> dict[str, Tensor]:
-        """Parts of what is asked that are also scored by themselves: for each a mask (B, T)."""
+        """Return parts of the targets that are also scored by themselves: for each a mask (B, T)."""
         return {}
 
     def derived(self, shares: dict[str, float]) -> dict[str, float]:
-        """Further figures of a test, from those that it gave: {"exact": ..., "accuracy_<part>": ...}."""
+        """Return further figures of a test, from those measured: {"exact": ..., "accuracy_<part>": ...}."""
         return {}
 
     def shifts(self) -> dict[str, Task]:
-        """The same task with other settings, on which a model that was trained on this one is tested as well."""
+        """Return variants of the task, by name, on which a model that was trained on this one is tested as well."""
         return {}
 
     # What follows from it.
 
     @property
     def name(self) -> str:
-        """The class's, as in yaml: MissingDuplicate -> missing_duplicate."""
+        """Return the class's name as in yaml: MissingDuplicate -> missing_duplicate."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
     @property
     def rule(self) -> str:
-        """What lengths must be, in words."""
+        """Return the rule for lengths in words."""
         kinds = {(1, 0): "", (2, 0): " and even", (2, 1): " and odd"}
         kind = kinds.get((self.multiple, self.remainder), f" and leave {self.remainder} if divided by {self.multiple}")
         return f"lengths must be at least {self.shortest}{kind}"
 
     @property
     def lengths(self) -> range:
-        """The lengths of training."""
+        """Return the lengths of training."""
         first = self.min_length + (self.remainder - self.min_length) % self.multiple
         return range(first, self.max_length + 1, self.multiple)
 
     @property
     def longest(self) -> int:
-        """The longest length that occurs."""
+        """Return the longest length, of training and tests."""
         return max(self.max_length, *self.test_lengths)
 
     def check(self, context_length: int, positions: int | None, remembers: bool = False) -> None:
-        """Raises SettingError for lengths that the model can't read. positions: that its scheme knows; None: any.
+        """Raise SettingError for lengths that the model can't read. positions: that its scheme knows; None: any.
         remembers: whether it carries memory from segment to segment, of which an example may have many."""
         if remembers or self.in_segments:
             return
@@ -150,23 +150,24 @@ class Task:
                 raise SettingError("test_lengths", self.test_lengths, problem)
 
     def training(self, seed: int, step: int) -> Examples:
-        """The batch of a training step, of a length that is drawn as well: a function of seed and step alone."""
+        """Return the batch of a training step, of a length that is drawn as well: a function of seed and step alone."""
         generator = _generator("training", seed, step)
         length = self.lengths[int(torch.randint(len(self.lengths), (), generator=generator))]
         return self.batch(generator, self.batch_size, length)
 
     def validation(self) -> list[Examples]:
-        """Batches in the range of training, the same in all runs."""
+        """Return batches in the range of training, the same in all runs."""
         step = max(1, -(-len(self.lengths) // VALIDATION_LENGTHS))
         lengths = self.lengths[::-1][::step][::-1]  # the longest is always among them
         return [self.batch(_generator("validation", n), VALIDATION_EXAMPLES, n) for n in lengths]
 
     def test(self, length: int) -> Examples:
-        """The examples that every model is tested on at that length."""
+        """Return the examples that every model is tested on at that length."""
         return self.batch(_generator("test", length), TEST_EXAMPLES, length)
 
     def example(self, length: int | None = None) -> str:
-        """One example: what is read, and below it what is asked. length: by default the shortest of training from 4."""
+        """Format one example: its tokens, and below them its targets. length: by default the shortest of training from
+        4."""
         length = length or next((n for n in self.lengths if n >= 4), self.lengths[-1])
         tokens, targets, positions = self.batch(_generator("example"), 1, length)
         rows = {"reads": self.words(tokens[0]), "says": self.words(targets[0])}
@@ -175,18 +176,19 @@ class Task:
         return f"{self.name}, length {length}\n{in_columns(rows)}"
 
     def words(self, ids: Tensor) -> list[str]:
-        """The names of symbols (T,), and a dot where nothing is asked."""
+        """Return the names of symbols (T,), and a dot where nothing is asked."""
         return ["." if i == IGNORED else self.symbols[i] for i in ids.tolist()]
 
 
 def _generator(*names: str | int) -> torch.Generator:
-    """A generator whose numbers are a function of these names alone."""
+    """Return a generator whose numbers are a function of these names alone."""
     digest = hashlib.sha256(" ".join(map(str, names)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:4]))  # torch's generator uses 32 bits of a seed
 
 
 def in_columns(rows: dict[str, list[str]], width: int = 100) -> str:
-    """The rows below each other in columns, in blocks of lines no wider than that; "..." begins those that go on."""
+    """Format rows below each other in columns, in blocks of lines no wider than that; "..." begins those that
+    continue."""
     columns = list(zip(*rows.values(), strict=True))
     cell = max(len(text) for column in columns for text in column) + 1
     a_line, head = max(1, (width - 9) // cell), max(map(len, rows))
@@ -200,23 +202,23 @@ def in_columns(rows: dict[str, list[str]], width: int = 100) -> str:
 
 
 def alphabet(size: int) -> tuple[str, ...]:
-    """Names of that many symbols: letters and digits, or numbers where there are not enough of them."""
+    """Return names of that many symbols: letters and digits, or numbers where there are not enough of them."""
     letters = string.ascii_letters + string.digits + "+-"
     return tuple(letters[:size]) if size <= len(letters) else tuple(f"s{i}" for i in range(size))
 
 
 def numbers(highest: int, generator: torch.Generator, *shape: int) -> Tensor:
-    """Whole numbers below `highest`, each as likely as any other, int64."""
+    """Draw whole numbers below `highest`, each as likely as any other, int64."""
     return torch.randint(highest, shape, generator=generator)
 
 
 def different(highest: int, generator: torch.Generator, rows: int, count: int) -> Tensor:
-    """(rows, count) int64: in each row different whole numbers below `highest`, in any order."""
+    """Draw for each row different whole numbers below `highest`, in any order: (rows, count) int64."""
     return torch.rand(rows, highest, generator=generator).argsort(1)[:, :count]
 
 
 def one_answer(question: Tensor, answer: Tensor) -> Examples:
-    """Nothing is asked of a question (B, T) but one answer (B,) at its end."""
+    """Return examples of a question (B, T) with one target, the answer (B,) at its end."""
     targets = torch.full_like(question, IGNORED)
     targets[:, -1] = answer
     return Examples(question, targets)

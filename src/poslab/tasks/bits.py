@@ -1,4 +1,4 @@
-"""Tasks that ask one thing about a line of bits: x SEP, then one answer. Length is the number of bits."""
+"""Bit tasks: one question about a line of bits: x SEP, then one answer. Length is the number of bits."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Bits(Task):
         return length + 1
 
     def answer(self, bits: Tensor) -> Tensor:
-        """(B, n) -> (B,): 0 or 1."""
+        """Return the answers (B,), 0 or 1, to bits (B, n)."""
         raise NotImplementedError
 
     def bits(self, generator: torch.Generator, count: int, length: int) -> Tensor:
-        """(count, length) of 0 and 1, by default each by itself."""
+        """Draw bits (count, length), by default each by itself."""
         return numbers(2, generator, count, length)
 
     def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:

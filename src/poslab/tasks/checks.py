@@ -1,4 +1,4 @@
-"""Tries a task before anything trains on it: what each method gives is what `base` says of it.
+"""Checks of a task before anything trains on it: each method returns what `base` says.
 
 Whoever writes a task and miscounts learns here which method gave what and what it must give, not from an error deep in
 a model, after the training, or from none at all.
@@ -24,7 +24,7 @@ _COUNT = 3  # examples
 
 
 def check_task(task: Task) -> None:
-    """Raises SettingError, naming the method, for the first that fails, or gives what no method of its name should."""
+    """Raise SettingError, naming the method, for the first that fails or returns something wrong."""
     _check_names(type(task))
     for ending, variant in {"": task, **_shifts(task)}.items():
         count = _check_symbols(variant)
@@ -37,7 +37,7 @@ def check_task(task: Task) -> None:
 
 
 def _check_names(cls: type[Task]) -> None:
-    """Raises SettingError for a name that doesn't mean what its author thinks."""
+    """Raise SettingError for a mistyped method, or a setting that hides a method."""
     for own in cls.__mro__[: cls.__mro__.index(Task)]:
         settings = inspect.get_annotations(own)
         for name, member in vars(own).items():
@@ -61,7 +61,7 @@ def _shifts(task: Task) -> Mapping[str, Task]:
 
 
 def _check_symbols(task: Task) -> int:
-    """How many there are."""
+    """Return the number of symbols."""
     with _trying(task, "symbols"):
         symbols = task.symbols
     if not isinstance(symbols, tuple) or not symbols or not all(isinstance(name, str) for name in symbols):
@@ -74,7 +74,7 @@ def _check_symbols(task: Task) -> int:
 
 
 def _batch(task: Task, length: int) -> Examples:
-    """Some examples, the same from equal generators. Raises SettingError where they aren't."""
+    """Return some examples, the same from equal generators. Raises SettingError where they aren't."""
     with _trying(task, "batch"):
         given = [task.batch(torch.Generator().manual_seed(1), _COUNT, length) for _ in range(2)]
     first, second = given
@@ -117,7 +117,7 @@ def _check_examples(task: Task, examples: Examples, length: int, symbols: int) -
 
 
 def _check_figures(task: Task, examples: Examples) -> None:
-    """Parts, and what is derived of a test in which all is right."""
+    """Check parts, and figures derived of a test in which all is right."""
     with _trying(task, "parts"):
         parts = task.parts(examples)
     names = ["exact", "accuracy"]
@@ -135,13 +135,13 @@ def _check_figures(task: Task, examples: Examples) -> None:
 
 @contextmanager
 def _trying(task: Task, method: str) -> Iterator[None]:
-    """Raises SettingError, naming the method, for whatever it raises that is not the user's or the machine's."""
+    """Raise SettingError, naming the method, for whatever it raises that is not the user's or the machine's."""
     with blamed_on("data", lambda error: f"{type(task).__name__}.{method}{_place(task, error)}"):
         yield
 
 
 def _place(task: Task, error: BaseException) -> str:
-    """ " (my_file.py, line 12)": the last line of the task's own file that an exception came through, or nothing."""
+    """Return " (my_file.py, line 12)", the last line of the task's own file in the traceback, or nothing."""
     file = inspect.getsourcefile(type(task))
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     return f" ({Path(file).name}, line {lines[-1]})" if file and lines else ""

@@ -16,7 +16,7 @@ from poslab.tasks.base import Examples, Task, alphabet, numbers, one_answer
 
 @dataclass(frozen=True, kw_only=True)
 class Counter(Task):
-    """Also tested with twice and half as much weight of `pass`: the same counting at another density."""
+    """Counter task, also tested with twice and half as much weight of `pass`: the same counting at another density."""
 
     variables: int = 3
     highest: int = 10

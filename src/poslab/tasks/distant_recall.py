@@ -21,7 +21,8 @@ from poslab.tasks.metric import ACCURACY, EXACT
 
 @dataclass(frozen=True, kw_only=True)
 class DistantRecall(Task):
-    """Whoever doesn't see a fact, but knows what is asked for, is right in one of `values` answers."""
+    """Recall of facts beyond the window; a model that doesn't see a fact, but its question, is right in one of `values`
+    answers."""
 
     facts: int = 4
     keys: int = 12

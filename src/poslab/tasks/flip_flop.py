@@ -18,7 +18,8 @@ WRITE, READ, IGNORE = 2, 3, 4
 
 @dataclass(frozen=True, kw_only=True)
 class FlipFlop(Task):
-    """Trained with one share of i and tested with others, too: with the paper's, long gaps or hardly any."""
+    """Flip-flop task, trained with one share of i and tested with others, too: with the paper's, long gaps or hardly
+    any."""
 
     ignore: float = 0.8
     sparse_ignore: float = 0.98

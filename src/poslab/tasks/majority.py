@@ -1,4 +1,4 @@
-"""Which of two symbols is more frequent?
+"""Majority: which of two symbols is more frequent?
 
 Huang et al. 2024 (binary majority). No position is needed, so it tells which schemes get in the way: the control of all
 comparisons. As in the authors' code, the number of ones is drawn first, any from 0 to the length as likely as another,

@@ -1,4 +1,4 @@
-"""What a figure means by which runs are judged: its unit, which way is better, what chance gives."""
+"""Metrics by which runs are judged: their unit, which way is better, what chance gives."""
 
 import math
 from collections.abc import Iterable
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure by which runs are judged. unit: the words after the number, "nats per token", "of the examples"; what
-    begins with "of" is a share, between 0 and 1. chance: what the best answer gives that doesn't look at the question.
-    """
+    """Figure by which runs are judged. unit: the words after the number, "nats per token", "of the examples"; what
+    begins with "of" is a share, between 0 and 1. chance: what the best answer gives that doesn't look at the
+    question."""
 
     name: str
     unit: str
@@ -22,7 +22,7 @@ class Metric:
 
     @property
     def sign(self) -> int:
-        """What a figure is multiplied by to make lower ones better."""
+        """Return the factor of a figure that makes lower ones better."""
         return -1 if self.higher_is_better else 1
 
 
@@ -36,13 +36,13 @@ SOLVED = 0.99  # of EXACT, from which on the lengths of training count as solved
 
 
 def loss_metric(vocabulary_size: int | None, of: str = "token") -> Metric:
-    """The cross-entropy; chance: of a model for which all symbols are alike."""
+    """Return the metric of the cross-entropy; its chance is that of a model for which all symbols are alike."""
     return Metric(LOSS, f"nats per {of}", higher_is_better=False, chance=vocabulary_size and math.log(vocabulary_size))
 
 
 def metric_named(name: str, known: Iterable[Metric]) -> Metric:
-    """What a figure of that name is. Those of parts and variants are called after it: last_loss, exact_no_eos. Raises
-    KeyError for one that is none of them."""
+    """Return the metric of that name. Names of parts and variants contain it: last_loss, exact_no_eos. Raises KeyError
+    for one that is none of them."""
     words = name.split("_")
     for metric in known:
         if metric.name == name:

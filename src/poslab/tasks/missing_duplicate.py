@@ -1,4 +1,4 @@
-"""A line twice, but one symbol is missing: which?
+"""Missing duplicate: a line twice, but one symbol is missing: which?
 
 Deletang et al. 2023 (missing duplicate string, context-sensitive): w w with one symbol, in any place, replaced by "?".
 Its double stands at a fixed distance, before or after it. w w SEP, then one answer. Length is that of w.

@@ -1,4 +1,4 @@
-"""Is the number of ones odd?
+"""Parity: is the number of ones odd?
 
 Deletang et al. 2023 (parity check, regular); Zhou et al. 2023 predict that transformers don't go beyond the lengths
 trained. The negative control: a scheme that is above chance at twice the length calls for a look at the experiment.

@@ -18,7 +18,8 @@ DEPTHS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Recall(Task):
-    """Its parts depth_1, ..., depth_4 are keys asked in the first, ..., last quarter of what follows the pairs."""
+    """Associative recall; its parts depth_1, ..., depth_4 are keys asked in the first, ..., last quarter of what
+    follows the pairs."""
 
     pairs: int = 4
     keys: int = 30

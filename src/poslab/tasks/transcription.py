@@ -1,4 +1,4 @@
-"""Tasks that read a line and write another of the same length: BOS x SEP y EOS.
+"""Transcription tasks: read a line and write another of the same length, BOS x SEP y EOS.
 
 The answer is read as it is written (teacher forcing): at SEP the first symbol of y is asked, at its last one EOS.
 """
@@ -17,7 +17,7 @@ BOS, SEP, EOS, FIRST = range(4)
 
 @dataclass(frozen=True, kw_only=True)
 class Transcription(Task):
-    """`vocabulary` symbols, all different in a line where `unique` says so; `length` of them in each line."""
+    """Transcription of lines of `length` out of `vocabulary` symbols, all different in a line where `unique` is set."""
 
     vocabulary: int
 
@@ -38,7 +38,7 @@ class Transcription(Task):
         return 2 * length + 2
 
     def answer(self, line: Tensor) -> Tensor:
-        """(B, n) -> (B, n)."""
+        """Return the lines to write (B, n) of lines (B, n)."""
         raise NotImplementedError
 
     def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
@@ -52,7 +52,8 @@ class Transcription(Task):
 
 
 def written_answer(question: Tensor, answer: Tensor, bos: int, sep: int, eos: int) -> Examples:
-    """question (B, Q) and answer (B, A) as BOS question SEP answer EOS; the answer and EOS are asked."""
+    """Return examples BOS question SEP answer EOS of questions (B, Q) and answers (B, A); answer and EOS are
+    targets."""
     marks = (torch.full((len(question), 1), mark) for mark in (bos, sep, eos))
     begin, middle, end = marks
     line = torch.cat([begin, question, middle, answer, end], 1)
