@@ -1,4 +1,4 @@
-"""How much of poslab one command executes: statements in function bodies, and files. A measure of what must be read.
+"""Count of the statements in function bodies, and of the files, that one command executes: how much there is to read.
 
     python tests/executed.py                                   the main job: experiment=smoke, two steps
     python tests/executed.py scripts/compare.py runs=RUNS      any other script

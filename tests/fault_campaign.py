@@ -1,10 +1,10 @@
-"""Everything that is tried against poslab's reliability, at full size; for a release, as it takes an hour or so.
+"""Fault campaign at full size, for a release; takes an hour or so.
 
     python tests/fault_campaign.py                     all
     python tests/fault_campaign.py kills bad-input     some of them
 
-What every change is tested with is a part of this: the slow tests. The figures of the last campaign stand in
-tests/README.md. Exit code: pytest's, 0 if every fault was survived or refused.
+Every change is tested with a part of it: the slow tests. The figures of the last campaign stand in tests/README.md.
+Exit code: pytest's, 0 if every fault was survived or refused.
 """
 
 import argparse

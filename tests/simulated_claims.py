@@ -26,8 +26,10 @@ GROUPS, SEEDS, BLOCKS = 5, 5, 33
 
 
 def sweeps(rng: np.random.Generator, noise: Draw, count: int, effects: Sequence[float], seeds: int = SEEDS) -> Array:
-    """(count, groups, seeds): losses. What a seed does to all groups is ten times the noise; the last group's is twice
-    that of the others."""
+    """Return simulated losses (count, groups, seeds).
+
+    The effect of a seed on all groups is ten times the noise; the last group's noise is twice that of the others.
+    """
     shape = (count, len(effects), seeds)
     scale = np.ones(len(effects))
     scale[-1] = 2
@@ -36,18 +38,18 @@ def sweeps(rng: np.random.Generator, noise: Draw, count: int, effects: Sequence[
 
 
 def pairs_of(groups: int, all_pairs: bool) -> list[tuple[int, int]]:
-    """With the first group, or of all."""
+    """Return the pairs with the first group, or all pairs."""
     return [(a, b) for a in range(groups) for b in range(a + 1, groups) if all_pairs or a == 0]
 
 
 def claims(losses: Array, pairs: Sequence[tuple[int, int]]) -> Array:
-    """(sweeps, pairs): the sign of the difference that is claimed of each pair, 0 where none is."""
+    """Return the signs (sweeps, pairs) of the differences that are claimed, 0 where none is."""
     gaps = np.stack([losses[:, b] - losses[:, a] for a, b in pairs], axis=1)
     return signs(gaps.mean(-1), stats.ttest_1samp(gaps, 0, axis=-1).pvalue)
 
 
 def signs(means: Array, p_values: Array) -> Array:
-    """Of what is below 0.05 by Holm's method along the last axis."""
+    """Return the signs of the differences with p below 0.05 by Holm's method along the last axis, else 0."""
     order = p_values.argsort(-1)
     count = p_values.shape[-1]
     ordered = np.take_along_axis(p_values, order, -1) * np.arange(count, 0, -1)
@@ -57,7 +59,7 @@ def signs(means: Array, p_values: Array) -> Array:
 
 
 def false_claims(noise: Draw, count: int, *, all_pairs: bool, effects: Sequence[float] = (0,) * GROUPS) -> float:
-    """The share of sweeps in which any difference is claimed that there isn't, or in the wrong direction."""
+    """Return the proportion of sweeps that claim a difference that does not exist, or one in the wrong direction."""
     losses = sweeps(np.random.default_rng(1), noise, count, effects)
     pairs = pairs_of(len(effects), all_pairs)
     truth = np.sign([effects[b] - effects[a] for a, b in pairs])
@@ -66,8 +68,10 @@ def false_claims(noise: Draw, count: int, *, all_pairs: bool, effects: Sequence[
 
 
 def power(noise: Draw, count: int, ratio: float = 1.0) -> float:
-    """The share of pairs of schemes whose difference, `ratio` standard deviations of the differences, is found with as
-    many seeds as `seeds_needed` asks for."""
+    """Return the proportion of pairs whose difference is found with as many seeds as `seeds_needed` asks for.
+
+    ratio: the difference in standard deviations of the differences.
+    """
     n = seeds_needed(1.0, ratio)
     rng = np.random.default_rng(2)
     gaps = (noise(rng, (count, n)) - noise(rng, (count, n))) / sd_of_difference(noise) + ratio
@@ -81,10 +85,13 @@ def sd_of_difference(noise: Draw) -> float:
 
 
 def false_claims_of_survivors(noise: Draw, count: int, *, counted: bool = True) -> float:
-    """The share of sweeps of 8 seeds with any claim that is false: that one of three stable schemes, which are alike,
-    differs from the baseline, or that an unstable one is better. Its noise is three times as large and what is high of
-    it diverges, so that those who survive look good; of all runs, 3 % are missing. counted: whether poslab is told what
-    was planned and what diverged, or compares the runs that are there."""
+    """Return the proportion of sweeps of 8 seeds with any false claim.
+
+    False is that one of three stable schemes, which are alike, differs from the baseline, or that an unstable one is
+    better. Its noise is three times as large, and its high losses diverge, so that the surviving runs look good; of all
+    runs, 3 % are missing. counted: whether poslab knows what was planned and what diverged, or compares the runs that
+    are there.
+    """
     rng, unstable, claimed = np.random.default_rng(6), GROUPS - 1, 0
     for _ in range(count):
         drawn = noise(rng, (GROUPS, 8))
@@ -103,8 +110,10 @@ def false_claims_of_survivors(noise: Draw, count: int, *, counted: bool = True) 
 
 
 def crossed(rng: np.random.Generator, noise: Draw, shape: tuple[int, ...], parts: Sequence[float]) -> Array:
-    """(..., S, B) around 0: parts of the seed, of the block of the text, and of both; of the first two, equal ones are
-    equally large in the mean."""
+    """Return noise (..., S, B) around 0: parts of the seed, of the block of the text, and of both.
+
+    Equal parts of the first two are equally large in the mean.
+    """
     *rest, seeds, of_text = shape
     shapes = (*rest, seeds, 1), (*rest, 1, of_text), shape
     scales = parts[0], parts[1] * (of_text / seeds) ** 0.5, parts[2]
@@ -112,14 +121,16 @@ def crossed(rng: np.random.Generator, noise: Draw, shape: tuple[int, ...], parts
 
 
 def misses(gaps: Array) -> float:
-    """The share of the differences (R, S, B), whose truth is 0, that the 95 % interval does not cover."""
+    """Return the proportion of differences (R, S, B), whose truth is 0, that the 95 % interval does not cover."""
     mean, sd, freedom = two_way(gaps)
     return float(np.mean(np.abs(mean) > special.stdtrit(freedom, 0.975) * sd))
 
 
 def false_claims_of_text(noise: Draw, count: int, parts: Sequence[float], *, over_text: bool = True) -> float:
-    """The share of sweeps in which any of the schemes, which are alike on other text, is claimed to differ from the
-    baseline: over seeds and on other text, or, without `over_text`, over seeds alone."""
+    """Return the proportion of sweeps in which any of the schemes, which are alike on other text, is claimed to differ.
+
+    Over seeds and on other text, or, without `over_text`, over seeds alone.
+    """
     losses = crossed(np.random.default_rng(4), noise, (count, GROUPS, SEEDS, BLOCKS), parts)
     gaps = losses[:, 1:] - losses[:, :1]
     over_seeds = signs(gaps.mean((-2, -1)), stats.ttest_1samp(gaps.mean(-1), 0, axis=-1).pvalue)

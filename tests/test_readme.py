@@ -1,4 +1,4 @@
-"""What the READMEs show works as shown."""
+"""READMEs and pages: their examples run, their links and paths exist."""
 
 import re
 from pathlib import Path
