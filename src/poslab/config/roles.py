@@ -2,7 +2,7 @@
 
     threads: int | None = setting(None, role=Role.SPEED, least=1)
 
-The role says whether a setting decides the result of training, and what else depends on that. A setting without a role
+The role tells whether a setting decides the result of training, and what else depends on that. A setting without a role
 and one that nobody knows decide the result: the careful assumption.
 """
 

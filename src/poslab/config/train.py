@@ -120,7 +120,7 @@ GROUPS_WITHIN = {
 }
 
 
-# What a run's configuration says beside its settings, where there is something to say.
+# Facts in a run's configuration beside its settings, where they hold.
 FACTS = ("extended", "init_sha256")
 
 

@@ -191,7 +191,7 @@ def _chosen(line: Tensor, kept: Sequence[int]) -> list[float]:
 def _spread(axes: Axes, x: Sequence[int]) -> None:
     """Give near distances room: 0, 1, 2, 4, ... at equal steps."""
     axes.set_xscale("symlog", base=2, linthresh=1)
-    ticks = [place for place in (0, *(2**n for n in range(32))) if min(x) <= place <= max(x)]
+    ticks = [tick for tick in (0, *(2**n for n in range(32))) if min(x) <= tick <= max(x)]
     axes.set_xticks(ticks[:: 1 if len(ticks) < 11 else 2])
     axes.set_xlim(min(x) - 0.3, max(x) * 1.15 + 0.3)
     axes.xaxis.set_major_formatter(ScalarFormatter())

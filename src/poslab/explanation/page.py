@@ -220,10 +220,10 @@ def _retrieved(found: Retrieved, vocabulary: AnyVocabulary) -> dict[str, Any]:
     apart = " " if vocabulary.decode(ids[:2]) != "".join(vocabulary.decode([i]) for i in ids[:2]) else ""
     best = []
     for head, gate in enumerate(found.gates.tolist()):
-        place, weight = int(found.found[head, -1, 0]), float(found.weights[head, -1, 0])
-        before, after = pieces[max(0, place - _AROUND) : place], pieces[place + 1 : place + 1 + _AROUND]
-        around = (apart.join([*before, ""]), pieces[place], apart.join(["", *after]))
-        best.append((head, f"{gate:.0%}", f"{weight:.0%}", f"{found.queries[-1] - place:,}", *around))
+        index, weight = int(found.found[head, -1, 0]), float(found.weights[head, -1, 0])
+        before, after = pieces[max(0, index - _AROUND) : index], pieces[index + 1 : index + 1 + _AROUND]
+        around = (apart.join([*before, ""]), pieces[index], apart.join(["", *after]))
+        best.append((head, f"{gate:.0%}", f"{weight:.0%}", f"{found.queries[-1] - index:,}", *around))
     weights = [[[round(w, 4) for w in of_query] for of_query in of_head] for of_head in found.weights.tolist()]
     return {
         "layer": found.layer,

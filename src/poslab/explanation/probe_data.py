@@ -68,9 +68,9 @@ def of_text(name: str, tokens: Tensor, model: GPT, ends: Tensor | None = None) -
     starts = range(0, len(tokens) - length + 1, length)[:WINDOWS]
     windows = torch.stack([tokens[start : start + length] for start in starts])
     count = min(max(LEAST, min(TOKENS // length, MOST)), len(tokens) - length)
-    places = torch.linspace(length, len(tokens) - 1, count).long()
-    texts = torch.stack([tokens[place - length : place] for place in places.tolist()])
-    questions = [Questions(texts, tokens[places])]
+    indices = torch.linspace(length, len(tokens) - 1, count).long()
+    texts = torch.stack([tokens[index - length : index] for index in indices.tolist()])
+    questions = [Questions(texts, tokens[indices])]
     sample, longest = tokens[: min(SAMPLE, length)], model.shape.context_length
     return ProbeData(name, sample, windows, questions, longest, passage=passage(tokens, model, ends))
 
@@ -79,18 +79,18 @@ def of_task(task: Task, model: GPT) -> ProbeData:
     """Return probe data of a task at its longest length of training: of each example one of its answers."""
     tokens, targets, positions = task.test(task.lengths[-1])
     generator = torch.Generator().manual_seed(0)
-    by_place: dict[int, list[int]] = defaultdict(list)
+    by_index: dict[int, list[int]] = defaultdict(list)
     for row in range(min(MOST, len(tokens))):
         answers = (targets[row] != IGNORED).nonzero().flatten()
         if len(answers):
-            by_place[int(answers[torch.randint(len(answers), (), generator=generator)])].append(row)
+            by_index[int(answers[torch.randint(len(answers), (), generator=generator)])].append(row)
     questions = [
         Questions(
-            tokens[rows, : place + 1],
-            targets[rows, place],
-            None if positions is None else positions[rows, : place + 1],
+            tokens[rows, : index + 1],
+            targets[rows, index],
+            None if positions is None else positions[rows, : index + 1],
         )
-        for place, rows in sorted(by_place.items())
+        for index, rows in sorted(by_index.items())
     ]
     windows = tokens[: 4 * WINDOWS, :LONGEST]
     longest = tokens.shape[-1]

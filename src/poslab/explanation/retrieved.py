@@ -78,13 +78,13 @@ def retrieved(model: GPT, tokens: Tensor) -> Retrieved:
     ((attention, (weights, found)),) = given
     assert memory.keys is not None
     weights, order = weights[0, :, -QUERIES:].sort(descending=True)  # (H, T, k)
-    places = found[0, :, -QUERIES:].gather(-1, order) + begin - memory.keys.shape[-2]
+    indices = found[0, :, -QUERIES:].gather(-1, order) + begin - memory.keys.shape[-2]
     queries = list(range(len(tokens) - weights.shape[1], len(tokens)))
     return Retrieved(
         model.retrieval.layer,
         attention.shares.float(),
         tokens,
         queries,
-        places[..., :SHOWN],
+        indices[..., :SHOWN],
         weights[..., :SHOWN].float(),
     )

@@ -16,7 +16,7 @@ function point() {
   const distance = distances[slider.value];
   output.textContent = distance === 0 ? "0: itself" : `${distance} token${distance > 1 ? "s" : ""} back`;
   for (const {data, marker, read} of charts) {
-    const at = data.at.findLastIndex(place => place <= distance);
+    const at = data.at.findLastIndex(x => x <= distance);
     const known = at >= 0 && distance <= data.at.at(-1);
     marker.style.display = known ? "" : "none";
     if (known) for (const [name, value] of Object.entries({x1: data.x[at], x2: data.x[at], y1: data.y[0], y2: data.y[1]})) marker.setAttribute(name, value);
@@ -30,7 +30,7 @@ function point() {
 }
 if (distances.length) {
   slider.max = distances.length - 1;
-  slider.value = distances.findLastIndex(place => place <= 4);
+  slider.value = distances.findLastIndex(x => x <= 4);
   slider.oninput = point;
   form.onsubmit = event => event.preventDefault();
   form.hidden = false;
@@ -50,23 +50,23 @@ function explore(box, {words, shape: [layers, heads, length], weights}) {
     choice.add(new Option(`layer ${layer}, all heads`, `${layer}`));
     for (let head = 0; head < heads; head++) choice.add(new Option(`layer ${layer}, head ${head}`, `${layer} ${head}`));
   }
-  const text = document.createElement("p"), said = document.createElement("p");
-  said.setAttribute("aria-live", "polite");
-  const buttons = words.map((word, place) => {
+  const text = document.createElement("p"), answer = document.createElement("p");
+  answer.setAttribute("aria-live", "polite");
+  const buttons = words.map((word, index) => {
     const button = document.createElement("button");
     button.textContent = word;
-    button.onclick = button.onmouseenter = button.onfocus = () => show(place);
+    button.onclick = button.onmouseenter = button.onfocus = () => show(index);
     return button;
   });
   text.append(...buttons);
   const intro = document.createElement("p");
   intro.append("Tap a word: the bluer another, the more it looks there. ", choice);
-  box.append(intro, text, said);
+  box.append(intro, text, answer);
   box.hidden = false;
   let query = length - 1;
   choice.onchange = () => show(query);
-  function show(place) {
-    query = place;
+  function show(index) {
+    query = index;
     const [only, one] = choice.value === "" ? [] : choice.value.split(" ").map(Number);
     const found = words.map((_, key) => {
       let sum = 0, count = 0;
@@ -82,7 +82,7 @@ function explore(box, {words, shape: [layers, heads, length], weights}) {
       button.title = key > query ? "not seen yet" : `${(100 * found[key]).toFixed(1)} %`;
     });
     const most = found.map((share, key) => [share, key]).filter(([, key]) => key <= query).sort((a, b) => b[0] - a[0]).slice(0, 3);
-    said.textContent = `“${words[query]}” looks at ` + most.map(([share, key]) =>
+    answer.textContent = `“${words[query]}” looks at ` + most.map(([share, key]) =>
       `${key === query ? "itself" : `“${words[key]}”, ${query - key} back`} ${(100 * share).toFixed(0)} %`).join("; ");
   }
   show(query);
@@ -97,9 +97,9 @@ function retrieve(box, {pieces, apart, around, gates, queries, found, weights}) 
   gates.forEach((gate, head) => choice.add(new Option(`head ${head}, gate ${gate}`, head)));
   const text = document.createElement("p"), intro = document.createElement("p"), list = document.createElement("ol");
   list.setAttribute("aria-live", "polite");
-  const buttons = queries.map((place, query) => {
+  const buttons = queries.map((index, query) => {
     const button = document.createElement("button");
-    button.textContent = pieces[place].trim() || "␣";
+    button.textContent = pieces[index].trim() || "␣";
     button.onclick = () => show(query);
     return button;
   });
@@ -109,8 +109,8 @@ function retrieve(box, {pieces, apart, around, gates, queries, found, weights}) 
   box.hidden = false;
   let query = queries.length - 1;
   choice.onchange = () => show(query);
-  function show(place) {
-    query = place;
+  function show(index) {
+    query = index;
     buttons.forEach((button, other) => button.setAttribute("aria-pressed", other === query));
     list.replaceChildren(...found[choice.value][query].map((memory, rank) => {
       const weight = weights[choice.value][query][rank];
