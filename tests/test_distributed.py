@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+from poslab import distributed
 from poslab.distributed import Launch, is_first_process, launch
-from poslab.errors import SettingError
+from poslab.errors import SettingError, UserError
 from poslab.runs.folder import new_run_folder, old_run_folder
 
 VARIABLES = (
@@ -80,3 +82,20 @@ def test_a_node_that_is_started_by_hand_needs_a_name(tmp_path: Path, monkeypatch
     with pytest.raises(SettingError, match="must be given, unless torchrun"), new_run_folder(None, "t5", 1):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_processes_that_never_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a batch script's only one, which was started without srun."""
+
+    def lonely(*arguments: object, **named: object) -> None:
+        raise torch.distributed.DistStoreError("timed out after 1800 seconds\nmore")
+
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name in ("MASTER_ADDR", "MASTER_PORT", "SLURM_NTASKS_PER_NODE"):
+        monkeypatch.setenv(name, "1")  # so that what init sets goes with the test
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    monkeypatch.setattr(torch.distributed, "init_process_group", lonely)
+    with pytest.raises(UserError, match=r"^the 2 processes .*: timed out after 1800 seconds; in a batch script, start"):
+        distributed.init()

@@ -83,19 +83,13 @@ def test_commands_are_named_as_they_were_called(monkeypatch: pytest.MonkeyPatch)
     assert command_line("compare") == "poslab compare"
 
 
-def test_trains_with_an_option_of_the_user(program: Called, tmp_path: Path) -> None:
-    """Into the folder it is called in; --help knows the option."""
+def test_help_knows_an_option_of_the_user(program: Called, tmp_path: Path) -> None:
     (tmp_path / "mine" / "pos").mkdir(parents=True)
     shutil.copy(REPOSITORY / "configs" / "pos" / "t5.yaml", tmp_path / "mine" / "pos" / "my_t5.yaml")
-    typed = ("train", "--config-dir", "mine", *SMOKE, "pos=my_t5")
-    code, text, _ = program(*typed, "--help")
+    code, text, _ = program("train", "--config-dir", "mine", "pos=my_t5", "--help")
     assert code == 0
     assert ", my_t5," in text
     assert program("train", "--config-dir", "nowhere", "--help")[2] == "error: --config-dir nowhere: no such folder\n"
-    code, text, complaints = program(*typed)
-    assert code == 0, complaints
-    (folder,) = (tmp_path / "runs").iterdir()
-    assert folder.name.startswith("my_t5-seed1-")
 
 
 @pytest.mark.parametrize("option", ["pos/t5.yaml", "experiment/smoke.yaml", "train.yaml"])

@@ -1,20 +1,16 @@
 """Training as a whole, at sizes that take seconds: what a run computes, leaves behind, and refuses."""
 
 import dataclasses
-import itertools
 import json
 import math
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from common import ALIBI, FULL_CAMPAIGN, REPOSITORY, RICHEST, SCHEMES, SMOKE, SOUND, compose_config, make_scheme
+from common import ALIBI, FULL_CAMPAIGN, REPOSITORY, RICHEST, SMOKE, SOUND, compose_config, make_scheme
 from processes import run_process
 from runs_to_compare import group_of
 from runs_to_resume import resume
@@ -23,15 +19,13 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from poslab import GPT
 from poslab.comparison.repeat import command_of
-from poslab.errors import SettingError, UserError
+from poslab.errors import UserError
 from poslab.evaluation.files import evaluate_checkpoint, own_text
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
-from poslab.runs.folder import new_run_folder
 from poslab.runs.load import read_run
 from poslab.training.device import compiler_problem
 from poslab.training.module import LanguageModel
-from poslab.training.optim import clip_gradients, learning_rate_factor, make_optimizer, parameter_groups
 from poslab.training.train import train
 
 
@@ -248,47 +242,6 @@ def test_validation_of_some_batches(tmp_path: Path) -> None:
     assert summary["val_loss_tokens"] == 3 * 2 * 32
 
 
-def test_learning_rate() -> None:
-    factors = [learning_rate_factor(step, 100, warmup_share=0.1, final_share=0.2) for step in range(101)]
-    assert factors[0] == pytest.approx(0.1)
-    assert factors[9] == factors[10] == 1
-    assert factors[55] == pytest.approx(0.6)
-    assert factors[100] == pytest.approx(0.2)
-    assert all(a >= b for a, b in itertools.pairwise(factors[9:]))
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_only_the_matrices_of_the_trunk_decay(name: str) -> None:
-    model = GPT(make_scheme(name), vocab_size=97, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
-    decays, others = (group["params"] for group in parameter_groups(model, compose_config().optim))
-    names = {id(parameter): key for key, parameter in model.named_parameters()}
-    assert {names[id(p)] for p in others} == {
-        key for key in names.values() if key.endswith("bias") or "norm" in key or key.startswith("position_tables.")
-    }
-    assert len(decays) + len(others) == len(names)
-
-
-def test_what_a_scheme_learns_has_a_factor_of_its_own() -> None:
-    model = GPT(make_scheme("t5"), vocab_size=97, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    optim = compose_config("optim.position_learning_rate_factor=8").optim
-    optimizer = make_optimizer(model, replace(optim, weight_decay=0.0), fused=True)
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    moved = {name: float((p - before[name]).detach().abs().max()) for name, p in model.named_parameters()}
-    of_positions = [moved.pop(name) for name in list(moved) if name.startswith("position_tables.")]
-    assert of_positions == pytest.approx([8e-3], rel=1e-3)  # Adam's first step is the learning rate
-    assert list(moved.values()) == pytest.approx([1e-3] * len(moved), rel=1e-3)
-    assert parameter_groups(model, optim)[2]["weight_decay"] == 0
-
-
-def test_a_factor_of_nothing_learned_is_none(tmp_path: Path) -> None:
-    option = "optim.position_learning_rate_factor=8"
-    assert compose_config("pos=nope", option).optim.position_learning_rate_factor == 1
-    assert compose_config("pos=t5", option).optim.position_learning_rate_factor == 8
-
-
 def test_gradients_are_clipped(tmp_path: Path) -> None:
     moved = {}
     for limit in ("1e-9", "null"):
@@ -297,20 +250,6 @@ def test_gradients_are_clipped(tmp_path: Path) -> None:
         assert norm > 0.1  # as it was before clipping
         moved[limit] = weights(tmp_path / limit)["model.final_norm.bias"].abs().max().item()
     assert moved["null"] > 2 * moved["1e-9"]
-
-
-@pytest.mark.parametrize("limit", [1e-9, 1.0, 4.9999, 5.0, 1e9, math.inf])
-@pytest.mark.parametrize("spoiled", [None, math.inf, math.nan])
-def test_clipping_is_torch_s_to_the_bit(limit: float, spoiled: float | None) -> None:
-    ours, torch_s = ([torch.nn.Parameter(torch.zeros(2)) for _ in range(3)] for _ in range(2))
-    for one, other in zip(ours[:2], torch_s[:2], strict=True):  # the third has no gradient
-        one.grad = torch.tensor([1.5, -(6.25**0.5) if spoiled is None else spoiled])
-        other.grad = one.grad.clone()
-    norm, expected = clip_gradients(ours, limit), torch.nn.utils.clip_grad_norm_(torch_s, limit)
-    assert torch.equal(norm.nan_to_num(), expected.nan_to_num())
-    if spoiled is None or limit < math.inf:  # torch divides infinity by itself
-        for one, other in zip(ours[:2], torch_s[:2], strict=True):
-            torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
@@ -341,76 +280,6 @@ def test_run_without_validation(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.usefixtures("no_network")
 def test_trains_without_network(tmp_path: Path) -> None:
     assert run(tmp_path / "run", f"data.cache_dir={tmp_path / 'cache'}")["steps"] == 6
-
-
-def test_folder_in_use_is_refused_and_left_alone(finished: Path) -> None:
-    folder = finished
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    with pytest.raises(SettingError, match="is not empty"):
-        run(folder)
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
-
-
-def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(SettingError, match="can't be written"):
-            run(folder)
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_names_never_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(time, "strftime", lambda pattern: "20260102-030405")
-    with ExitStack() as running:
-        folders = [running.enter_context(new_run_folder(None, "my:scheme/α", 3)) for _ in range(3)]
-    assert [folder.path.name for folder in folders] == [
-        "my_scheme_-seed3-20260102-030405",
-        "my_scheme_-seed3-20260102-030405-2",
-        "my_scheme_-seed3-20260102-030405-3",
-    ]
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_gpu_without_a_gpu(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="trainer=gpu: torch sees no GPU"):
-        train(compose_config("trainer=gpu", f"run_dir={tmp_path / 'run'}"))
-    assert not (tmp_path / "run").exists()
-
-
-def test_float16_on_a_cpu(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
-    with pytest.raises(UserError, match=r"^trainer\.precision=16-mixed: needs a GPU; valid on a CPU: 32-true"):
-        train(compose_config("trainer=cpu", "trainer.precision=16-mixed", f"run_dir={tmp_path / 'run'}"))
-    assert not (tmp_path / "run").exists()
-    assert not recwarn
-
-
-@pytest.mark.parametrize(
-    "override", ["trainer.devices=0", "trainer.strategy=foo", "trainer.val_check_interval=1000", "trainer.profiler=foo"]
-)
-def test_settings_that_lightning_refuses(override: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as refusal:
-        run(tmp_path / "run", override)
-    assert override in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("override", "problem"),
-    [
-        ("trainer.limit_val_batches=0.1", "trainer.limit_val_batches=0.1: leaves none of 9 batches"),
-        ("trainer.limit_train_batches=0.01", "trainer.limit_train_batches=0.01: leaves none of"),
-        ("trainer.val_check_interval=4", "trainer.val_check_interval=4: an epoch has 3 batches"),
-        ("trainer.max_time=soon", "trainer.max_time=soon: "),
-        ("model.attention_backend=sdpa", "model.attention_backend=sdpa: can't compute relative terms"),
-    ],
-)
-def test_settings_that_this_run_refuses(override: str, problem: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as refusal:
-        run(tmp_path / "run", "pos=shaw", override)
-    assert problem in str(refusal.value)
-    assert not (tmp_path / "run").exists()
 
 
 def test_config_yaml_holds_the_settings_nobody_gave(tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""Settings of the trainer that this machine, Lightning or the data can't do: one line, and no run folder."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from common import SMOKE, compose_config
+
+from poslab.errors import UserError
+from poslab.training.train import train
+
+
+def run(folder: Path, *overrides: str) -> None:
+    train(compose_config(*SMOKE, f"run_dir={folder}", *overrides))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_gpu_without_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="trainer=gpu: torch sees no GPU"):
+        train(compose_config("trainer=gpu", f"run_dir={tmp_path / 'run'}"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_float16_on_a_cpu(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    with pytest.raises(UserError, match=r"^trainer\.precision=16-mixed: needs a GPU; valid on a CPU: 32-true"):
+        train(compose_config("trainer=cpu", "trainer.precision=16-mixed", f"run_dir={tmp_path / 'run'}"))
+    assert not (tmp_path / "run").exists()
+    assert not recwarn
+
+
+@pytest.mark.parametrize(
+    "override", ["trainer.devices=0", "trainer.strategy=foo", "trainer.val_check_interval=1000", "trainer.profiler=foo"]
+)
+def test_settings_that_lightning_refuses(override: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        run(tmp_path / "run", override)
+    assert override in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("trainer.limit_val_batches=0.1", "trainer.limit_val_batches=0.1: leaves none of 9 batches"),
+        ("trainer.limit_train_batches=0.01", "trainer.limit_train_batches=0.01: leaves none of"),
+        ("trainer.val_check_interval=4", "trainer.val_check_interval=4: an epoch has 3 batches"),
+        ("trainer.max_time=soon", "trainer.max_time=soon: "),
+        ("model.attention_backend=sdpa", "model.attention_backend=sdpa: can't compute relative terms"),
+    ],
+)
+def test_settings_that_this_run_refuses(override: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refusal:
+        run(tmp_path / "run", "pos=shaw", override)
+    assert problem in str(refusal.value)
+    assert not (tmp_path / "run").exists()
