@@ -36,7 +36,7 @@ def checkpoint_of(model: GPT) -> Checkpoint:
 
 
 def moved(model: GPT) -> GPT:
-    """With weights, biases and tables that are nowhere as they begin."""
+    """Change weights, biases and tables, so that none is as it began."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -88,7 +88,7 @@ def test_other_schemes_bring_code_and_load_in_both(
 
 
 def with_code(name: str, **sizes: object) -> "transformers.PreTrainedModel":
-    """As the code of an exported folder has it."""
+    """Return the model as the code of an exported folder makes it."""
     from poslab.hf.modeling_poslab import PoslabConfig, PoslabForCausalLM
 
     sizes = SIZES | {"dropout": 0.0} | sizes
@@ -99,7 +99,7 @@ def with_code(name: str, **sizes: object) -> "transformers.PreTrainedModel":
 
 @pytest.mark.parametrize("name", ["absolute", "t5", "cope", "forgetting"])
 def test_left_padded_texts_are_those_alone(name: str) -> None:
-    """Logits, gradients and what is generated: of positions that end, biases, scores and marks."""
+    """Logits, gradients and what is generated: of positions that end, biases, scores and token states."""
     model = with_code(name)
     texts = [torch.randint(SIZES["vocab_size"], (1, length)) for length in (12, 7, 1)]
     batch = torch.cat([F.pad(text, (12 - text.shape[1], 0)) for text in texts])

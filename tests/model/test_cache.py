@@ -19,7 +19,7 @@ CHUNKS = ([1] * 40, [3, 1, 20, 1, 15], [39, 1], [40])
 
 
 def in_chunks(model: GPT, tokens: Tensor, sizes: list[int], cache: KeyValueCache) -> Tensor:
-    """(B, T) -> (B, T, V), read in chunks of these sizes."""
+    """Return logits (B, T, V) of tokens (B, T), read in chunks of these sizes."""
     return torch.cat([model(chunk, cache) for chunk in tokens.split(sizes, dim=1)], dim=1)
 
 

@@ -62,7 +62,7 @@ def test_head_is_the_token_embedding() -> None:
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", SCHEMES)
-def test_only_what_is_asked_is_computed_and_nothing_else_changes(name: str, causal: bool) -> None:
+def test_hidden_at_computes_only_targets_and_nothing_else_changes(name: str, causal: bool) -> None:
     scheme = make_scheme(name)
     try:
         model = GPT(scheme, **SMALL, dropout=0.0, causal=causal).eval()
@@ -84,7 +84,7 @@ def test_only_what_is_asked_is_computed_and_nothing_else_changes(name: str, caus
                 torch.testing.assert_close(other, grad, atol=1e-4, rtol=1e-4)
 
 
-def test_where_all_are_asked_the_bits_are_those_of_hidden() -> None:
+def test_hidden_at_of_all_tokens_has_the_bits_of_hidden() -> None:
     model = GPT(make_scheme(RICHEST), **SMALL)
     tokens = torch.randint(0, 61, (3, 9))
     model.eval()
@@ -94,7 +94,7 @@ def test_where_all_are_asked_the_bits_are_those_of_hidden() -> None:
 
 @pytest.mark.parametrize(("init_std", "token_std"), [(0.02, 0.02), (0.05, 0.125)])
 def test_initialisation_is_gpt2s(init_std: float, token_std: float) -> None:
-    """With another std, tokens and what a block adds to them keep their proportion; so do learned positions."""
+    """Tokens, what a block adds to them, and learned positions keep their proportion with another std."""
     sizes = {"vocab_size": 997, "context_length": 96, "embed_dim": 128, "num_layers": 8, "num_heads": 4}
     model = GPT(Absolute(), init_std=init_std, **sizes)
     for name, parameter in model.named_parameters():
@@ -150,7 +150,7 @@ def test_every_layer_is_asked_for_its_backend() -> None:
 
 
 def test_sizes_are_those_that_the_settings_refuse() -> None:
-    """Without torch, by the one check that the model has, too."""
+    """Settings are refused without torch by the check that the model has, too."""
     for sizes in ({"num_heads": 5}, {"num_layers": 0}, {"embed_dim": -4}, {"context_length": 0}):
         given = {name: value for name, value in (SMALL | sizes).items() if name != "vocab_size"}
         problems = set()

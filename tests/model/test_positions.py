@@ -151,14 +151,6 @@ def test_what_is_random_after_them_is_the_same_for_all_schemes() -> None:
     assert all(torch.equal(numbers, after[0]) for numbers in after)
 
 
-def test_attention_for_a_model_of_ones_own_says_what_it_needs() -> None:
-    q = torch.randn(1, 2, 5, 12)
-    tables = Gated().tables(ModelShape(5, 24, 1, 2))
-    with pytest.raises(SettingError, match=r"^x=null: Gated looks at what enters attention: give x \(B, T, D\)"):
-        scheme_attention(Gated(), tables, q, q, q)
-    assert scheme_attention(Gated(), tables, q, q, q, x=torch.randn(1, 5, 24)).shape == q.shape
-
-
 def test_attention_for_a_model_of_ones_own_refuses_what_it_would_get_wrong() -> None:
     q, tables = torch.randn(2, 2, 12, 8), MusicTransformer().tables(ModelShape(8, 16, 1, 2))
     with pytest.raises(SettingError, match=r"^tokens=12 long: these tables know 8 positions, no more"):

@@ -32,7 +32,7 @@ SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 
 
 @dataclass(frozen=True)
 class TwoStates(PositionScheme):
-    """Adds to each key, in each of three heads, a number of its token, made of two token states of different weight."""
+    """Add to each key, in each of three heads, a number of its token, made of two token states of different weight."""
 
     def token_state(self, tables, layer, x):
         return x[:, None, :, :2].expand(-1, 3, -1, -1)
@@ -169,7 +169,7 @@ def test_too_few_positions() -> None:
 
 
 def drawing_model(**settings: object) -> GPT:
-    """Of strong weights, so that positions matter, and with the seed of a run."""
+    """Model of strong weights, so that positions matter, and with the seed of a run."""
     torch.manual_seed(0)
     model = GPT(Randomized(T5(), max_position=200, **settings), **SIZES, init_std=0.2).eval()
     torch.nn.init.normal_(model.final_norm.weight)  # or each token would say itself

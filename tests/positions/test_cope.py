@@ -48,7 +48,7 @@ def test_far_keys_count_where_gates_are_closed(closed: float) -> None:
 
 
 def test_open_gates_count_tokens() -> None:
-    """Where every gate is open, a key's position is the distance, its own gate included."""
+    """Open gates make a key's position the distance, its own gate included."""
     q, k, v = torch.ones(1, 1, 20, 1), 100 * torch.ones(1, 1, 20, 1), torch.eye(20)[None, None]
     table = torch.zeros(1, 32, 1)
     table[0, 5] = 1000.0

@@ -28,7 +28,7 @@ def shape_of(heads: int, causal: bool = True, head_dim: int = 4, layers: int = 2
 
 
 def bias_of(scheme: PositionScheme, tables: dict[str, Tensor], shape: ModelShape, layer: int = 0) -> Tensor:
-    """(H, T, T): the bias of each pair, all of them looked up."""
+    """Return the bias of each pair, (H, T, T), all of them looked up."""
     terms = scheme.relative(tables, shape, layer, shape.distances)
     return terms.dense_bias(LENGTH, LENGTH)[0]
 

@@ -17,7 +17,7 @@ def some_text(length: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def some_tables(scheme: FIRE) -> dict[str, Tensor]:
-    """Of one layer with two heads of 8, in double precision."""
+    """Tables of one layer with two heads of 8, in double precision."""
     return {name: table.double() for name, table in scheme.tables(ModelShape(64, 16, 1, 2)).items()}
 
 

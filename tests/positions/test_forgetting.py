@@ -16,7 +16,7 @@ from poslab.positions.forgetting import Forgetting
 
 @dataclass(frozen=True)
 class ByPairs(Forgetting):
-    """The same without the fast road."""
+    """Forgetting by `score_mod`, without a bias of keys."""
 
     def key_bias(self, tables: object, shape: object, layer: int, token_state: Tensor) -> None:
         return None
@@ -28,7 +28,7 @@ def some_text(length: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, 
 
 
 def some_tables(strength: float = 0.5) -> dict[str, Tensor]:
-    """Of one layer with two heads of 8."""
+    """Tables of one layer with two heads of 8."""
     return {"gate": strength * torch.randn(1, 2, 16).double(), "bias": 2 + torch.randn(1, 2).double()}
 
 

@@ -34,7 +34,7 @@ def shape(head_dim: int = 16, context: int = 256, layers: int = 4, causal: bool 
 
 
 def frequencies(scheme: RoPE, head_dim: int = 32) -> Tensor:
-    """(head_dim / 2,): the angle by which each pair turns at position 1, from what becomes of (1, 0)."""
+    """Return the angle by which each pair turns at position 1, (head_dim / 2,), by rotating (1, 0)."""
     x = torch.tensor([1.0, 0.0]).double().repeat_interleave(head_dim // 2)[None, None, None]  # (1, 1, 1, Dh)
     a, b = scheme.rotate({}, x, torch.tensor([1]))[0, 0, 0].chunk(2)
     return torch.atan2(b, a)
@@ -59,7 +59,7 @@ def test_a_pair_turns_by_its_angle(interleaved: bool) -> None:
 
 @pytest.mark.parametrize("scheme", [RoPE(), RoPE(fraction=0.5, interleaved=True), RoPE(scaling="yarn", factor=4.0)])
 def test_only_distances_count_however_far(scheme: RoPE) -> None:
-    """In float32, at position 100,000: the angles themselves are computed in double precision."""
+    """Angles are computed in double precision, for float32 at position 100,000."""
     q, k, v = torch.randn(3, 1, 2, 9, 16)
     here, there = (
         scheme_attention(scheme, {}, q, k, v, positions=torch.arange(start, start + 9)) for start in (0, 100_000)

@@ -97,7 +97,7 @@ def one_layer(scheme: PositionScheme, tables: dict[str, Tensor], x: Tensor, posi
 
 
 def double_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tensor]:
-    """As they begin and a little further, since some begin as zeros."""
+    """Initial tables and changed ones, since some begin as zeros."""
     return {name: table.double() + 0.3 * torch.randn(table.shape) for name, table in scheme.tables(shape).items()}
 
 
@@ -119,7 +119,7 @@ def test_shift(name: str) -> None:
 
 @every_variant
 def test_hooks_map_each_token_by_itself(name: str) -> None:
-    """In whatever order the tokens come, and one by one, as from a cache."""
+    """Tokens may come in any order, and one by one, as from a cache."""
     scheme = make_scheme(name)
     tables = double_tables(scheme, SHAPES[True])
     positions, of_heads = torch.arange(30), torch.randn(2, 2, 30, 12, dtype=torch.float64)

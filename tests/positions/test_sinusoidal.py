@@ -23,7 +23,7 @@ def test_the_papers_formula(width: int) -> None:
 
 
 def test_x_transformers() -> None:
-    """Which has all sines before all cosines."""
+    """All sines stand before all cosines there."""
     library = pytest.importorskip("x_transformers.x_transformers", reason="needs x-transformers, in the extra 'bench'")
     theirs = library.ScaledSinusoidalEmbedding(32, theta=1000)
     found = Sinusoidal(base=1000.0, amplitude=theirs.scale.item()).embed({}, torch.zeros(1, 60, 32), torch.arange(60))
@@ -32,7 +32,7 @@ def test_x_transformers() -> None:
 
 
 def test_signal_and_tokens_begin_alike() -> None:
-    """As in the paper, once it has multiplied its tokens: mean squares of 1/2 and 1, here times 0.02 squared."""
+    """Proportion as in the paper, after its factor of tokens: mean squares of 1/2 and 1, here times 0.02 squared."""
     model = GPT(Sinusoidal(), vocab_size=500, context_length=64, embed_dim=64, num_layers=1, num_heads=1)
     tokens = model.token_embedding.weight.square().mean()
     signal = model.pos.embed({}, torch.zeros(1, 64, 64), torch.arange(64)).square().mean()

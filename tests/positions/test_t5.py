@@ -70,7 +70,7 @@ def test_paper_formula(bidirectional: bool, num_buckets: int, max_distance: int)
 
 
 def test_no_infinity_becomes_an_integer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """log(0) never occurs: turning its -inf into an integer gives whatever the processor likes."""
+    """Logarithms of 0 never occur: turning their -inf into an integer gives whatever the processor likes."""
     logarithms = []
     original = torch.log
     monkeypatch.setattr(torch, "log", lambda x: logarithms.append(original(x)) or logarithms[-1])

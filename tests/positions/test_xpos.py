@@ -1,4 +1,4 @@
-"""xPos: the formula, x-transformers' result, far positions, half precision, where it ends."""
+"""Rotary positions with decay: the formula, x-transformers' result, far positions, half precision, where it ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHAPE = ModelShape(context_length=64, embed_dim=32, num_layers=2, num_heads=2)
 
 
 def products(scheme: XPos, q: Tensor, k: Tensor, positions: Tensor) -> Tensor:
-    """(B, H, T, T): of queries and keys as the hooks leave them."""
+    """Return products of queries and keys as the hooks leave them, (B, H, T, T)."""
     return scheme.query({}, 0, q, positions) @ scheme.key({}, 0, k, positions).transpose(-1, -2)
 
 
@@ -57,7 +57,7 @@ def test_a_large_scale_base_is_rope() -> None:
 
 @pytest.mark.parametrize("start", [0, 4000, 32_768 - 300])
 def test_up_to_its_last_position(start: int) -> None:
-    """In float32, outputs and gradients are those of the first positions in double precision."""
+    """Outputs and gradients in float32 are those of the first positions in double precision."""
     parts = torch.randn(3, 1, 2, 300, 16)
     results = []
     for dtype, first in ((torch.float32, start), (torch.float64, 0)):

@@ -136,7 +136,7 @@ def test_dropout_is_that_of_other_kernels() -> None:
 
 
 def test_bfloat16_is_computed_in_float32() -> None:
-    """In the forward pass, and in a backward pass that runs under autocast itself."""
+    """Forward pass, and a backward pass that runs under autocast itself."""
     case = Case(dtype=torch.float32)
     exact = case.results("blockwise")
     with torch.autocast("cpu", torch.bfloat16):
@@ -167,7 +167,7 @@ class LargestTensor(TorchDispatchMode):
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_memory_grows_with_the_length_and_not_its_square(causal: bool) -> None:
-    """Of the scores of all pairs, 128 rows exist at a time."""
+    """Only 128 rows of the scores of all pairs exist at a time."""
     case = Case(queries=600, keys=600)
     with LargestTensor() as largest:
         case.results("blockwise", causal=causal)

@@ -47,7 +47,7 @@ def mixed(
     terms: RelativeTerms | None = None,
     place: int = 0,
 ) -> Tensor:
-    """What a layer with these terms makes of local attention, for queries from `place` on."""
+    """Return a layer's mix of local attention and retrieval with these terms, for queries from index `place` on."""
     layer = SchemeLayer(Fixed(terms), {}, ModelShape(T, H * DH, 1, H), 0, None, PositionIds(torch.arange(T)))
     lookup = Lookup(N, torch.tensor(known), keys, values, place)
     made.settings = replace(made.settings, position_bias=terms is not None)
@@ -153,7 +153,7 @@ def test_only_the_nearest_count() -> None:
 
 
 def test_bias_by_true_distance() -> None:
-    """Of query `first` + t on memory n of N, whose newest is one before the segment: first + t + N - n."""
+    """Distances of query `first` + t to memory n of N, whose newest is one before the segment: first + t + N - n."""
     terms = RelativeTerms(0, 20, bias=torch.randn(H, 21, dtype=torch.float64, requires_grad=True))
     local, q = tensors((1, H, T, DH), (1, H, T, DH))
     keys, values = unit(tensors((1, H, N, DH))[0]), tensors((1, H, N, DH))[0]
@@ -226,7 +226,7 @@ TINY = {"vocab_size": 11, "context_length": 6, "embed_dim": 16, "num_layers": 3,
 
 
 def tiny(pos: PositionScheme | None = None, memory_length: int = 0, **settings: Any) -> GPT:
-    """In double precision, with a gate and scale that differ by head."""
+    """Model in double precision, with a gate and scale that differ by head."""
     model = GPT(pos, memory_length=memory_length, retrieval=Retrieval(**settings), **TINY).double().eval()
     retrieval = attention_of(model).retrieval
     assert retrieval is not None
@@ -355,7 +355,7 @@ def test_rows_have_their_own_memory() -> None:
 
 
 def test_memory_is_what_was_saved() -> None:
-    """It goes through a checkpoint, and apart and together again, to the bit."""
+    """Memory passes through a checkpoint, and is split and joined again, to the bit."""
     model = tiny(layer=2, memory_length=4, size=8, k=2)
     tokens = torch.randint(11, (4, 18))
     _, memory = model.hidden_in_segments(tokens[:, :12])
@@ -401,7 +401,7 @@ def test_cached_reading_is_that_of_segments(pos: str, memory_length: int) -> Non
 @pytest.mark.parametrize("layer", [0, 2])
 @pytest.mark.parametrize("pos", ["t5", "alibi"])
 def test_cached_reading_finds_the_same_of_equal_keys(pos: str, layer: int) -> None:
-    """Of a text with doubled tokens, whose keys are equal but for rounding, and whose distances are not."""
+    """Text with doubled tokens, whose keys are equal but for rounding, and whose distances are not."""
     model = tiny(parse_scheme(pos), layer=layer, size=120, k=5, position_bias=True)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -415,7 +415,7 @@ def test_cached_reading_finds_the_same_of_equal_keys(pos: str, layer: int) -> No
 
 
 def test_generation_goes_on_beyond_a_scheme_that_ends() -> None:
-    """What a model without memory_length reads of a prompt is all of it, by any scheme."""
+    """Models without memory_length read all of a prompt, with any scheme."""
     model = tiny(parse_scheme("absolute"), layer=1, size=14, k=5)
     prompts = torch.randint(11, (2, 20))
     out = model.generate(prompts, 9, temperature=0, strict=True)

@@ -93,7 +93,7 @@ def by_formula(model: GPT, tokens: Tensor, read: list[int]) -> Tensor:
 
 
 def in_segments(model: GPT, tokens: Tensor, reads: list[list[int]]) -> Tensor:
-    """tokens (B, N) -> (B, N, D), with reads of each row before each segment, as a stream of documents gives them."""
+    """Return hidden states (B, N, D) of tokens (B, N), with reads of each row before each segment, as from a stream."""
     memory, found = model.empty_memory(len(tokens)), []
     for segment, read in zip(tokens.split(SEGMENT, dim=1), torch.tensor(reads).T, strict=True):
         hidden, memory = model.hidden_with_memory(segment, memory.restarted(read))
@@ -115,7 +115,7 @@ def test_segments_are_the_formula(name: str) -> None:
 
 
 def test_a_window_may_begin_in_memory() -> None:
-    """In layers that have one; the others see all of memory."""
+    """Windows hold in layers that have one; the others see all of memory."""
     assert_segments_are_the_formula(strong_model(RoPENoPE(every=2, window=4)))
 
 
@@ -131,7 +131,7 @@ def assert_segments_are_the_formula(model: GPT) -> None:
 
 
 def test_a_first_segment_is_a_window_to_the_bit_and_later_ones_remember() -> None:
-    """In training, too: the same numbers are drawn."""
+    """Training draws the same numbers, too."""
     for name in REMEMBERING:
         model = strong_model(name, dropout=0.1, embed_dim=24).train()
         tokens = some_tokens(2, 2 * SEGMENT)
@@ -251,7 +251,7 @@ def test_a_model_that_cant_remember_is_refused_in_a_line(settings: dict[str, Any
 
 
 def test_a_scheme_that_ends_farther_away_remembers_up_to_there() -> None:
-    """Where distances alone count: positions may, so to say, begin with the memory."""
+    """Schemes of distances alone: positions may begin with the memory."""
     strong_model("xpos", memory_length=100)
     with pytest.raises(SettingError, match=r"^memory_length=64: this position scheme ends at a length"):
         GPT(make_scheme("xpos", scale_base=1), **SIZES, memory_length=64)
