@@ -208,15 +208,6 @@ def test_what_is_no_such_gpt2_is_refused(tmp_path: Path) -> None:
         begin(GPT(None, **SIZES))
 
 
-@pytest.mark.parametrize("index", ["model.safetensors.index.json", "pytorch_model.bin.index.json"])
-def test_weights_in_shards_are_not_read(index: str, tmp_path: Path) -> None:
-    _gpt2(tmp_path)
-    (tmp_path / "model.safetensors").rename(tmp_path / "model-00001-of-00002.safetensors")
-    (tmp_path / index).write_text("{}")
-    with pytest.raises(SettingError, match=rf"has its weights in shards \({index}\), which aren't read; "):
-        init_from_pretrained(GPT(None, **SIZES), tmp_path, Vocabulary(load_tokenizer("gpt2")))
-
-
 def test_a_folder_with_something_in_it_stays(trained: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     with pytest.raises(SettingError, match="is there already; name a folder that is empty, or is to be made"):

@@ -113,5 +113,5 @@ class Odd(Good):
 
 def test_a_task_may_refuse_its_settings_in_a_plain_way() -> None:
     node = {"_target_": f"{__name__}.Odd", "min_length": 2, "max_length": 6, "test_lengths": [6]}
-    with pytest.raises(SettingError, match=r"^data\._target_=.*test_checks\.Odd: refuses its settings: only odd"):
+    with pytest.raises(SettingError, match=r"^data=.*test_checks\.Odd: refuses its settings: only odd"):
         parse_task(node)

@@ -105,8 +105,6 @@ def find_files(path: str) -> list[Path]:
         seen = [file for file in known if not any(part[0] == "." for part in file.relative_to(given).parts)]
         matches = [file for file in known if file.match("*.txt")] or seen  # and no cache of tokens
         none = f"no .txt file in this folder, nor one of {', '.join([*FORMATS][1:])}"
-    elif given.exists():
-        raise SettingError("path", path, "is neither a file nor a folder")
     else:
         matches = [Path(match) for match in glob.iglob(str(given), recursive=True)]
         none = "no such file, folder or glob match"
@@ -168,9 +166,6 @@ def initial_files(folder: str) -> list[Path]:
     """Return the configuration and the weights of a GPT-2 as transformers writes it. SettingError if one is missing."""
     given = Path(folder)
     files = [given / "config.json", given / EXPORTED]
-    if not files[1].exists() and (indices := sorted(given.glob("*.index.json"))):
-        problem = f"has its weights in shards ({indices[0].name}), which aren't read; save_pretrained writes one file"
-        raise SettingError("init_from", folder, f"{problem} where max_shard_size is larger than they are")
     for needed in (given, *files):
         if not needed.exists():
             raise SettingError("init_from", folder, "no such folder" if needed == given else f"has no {needed.name}")

@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 
 from poslab.config.command_line import given_settings
 from poslab.config.files import CONFIGS
-from poslab.config.typed import full_name, imported, of_class
+from poslab.config.typed import full_name, imported, typed
 from poslab.errors import SettingError, as_typed, suggestion
 from poslab.positions import PositionScheme
 from poslab.positions.names import require_frozen
@@ -69,7 +69,7 @@ def parse_scheme(node: Any, option: str = "pos") -> PositionScheme:
     if not (isinstance(scheme, type) and issubclass(scheme, PositionScheme) and scheme is not PositionScheme):
         raise SettingError(named_by, target, "must be a class derived from poslab.positions.PositionScheme")
     require_frozen(scheme, named_by, target)
-    return of_class(scheme, settings, option, named_by, {PositionScheme: parse_scheme})
+    return typed(scheme, settings, option, {PositionScheme: parse_scheme})
 
 
 def node_of(scheme: PositionScheme) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from poslab.config.schemes import TARGET
-from poslab.config.typed import full_name, imported, of_class
+from poslab.config.typed import full_name, imported, typed
 from poslab.errors import SettingError
 from poslab.tasks import Task
 
@@ -29,7 +29,7 @@ def parse_task(node: Mapping[str, Any]) -> Task:
     if parameters is None or not parameters.frozen:
         problem = "must be derived from poslab.tasks.Task, with @dataclass(frozen=True, kw_only=True)"
         raise SettingError(option, target, problem)
-    return of_class(task, settings, "data", option)
+    return typed(task, settings, "data")
 
 
 def node_of_task(task: Task) -> dict[str, Any]:

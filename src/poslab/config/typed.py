@@ -46,6 +46,8 @@ def typed(schema: type[Schema], values: Any, group: str, parsers: Mapping[type, 
         return schema(**arguments)
     except SettingError as error:
         raise (error.prefixed(group) if group else error) from None
+    except ValueError as error:  # of a class that somebody else wrote
+        raise SettingError(group, full_name(schema), f"refuses its settings: {error}") from error
 
 
 def imported(target: str, option: str) -> Any:
@@ -57,18 +59,6 @@ def imported(target: str, option: str) -> Any:
         raise SettingError(option, target, f"{error.value} {error.problem}") from error
     except Exception as error:  # whatever the import of somebody's file raises
         raise SettingError(option, target, f"can't be imported: {error}".splitlines()[0]) from error
-
-
-def of_class(
-    kind: type[Schema], values: Any, group: str, option: str, parsers: Mapping[type, Parser] | None = None
-) -> Schema:
-    """Convert as `typed`, for a class that somebody else may have written: its ValueErrors are about the option."""
-    try:
-        return typed(kind, values, group, parsers)
-    except SettingError:
-        raise
-    except ValueError as error:
-        raise SettingError(option, full_name(kind), f"refuses its settings: {error}") from error
 
 
 def full_name(kind: type) -> str:
