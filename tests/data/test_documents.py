@@ -120,7 +120,7 @@ BAD = {
     "beyond": (
         "c.bin",
         np.array([5, 50257], "<u2").tobytes(),
-        r"c\.bin has the token 50,257 at place 1; gpt2 has 50,257: ",
+        r"c\.bin has the token 50,257 at position 1; gpt2 has 50,257: ",
     ),
     "tokens of 32 bits": (
         "c.bin",

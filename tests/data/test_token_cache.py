@@ -201,7 +201,7 @@ def test_tokenising_resumes_after_a_kill(
     every = interrupt_after(-1, monkeypatch)
     load_corpus(str(path), gpt2, tmp_path / "at once")
     assert first == every[count - 1 :]  # one less than before: pieces were saved by twos
-    assert ("tokenising goes on after" in capsys.readouterr().out) == (count > 1)
+    assert ("tokenising resumes after" in capsys.readouterr().out) == (count > 1)
     assert not {".unfinished", ".progress"} & {file.suffix for file in cache.iterdir()}
 
 
@@ -295,7 +295,7 @@ print("grown by", after.ru_maxrss - before.ru_maxrss)
         *_, took, grown = result.stdout.splitlines()
         print(f"campaign: {size / 1e6:.0f} MB of documents, {run} run: {took}, memory {grown} KiB")
         assert int(grown.removeprefix("grown by ")) < 1_000_000
-        assert ("tokenising goes on after" in result.stdout) == (run == "first")
+        assert ("tokenising resumes after" in result.stdout) == (run == "first")
     summary = json.loads((tmp_path / "second" / "summary.json").read_text())
     assert summary["documents"] > size / 10_000
     assert sorted(file.suffix for file in (tmp_path / "cache").iterdir()) == [".ends", ".tokens"]

@@ -1,4 +1,4 @@
-"""Models that learn tasks: what a run sees, what it says of itself, and what is refused before it."""
+"""Runs on tasks: batches, metrics, summaries, and settings that are refused."""
 
 import functools
 import json
@@ -61,7 +61,7 @@ def _loss(model: GPT, task: Task, examples: Examples) -> Tensor:
 
 @functools.cache
 def _half_trained(name: str) -> GPT:
-    """A model that gets some examples right and others wrong."""
+    """Return a model that gets some examples right and others wrong."""
     task = TASKS[name]
     torch.manual_seed(0)
     size = {"embed_dim": 32, "num_layers": 2, "num_heads": 2, "dropout": 0.0}
@@ -83,33 +83,32 @@ def _few(task: Task) -> Examples:
 
 
 def _exact(model: GPT, task: Task) -> Tensor:
-    """(128,): which examples are right, all answers asked."""
+    """Return which of the first examples have all answers right, (128,)."""
     scores = answers(model.eval(), torch.arange(128), _few(task), task.in_segments)
     model.train()
     return torch.tensor([scores[row].right == scores[row].target_count for row in range(128)])
 
 
-def _said_alone(model: GPT, examples: Examples) -> Tensor:
-    """(B, T): what the model says at each place when it reads, symbol by symbol through the cache, what it said itself
-    wherever the right answer would be read."""
+def _generated(model: GPT, examples: Examples) -> Tensor:
+    """Return the model's symbols (B, T) if it reads its own answers, symbol by symbol through the cache."""
     tokens, targets, positions = examples
-    cache, said = model.new_cache(), torch.full_like(tokens, IGNORED)
+    cache, generated = model.new_cache(), torch.full_like(tokens, IGNORED)
     read = tokens[:, :1]
-    for place in range(tokens.shape[1]):
-        here = None if positions is None else positions[:, place : place + 1]
-        said[:, place] = model(read, cache, here)[:, -1].argmax(-1)
-        if place + 1 < tokens.shape[1]:
-            is_answer = targets[:, place] == tokens[:, place + 1]
-            read = torch.where(is_answer, said[:, place], tokens[:, place + 1])[:, None]
-    return said
+    for position in range(tokens.shape[1]):
+        here = None if positions is None else positions[:, position : position + 1]
+        generated[:, position] = model(read, cache, here)[:, -1].argmax(-1)
+        if position + 1 < tokens.shape[1]:
+            is_answer = targets[:, position] == tokens[:, position + 1]
+            read = torch.where(is_answer, generated[:, position], tokens[:, position + 1])[:, None]
+    return generated
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_exact_is_what_greedy_generation_gets_right(name: str) -> None:
     model, task = _half_trained(name), TASKS[name]
     examples = _few(task)
-    said = _said_alone(model.eval(), examples)
-    alone = ((said == examples.targets) | (examples.targets == IGNORED)).all(1)
+    generated = _generated(model.eval(), examples)
+    alone = ((generated == examples.targets) | (examples.targets == IGNORED)).all(1)
     exact = _exact(model, task)
     assert torch.equal(exact, alone)
     assert 0.2 < exact.float().mean() < 0.8
@@ -191,7 +190,7 @@ def test_positions_of_a_task_are_those_of_a_whole_example(tmp_path: Path) -> Non
     assert not (tmp_path / "run").exists()
 
 
-def test_only_what_is_asked_is_learned() -> None:
+def test_only_targets_are_learned() -> None:
     model = GPT(make_scheme(ENDLESS), vocab_size=14, context_length=16, embed_dim=16, num_layers=1, num_heads=2)
     model.eval()
     examples = SUM.training(1, 0)
@@ -205,7 +204,7 @@ def test_only_what_is_asked_is_learned() -> None:
 def test_a_run_reads_the_batches_of_its_seed_step_by_step(
     scheme: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With positions where the task knows them, and whatever the scheme."""
+    """Batches have the positions of the task, with any scheme."""
     seen = []
     training_step = LanguageModel.training_step
 
@@ -224,15 +223,6 @@ def test_a_run_reads_the_batches_of_its_seed_step_by_step(
     assert len(seen) == 5
     for step, batch in enumerate(seen):
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(batch, config.data.training(3, step), strict=True))
-
-
-def test_epochs_are_consecutive_steps() -> None:
-    data = TaskDataModule(REVERSE, "", seed=1)
-    data.resume_at(2, 249)
-    batches = list(data.train_dataloader())
-    assert len(batches) == 1
-    assert torch.equal(batches[0].tokens, REVERSE.training(1, 749).tokens)
-    assert torch.equal(next(iter(data.train_dataloader())).tokens, REVERSE.training(1, 750).tokens)
 
 
 def test_validation_is_in_range_and_the_same_in_all_runs() -> None:
@@ -290,7 +280,7 @@ COURSE = [(3.0, 0.0), (2.0, 0.0), (2.5, 0.5), (1.0, 0.2), (2.4, 0.5), (2.6, 0.5)
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every step is validated, and that gives COURSE."""
+    """Validate every step, with COURSE as the results."""
     course = iter(COURSE)
 
     def validation(self: TaskScoring, rows: object) -> dict[str, float]:
@@ -313,7 +303,7 @@ def scripted_run(folder: Path, *overrides: str) -> Summary:
 def test_monitor_chooses_the_best_weights_and_when_to_stop(
     monitor: str, patience: int | str, best_step: int, steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where it stands still, the loss decides: accuracy does throughout."""
+    """Ties are broken by the loss: accuracy is constant."""
     summary = scripted_run(tmp_path / "run", f"monitor={monitor}", f"early_stopping_patience={patience}")
     assert (summary.best_step, summary.steps) == (best_step, steps)
     assert summary.best_val_loss == COURSE[best_step - 1][0]
@@ -323,7 +313,7 @@ def test_monitor_chooses_the_best_weights_and_when_to_stop(
 
 
 @pytest.mark.usefixtures("scripted")
-def test_a_run_that_goes_on_knows_its_best_figure(tmp_path: Path) -> None:
+def test_a_resumed_run_knows_its_best_figure(tmp_path: Path) -> None:
     assert scripted_run(tmp_path / "run", "monitor=exact", "trainer.max_steps=4").best_step == 3
     assert resume(tmp_path / "run", "trainer.max_steps=6")["best_step"] == 5
 

@@ -50,7 +50,7 @@ class BatchShards(Dataset[BatchShard]):
     def _of_batch(self, tokens: Tensor, targets: Tensor, positions: Tensor | None) -> BatchShard:
         rows = shard_rows(len(tokens), self.rank, self.world_size)
         share = float((targets[rows] != IGNORED).sum() / (targets != IGNORED).sum())
-        # Where nothing is asked of these rows, there would be no mean loss: any will do.
+        # Rows without targets have no mean loss: any will do.
         rows = rows if share else slice(None)
         part = None if positions is None else positions[rows]
         return BatchShard(tokens[rows], targets[rows], part, share, tokens.numel(), rows.start or 0)

@@ -1,7 +1,7 @@
 """Corpora as arrays of token ids: a text or documents, with parts to train on, to validate and to test.
 
 Both go the same way: read in pieces (pieces.py), tokenised on all processors into one file of tokens and one of the
-places where documents end (token_cache.py), memory-mapped, and cut into parts.
+ends of documents (token_cache.py), memory-mapped, and cut into parts.
 """
 
 import hashlib

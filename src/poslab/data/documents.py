@@ -32,9 +32,9 @@ def read_documents(path: str, file: Path, column: str) -> Iterator[tuple[str, in
     Raises SettingError, which names the file and the line or row, for one that is damaged or lacks the column.
     """
     try:
-        for text, place in _READERS[suffix(file)](file, column):
+        for text, read in _READERS[suffix(file)](file, column):
             if text:
-                yield _SURROGATE.sub("\ufffd", text), place
+                yield _SURROGATE.sub("\ufffd", text), read
     except SettingError:
         raise
     except OSError as error:  # those of pyarrow have no strerror
@@ -66,7 +66,7 @@ def _lines_of_json(file: Path, column: str) -> Documents:
             raise ValueError(f"line {number}: {error}") from error
 
 
-def _value(line: bytes, column: str, place: str) -> Any:
+def _value(line: bytes, column: str, where: str) -> Any:
     """Return the column's value in a line. Raises ValueError for what is no JSON object, SettingError for one without
     it."""
     try:
@@ -78,7 +78,7 @@ def _value(line: bytes, column: str, place: str) -> Any:
     if not isinstance(values, dict):
         raise ValueError(f"is no JSON object, but {type(values).__name__}")
     if column not in values:
-        raise _no_column(column, place, list(values))
+        raise _no_column(column, where, list(values))
     return values[column]
 
 
@@ -88,8 +88,8 @@ def _text(value: Any, column: str) -> str | None:
     return value
 
 
-def _no_column(column: str, place: str, known: list[str]) -> SettingError:
-    return SettingError("column", column, f"{place} has no column {column}; {suggestion(column, known)}")
+def _no_column(column: str, where: str, known: list[str]) -> SettingError:
+    return SettingError("column", column, f"{where} has no column {column}; {suggestion(column, known)}")
 
 
 def _lines(blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -38,13 +38,15 @@ class DataModule(LightningDataModule):
     limits_validation = False  # whether the data take no more than those, so that nobody else need
 
     @property
-    def place(self) -> tuple[int, int]:
+    def rank_and_world_size(self) -> tuple[int, int]:
         """Return (rank, world size) of this process among those that share the batches."""
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
     def shard_indices(self, batches: int) -> Sequence[int]:
         """Return the numbers of the validation batches that this process takes."""
-        return shard_indices(batches if self.validation_batches is None else self.validation_batches, *self.place)
+        return shard_indices(
+            batches if self.validation_batches is None else self.validation_batches, *self.rank_and_world_size
+        )
 
     @property
     def description(self) -> str:
@@ -69,8 +71,8 @@ class TextDataModule(DataModule):
     """Windows of context_length tokens: overlapping by `stride` and shuffled in training, side by side in validation.
 
     The order of training windows comes from a generator of its own (`order`), so it depends on the seed and on nothing
-    that the model draws. With data.order=stream, a batch is `Segments`, and each of its rows goes on where it was in
-    the batch before. Raises SettingError for a text that can't be read, or is too short for one window in one of its
+    that the model draws. With data.order=stream, a batch is `Segments`, and each of its rows continues the
+    batch before. Raises SettingError for a text that can't be read, or is too short for one window in one of its
     parts, or in one of the rows.
     """
 
@@ -123,7 +125,7 @@ class TextDataModule(DataModule):
         return self._loader(source, self.order, size)
 
     def _loader(self, windows: Dataset[Any], order: Sampler[int], size: int) -> Batches:
-        rank, world_size = self.place
+        rank, world_size = self.rank_and_world_size
         settings: dict[str, Any] = {"num_workers": self.config.num_workers}
         settings["generator"] = torch.Generator()  # or it would draw from the one that dropout draws from
         if self.config.num_workers and "fork" in multiprocessing.get_all_start_methods():
@@ -144,9 +146,9 @@ class TextDataModule(DataModule):
             wanted = self.validation_batches * size if self.validation_batches else None
             before, ends = segments_before(self.context_length, self.reach), self.corpus.ends.get("validation")
             scans = Scans(self.validation_windows, size, before, ends, wanted)
-            own = shard_indices(len(scans), *self.place)
+            own = shard_indices(len(scans), *self.rank_and_world_size)
             return DataLoader(scans, batch_size=None, sampler=own, generator=torch.Generator())
-        if self.place[1] == 1:
+        if self.rank_and_world_size[1] == 1:
             return DataLoader(self.validation_windows, size)
         batches: Any = [range(n * size, min(count, (n + 1) * size)) for n in self.shard_indices(-(-count // size))]
         return DataLoader(self.validation_windows, batch_sampler=batches)

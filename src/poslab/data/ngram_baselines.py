@@ -37,8 +37,8 @@ def reference_losses(train: Tensor, validation: Tensor, vocabulary_size: int) ->
     contexts = train[:-1].bincount(minlength=vocabulary_size)  # (V,): how often each token has a next one
     followers = (pairs // vocabulary_size).bincount(minlength=vocabulary_size)  # (V,): how many different ones
     pair = before * vocabulary_size + token
-    place = torch.searchsorted(pairs, pair).clamp(max=len(pairs) - 1)
-    seen = torch.where(pairs[place] == pair, pair_counts[place], 0)  # (N - 1,)
+    index = torch.searchsorted(pairs, pair).clamp(max=len(pairs) - 1)
+    seen = torch.where(pairs[index] == pair, pair_counts[index], 0)  # (N - 1,)
     # After a token that training never saw before another one, only the unigram is left.
     bigram = torch.where(
         contexts[before] > 0,

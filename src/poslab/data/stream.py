@@ -90,9 +90,9 @@ class Scans(Dataset[Scan]):
         return torch.tensor(number), tokens, targets, torch.tensor(read)
 
 
-def document_start(ends: Tensor | None, place: int) -> int:
-    """Return the position at which the document of the token at `place` begins."""
-    before = 0 if ends is None else int(torch.searchsorted(ends, place, right=True))
+def document_start(ends: Tensor | None, position: int) -> int:
+    """Return the position at which the document of the token at `position` begins."""
+    before = 0 if ends is None else int(torch.searchsorted(ends, position, right=True))
     return int(ends[before - 1]) if ends is not None and before else 0
 
 

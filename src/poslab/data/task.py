@@ -37,14 +37,14 @@ class TaskDataModule(DataModule):
         self.order.resume_at(epoch, batches)
 
     def train_dataloader(self) -> DataLoader[Examples] | DataLoader[BatchShard]:
-        rank, world_size = self.place
+        rank, world_size = self.rank_and_world_size
         batches = _TrainingBatches(self.task, self.seed)
         shared: Any = batches if world_size == 1 else BatchShards(batches, rank, world_size, of_batches=True)
         return DataLoader(shared, batch_size=None, sampler=self.order, generator=torch.Generator())
 
     def val_dataloader(self) -> DataLoader[tuple[Tensor, Examples]]:
         batches = _ValidationBatches(self.task)
-        shard_indices = None if self.place[1] == 1 else self.shard_indices(len(batches))
+        shard_indices = None if self.rank_and_world_size[1] == 1 else self.shard_indices(len(batches))
         return DataLoader(batches, batch_size=None, sampler=shard_indices)
 
 

@@ -122,7 +122,7 @@ class _Locked(FileLock):
 def write_all(growing: GrowingFiles, encoded: Iterable[Encoded], dtype: torch.dtype, total: int, unit: str) -> None:
     """Write pieces, from the first that is not written yet, as tokens of a type. total, unit: of what is read, for a
     bar with the rate and the time left, or a line where none is shown."""
-    going_on = growing.read > 0
+    resuming = growing.read > 0
     bar: tqdm[None] = tqdm(total=total, desc="tokenising", unit=unit, unit_scale=True, leave=False, disable=None)
     if total > _MUCH and not sys.stderr.isatty():
         print(f"tokenising {total / 1e6:,.0f} M{unit}, once for this text and encoding ...", flush=True)
@@ -134,9 +134,9 @@ def write_all(growing: GrowingFiles, encoded: Iterable[Encoded], dtype: torch.dt
                 growing.append("ends", ends.tobytes())
             if piece.part_ends:
                 growing.append("parts", np.int64(growing.items("tokens")).tobytes())
-            if going_on:  # the rate is of what is tokenised now
-                going_on = False
-                print(f"tokenising goes on after {piece.read / 1e6:,.0f} M{unit}", flush=True)
+            if resuming:  # the rate is of what is tokenised now
+                resuming = False
+                print(f"tokenising resumes after {piece.read / 1e6:,.0f} M{unit}", flush=True)
                 bar.unpause()
                 bar.initial = bar.n = piece.read
             bar.update(piece.read - bar.n)
@@ -169,7 +169,7 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Itera
             while ahead:
                 yield ahead.popleft().result()
         except BrokenProcessPool:
-            raise UserError("a process that tokenised was killed (out of memory?); start again to go on") from None
+            raise UserError("a process that tokenised was killed (out of memory?); start again to resume") from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -1,5 +1,5 @@
 """Token files: one id after the other, all of one type, then how many there are and their checksum, which are verified
-on opening. They are written piece by piece, and go on where they were saved last after whatever ended that.
+on opening. They are written piece by piece, and resume where they were saved last after whatever ended that.
 
 The checksum begins with the file's name, which is the key of what it holds: under another name it is no valid file.
 """
@@ -44,7 +44,7 @@ def read_tokens(file: Path, dtype: torch.dtype) -> Tensor | None:
 class GrowingFiles:
     """Token files by name that appear whole and together; until then they grow under other names.
 
-    `save` remembers their sizes and checksums, and how far what they are made of was read. Made again, it goes on from
+    `save` remembers their sizes and checksums, and how far what they are made of was read. Made again, it resumes
     there, unless what is on the disk is not what was saved. A signal leaves what was saved, an error nothing. Raises
     OSError where they can't be written.
     """

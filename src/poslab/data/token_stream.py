@@ -65,9 +65,9 @@ def read_tokens_of(path: str, file: Path, vocabulary_size: int, encoding: str) -
                     what = f"seems to hold tokens of 32 or 64 bits, as every other number of 16 bits is {halves}"
                     raise problem(f"{what}; without llm.c's header it must be uint16, nothing else")
                 if (beyond := (tokens >= vocabulary_size)).any():
-                    place = int(beyond.argmax())
+                    index = int(beyond.argmax())
                     known = f"{encoding} has {vocabulary_size:,}: is data.encoding the one that made it?"
-                    raise problem(f"has the token {tokens[place]:,} at place {number + place:,}; {known}")
+                    raise problem(f"has the token {tokens[index]:,} at position {number + index:,}; {known}")
                 yield tokens, start + (number + len(tokens)) * dtype.itemsize
                 number += len(tokens)
     except OSError as error:

@@ -211,7 +211,7 @@ def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str
 
 
 def _write_events(folder: Path, evaluation: Evaluation) -> None:
-    """Write losses as scalars over length, and over the place in a window of the training length."""
+    """Write losses as scalars over length, and over the position in a window of the training length."""
     scalars: dict[str, dict[int, float]] = {}
     for result in evaluation.lengths:
         if result.loss is None or result.sliding_loss is None:
@@ -232,5 +232,5 @@ def write_scalars(folder: Path, scalars: Mapping[str, Mapping[int, float]]) -> N
             path.unlink()
     with SummaryWriter(str(folder), filename_suffix=_EVENTS) as writer:
         for name, curve in scalars.items():
-            for place, value in curve.items():
-                writer.add_scalar(name, value, place)
+            for step, value in curve.items():
+                writer.add_scalar(name, value, step)

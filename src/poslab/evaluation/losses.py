@@ -9,8 +9,8 @@ tokens before them.
 Where a scheme draws positions in evaluation, too, each loss is the mean over the model's draws.
 
 The last loss asks whether more context helps: it is the loss of the last K tokens of windows that end at the same
-places at every length, up to eight times the training length. So at each length the very same tokens are predicted, and
-only what stands before them grows.
+positions at every length, up to eight times the training length. So at each length the very same tokens are predicted,
+and only what stands before them grows.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Metrics of a task: answers that a model gets right, each by itself (accuracy), and all of an example (exact).
 
 The model reads the right answers as it goes (teacher forcing). For what is exact that changes nothing: as long as
-every answer was right, the model would have read the same had it gone on from its own.
+every answer was right, the model would have read the same had it continued from its own.
 """
 
 import math
@@ -118,9 +118,9 @@ def wrong_answers(model: GPT, task: Task) -> WrongAnswers:
 
 def _answer(task: Task, number: int, tokens: Tensor, targets: Tensor, predicted: Tensor) -> WrongAnswer:
     """Return the answer to one test, right or wrong; tokens, targets and predictions (T,)."""
-    places = (targets != IGNORED).nonzero().flatten()
-    right, given = task.words(targets[places]), task.words(predicted[places])
-    return WrongAnswer(number, task.words(tokens), places.tolist(), right, given)
+    positions = (targets != IGNORED).nonzero().flatten()
+    right, given = task.words(targets[positions]), task.words(predicted[positions])
+    return WrongAnswer(number, task.words(tokens), positions.tolist(), right, given)
 
 
 def chance(task: Task, length: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Name the symbol that stood `steps` places before, at every place.
+"""Name the symbol that stood `steps` positions before, at every position.
 
 A dense form of stride copy (Huang et al. 2024, appendix G.7), which needs attention at a fixed distance. One layer that
 knows distances is enough; without them a model must count. Length is the number of tokens.

@@ -1,7 +1,7 @@
 """Contract of a task: settings, symbols, and a generator of examples.
 
     tokens       what the model reads, symbol by symbol
-    targets      what it is to say at each place once it has read up to there; IGNORED where nothing is asked
+    targets      the symbol to predict at each position from the tokens up to it; IGNORED where there is none
     positions    where the tokens stand, for tasks that know better than 0, 1, 2, ...
 
 B batch, T tokens. A length is the number that a task calls so (symbols to copy, digits, tokens); T follows from it.
@@ -31,7 +31,7 @@ class Examples(NamedTuple):
     """Examples of one length."""
 
     tokens: Tensor  # (B, T) int64, ids of the task's symbols
-    targets: Tensor  # (B, T) int64, IGNORED where nothing is asked
+    targets: Tensor  # (B, T) int64, IGNORED where there is none
     positions: Tensor | None = None  # (B, T) int64
 
     def rows(self, rows: slice) -> Examples:
@@ -176,7 +176,7 @@ class Task:
         return f"{self.name}, length {length}\n{in_columns(rows)}"
 
     def words(self, ids: Tensor) -> list[str]:
-        """Return the names of symbols (T,), and a dot where nothing is asked."""
+        """Return the names of symbols (T,), and a dot where there is no target."""
         return ["." if i == IGNORED else self.symbols[i] for i in ids.tolist()]
 
 

@@ -100,8 +100,8 @@ def _check_examples(task: Task, examples: Examples, length: int, symbols: int) -
         if not fits:
             problem = f"{name} must be (count, tokens(length)) = {shape} of int64 {at}, not {_described(given)}"
             raise _wrong(task, "batch", problem)
-    asked = examples.targets[examples.targets != IGNORED]
-    for name, ids in (("tokens", examples.tokens), ("targets", asked)):
+    answers = examples.targets[examples.targets != IGNORED]
+    for name, ids in (("tokens", examples.tokens), ("targets", answers)):
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < symbols:
             outside = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
             raise _wrong(task, "batch", f"{name} have {outside} {at}, and the {symbols} symbols end at {symbols - 1}")

@@ -1,7 +1,7 @@
 """Count: what is the value of this variable?
 
 Golovneva et al. 2024, "Contextual Position Encoding", the counting task: operations on a few variables, `a=0`
-(set), `a++` (increment) and `pass`, drawn with weights 1 : 7 : 50; then one variable is asked. All begin at 0. Values
+(set), `a++` (increment) and `pass`, drawn with weights 1 : 7 : 50; then one variable is queried. All begin at 0. Values
 end at `highest`, where increments do nothing. Each operation is one token; length is the number of operations.
 """
 
@@ -49,12 +49,12 @@ class Counter(Task):
         variable = numbers(self.variables, generator, count, length)
         first = torch.tensor([nothing, sets, increments])[kind]
         operations = torch.where(kind == 0, nothing, first + variable)
-        asked = numbers(self.variables, generator, count, 1)
-        mine = variable == asked
-        so_far = (mine & (kind == 2)).cumsum(1)  # increments of the variable that is asked
+        queried = numbers(self.variables, generator, count, 1)
+        mine = variable == queried
+        so_far = (mine & (kind == 2)).cumsum(1)  # increments of the queried variable
         until_set = torch.where(mine & (kind == 1), so_far, 0).amax(1)
         value = (so_far[:, -1] - until_set).clamp(max=self.highest)
-        return one_answer(torch.cat([operations, asked + asks], 1), value)
+        return one_answer(torch.cat([operations, queried + asks], 1), value)
 
     def shifts(self) -> dict[str, Task]:
         return {"sparse": replace(self, passes=2 * self.passes), "dense": replace(self, passes=self.passes / 2)}

@@ -57,6 +57,6 @@ class DistantRecall(Task):
         keys = different(self.keys, generator, count, self.facts)  # (B, F)
         facts = keys * self.values + numbers(self.values, generator, count, self.facts)
         tokens = numbers(self.noise, generator, count, self.tokens(length)) + known + self.keys
-        places = numbers(self.lead + 1, generator, count, 1) + torch.arange(self.facts)  # (B, F)
-        tokens.scatter_(1, places, facts).scatter_(1, places + length, known + keys)
-        return Examples(tokens, torch.full_like(tokens, IGNORED).scatter(1, places + length, facts))
+        positions = numbers(self.lead + 1, generator, count, 1) + torch.arange(self.facts)  # (B, F)
+        tokens.scatter_(1, positions, facts).scatter_(1, positions + length, known + keys)
+        return Examples(tokens, torch.full_like(tokens, IGNORED).scatter(1, positions + length, facts))

@@ -1,6 +1,6 @@
 """Missing duplicate: a line twice, but one symbol is missing: which?
 
-Deletang et al. 2023 (missing duplicate string, context-sensitive): w w with one symbol, in any place, replaced by "?".
+Deletang et al. 2023 (missing duplicate string, context-sensitive): w w with one symbol, anywhere, replaced by "?".
 Its double stands at a fixed distance, before or after it. w w SEP, then one answer. Length is that of w.
 """
 
@@ -31,6 +31,6 @@ class MissingDuplicate(Task):
     def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
         missing, sep = self.vocabulary, self.vocabulary + 1
         twice = numbers(self.vocabulary, generator, count, length).repeat(1, 2)
-        place = numbers(2 * length, generator, count, 1)
-        question = torch.cat([twice.scatter(1, place, missing), torch.full((count, 1), sep)], 1)
-        return one_answer(question, twice.gather(1, place).squeeze(1))
+        position = numbers(2 * length, generator, count, 1)
+        question = torch.cat([twice.scatter(1, position, missing), torch.full((count, 1), sep)], 1)
+        return one_answer(question, twice.gather(1, position).squeeze(1))

@@ -1,7 +1,7 @@
 """Associative recall: what value stood beside this key? (MQAR)
 
 Arora et al. 2023, "Zoology: Measuring and Improving Recall in Efficient Language Models", section 3: pairs of key and
-value, then each key once more, which asks for its value. Here the keys come in noise, at any places in any order, so a
+value, then each key once more, which asks for its value. Here the keys come in noise, anywhere and in any order, so a
 longer text puts the same four pairs further away. Length is the number of tokens.
 """
 
@@ -47,9 +47,9 @@ class Recall(Task):
         pairs = torch.stack([keys, values], 2).flatten(1)  # (B, 2 P)
         rest = length - 2 * self.pairs
         noise = numbers(self.noise, generator, count, rest) + self.keys + self.values
-        places = different(rest, generator, count, self.pairs)
-        queries = noise.scatter(1, places, keys)
-        answers = torch.full_like(noise, IGNORED).scatter(1, places, values)
+        positions = different(rest, generator, count, self.pairs)
+        queries = noise.scatter(1, positions, keys)
+        answers = torch.full_like(noise, IGNORED).scatter(1, positions, values)
         return Examples(torch.cat([pairs, queries], 1), torch.cat([torch.full_like(pairs, IGNORED), answers], 1))
 
     def derived(self, shares: dict[str, float]) -> dict[str, float]:
@@ -57,6 +57,6 @@ class Recall(Task):
 
     def parts(self, examples: Examples) -> dict[str, Tensor]:
         length = examples.tokens.shape[1]
-        places = torch.arange(length) - 2 * self.pairs
-        quarter = (DEPTHS * places).div(length - 2 * self.pairs, rounding_mode="floor")  # negative within the pairs
+        positions = torch.arange(length) - 2 * self.pairs
+        quarter = (DEPTHS * positions).div(length - 2 * self.pairs, rounding_mode="floor")  # negative within the pairs
         return {f"depth_{i + 1}": (quarter == i).expand_as(examples.tokens) for i in range(DEPTHS)}
