@@ -14,8 +14,8 @@ from poslab import GPT
 from poslab.comparison import parameter_drift
 from poslab.evaluation.pictures import draw
 from poslab.positions import Curves
+from poslab.runs.checkpoint_files import start_and_best
 from poslab.runs.folder import RunFolder
-from poslab.runs.initial_tables import start_and_best
 from poslab.training.train import train
 
 T5 = (*SMOKE, "pos=t5", "pos.num_buckets=32", "pos.max_distance=256", "sample.new_tokens=0")

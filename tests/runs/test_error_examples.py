@@ -86,9 +86,7 @@ def test_a_run_leaves_what_it_got_wrong(finished: Path) -> None:
         ({"wrong": {"4": [{"number": 0}]}}, "answers.json says nothing of reads, places, right, said"),
         ({"wrong": []}, r"answers.json says wrong=\[\], which must be"),
         ({"looked_at": None}, "answers.json says looked_at=None"),
-        ({"right": ["b", "a"]}, "answers.json has answers that are not asked for"),
-        ({"places": [99]}, "answers.json calls wrong what isn't"),
-        ({"said": ["b"]}, "answers.json calls wrong what isn't"),
+        ({"right": "b"}, "answers.json says right='b', which must be"),
     ],
 )
 def test_a_damaged_file_is_refused_in_one_line(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -120,15 +118,13 @@ def test_solved_is_the_first_validation_that_is_exact(tmp_path: Path, monkeypatc
     assert Summary.read(tmp_path / "run" / "summary.json") == summary
 
 
-def test_a_run_that_goes_on_knows_when_it_was_solved(finished: Path) -> None:
+def test_a_run_that_resumes_knows_when_it_was_solved(finished: Path) -> None:
     assert Summary.read(finished / "summary.json").solved_step is None
     state = RunState(solved_step=7, random=[{}]).plain()
     assert RunState.of({"state": state}).solved_step == 7
-    del state["solved_step"]  # a checkpoint of before
-    assert RunState.of({"state": state}).solved_step is None
 
 
-def test_a_finished_run_that_goes_on_keeps_its_answers(trained: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_finished_run_that_resumes_keeps_its_answers(trained: Callable[..., Path], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(trained(*TINY_TASK, "trainer=cpu", f"pos={ENDLESS}"), folder)
     before = (folder / "answers.json").read_text()

@@ -60,7 +60,11 @@ SPOILT: list[tuple[str, Callable[[Path], None], str]] = [
     ("folder", lambda folder: into_folder(folder, "summary.json"), "summary.json can't be read"),
     ("list", summary_is("[1, 2]"), "summary.json is not a run's"),
     ("text", summary_is('"best_val_loss"'), "summary.json is not a run's"),
-    ("foreign", summary_is('{"accuracy": 1}'), "says nothing of pos, pos_settings, pos_target and"),
+    (
+        "foreign",
+        summary_is('{"accuracy": 1}'),
+        "says nothing of pos, pos_settings, pos_target, seed, best_val_loss, ...: not",
+    ),
     ("less", summary_without("pos_settings"), "says nothing of pos_settings: not a run's, or another version's"),
     ("less of it", summary_without("threads"), "says nothing of threads: not a run's, or another version's"),
     ("seed of text", summary_has(seed="x"), "seed='x', which must be a whole number"),

@@ -233,7 +233,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     capsys.readouterr()
     resume(cut)
     said = capsys.readouterr()
-    assert ("damaged" in said.err and "; going on from previous.ckpt\n" in said.err) == (damage != "gone")
+    assert ("damaged" in said.err and "; resuming from previous.ckpt\n" in said.err) == (damage != "gone")
     assert "resumes from step 2" in said.out
     assert_same_run(cut, whole)
 

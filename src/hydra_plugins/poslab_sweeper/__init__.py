@@ -1,1 +1,1 @@
-"""The sweeper that poslab adds to Hydra."""
+"""Hydra sweeper of poslab."""

@@ -1,4 +1,4 @@
-"""poslab's sweeper, under the package name where Hydra looks for plugins; the work is done in poslab.sweep."""
+"""Hydra sweeper of poslab, in the package where Hydra looks for plugins; the work is done in poslab.sweep."""
 
 import sys
 from typing import Any
@@ -11,8 +11,8 @@ from poslab.errors import UserError
 
 
 class ResumableSweeper(BasicSweeper):
-    """Runs the combinations that Hydra's own sweeper makes, without those that are finished. A job that fails stops no
-    other; exits with code 1 if any failed."""
+    """Sweeper of the unfinished combinations among those that Hydra's own sweeper makes. A failed job stops no other; the
+    exit code is 1 if any failed."""
 
     def sweep(self, arguments: list[str]) -> Any:
         from poslab.sweep import run_sweep

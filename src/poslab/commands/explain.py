@@ -24,7 +24,7 @@ from poslab.explanation.probe_data import ProbeData, of_task, of_text
 from poslab.model.decoder import GPT
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
-from poslab.runs.initial_tables import start_and_best
+from poslab.runs.checkpoint_files import start_and_best
 
 _NAME = "explanation"
 

@@ -22,9 +22,9 @@ from poslab.evaluation.pictures import attention_figure, draw
 from poslab.evaluation.task_metrics import legible_example
 from poslab.positions import Curves
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from poslab.runs.checkpoint_files import start_and_best
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.folder import RunFolder
-from poslab.runs.initial_tables import start_and_best
 from poslab.runs.load import Run
 from poslab.tasks.metric import LOSS
 

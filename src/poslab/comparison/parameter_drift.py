@@ -11,8 +11,8 @@ from torch import Tensor
 
 from poslab.comparison.groups import Group
 from poslab.comparison.table import Table
+from poslab.runs.checkpoint_files import start_and_best
 from poslab.runs.folder import RunFolder
-from poslab.runs.initial_tables import start_and_best
 from poslab.runs.load import Run
 
 _REMARK = (

@@ -37,7 +37,8 @@ ALL = "all"  # in the place of a scheme: each of them
 
 @dataclass(frozen=True)
 class Contrast(Limited):
-    """One scheme `better` `than` another, by at least `by`; or a `scheme`'s figure `at_least` or `at_most` so much.
+    """Claim that one scheme is `better` `than` another, by at least `by`, or that a `scheme`'s figure is `at_least` or
+    `at_most` so much.
 
     data: by its name; None: the only one. metric: None is that by which runs on these data are compared. length: of
     the tests; None: the metric's own, such as the validation loss of a text. Figures are means over seeds.

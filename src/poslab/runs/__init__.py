@@ -1,1 +1,1 @@
-"""Runs on disk: their folder, checkpoints and summary, and what reads them back."""
+"""Run folders: checkpoints, summary and other files, written and read back."""

@@ -1,4 +1,4 @@
-"""A checkpoint's description of itself, and the model back from it."""
+"""Checkpoints read back: the description that each holds, and the model that it describes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LONGEST = 2**20  # tokens of context; a file that claims more is damaged, and w
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A model in eval mode, and what is known of its training.
+    """Model in eval mode, and what is known of its training.
 
     scheme_edited: whether the code of its scheme has changed since, so that the model may be another one.
     config: every setting of its training, in plain values.
@@ -55,12 +55,12 @@ class Checkpoint:
 
     @property
     def column(self) -> str:
-        """Where its text stands in documents."""
+        """Return the column of its documents that holds the text."""
         return str(self.config.get("data", {}).get("column", "text"))
 
     @property
     def settings_in_words(self) -> str:
-        """Which settings of its scheme are others than in training; empty where none are."""
+        """Return the settings of its scheme that are others than in training; empty if none are."""
         now, then = (
             " ".join(f"{_option(name)}={as_typed(value)}" for name, value in settings.items())
             for settings in (self.settings, self.trained_with)
@@ -68,19 +68,19 @@ class Checkpoint:
         return f"{now} (trained with {then})" if now else ""
 
     def require_its_code(self) -> None:
-        """Raises SettingError where what is measured would be another model's."""
+        """Raise SettingError if measurements would be another model's."""
         if self.scheme_edited:
             problem = "the code of its scheme has changed since it was trained, so its losses may be another model's"
             raise SettingError("ckpt", self.path, problem)
 
     @property
     def run(self) -> RunFolder | None:
-        """The run that wrote it; None for a file somewhere else."""
+        """Return the run that wrote it; None for a file somewhere else."""
         return RunFolder.of_checkpoint(self.path)
 
 
 class Source(Protocol):
-    """What a model was trained on."""
+    """Source of the training data: vocabulary and hash."""
 
     @property
     def sha256(self) -> str: ...
@@ -89,7 +89,7 @@ class Source(Protocol):
 
 
 def describe(config: TrainConfig, source: Source) -> dict[str, Any]:
-    """Everything needed to use the weights, in plain containers and one tensor, `observed`."""
+    """Return everything needed to use the weights, in plain containers and one tensor, `observed`."""
     vocabulary = source.vocabulary
     observed = vocabulary.observed
     return {
@@ -102,7 +102,8 @@ def describe(config: TrainConfig, source: Source) -> dict[str, Any]:
 
 
 def find_checkpoint(path: str) -> Path:
-    """Finds the file itself, or the best weights of a run folder, else its last. SettingError where there is none."""
+    """Return the file itself, or the best weights of a run folder, else its last checkpoint. Raises SettingError for
+    none."""
     given = Path(os.path.expanduser(path))
     run = RunFolder(given)
     for candidate in (given, run.best, run.last, given / EXPORTED):
@@ -112,7 +113,7 @@ def find_checkpoint(path: str) -> Path:
 
 
 def choose_device(name: str) -> str:
-    """auto, cpu or cuda -> cpu or cuda. Raises SettingError for a GPU that torch doesn't see."""
+    """Return cpu or cuda for auto, cpu or cuda. Raises SettingError for a GPU that torch doesn't see."""
     if name == "cuda" and not torch.cuda.is_available():
         raise SettingError("device", name, "torch sees no GPU; valid here: auto, cpu")
     return "cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu")
@@ -121,7 +122,7 @@ def choose_device(name: str) -> str:
 def load_checkpoint(
     path: Path, device: str = "cpu", allow_code: bool = False, settings: Mapping[str, str] | None = None
 ) -> Checkpoint:
-    """Makes the model that `path` holds, of weights as they were written. Loading runs no code of the file's; a scheme
+    """Load the model that `path` holds, its weights as they were written. Loading runs no code of the file's; a scheme
     is imported from outside poslab only where `allow_code` says so.
 
     settings: of the scheme, as text by name, in the place of those that it was trained with.
@@ -171,7 +172,7 @@ def load(
 
 
 def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Checkpoint:
-    """The checkpoint with a scheme of other settings, in the same tables. Raises SettingError where it needs others."""
+    """Return the checkpoint with other settings of its scheme. Raises SettingError if these need other tables."""
     model, before = checkpoint.model, node_of(checkpoint.model.pos)
     scheme = parse_scheme(changed(before, settings))
     then, now = (shown(node) for node in (before, node_of(scheme)))
@@ -205,7 +206,7 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
 
 
 def _option(name: str) -> str:
-    """A setting of the scheme, or the scheme itself, as the command line knows it."""
+    """Return the name on the command line of a setting of the scheme, or of the scheme itself."""
     return "pos" if name == TARGET else f"pos.{name}"
 
 
@@ -218,7 +219,7 @@ def _short(text: str) -> str:
 
 
 def _vocabulary(about: dict[str, Any]) -> AnyVocabulary:
-    """Raises ValueError for tokens that are none."""
+    """Return the observed tokens. Raises ValueError for what are no tokens."""
     if about.get("symbols"):
         return Symbols(tuple(map(str, about["symbols"])))
     observed = about["observed"]
@@ -228,7 +229,7 @@ def _vocabulary(about: dict[str, Any]) -> AnyVocabulary:
 
 
 def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], state: dict[str, Any]) -> GPT:
-    """Raises ValueError where the weights are not those of the model described."""
+    """Load weights into the model described. Raises ValueError if they are not those of that model."""
     sizes: dict[str, Any] = {size.name: settings.get(size.name) for size in fields(ModelConfig)}
     sizes["memory_length"] = settings.get("memory_length", 0)  # there were runs before it was a setting
     sizes |= {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
@@ -252,8 +253,8 @@ def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], st
 
 
 def _fits(weights: dict[str, Any], scheme: PositionScheme | None, vocab_size: int, sizes: dict[str, Any]) -> bool:
-    """Whether the weights have the shapes of the model described, found without taking its memory: a file may describe
-    a model of any size. A scheme from outside poslab need not be able to do that, and is None."""
+    """Return whether the weights have the shapes of the model described, without its memory: a file may describe a
+    model of any size. A scheme from outside poslab need not be able to do that, and is None."""
     layers = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
     if len(layers) != sizes["num_layers"]:
         return False

@@ -1,4 +1,4 @@
-"""Checkpoint files: they appear whole or not at all, the one before the last is kept, and reading verifies them.
+"""Checkpoint files: written whole or not at all, the one before the last is kept, and verified when read.
 
 The last checkpoint is in torch's format, a zip archive with a checksum of each part. The best weights are in
 safetensors, which can hold no code: tensors, and in the header a description and the sha256 of both.
@@ -13,30 +13,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
-from poslab.config.files import appearing_whole
+from poslab.config.files import appearing_whole, write_whole
 from poslab.errors import SettingError
 from poslab.runs.folder import RunFolder
 
 SAFETENSORS = ".safetensors"
+_TABLES = "position_tables."  # of a scheme's tables in a model
 _PREFIX = "model."  # of the weights' names in a Lightning module
 _OBSERVED = "observed_tokens"  # the vocabulary, beside the weights
 _FOREIGN = "not a checkpoint of poslab's, or a damaged one"
 
 
 class Damaged(ValueError):
-    """A file whose bytes can't be those that were written."""
+    """File whose bytes can't be those that were written."""
 
 
 class NothingIntact(SettingError):
-    """A run whose checkpoints are all Damaged: nothing is lost if it starts over."""
+    """Run whose checkpoints are all Damaged: nothing is lost if it starts over."""
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor], about: dict[str, Any]) -> None:
-    """Writes weights and their description (poslab.runs.checkpoint.describe) as one safetensors file."""
+    """Write weights and their description (poslab.runs.checkpoint.describe) as one safetensors file."""
     # Copies, because the format refuses tensors that share memory.
     tensors = {name.removeprefix(_PREFIX): weight.detach().cpu().contiguous().clone() for name, weight in state.items()}
     if about["observed"] is not None:
@@ -51,7 +52,7 @@ def save_weights(path: Path, state: Mapping[str, Tensor], about: dict[str, Any])
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Reads a checkpoint of either format: weights by name under "state_dict", their description under "poslab".
+    """Read a checkpoint of either format: weights by name under "state_dict", their description under "poslab".
 
     Raises ValueError with a one-line reason for a file that is not, to the bit, what poslab has written; Damaged where
     that is known, and not only that it can't be read.
@@ -75,7 +76,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _read_safetensors(path: Path) -> dict[str, Any] | None:
-    """None where the checksum is another one."""
+    """Return the content; None if the checksum is another one."""
     with safe_open(path, framework="pt") as opened:
         metadata = opened.metadata()
         tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # it is no dict
@@ -86,7 +87,7 @@ def _read_safetensors(path: Path) -> dict[str, Any] | None:
 
 
 def _read_zip(path: Path) -> Any:
-    """None where a checksum is another one."""
+    """Return the content; None if a checksum is another one."""
     with zipfile.ZipFile(path) as archive:
         if archive.testzip() is not None:
             return None
@@ -103,8 +104,8 @@ def _sha256(description: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def newest_intact(run: RunFolder) -> tuple[Path | None, dict[str, Any], list[str]]:
-    """(file, its contents, a warning for each damaged file) of the checkpoint that the run goes on from; None and
-    nothing where none was ever written. Raises SettingError if there are some but none can be used, NothingIntact if
+    """Return (file, contents, a warning for each damaged file) of the checkpoint that the run resumes from; None and
+    nothing if none was ever written. Raises SettingError if there are some but none can be used, NothingIntact if
     they are damaged."""
     problems: dict[Path, ValueError] = {}
     for path in (run.last, run.previous):
@@ -115,7 +116,7 @@ def newest_intact(run: RunFolder) -> tuple[Path | None, dict[str, Any], list[str
         except ValueError as error:
             problems[path] = error
             continue
-        warnings = [f"{file}: {problem}; going on from {path.name}" for file, problem in problems.items()]
+        warnings = [f"{file}: {problem}; resuming from {path.name}" for file, problem in problems.items()]
         return path, content, warnings + _lost_best(run)
     if problems:
         listed = "; ".join(f"{file}: {problem}" for file, problem in problems.items())
@@ -126,10 +127,27 @@ def newest_intact(run: RunFolder) -> tuple[Path | None, dict[str, Any], list[str
 
 
 def _lost_best(run: RunFolder) -> list[str]:
-    """A warning where the best weights are damaged."""
+    """Return a warning if the best weights are damaged."""
     try:
         if run.best.exists():
             read_checkpoint(run.best)
     except ValueError:
         return [f"{run.best} is damaged: the best weights so far are lost, unless a later validation loss is lower"]
     return []
+
+
+def write_start(run: RunFolder, tables: Mapping[str, Tensor]) -> None:
+    """Write a scheme's tables as they are before the first step: a report shows how far training moves them. Raises
+    OSError if the file can't be written."""
+    write_whole(run.start, save({name: table.detach().cpu().contiguous() for name, table in tables.items()}))
+
+
+def start_and_best(run: RunFolder) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return each table before the first step and of the best weights; none if either is not known."""
+    try:
+        start = load_file(run.start)
+        with safe_open(run.best, framework="pt") as best:
+            pairs = {name: (table, best.get_tensor(_TABLES + name)) for name, table in start.items()}
+    except (OSError, SafetensorError):
+        return {}
+    return pairs if all(before.shape == now.shape for before, now in pairs.values()) else {}

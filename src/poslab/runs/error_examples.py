@@ -1,4 +1,4 @@
-"""answers.json: what a model got wrong of its task's first tests, for the writer and all readers. Loads no torch."""
+"""answers.json: examples of the errors that a model makes in its task's first tests."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -14,8 +14,8 @@ LOOKED_AT = 32  # tests of each length, the first ones
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """A test that the model got wrong. Symbols are given by name; right and said are those of the places at which
-    something is asked, from 0."""
+    """Test that the model got wrong. Symbols are given by name; right and said are the targets and the predictions at
+    `places`, positions counted from 0."""
 
     number: int  # of the test among those of its length
     reads: list[str]
@@ -25,13 +25,13 @@ class WrongAnswer:
 
     @property
     def errors(self) -> list[int]:
-        """Which of the answers are wrong."""
+        """Return the indices of the wrong answers."""
         return [n for n, (right, said) in enumerate(zip(self.right, self.said, strict=True)) if right != said]
 
 
 @dataclass(frozen=True)
 class WrongAnswers:
-    """Those among the first `looked_at` tests of each length; a length is text, as in JSON."""
+    """Wrong answers among the first `looked_at` tests of each length; a length is text, as in JSON."""
 
     looked_at: int
     wrong: dict[str, list[WrongAnswer]]
@@ -41,24 +41,17 @@ class WrongAnswers:
 
     @classmethod
     def read(cls, folder: Path) -> "WrongAnswers":
-        """Those of a run. Raises ValueError with a one-line reason where its folder holds none."""
+        """Read the wrong answers of a run. Raises ValueError with a one-line reason if its folder holds none."""
         file = folder / ANSWERS
         if not file.exists():
             raise ValueError(f"it has no {file.name}")
         plain = read_mapping(file, json.loads)
         try:
             lengths = checked(cls, plain, wrong=dict[str, list[dict[str, Any]]])["wrong"]
-            wrong = {length: [_wrong_answer(answer) for answer in answers] for length, answers in lengths.items()}
+            wrong = {
+                length: [WrongAnswer(**checked(WrongAnswer, answer)) for answer in answers]
+                for length, answers in lengths.items()
+            }
             return cls(plain["looked_at"], wrong)
         except ValueError as error:
             raise ValueError(f"{file.name} {error}") from error
-
-
-def _wrong_answer(plain: object) -> WrongAnswer:
-    """Raises ValueError for what `asdict` can't have given."""
-    answer = WrongAnswer(**checked(WrongAnswer, plain))
-    if not len(answer.places) == len(answer.right) == len(answer.said):
-        raise ValueError("has answers that are not asked for")
-    if not answer.errors or max(answer.places) >= len(answer.reads):
-        raise ValueError("calls wrong what isn't")
-    return answer

@@ -1,4 +1,4 @@
-"""evaluation.json: losses by length and position, for the writer and all readers. Loads no torch."""
+"""evaluation.json: losses by length and position."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from poslab.tasks.metric import LAST_LOSS, MEMORY_LOSS
 
 
 def perplexity(loss: float) -> float:
-    """exp(loss), infinite where a float can't hold it."""
+    """Return exp(loss), infinite if a float can't hold it."""
     try:
         return math.exp(loss)
     except OverflowError:
@@ -22,9 +22,9 @@ def perplexity(loss: float) -> float:
 
 @dataclass(frozen=True)
 class LengthLoss:
-    """Losses, in nats per token, of windows of one length; None where they can't be had, for the reason in `note`.
+    """Losses, in nats per token, of windows of one length; None if they can't be measured, for the reason in `note`.
 
-    last: how many tokens at the end of a window count in last_loss; None where that is not known.
+    last: how many tokens at the end of a window count in last_loss; None if not known.
     """
 
     length: int
@@ -61,19 +61,19 @@ class Evaluation:
 
     @property
     def last_losses(self) -> dict[int, float]:
-        """The loss of the same last tokens by length, where more context is all that differs."""
+        """Return the loss of the same last tokens by length: only the context differs."""
         return {result.length: result.last_loss for result in self.lengths if result.last_loss is not None}
 
     @property
     def context_gains(self) -> dict[int, float]:
-        """By how much a longer context than that of training lowers the last loss."""
+        """Return by length how much a longer context than that of training lowers the last loss, nats."""
         losses = self.last_losses
         trained = losses.get(self.context_length)
         return {} if trained is None else {n: trained - loss for n, loss in losses.items() if n > self.context_length}
 
     @property
     def metrics(self) -> dict[str, dict[str, float]]:
-        """What summary.json has of it, by metric and length."""
+        """Return the figures that summary.json keeps, by metric and length."""
         of_last = {str(length): loss for length, loss in self.last_losses.items()}
         return {name: by for name, by in ((LAST_LOSS, of_last), (MEMORY_LOSS, self.memory_losses)) if by}
 
@@ -82,7 +82,7 @@ class Evaluation:
 
     @staticmethod
     def of_plain(plain: dict[str, Any]) -> "Evaluation":
-        """The inverse of `plain`. Raises TypeError or ValueError for what that can't have given."""
+        """Return the inverse of `plain`. Raises TypeError or ValueError for what that can't have given."""
         lengths = [LengthLoss(**checked(LengthLoss, values)) for values in plain.get("lengths", ())]
         evaluation = Evaluation(**checked(Evaluation, plain | {"lengths": lengths}))
         counts = (count for result in lengths for count in (result.length, result.stride))
@@ -92,7 +92,7 @@ class Evaluation:
 
 
 def read_evaluation(folder: Path, sha256: str | None = None, file: str = EVALUATION) -> Evaluation | None:
-    """Reads the folder's evaluation of the text with that hash, or of any; None where there is no whole one."""
+    """Read the folder's evaluation of the text with that hash, or of any; None if there is no whole one."""
     try:
         plain = read_mapping(folder / file, json.loads)
         return Evaluation.of_plain(plain) if sha256 in (None, plain.get("text_sha256")) else None
@@ -104,29 +104,29 @@ LAST_TIMES = (1, 2, 4, 8)  # the training length, for losses of last tokens
 
 
 def last_reach(context: int, targets: int) -> int:
-    """The longest window whose last tokens are measured, in a text of so many targets; 0 where there is none."""
+    """Return the longest window whose last tokens are measured, in a text of so many targets; 0 if there is none."""
     return max((context * n for n in LAST_TIMES if context * n <= targets), default=0)
 
 
 def last_targets(evaluation: Evaluation, last: int) -> list[int]:
-    """The places in the text of what `last_losses` are of, in their order."""
+    """Return the positions in the text that `last_losses` are of, in their order."""
     reach = last_reach(evaluation.context_length, evaluation.tokens)
     ends = range(reach, evaluation.tokens + 1, max(last, reach // 2)) if reach else ()
     return [place for end in ends for place in range(end - last + 1, end + 1)]
 
 
-def sliding_stride(length: int, asked: int | None = None) -> int:
-    """The stride of sliding windows of a length: the one asked for, or half the length, but no more than the length."""
-    return min(length, asked or max(1, length // 2))
+def sliding_stride(length: int, given: int | None = None) -> int:
+    """Return the stride of sliding windows of a length: `given`, or half the length, but no more than the length."""
+    return min(length, given or max(1, length // 2))
 
 
-def last_tokens(context: int, asked: int | None = None) -> int:
-    """How many tokens at the end of a window count in the last loss: those asked for, or half the training length."""
-    return asked or max(1, context // 2)
+def last_tokens(context: int, given: int | None = None) -> int:
+    """Return how many tokens at the end of a window count in the last loss: `given`, or half the training length."""
+    return given or max(1, context // 2)
 
 
 def unmeasured_lengths(folder: Path, wanted: EvaluationConfig) -> list[int]:
-    """The lengths that the folder's evaluation lacks, or has with another stride or last tokens."""
+    """Return the lengths that the folder's evaluation lacks, or has with another stride or last tokens."""
     evaluation = read_evaluation(folder) if wanted.lengths else None
     if evaluation is None:
         return sorted(set(wanted.lengths))

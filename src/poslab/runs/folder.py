@@ -1,4 +1,4 @@
-"""The folder of a run: the names of everything in it, and who may write there."""
+"""Folder of a run: the names of everything in it, and the lock of the process that writes there."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ SWEEP = ".sweep"  # beside the runs of a sweep: their logs
 
 
 class RunFolder:
-    """The names of everything in the folder of a run."""
+    """Names of everything in the folder of a run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,7 +31,7 @@ class RunFolder:
         self.evaluation = path / EVALUATION  # losses of the best weights by length and position, on the run's own text
         self.checkpoints = path / "checkpoints"
         self.best = self.checkpoints / "best.safetensors"  # the weights of the lowest validation loss
-        self.last = self.checkpoints / "last.ckpt"  # everything that the run needs to go on
+        self.last = self.checkpoints / "last.ckpt"  # everything that the run needs to resume
         self.start = path / "start.safetensors"  # the scheme's tables before the first step
         self.previous = self.checkpoints / "previous.ckpt"  # the one before, for the case that `last` is damaged
         self.csv, self.wandb = path / "csv", path / "wandb"  # folders of loggers, where they are asked for
@@ -52,22 +52,22 @@ class RunFolder:
 
     @property
     def resumable(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
+        """True if there is a checkpoint to resume from."""
         return self.last.exists() or self.previous.exists()
 
     @property
     def is_run(self) -> bool:
-        """Whether there is a trace of a run."""
+        """True if there is a trace of a run."""
         return any(path.exists() for path in (self.summary, self.config, self.checkpoints))
 
     @classmethod
     def of_checkpoint(cls, file: Path) -> "RunFolder | None":
-        """The folder of the run that wrote the checkpoint; None for a file somewhere else."""
+        """Return the folder of the run that wrote the checkpoint; None for a file somewhere else."""
         run = cls(file.parent.parent)
         return run if file.parent.name == run.checkpoints.name and run.config.exists() else None
 
     def clear(self) -> None:
-        """Removes what an unfinished run has left, and nothing else; the folder, too, if that leaves it empty."""
+        """Remove what an unfinished run has left, and nothing else; the folder, too, if that leaves it empty."""
         measured = (self.evaluation, self.answers)
         weights = (self.start, self.best, self.last, self.previous)
         written = (self.config, self.diverged, *measured, *weights)
@@ -81,14 +81,14 @@ class RunFolder:
                 remove()
 
     def _check_empty(self) -> None:
-        """Raises SettingError for a folder with anything in it but what a run leaves that was killed at its start."""
+        """Raise SettingError for a folder with anything in it but what a run leaves that was killed at its start."""
         content = {path for path in self.path.iterdir() if path.suffix != UNFINISHED} - {self._lock}
         if any(path != self.checkpoints or not path.is_dir() or any(path.iterdir()) for path in content):
             raise SettingError("run_dir", str(self), "is not empty; name a new folder, or an empty one")
 
     @contextmanager
     def _held(self, option: str) -> Iterator[None]:
-        """Keeps the lock; the system gives it back, too, when the process is killed. SettingError where it is taken."""
+        """Hold the lock, which the system releases when the process is killed. Raises SettingError if it is taken."""
         lock = FileLock(self._lock, timeout=0)
         try:
             lock.acquire()
@@ -103,17 +103,17 @@ class RunFolder:
 
 
 def failure_in(log: Path) -> str:
-    """Why a sweep's job failed, from the last line of its log; empty if it didn't, or there is no log."""
+    """Return why a sweep's job failed, from the last line of its log; empty if it didn't, or there is no log."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
     return lines[-1].removeprefix("error: ") if lines and lines[-1].startswith("error: ") else ""
 
 
 @contextmanager
 def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[RunFolder]:
-    """A new folder, made and held by the run's first process and joined by the others: `run_dir`, which must not exist
-    or be empty, or one in runs/ that is called <scheme>-seed<seed>-<time>.
+    """Yield a new folder, locked by the run's first process and joined by the others: `run_dir`, which must
+    not exist or be empty, or runs/<scheme>-seed<seed>-<time>.
 
-    Raises SettingError where it is in use or can't be written, or another process can't know what it is called.
+    Raises SettingError if it is in use or can't be written, or another process can't know its name.
     """
     if not is_first_process():
         name = broadcast_folder(None) or run_dir
@@ -140,7 +140,7 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Ru
 
 @contextmanager
 def old_run_folder(path: Path) -> Iterator[RunFolder]:
-    """The folder of a run that goes on, held by the first process. SettingError where another one is at it."""
+    """Yield the folder of a run that resumes, locked by its first process. Raises SettingError if it is in use."""
     run = RunFolder(path)
     if not is_first_process():
         yield run

@@ -1,4 +1,4 @@
-"""Run folders, read back: those that are finished and whole, and of all others why they are left out."""
+"""Run folders read back: finished runs, and the reason why any other is left out."""
 
 import math
 import os
@@ -20,7 +20,7 @@ _INFINITE = 1e100  # losses from here on; sums of their squares would be
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its folder, its summary, and its configuration."""
+    """Finished run: its folder, its summary, and its configuration."""
 
     folder: Path
     summary: Summary
@@ -28,7 +28,7 @@ class Run:
 
     @property
     def diverged(self) -> str:
-        """What became of a run whose loss became infinite, or no number; empty of any other."""
+        """Return when a run diverged whose loss became infinite, or no number; empty for any other."""
         losses = (self.summary.best_val_loss, self.summary.last_val_loss)
         if all(loss is not None and abs(loss) < _INFINITE for loss in losses):
             return ""
@@ -42,30 +42,30 @@ class Run:
 
     @property
     def loss(self) -> float:
-        """The best validation loss, nats per token: of the weights that are kept, by which settings are chosen."""
+        """Return the best validation loss, nats per token: of the weights that are kept."""
         return float(self.summary.best_val_loss or 0.0)
 
     @property
     def scheme_settings(self) -> dict[str, Any]:
-        """The scheme's, and those of how it is trained, as one would type them."""
+        """Return the settings of the scheme, and of how it is trained, as one would type them."""
         return shown(self.summary.pos_settings) | training_of_scheme(self.config)
 
     @property
     def metrics(self) -> list[str]:
-        """The names of all that `value` knows, first the one by which such runs are compared."""
+        """Return the names of all that `value` knows, first the one by which such runs are compared."""
         figures = [name for name in self.summary.metrics if not name.endswith("_chance")]
         return list(dict.fromkeys([measure.name for measure in self.summary.measures] + figures))
 
     def lengths(self, metric: str) -> list[int]:
-        """The lengths at which a metric is known, in their order; none of one that is known of the whole run."""
+        """Return the lengths at which a metric is known, in order; none for a metric of the whole run."""
         return sorted(map(int, self.summary.metrics.get(metric, {})))
 
     def usual_length(self, metric: str) -> int | None:
-        """The first of its lengths beyond those of training, else the longest; None where it has no lengths."""
+        """Return the first length beyond those of training, else the longest; None for a metric without lengths."""
         return first_beyond(self.lengths(metric), self.summary.training_length)
 
     def value(self, metric: str, length: int | None = None, validation: str = "last") -> float | None:
-        """The run's figure of a metric, by default at its usual length; None where it has none. validation: the one
+        """Return the run's figure of a metric, by default at its usual length; None if it has none. validation: the one
         whose loss is meant where nothing was held out, last or best."""
         summary = self.summary
         if metric == LOSS and length is None:
@@ -76,22 +76,22 @@ class Run:
 
 
 def first_beyond(lengths: Collection[int], trained_to: int) -> int | None:
-    """The first of the lengths beyond those of training, else the longest; None where there are none."""
+    """Return the first of the lengths beyond those of training, else the longest; None if there are none."""
     beyond = [length for length in lengths if length > trained_to]
     return min(beyond) if beyond else max(lengths, default=None)
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A folder that is not compared, and why."""
+    """Folder that is not compared, and why."""
 
     folder: Path
     reason: str
 
 
 def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
-    """All runs in the folders and below, finished or diverged, in order of their names. Raises SettingError for a
-    path that is no folder."""
+    """Return all runs in the folders and below, finished or diverged, ordered by name, and the folders left out. Raises
+    SettingError for a path that is no folder."""
     folders: dict[Path, None] = {}
     left_out: list[LeftOut] = []
     for path in paths:
@@ -111,8 +111,8 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
 
 
 def _run_folders(root: Path, above: frozenset[Path] = frozenset()) -> list[Path]:
-    """Those with a trace of a run, and those that can't be searched. `above`: the folders around it, resolved, as links
-    may lead in a circle."""
+    """Return folders with a trace of a run, and those that can't be searched. `above`: the folders around `root`,
+    resolved, as links may lead in a circle."""
     here = root.resolve()
     if here in above:
         return []
@@ -129,7 +129,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _foreign(root: Path, found: list[Path]) -> list[LeftOut]:
-    """Folders directly in `root` that hold no run."""
+    """Return the folders directly in `root` that hold no run."""
     if root in found:
         return []
     empty = [child for child in _subfolders(root) if not any(folder.is_relative_to(child) for folder in found)]
@@ -137,13 +137,13 @@ def _foreign(root: Path, found: list[Path]) -> list[LeftOut]:
 
 
 def _failed_jobs(root: Path) -> list[LeftOut]:
-    """Jobs of a sweep that failed before they had a folder."""
+    """Return the jobs of a sweep that failed before they had a folder."""
     jobs = {log.parents[1] / log.stem: failure_in(log) for log in sorted(root.rglob(f"{SWEEP}/*.log"))}
     return [LeftOut(folder, f"failed: {why}") for folder, why in jobs.items() if why and not folder.exists()]
 
 
 def _read_outcome(folder: Path) -> Run:
-    """A run that is finished, or ended because it diverged. Raises ValueError as `read_run` does."""
+    """Return a run that is finished, or ended because it diverged. Raises ValueError as `read_run` does."""
     files = RunFolder(folder)
     if os.path.exists(files.diverged) and not os.path.exists(files.summary):
         return Run(folder, Summary.read(files.diverged), read_config(files.config))
@@ -154,6 +154,6 @@ def _read_outcome(folder: Path) -> Run:
 
 
 def read_run(folder: Path) -> Run:
-    """The run in a folder. Raises ValueError with the reason why it is no finished run."""
+    """Return the run in a folder. Raises ValueError with the reason why it is no finished run."""
     run = RunFolder(folder)
     return Run(folder, Summary.read(run.summary), read_config(run.config))

@@ -31,8 +31,11 @@ _NOT_OF_GROUP = NOT_IDENTITY | {Role.SEED, Role.ROUNDING}  # settings that runs 
 
 @dataclass(frozen=True)
 class PlannedGroup:
-    """Runs to come that differ in nothing but the seed. settings: of the scheme. group, shared: hashes of all settings
-    that its runs have in common, and of those that runs compared with it must have, too."""
+    """Group of planned runs that differ only in the seed.
+
+    settings: of the scheme. group, shared: hashes of all settings that its runs have in common, and of those that runs
+    compared with it must have, too.
+    """
 
     scheme: str
     settings: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Values that a run has written, read back and checked. Loads no torch."""
+"""Readers of the files of runs: plain values, checked by the types of a dataclass."""
 
 import reprlib
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from poslab.config.typed import in_words, kinds
 
 
 def read_mapping(file: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
-    """Raises ValueError with a one-line reason where the file can't be read or holds something else."""
+    """Return the mapping in a file. Raises ValueError with a one-line reason if there is none."""
     try:
         content = parse(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -26,7 +26,7 @@ def read_mapping(file: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def read_config(file: Path, groups: tuple[str, ...] = ("pos", "model", "data")) -> dict[str, Any]:
-    """Raises ValueError as `read_mapping` does, and where a run's config.yaml lacks a group or its scheme's class."""
+    """Return a run's config.yaml. Raises ValueError as `read_mapping` does, and for a missing group or scheme class."""
     config = read_mapping(file, yaml.safe_load)
     if not all(isinstance(config.get(group), dict) for group in groups):
         raise ValueError(f"{file.name} is not a run's")
@@ -37,15 +37,14 @@ def read_config(file: Path, groups: tuple[str, ...] = ("pos", "model", "data")) 
 
 
 def checked(schema: type, plain: Any, **saved_as: type) -> dict[str, Any]:
-    """The values for the fields of a dataclass; keys that it doesn't know are left out. saved_as: the types of fields
-    that are written as another one. Raises ValueError where a field without a default is missing, or one can't be.
-    """
+    """Return the values for the fields of a dataclass; unknown keys are left out. saved_as: types of fields that are
+    written as another one. Raises ValueError for a missing field without a default, and a value of another type."""
     if not isinstance(plain, dict):
         raise ValueError("is not a run's")
     missing = [f.name for f in fields(schema) if f.default is f.default_factory is MISSING and f.name not in plain]
     if missing:
-        others = f" and {len(missing) - 3} others" if len(missing) > 3 else ""
-        raise ValueError(f"says nothing of {', '.join(missing[:3])}{others}: not a run's, or another version's")
+        listed = ", ".join(missing if len(missing) < 6 else [*missing[:5], "..."])
+        raise ValueError(f"says nothing of {listed}: not a run's, or another version's")
     hints = {name: hint for name, hint in (get_type_hints(schema) | saved_as).items() if name in plain}
     for name, hint in hints.items():
         if not _is_of(plain[name], hint):
@@ -54,7 +53,7 @@ def checked(schema: type, plain: Any, **saved_as: type) -> dict[str, Any]:
 
 
 def _is_of(value: Any, hint: Any) -> bool:
-    """Whether a plain value is of a type; whole numbers are never negative, and pass for numbers."""
+    """Return whether a plain value is of a type; whole numbers are never negative, and pass for numbers."""
     if hint is Any:
         return True
     if isinstance(value, list | dict):

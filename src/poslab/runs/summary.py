@@ -1,4 +1,4 @@
-"""summary.json: the figures and facts of a finished run, for the writer and all readers. Loads no torch."""
+"""summary.json: the figures and facts of a finished run."""
 
 import json
 import reprlib
@@ -14,7 +14,7 @@ from poslab.tasks.metric import metric_named
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Losses in nats per token, None where they are unknown or not finite; memory in MB, times in seconds.
+    """Figures and facts of a run. Losses in nats per token, None if unknown or not finite; memory in MB, times in s.
 
     metrics: {"exact": {"96": 0.98}} by metric and length; in the file each stands under its own name. measures: what
     they are, first the one by which such runs are compared. solved_step: of a task, the first validation that got 99 %
@@ -69,13 +69,13 @@ class Summary:
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def loss(self, validation: str = "last") -> float | None:
-        """The figure by which losses are compared: of the part of a text that was held out, if there is one; else of
+        """Return the loss by which runs are compared: of the part of a text that was held out, if there is one; else of
         the last validation, or of the best one, which is too good by having been chosen on the same data."""
         of_validation = self.best_val_loss if validation == "best" else self.last_val_loss
         return of_validation if self.test_loss is None else self.test_loss
 
     def measure(self, name: str) -> Metric:
-        """What the metric of that name is. Raises KeyError where it is no measure's, nor called after one."""
+        """Return the metric of that name. Raises KeyError if it is none of `measures`, nor called after one."""
         return metric_named(name, self.measures)
 
     def write(self, file: Path) -> None:
@@ -85,7 +85,7 @@ class Summary:
 
     @classmethod
     def read(cls, file: Path) -> "Summary":
-        """Reads and checks a summary; keys that it doesn't know are left out. Raises ValueError with a one-line reason
+        """Read and check a summary; unknown keys are left out. Raises ValueError with a one-line reason
         for a file that is no run's summary."""
         plain = read_mapping(file, json.loads)
         known = {f.name for f in fields(cls)}

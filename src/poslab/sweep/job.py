@@ -1,4 +1,4 @@
-"""One job of a sweep: the work of `poslab train`, in a fresh process that has torch loaded already.
+"""Job of a sweep: the work of `poslab train`, in a fresh process that has torch loaded already.
 
 Nothing can leak from one job to the next, and a crash ends no other. The process comes from Python's fork server, which
 has imported `poslab.sweep.loaded` once and done nothing else.
@@ -31,14 +31,14 @@ from poslab.tasks import Task
 
 
 class JobFiles:
-    """<sweep>/.sweep/<job>.log and its lock. Jobs may run on any machine, so all that is known of one stands there."""
+    """Log and lock of a job, <sweep>/.sweep/<job>.log: jobs may run on any machine, so its state is kept there."""
 
     def __init__(self, run_folder: Path) -> None:
         self.log = run_folder.parent / SWEEP / f"{run_folder.name}.log"
 
     @property
     def failure(self) -> str:
-        """Why the job failed; empty if it didn't, or has not ended."""
+        """Return why the job failed; empty if it didn't, or has not ended."""
         return failure_in(self.log)
 
     def add_failure(self, reason: str) -> None:
@@ -47,13 +47,13 @@ class JobFiles:
             opened.write(f"error: {reason}\n")
 
     def claim(self) -> FileLock:
-        """A lock to hold while the job runs; `with` raises filelock.Timeout where another process holds it."""
+        """Return a lock to hold while the job runs; `with` raises filelock.Timeout if another process holds it."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(self.log.with_suffix(".lock"), timeout=0)
 
     @property
     def claimed(self) -> bool:
-        """Whether a process is running the job right now."""
+        """True if a process is running the job right now."""
         try:
             with self.claim():
                 return False
@@ -62,8 +62,8 @@ class JobFiles:
 
 
 def run_job(config: TrainConfig, overrides: list[str]) -> None:
-    """Trains into config.settings.run_dir, or evaluates the run there at the lengths that it lacks; does nothing where
-    another process is at it. The screen output goes to the job's log, which ends with "error: ..." if it failed; only
+    """Train into config.settings.run_dir, or evaluate the run there at the lengths that it lacks; do nothing if another
+    process is at it. The screen output goes to the job's log, which ends with "error: ..." if it failed; only
     an interruption raises."""
     folder = _folder(config)
     files = JobFiles(folder.path)
@@ -79,7 +79,7 @@ def _folder(config: TrainConfig) -> RunFolder:
 
 
 def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
-    """Runs the job in a process of its own, and says why it failed; empty if it didn't."""
+    """Run the job in a process of its own, and return why it failed; empty if it didn't."""
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"  # on Windows
     # Made the default, which the new process takes over, because joblib's workers have another one, which only they
     # know.
@@ -109,7 +109,7 @@ def _run_alone(config: TrainConfig, overrides: list[str], log: Path) -> str:
 
 
 def _run(config: TrainConfig, command: list[str], log: Path, planned_code: dict[str, str | None]) -> None:
-    """Runs in the new process.
+    """Run the job, in the new process.
 
     command: runs this job alone, should Lightning start more processes of it. planned_code: fingerprints of the code
     when the sweep began.
@@ -134,7 +134,7 @@ def _run(config: TrainConfig, command: list[str], log: Path, planned_code: dict[
 def train_or_evaluate(
     config: TrainConfig, planned_code: dict[str, str | None] | None = None, command: list[str] | None = None
 ) -> None:
-    """Does the job in this process. Raises UserError for whatever the user can put right."""
+    """Do the job in this process. Raises UserError for whatever the user can put right."""
     if planned_code not in (None, fingerprints(config.pos)):
         raise UserError("the code has changed since the sweep began; the same command trains what it is now")
     if _folder(config).finished:
@@ -144,12 +144,12 @@ def train_or_evaluate(
 
 
 def _train(config: TrainConfig, command: list[str] | None) -> None:
-    """Goes on with an interrupted run of the same job; where nothing intact is saved, starts over. SettingError where
-    the run there can't be taken up for another reason; it is left as it is."""
+    """Resume an interrupted run of the same job; start over if nothing intact is saved. Raises SettingError if the run
+    there can't be resumed for another reason; it is left as it is."""
     from poslab.training.train import train
 
     folder = _folder(config)
-    if folder.path.exists() and _can_go_on(folder, config):
+    if folder.path.exists() and _can_resume(folder, config):
         command = argv_of("train", f"resume={folder}")
         config = replace(config, settings=replace(config.settings, resume=str(folder)))
     if command is not None:  # this process's arguments are the sweep's: Lightning starts one with those of the job
@@ -157,8 +157,8 @@ def _train(config: TrainConfig, command: list[str] | None) -> None:
     train(config)
 
 
-def _can_go_on(folder: RunFolder, config: TrainConfig) -> bool:
-    """Whether there is an intact checkpoint; the folder is cleared where there is none, and nobody is at work there.
+def _can_resume(folder: RunFolder, config: TrainConfig) -> bool:
+    """Return whether there is an intact checkpoint; clear the folder if there is none, and nobody is at work there.
     Raises UserError where the run was extended, which makes it another one than `config` asks for."""
     from poslab.runs.checkpoint_files import NothingIntact, newest_intact
 
@@ -180,7 +180,7 @@ def _lengths(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _evaluate(config: TrainConfig) -> None:
-    """Measures a finished run's best weights at the lengths that its evaluation lacks."""
+    """Measure a finished run's best weights at the lengths that its evaluation lacks."""
     import torch
 
     from poslab.evaluation.files import evaluate_run

@@ -1,4 +1,4 @@
-"""What jobs of a sweep find loaded: the process that they are forked from imports this module, once for all of them.
+"""Modules that the jobs of a sweep find loaded: the process that they are forked from imports this one, once for all.
 
 No job has a thread or a tensor of another: what is loaded here computes nothing.
 """

@@ -1,4 +1,4 @@
-"""The plan of a sweep: its jobs, without those that repeat another, and the folder of each one's run."""
+"""Jobs of a sweep, without those that repeat another, and the folder of each one's run."""
 
 import os
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _text_fingerprint = cache(fingerprint)  # a text is read once for all jobs of a 
 
 @dataclass(frozen=True)
 class Job:
-    """One combination of settings, and the folder of its run.
+    """Combination of settings, and the folder of its run.
 
     config, identity: missing where there is a problem. problem: why it can't run. impossible: because the scheme
     refuses to be combined with the other settings, which happens in any grid. reused: whether the run was trained
@@ -59,17 +59,17 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is trained, and evaluated at every length that is asked for."""
+        """True if the run is trained, and evaluated at every length of `evaluation`."""
         return self.trained and not self.unmeasured
 
     @property
     def unmeasured(self) -> list[int]:
-        """The lengths at which the run is still to be evaluated."""
+        """Return the lengths at which the run is still to be evaluated."""
         return unmeasured_lengths(self.folder, self.evaluation)
 
 
 def sweep_folder(config: DictConfig) -> Path:
-    """`run_dir`, or runs/<experiment>, or runs."""
+    """Return `run_dir`, or runs/<experiment>, or runs."""
     if config.run_dir is not None:
         return Path(os.path.expanduser(str(config.run_dir)))
     experiment = config.hydra.runtime.choices.get("experiment")
@@ -77,7 +77,7 @@ def sweep_folder(config: DictConfig) -> Path:
 
 
 def plan(combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader) -> list[Job]:
-    """A job for each combination of overrides, without those that repeat another."""
+    """Return a job for each combination of overrides, without those that repeat another."""
     combinations = [with_any_scheme(overrides) for overrides in combinations]
     folder, varied = sweep_folder(config), _varied(combinations)
     finished = _finished_runs(folder)
@@ -87,13 +87,13 @@ def plan(combinations: Sequence[Sequence[str]], config: DictConfig, loader: Conf
 
 
 def identity(config: TrainConfig) -> str:
-    """A hash of everything that decides what training gives: resolved settings, the text and the weights to begin with,
-    which are read for it, and the source of the scheme or task."""
+    """Return a hash of everything that decides the result of training: resolved settings, the text, the initial
+    weights and the source of the scheme or task."""
     return _hash(config.pos_name, _plain(config), *_sources(config))
 
 
 def planned_groups(jobs: Sequence[Job]) -> list[PlannedGroup]:
-    """What a comparison will expect of the jobs."""
+    """Return the groups and seeds that a comparison will expect of the jobs."""
     groups = []
     for config in (job.config for job in jobs if job.config is not None):
         group, shared = group_keys(config.pos_name, _plain(config), *_sources(config))
@@ -103,7 +103,7 @@ def planned_groups(jobs: Sequence[Job]) -> list[PlannedGroup]:
 
 
 def _plain(config: TrainConfig) -> dict[str, Any]:
-    """The configuration as the run will record it, with the hash of the weights that it begins with."""
+    """Return the configuration as the run will record it, with the hash of the weights that it begins with."""
     folder = config.settings.init_from
     if folder is None:
         return config.plain
@@ -117,13 +117,13 @@ def _initial_sha256(folder: str, *_written: int) -> str:
 
 
 def _sources(config: TrainConfig) -> tuple[str, str | None]:
-    """The sha256 of the data, and the fingerprint of the scheme."""
+    """Return the sha256 of the data, and the fingerprint of the scheme."""
     data = task_sha256(config.data) if isinstance(config.data, Task) else _text_fingerprint(config.data.path)
     return data, fingerprints(config.pos)["scheme_fingerprint"]
 
 
 def _finished_runs(folder: Path) -> dict[str, Run]:
-    """The runs in a sweep's folder by identity, whatever their folders are called."""
+    """Return the runs in a sweep's folder by identity, whatever their folders are called."""
     runs = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if (run := _finished_run(path)) is not None:
@@ -143,7 +143,7 @@ def _hash(pos_name: str, config: dict[str, Any], text: str, source: str | None) 
 
 
 class _Composer:
-    """Composes the configurations of jobs. Those that differ in nothing but the seed are composed once, which else
+    """Composer of the configurations of jobs. Those that differ in nothing but the seed are composed once, which else
     takes most of the time of a plan."""
 
     def __init__(self, config: DictConfig, loader: ConfigLoader) -> None:
@@ -152,7 +152,7 @@ class _Composer:
         self._composed: dict[tuple[str, ...], TrainConfig] = {}
 
     def config_of(self, overrides: list[str]) -> TrainConfig:
-        """Raises what Hydra, OmegaConf and `parse` raise."""
+        """Return the configuration of a job. Raises what Hydra, OmegaConf and `parse` raise."""
         seeds = [override for override in overrides if override.startswith("seed=")]
         others = tuple(override for override in overrides if override not in seeds)
         known = self._composed.get(others)
@@ -167,7 +167,7 @@ class _Composer:
         with open_dict(composed):
             del composed.hydra
         if composed.resume is not None:
-            raise UserError(f"resume={composed.resume}: goes on with one run, without -m; a sweep finds its own")
+            raise UserError(f"resume={composed.resume}: resumes one run, without -m; a sweep finds its own")
         parsed = parse(composed, pos_name, overrides)
         if "${" not in OmegaConf.to_yaml(composed).replace("${bundled:", ""):  # nothing else may depend on the seed
             self._composed[others] = parsed
@@ -210,7 +210,7 @@ def _other_code(summary: Summary, scheme: PositionScheme) -> str:
 
 
 def _varied(combinations: Sequence[Sequence[str]]) -> list[str]:
-    """The options that differ between combinations, without `pos` and `seed`, which every name tells."""
+    """Return the options that differ between combinations, without `pos` and `seed`, which are part of every name."""
     values: dict[str, set[str]] = {}
     for overrides in combinations:
         for override in overrides:

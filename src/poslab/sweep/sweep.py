@@ -1,4 +1,4 @@
-"""A whole sweep: plan it, run what is left, say how far it is, and end with a table of all jobs."""
+"""Sweep: plan the jobs, run those that are left, show the progress, and end with a table of all jobs."""
 
 import os
 import sys
@@ -31,7 +31,7 @@ from poslab.tasks import Task
 def run_sweep(
     combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader, launcher: Launcher
 ) -> bool:
-    """Runs every combination that isn't finished; whether all are now. Raises UserError if none can run at all."""
+    """Run every combination that isn't finished, and return whether all are now. Raises UserError if none can run."""
     if (here := launch()).size > 1:
         problem = f"{here.launcher} has started {here.size} processes, of which each would run the sweep"
         raise UserError(f"-m: {problem}; hydra/launcher=... starts jobs, trainer.devices=... processes of each")
@@ -73,7 +73,7 @@ def run_sweep(
             progress.stop()
     complete = _conclude(jobs, folder)
     if interruption is not None:
-        print("the same command goes on from here")
+        print("the same command resumes from here")
         raise interruption
     return complete
 
@@ -89,8 +89,8 @@ def _finished_runs(folder: Path) -> int:
 
 
 class Progress:
-    """One line: how many of the jobs that can run are done, running and left, and about how long they will take. Where
-    there is no terminal to rewrite it in, a new line whenever a job is done."""
+    """Progress line: how many of the jobs that can run are done, running and left, and about how long they will take.
+    Without a terminal to rewrite it in, a new line whenever a job is done."""
 
     def __init__(self, total: int, left: list[Job]) -> None:
         self.total = total
@@ -131,7 +131,7 @@ class Progress:
 
 
 def _note_crashes(jobs: list[Job], results: Sequence[JobReturn]) -> None:
-    """Writes down what stopped a job before it could do so itself."""
+    """Log what stopped a job before it could do so itself."""
     for job, result in zip(jobs, results, strict=True):
         try:
             _ = result.return_value
@@ -141,7 +141,7 @@ def _note_crashes(jobs: list[Job], results: Sequence[JobReturn]) -> None:
 
 
 def _overrides(job: Job, threads: int | None) -> list[str]:
-    """The command line of the job alone."""
+    """Return the command line of the job alone."""
     settings = [override for override in job.overrides if not override.startswith(("run_dir=", "threads="))]
     quoted = str(job.folder).replace("\\", "\\\\").replace("'", "\\'")
     given = [override for override in job.overrides if override.startswith("threads=")]
@@ -149,7 +149,7 @@ def _overrides(job: Job, threads: int | None) -> list[str]:
 
 
 def _conclude(jobs: list[Job], folder: Path) -> bool:
-    """Prints the table of all jobs; whether every one that can run is finished."""
+    """Print the table of all jobs, and return whether every one that can run is finished."""
     rows = [[job.folder.name, *_result(job)] for job in jobs]
     held_out = any(job.config and getattr(job.config.data, "test_share", 0) for job in jobs)
     of_text = "test loss" if held_out else "last val loss"
@@ -163,7 +163,7 @@ def _conclude(jobs: list[Job], folder: Path) -> bool:
 
 
 def _result(job: Job) -> tuple[str, str, str]:
-    """What came out, time and a note."""
+    """Return the result, the time and a note."""
     if job.impossible:
         return "left out", "", job.problem
     if job.problem:
@@ -185,7 +185,7 @@ def _result(job: Job) -> tuple[str, str, str]:
 
 
 def _figures(summary: Summary) -> str:
-    """What such runs are compared by: a loss, or how a task went at each length, "exact 1.000 at 32, 0.982 at 64"."""
+    """Return the figures by which such runs are compared: a loss, or "exact 1.000 at 32, 0.982 at 64"."""
     name = summary.measures[0].name
     if name in summary.metrics:
         return f"{name} " + ", ".join(f"{share:.3f} at {length}" for length, share in summary.metrics[name].items())
@@ -193,8 +193,8 @@ def _figures(summary: Summary) -> str:
 
 
 def _divide_threads(config: DictConfig, jobs: int) -> int | None:
-    """Threads for each job: the machine's processors, divided by the jobs that the launcher runs at a time. None where
-    it runs one by one, or on a cluster, whose scheduler gives each job its own."""
+    """Return the threads for each job: the processors, divided by the jobs that the launcher runs at a time. None if it
+    runs one by one, or on a cluster, whose scheduler gives each job its own."""
     launcher = config.hydra.launcher
     if "joblib" not in str(launcher.get("_target_")):
         return None

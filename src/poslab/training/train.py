@@ -19,9 +19,9 @@ from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
 from poslab.hf.pretrained import init_from_pretrained
 from poslab.model.decoder import GPT
 from poslab.processors import busy_with_others
+from poslab.runs.checkpoint_files import write_start
 from poslab.runs.code import code_fingerprint, task_sha256
 from poslab.runs.folder import RunFolder, new_run_folder
-from poslab.runs.initial_tables import write_start
 from poslab.runs.summary import Summary
 from poslab.signals import StopRequest
 from poslab.tasks import Task
