@@ -11,8 +11,8 @@ from poslab.errors import UserError
 
 
 class ResumableSweeper(BasicSweeper):
-    """Sweeper of the unfinished combinations among those that Hydra's own sweeper makes. A failed job stops no other; the
-    exit code is 1 if any failed."""
+    """Sweeper of the unfinished combinations among those that Hydra's own sweeper makes. A failed job stops no other;
+    the exit code is 1 if any failed."""
 
     def sweep(self, arguments: list[str]) -> Any:
         from poslab.sweep import run_sweep
