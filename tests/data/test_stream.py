@@ -285,7 +285,7 @@ def test_evaluation_with_other_memories(run_script: RunScript, trained: Callable
     assert [*json.loads((run / "evaluation.json").read_text())["memory_losses"]] == ["0", "16", "24", "40", "64"]
     for given, problem in {
         "model.memory_length=-1": "must be at least 0",
-        "model.embed_dim=8": "is as it was trained; model.memory_length may be another",
+        "model.embed_dim=8": "unknown setting; valid: memory_length",
     }.items():
         code, _, errors = run_script("evaluate", f"ckpt={run}", given)
         assert (code, errors) == (2, f"error: {given}: {problem}\n")
