@@ -18,13 +18,11 @@ from poslab.config.roles import NOT_IDENTITY
 from poslab.config.schema import EvaluationConfig
 from poslab.config.train import TrainConfig, parse
 from poslab.errors import SettingError, UserError
-from poslab.positions import PositionScheme
 from poslab.runs.code import fingerprints, task_sha256
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import RUNS, RunFolder
 from poslab.runs.load import Run, read_run
 from poslab.runs.plan import PlannedGroup, group_keys, merged, settings_sha256
-from poslab.runs.summary import Summary
 from poslab.tasks import Task
 
 EXTENDED = "holds another run by now, as one that was extended; move it, and this job is trained"
@@ -37,7 +35,7 @@ class Job:
 
     config, identity: missing where there is a problem. problem: why it can't run. impossible: because the scheme
     refuses to be combined with the other settings, which happens in any grid. reused: whether the run was trained
-    before this sweep, and if so, other_code: "other" or "unknown", where that was not by the present code.
+    before this sweep; other_code: and by other code than the present one.
     """
 
     overrides: list[str]
@@ -47,7 +45,7 @@ class Job:
     problem: str = ""
     impossible: bool = False
     reused: bool = False
-    other_code: str = ""
+    other_code: bool = False
 
     @property
     def evaluation(self) -> EvaluationConfig:
@@ -189,7 +187,8 @@ def _plan_job(
         name = "-".join([parsed.pos_name, *label, f"seed{parsed.settings.seed}"])
         decisive = identity(parsed)
         if (run := finished.get(decisive)) is not None:
-            other_code = _other_code(run.summary, parsed.pos)
+            now = fingerprints(parsed.pos)
+            other_code = {key: getattr(run.summary, key) for key in now} != now
             return Job(overrides, run.folder, parsed, decisive, reused=True, other_code=other_code)
         own = folder / f"{safe_name(name, 100)}-{decisive[:8]}"
         # A finished one of this identity would have been found, and its folder is called after that at first.
@@ -201,12 +200,6 @@ def _plan_job(
         problem, impossible = str(error), isinstance(error, SettingError) and error.option.startswith("pos.")
     name = "-".join([given.get("pos", ""), *label, f"seed{given.get('seed', '')}"])
     return Job(overrides, folder / safe_name(name.strip("-"), 100), problem=problem, impossible=impossible)
-
-
-def _other_code(summary: Summary, scheme: PositionScheme) -> str:
-    now = fingerprints(scheme)
-    before = {key: getattr(summary, key) for key in now}
-    return "" if before == now else "other" if before["code_fingerprint"] else "unknown"
 
 
 def _varied(combinations: Sequence[Sequence[str]]) -> list[str]:

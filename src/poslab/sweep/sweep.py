@@ -168,7 +168,7 @@ def _result(job: Job) -> tuple[str, str, str]:
         return "left out", "", job.problem
     if job.problem:
         return "failed", "", job.problem
-    notes = [f"was finished before{f', by {job.other_code} code' if job.other_code else ''}"] if job.reused else []
+    notes = [f"was finished before{', by other code' if job.other_code else ''}"] if job.reused else []
     if not job.finished:
         files = JobFiles(job.folder)
         reason = files.failure or ("another process is running it" if files.claimed else "interrupted")
