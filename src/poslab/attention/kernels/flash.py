@@ -4,9 +4,9 @@ The kernel adds a matrix to the scores and gives no gradient for it, so that it 
 block of queries that matrix has one number along each diagonal, and the matrices of all blocks are parts of one, which
 takes memory linear in the length. A block needs a single call, where `blockwise` makes fifteen.
 
-Forward and backward, (B H, T, 64) of 4 heads with a bias that falls in a line, `blockwise` takes 1.16 times as long at
-T = 2,048 and 1.14 times at 1,024 in bfloat16, 1.05 and 1.00 times in float32 (processor time of one core, AMD EPYC with
-AVX-512 and bfloat16). With a window `blockwise` is the faster one.
+Forward and backward, 4 heads of 64 with a bias that falls in a line, `blockwise` takes 1.22, 1.20, 1.19 and 0.99 times
+as long at T = 256, 512, 1,024 and 2,048 in float32, 1.17, 1.20, 1.18 and 1.22 times in bfloat16 (AMD EPYC with AVX-512
+and bfloat16, two cores; with one thread 0.99 to 1.16). With a window `blockwise` is the faster one.
 
 N = B H batch and heads, Tq / Tk queries / keys, m queries and n keys of a block, Dh head dimension.
 """
