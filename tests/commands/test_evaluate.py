@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import ALIBI, ENDING, ENDLESS, RunScript
+from common import ALIBI, ENDING, ENDLESS, RunScript, assert_refused
 from runs_to_evaluate import VERDICT, Malicious, copied, make_run, mean
 
 from poslab.runs.checkpoint import load_checkpoint
@@ -131,14 +131,6 @@ def test_bad_arguments(argument: str, message: str, script: RunScript, runs: dic
         (tmp_path / "two_texts" / f"{name}.txt").write_text("I HAD")
     assert_refused(script(f"ckpt={runs[ENDLESS]}", argument), message)
     assert not list(runs[ENDLESS].glob("evaluation*"))
-
-
-def assert_refused(result: tuple[int, str, str], message: str) -> None:
-    code, _, errors = result
-    assert code == 2
-    assert errors.startswith("error: ")
-    assert errors.count("\n") == 1
-    assert message in errors
 
 
 def test_bad_checkpoints(script: RunScript, run: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import ENDING, ENDLESS, RICHEST, SMOKE, RunScript
+from common import ENDING, ENDLESS, RICHEST, SMOKE, RunScript, assert_refused
 from markupsafe import Markup
 from runs_to_evaluate import VERDICT, make_run
 
@@ -58,19 +58,13 @@ class Page(HTMLParser):
 def script(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, run_script: RunScript, tmp_path: Path
 ) -> RunScript:
-    """scripts/explain.py, in a folder of its own. Most of the time goes into drawing: only one test has it done."""
+    """scripts/explain.py in a folder of its own, with few questions; only one test has pictures drawn."""
     monkeypatch.chdir(tmp_path)
+    for least_or_most in ("LEAST", "MOST"):
+        monkeypatch.setattr(f"poslab.explanation.probe_data.{least_or_most}", 8)
     if "pictures" not in request.keywords:
         monkeypatch.setattr("poslab.explanation.charts.svg", lambda figure, salt, text: "<svg></svg>")
     return partial(run_script, "explain")
-
-
-def assert_refused(result: tuple[Any, str, str], message: str) -> None:
-    code, _, errors = result
-    assert code == 2
-    assert errors.startswith("error: ")
-    assert errors.count("\n") == 1
-    assert message in errors
 
 
 @pytest.mark.parametrize("name", [ENDING, pytest.param(RICHEST, marks=pytest.mark.pictures)])
@@ -89,11 +83,15 @@ def test_a_run(name: str, script: RunScript, tmp_path: Path) -> None:
     (maps,) = page.maps
     assert maps["shape"] == [2, 2, 32, 32]
     assert len(maps["words"]) == 32
-    ends = "a longer text can't be read in one piece"
-    assert (ends in page.text) == (name == ENDING)
-    # An earlier page may be replaced, and the run is otherwise as it was.
-    assert script("ckpt=run", "sentence=I had always thought")[0] == 0
-    assert Page(file).maps[0]["words"][1:] == ["had", "always", "thought"]
+    assert ("a longer text can't be read in one piece" in page.text) == (name == ENDING)
+
+
+def test_a_sentence(script: RunScript, tmp_path: Path) -> None:
+    """An earlier page is replaced, and the run is otherwise as it was."""
+    run = make_run(tmp_path / "run", f"pos={ENDLESS}")
+    for sentence in ("Jack Gisburn", "I had always thought"):
+        assert script("ckpt=run", f"sentence={sentence}")[0] == 0
+    assert Page(run / "explanation.html").maps[0]["words"][1:] == ["had", "always", "thought"]
     assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "config.yaml", "explanation.html"]
 
 

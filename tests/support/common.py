@@ -89,6 +89,14 @@ RICHEST, ENDLESS, ENDING = _richest(SOUND), _richest(UNBOUNDED), _richest(BOUNDE
 RunScript = Callable[..., tuple[Any, str, str]]
 
 
+def assert_refused(result: tuple[Any, str, str], message: str) -> None:
+    """Check that a script ended with exit code 2 and one line that has the message."""
+    code, _, errors = result
+    assert (code, errors.count("\n")) == (2, 1)
+    assert errors.startswith("error: ")
+    assert message in errors
+
+
 def make_task(name: str, **settings: object) -> Task:
     node = OmegaConf.load(CONFIGS / "data" / f"{name}.yaml").data
     return parse_task(OmegaConf.to_container(node) | settings)

@@ -12,16 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from common import SMOKE, compose_config
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch.utils.tensorboard import SummaryWriter
+from yaml import CSafeDumper as Dumper
+from yaml import CSafeLoader as Loader
 
 from poslab.commands.compare import run_comparison
 from poslab.commands.overrides import for_hydra
 from poslab.comparison.compare import Comparison, compare
 from poslab.comparison.groups import Group
 from poslab.config.files import CONFIGS
+from poslab.config.schemes import part_of
 from poslab.config.scripts import CompareConfig
 from poslab.config.train import TrainConfig, parse
 from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
@@ -158,17 +162,19 @@ def set_class(folder: Path, target: str) -> None:
 
 
 def change_config(folder: Path, setting: str, value: Any) -> None:
-    config = OmegaConf.load(folder / "config.yaml")
-    OmegaConf.update(config, setting, value)
-    OmegaConf.save(config, folder / "config.yaml")
+    """Set "group.name" in config.yaml; a dictionary is merged into the one that is there."""
+    config = yaml.load((folder / "config.yaml").read_text(), Loader)
+    group, _, name = setting.rpartition(".")
+    node = part_of(config, group)
+    node[name] = node[name] | value if isinstance(value, dict) and isinstance(node.get(name), dict) else value
+    (folder / "config.yaml").write_text(yaml.dump(config, Dumper=Dumper))
 
 
 def set_scheme(folder: Path, **settings: Any) -> None:
     """In both files, as training writes it."""
     summary = json.loads((folder / "summary.json").read_text())
     change_summary(folder, pos_settings=summary["pos_settings"] | settings)
-    for name, value in settings.items():
-        change_config(folder, f"pos.{name}", value)
+    change_config(folder, "pos", settings)
 
 
 def write_evaluation(

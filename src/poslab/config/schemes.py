@@ -35,6 +35,7 @@ def schemes() -> dict[str, dict[str, Any]]:
     return {name: OmegaConf.to_container(node) for name, node in nodes.items()}  # type: ignore[misc]
 
 
+@cache
 def default_scheme() -> str:
     """Return the option of configs/pos that train.py takes where none is chosen."""
     return str(next(default.pos for default in OmegaConf.load(CONFIGS / "train.yaml").defaults if "pos" in default))

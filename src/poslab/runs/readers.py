@@ -11,6 +11,8 @@ import yaml
 from poslab.config.schemes import targets
 from poslab.config.typed import in_words, kinds
 
+_YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where there is one, is ten times as fast
+
 
 def read_mapping(file: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
     """Return the mapping in a file. Raises ValueError with a one-line reason if there is none."""
@@ -27,7 +29,7 @@ def read_mapping(file: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
 
 def read_config(file: Path, groups: tuple[str, ...] = ("pos", "model", "data")) -> dict[str, Any]:
     """Return a run's config.yaml. Raises ValueError as `read_mapping` does, and for a missing group or scheme class."""
-    config = read_mapping(file, yaml.safe_load)
+    config = read_mapping(file, lambda text: yaml.load(text, _YamlLoader))
     if not all(isinstance(config.get(group), dict) for group in groups):
         raise ValueError(f"{file.name} is not a run's")
     for target in targets(config["pos"]):
