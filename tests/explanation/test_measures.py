@@ -179,9 +179,9 @@ def test_what_is_retrieved() -> None:
     assert of_text("text", text[:CONTEXT], model).passage is None
 
 
-def test_a_sentence_of_ones_own_retrieves_from_the_text() -> None:
+def test_a_sentence_of_ones_own_retrieves_from_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     model = lively_model("nope")
-    model.retrieval = Retrieval(layer=0)
+    monkeypatch.setattr(model, "retrieval", Retrieval(layer=0))
     text = random_text(5 * CONTEXT + 3).long()
     vocabulary = Symbols(tuple(f"s{n}" for n in range(VOCAB)))
     probe_data = of_text("text", text, model).with_sentence(vocabulary, "s1 s2 s3", CONTEXT)
