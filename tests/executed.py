@@ -3,8 +3,8 @@
     python tests/executed.py                                   the main job: experiment=smoke, two steps
     python tests/executed.py scripts/compare.py runs=RUNS      any other script
 
-Statements and files are those of src/poslab; what runs on import, such as definitions, doesn't count. The main job finds
-its text tokenised: a first run, which is not counted, fills a cache of its own.
+Statements and files are those of src/poslab; what runs on import, such as definitions, doesn't count. The main job
+finds its text tokenised: a first run, which is not counted, fills a cache of its own.
 """
 
 import json

@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.measure import Timing
 from poslab.runs.screen import table
-from poslab.training.device import bfloat16_units
+from poslab.training.trainer import bfloat16_units
 
 _PACKAGES = ("poslab", "torch", "transformers", "x-transformers", "pytorch-lightning")
 

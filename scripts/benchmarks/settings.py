@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from poslab.config.roles import Limited, setting
+from poslab.config.fields import Limited, setting
 from poslab.config.schemes import schemes
 from poslab.errors import SettingError
 

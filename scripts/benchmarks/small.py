@@ -23,11 +23,10 @@ from poslab.config.files import CONFIGS
 from poslab.config.schema import OptimConfig
 from poslab.config.schemes import default_scheme
 from poslab.config.train import parse
-from poslab.training.device import keep_freed_memory
 from poslab.training.loss import language_model_loss
-from poslab.training.module import LanguageModel
-from poslab.training.optim import make_optimizer
+from poslab.training.module import LanguageModel, make_optimizer
 from poslab.training.train import train
+from poslab.training.trainer import keep_freed_memory
 
 BARE = "torch bare loop"
 STEPS = 25  # at a time

@@ -22,10 +22,9 @@ from runs_to_resume import TINY
 
 from poslab.config.command_line import parse_line
 from poslab.config.contrasts import Contrast
-from poslab.config.retrieval import Retrieval
-from poslab.config.schema import Settings
+from poslab.config.fields import kinds, typed
+from poslab.config.schema import Retrieval, Settings
 from poslab.config.scripts import CompareConfig, EvaluateConfig, ExplainConfig, GenerateConfig, ModelChanges
-from poslab.config.typed import kinds, typed
 from poslab.errors import SettingError
 
 SCRIPTS = {"evaluate": EvaluateConfig, "compare": CompareConfig, "explain": ExplainConfig, "generate": GenerateConfig}

@@ -11,10 +11,10 @@ from hydra import compose, initialize_config_dir
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from poslab.commands.overrides import as_typed, for_hydra
 from poslab.config.command_line import help_text, parse_line
+from poslab.config.fields import setting
 from poslab.config.files import CONFIGS
-from poslab.config.roles import setting
+from poslab.config.overrides import as_typed, for_hydra
 from poslab.config.scripts import CompareConfig, EvaluateConfig, GenerateConfig
 from poslab.errors import UserError
 

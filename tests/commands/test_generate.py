@@ -15,8 +15,7 @@ from runs_to_evaluate import make_run
 
 import poslab
 from poslab.commands.generate import show_text
-from poslab.data.tokenizer import load_tokenizer
-from poslab.data.vocabulary import Vocabulary
+from poslab.data.tokenizer import Vocabulary, load_tokenizer
 from poslab.errors import SettingError
 from poslab.runs.checkpoint import load_checkpoint
 

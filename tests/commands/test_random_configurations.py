@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytorch_lightning import Callback
 
+from poslab.config.fields import kinds
 from poslab.config.schema import PRECISIONS
-from poslab.config.typed import kinds
 from poslab.errors import UserError
 from poslab.positions import PositionScheme
 from poslab.positions.base import BACKENDS

@@ -10,9 +10,9 @@ import yaml
 from hydra import compose, initialize_config_dir
 from runs_to_compare import change_config, group_of, repeated, report_of, write_run
 
-from poslab.commands.overrides import as_typed, for_hydra
 from poslab.comparison.repeat import command_of
 from poslab.config.files import CONFIGS
+from poslab.config.overrides import as_typed, for_hydra
 from poslab.config.train import parse
 
 

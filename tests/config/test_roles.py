@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from common import compose_config
 
-from poslab.config.roles import MAY_CHANGE, NOT_COMPARED, NOT_IDENTITY, NOT_REPEATED, NOT_SHOWN, Role, roles, setting
+from poslab.config.fields import MAY_CHANGE, NOT_COMPARED, NOT_IDENTITY, NOT_REPEATED, NOT_SHOWN, Role, roles, setting
 from poslab.config.train import flat, names, role_of, training_of_scheme
 
 

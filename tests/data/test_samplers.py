@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 import torch
 
-from poslab.data.samplers import ContiguousRows, ResumableSampler, Shuffled, Steps
+from poslab.data.windows import ContiguousRows, ResumableSampler, Shuffled, Steps
 
 
 def order_of(count: int, seed: int, epoch: int = 0) -> torch.Tensor:

@@ -14,8 +14,7 @@ from common import ENDING, ENDLESS, REPOSITORY, RunScript, compose_config, make_
 from runs_to_resume import TINY, content_of, resume
 from torch import Tensor
 
-from poslab.config.retrieval import Retrieval
-from poslab.config.schema import DataConfig
+from poslab.config.schema import DataConfig, Retrieval
 from poslab.data.batch_shards import BatchShard
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.module import TextDataModule

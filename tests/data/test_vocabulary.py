@@ -15,8 +15,7 @@ from poslab.config.schema import DataConfig
 from poslab.data import corpus
 from poslab.data.corpus import Corpus, load_corpus
 from poslab.data.module import TextDataModule
-from poslab.data.tokenizer import load_tokenizer
-from poslab.data.vocabulary import Vocabulary, observed_ids
+from poslab.data.tokenizer import Vocabulary, load_tokenizer, observed_ids
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
 from poslab.training.train import train

@@ -6,7 +6,7 @@ from common import ENDING, SCHEMES
 from runs_to_evaluate import CONTEXT, lively_model, random_text
 
 from poslab.errors import UserError
-from poslab.evaluation.attention_maps import attention_maps
+from poslab.evaluation.pictures import attention_maps
 
 
 @pytest.mark.parametrize("name", SCHEMES)

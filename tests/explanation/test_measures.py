@@ -9,9 +9,9 @@ from foreign_schemes import FastDecay
 from runs_to_evaluate import CONTEXT, VOCAB, lively_model, random_text
 
 from poslab import GPT
-from poslab.config.retrieval import Retrieval
-from poslab.data.vocabulary import Symbols
-from poslab.evaluation.attention_maps import sample_pairs
+from poslab.config.schema import Retrieval
+from poslab.data.tokenizer import Symbols
+from poslab.evaluation.pictures import sample_pairs
 from poslab.explanation import charts
 from poslab.explanation.measures import ablation, attention, shift, shuffle, truncate
 from poslab.explanation.probe_data import Questions, of_task, of_text

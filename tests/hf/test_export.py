@@ -13,10 +13,9 @@ from torch.nn import functional as F
 
 import poslab
 from poslab import GPT
-from poslab.config.retrieval import Retrieval
+from poslab.config.schema import Retrieval
 from poslab.data.corpus import Split
-from poslab.data.tokenizer import Characters, load_tokenizer
-from poslab.data.vocabulary import Vocabulary
+from poslab.data.tokenizer import Characters, Vocabulary, load_tokenizer
 from poslab.errors import SettingError
 from poslab.hf.architectures import hf_equivalent
 from poslab.hf.export import export

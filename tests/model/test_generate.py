@@ -15,8 +15,7 @@ from torch import Tensor
 
 from poslab import GPT
 from poslab.errors import SettingError
-from poslab.model.generate import _head, generate, stream
-from poslab.model.sampling import Sampling
+from poslab.model.generate import Sampling, _head, generate, stream
 
 every_scheme = pytest.mark.parametrize("name", [*SCHEMES, *OTHERS])
 ENDLESS = [name for name in [*SCHEMES, *OTHERS] if name not in BOUNDED]  # of the others none ends

@@ -18,7 +18,7 @@ from poslab import GPT
 from poslab.attention import PositionIds, SchemeLayer, scheme_attention
 from poslab.config.files import CONFIGS
 from poslab.errors import UserError
-from poslab.evaluation.attention_maps import sample_pairs
+from poslab.evaluation.pictures import sample_pairs
 from poslab.positions import Curves, Matrix, ModelShape, PositionScheme, Strip
 
 SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 3, "num_heads": 2}

@@ -101,7 +101,7 @@ def test_schemes_of_poslab_have_fingerprints_of_their_own(monkeypatch: pytest.Mo
         "positions/base.py",
         "model/decoder.py",
         "model/block.py",
-        "training/optim.py",
+        "training/module.py",
         "attention/kernels/blockwise.py",
     } <= inside
     assert {"model/memory/segments.py", "tasks/base.py", "tasks/metric.py"} <= inside

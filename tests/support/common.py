@@ -10,11 +10,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from poslab import GPT
-from poslab.commands.overrides import as_typed
-from poslab.config.composed import with_any_scheme
 from poslab.config.files import CONFIGS
-from poslab.config.schemes import parse_scheme
-from poslab.config.tasks import parse_task
+from poslab.config.overrides import as_typed, with_any_scheme
+from poslab.config.schemes import parse_scheme, parse_task
 from poslab.config.train import TrainConfig, parse
 from poslab.positions import ModelShape, PositionScheme
 from poslab.tasks import Task

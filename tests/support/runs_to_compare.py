@@ -21,10 +21,10 @@ from yaml import CSafeDumper as Dumper
 from yaml import CSafeLoader as Loader
 
 from poslab.commands.compare import run_comparison
-from poslab.commands.overrides import for_hydra
 from poslab.comparison.compare import Comparison, compare
 from poslab.comparison.groups import Group
 from poslab.config.files import CONFIGS
+from poslab.config.overrides import for_hydra
 from poslab.config.schemes import part_of
 from poslab.config.scripts import CompareConfig
 from poslab.config.train import TrainConfig, parse

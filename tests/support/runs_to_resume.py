@@ -8,8 +8,8 @@ import torch
 from hydra import compose, initialize_config_dir
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from poslab.config.composed import with_any_scheme
 from poslab.config.files import CONFIGS
+from poslab.config.overrides import with_any_scheme
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.resume import resumed
 from poslab.training.train import train

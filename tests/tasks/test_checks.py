@@ -11,7 +11,7 @@ import torch
 from common import TASKS, make_task
 from torch import Tensor
 
-from poslab.config.tasks import parse_task
+from poslab.config.schemes import parse_task
 from poslab.data.task import TaskDataModule
 from poslab.errors import SettingError
 from poslab.tasks import Examples, Task

@@ -9,7 +9,7 @@ import torch
 from common import SCHEMES, compose_config, make_scheme
 
 from poslab import GPT
-from poslab.training.optim import clip_gradients, learning_rate_factor, make_optimizer, parameter_groups
+from poslab.training.module import clip_gradients, learning_rate_factor, make_optimizer, parameter_groups
 
 
 def test_learning_rate() -> None:

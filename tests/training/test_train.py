@@ -24,9 +24,9 @@ from poslab.evaluation.files import evaluate_checkpoint, own_text
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.load import read_run
-from poslab.training.device import compiler_problem
 from poslab.training.module import LanguageModel
 from poslab.training.train import train
+from poslab.training.trainer import compiler_problem
 
 
 def run(folder: Path, *overrides: str) -> dict:

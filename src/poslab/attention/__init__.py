@@ -5,7 +5,7 @@ To see how a scheme's score is computed, read five files, here for T5:
     positions/t5.py            the formula, the learned table, and its rows by distance (`relative`)
     positions/terms.py         RelativeTerms: what a table by distance means for scores and outputs
     attention/scheme.py        the scheme's hooks in one layer, in their order
-    attention/spec.py          which keys a query sees, and which row of the table a pair has
+    attention/reference.py          which keys a query sees, and which row of the table a pair has
     attention/reference.py     scores, softmax, output, as dense tensors
 
 `attend` chooses a faster backend for the same result; tests hold each of `attention/kernels` to `reference`.

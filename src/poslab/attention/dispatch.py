@@ -11,8 +11,7 @@ from poslab.attention.kernels.blocks import BLOCK
 from poslab.attention.kernels.blockwise import blockwise_attention
 from poslab.attention.kernels.decode import decode_attention, is_decoding
 from poslab.attention.kernels.tiles import tiled_attention
-from poslab.attention.reference import reference_attention
-from poslab.attention.spec import AttentionSpec, Pairwise, without_autocast
+from poslab.attention.reference import AttentionSpec, Pairwise, reference_attention, without_autocast
 from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from poslab.attention.dispatch import attend
-from poslab.attention.reference import attention_weights, pair_scores
-from poslab.attention.spec import AttentionSpec, Pairwise, without_autocast
+from poslab.attention.reference import AttentionSpec, Pairwise, attention_weights, pair_scores, without_autocast
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms, ScoreTile
 

@@ -24,8 +24,8 @@ from poslab.comparison.sections import Section
 from poslab.comparison.seeds_and_text import text_differences, with_text
 from poslab.comparison.task_report import matrices, task_panels, task_report, task_runs
 from poslab.config.files import require_writable
+from poslab.config.schemes import is_task
 from poslab.config.scripts import CompareConfig
-from poslab.config.tasks import is_task
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run
 from poslab.processors import compute_on

@@ -7,13 +7,11 @@ import hydra
 import torch
 from hydra.errors import HydraException
 
-from poslab.commands.overrides import for_hydra
-from poslab.config.composed import explain
 from poslab.config.files import CONFIGS, require_writable, safe_name, write_whole
+from poslab.config.overrides import explain, for_hydra
 from poslab.config.schema import DataConfig
-from poslab.config.schemes import node_of, shown
+from poslab.config.schemes import is_task, node_of, shown
 from poslab.config.scripts import ExplainConfig
-from poslab.config.tasks import is_task
 from poslab.config.train import parse
 from poslab.data.corpus import corpus_of
 from poslab.errors import SettingError, UserError

@@ -11,10 +11,9 @@ import torch
 
 from poslab.config.command_line import given_settings
 from poslab.config.scripts import GenerateConfig
-from poslab.data.vocabulary import AnyVocabulary
+from poslab.data.tokenizer import AnyVocabulary
 from poslab.errors import SettingError
-from poslab.model.generate import most_positions, most_read, stream
-from poslab.model.sampling import Sampling
+from poslab.model.generate import Sampling, most_positions, most_read, stream
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, choose_device, find_checkpoint, load_checkpoint
 

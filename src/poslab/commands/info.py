@@ -12,8 +12,8 @@ from poslab.config.schemes import parse_scheme, schemes
 from poslab.errors import SettingError
 from poslab.model.decoder import GPT
 from poslab.positions import PositionScheme
-from poslab.training.device import bfloat16_units
 from poslab.training.summary import PACKAGES, git_state, training_backend
+from poslab.training.trainer import bfloat16_units
 
 
 def print_info() -> None:

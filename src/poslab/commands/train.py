@@ -13,10 +13,18 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from poslab.commands.overrides import as_typed, for_hydra, parsed, run_hydra, settings_in
 from poslab.config.command_line import as_called
-from poslab.config.composed import config_groups, explain, scheme_name
 from poslab.config.files import CONFIGS
+from poslab.config.overrides import (
+    as_typed,
+    config_groups,
+    explain,
+    for_hydra,
+    parsed,
+    run_hydra,
+    scheme_name,
+    settings_in,
+)
 from poslab.config.schemes import chosen, given_of
 from poslab.config.train import TrainConfig, parse
 from poslab.distributed import quiet_other_processes

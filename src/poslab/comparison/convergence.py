@@ -1,7 +1,7 @@
 """Convergence warnings: signs that runs were trained too briefly for their losses to be compared.
 
 Early in training a scheme is ahead because it moves first, and may end behind. Two signs that it is early: a loss above
-that of counting pairs of tokens (`poslab.data.ngram_baselines`), and one that still falls faster than schemes differ.
+that of counting pairs of tokens (`poslab.data.module`), and one that still falls faster than schemes differ.
 """
 
 import math

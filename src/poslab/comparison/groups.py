@@ -12,7 +12,7 @@ import numpy as np
 from poslab.comparison.provenance import Repeat
 from poslab.comparison.scores import Score
 from poslab.comparison.statistics import Estimate, estimate
-from poslab.config.roles import NOT_COMPARED
+from poslab.config.fields import NOT_COMPARED
 from poslab.config.schemes import TARGET, distinguishing, parse_scheme, targets
 from poslab.config.train import flat, usual_settings
 from poslab.errors import SettingError, as_typed

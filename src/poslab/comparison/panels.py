@@ -14,11 +14,10 @@ from poslab.comparison.curves import Curve
 from poslab.comparison.groups import Group
 from poslab.comparison.pareto import trade_off_figure
 from poslab.comparison.statistics import Difference
-from poslab.config.tasks import is_task
+from poslab.config.schemes import is_task
 from poslab.errors import SettingError, UserError
-from poslab.evaluation.attention_maps import LEGIBLE, attention_maps
 from poslab.evaluation.files import own_task, own_text
-from poslab.evaluation.pictures import attention_figure, draw
+from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps, draw
 from poslab.evaluation.task_metrics import legible_example
 from poslab.positions import Curves
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint

@@ -11,7 +11,7 @@ from poslab.comparison.panels import Panel
 from poslab.comparison.table import Table
 from poslab.comparison.task_figures import MOST_RANGES, by_length_figure, steps_figure
 from poslab.comparison.tasks import TaskRuns
-from poslab.config.tasks import is_task
+from poslab.config.schemes import is_task
 
 SHADES = 10  # from chance to everything right
 _A_TABLE = 6  # tasks side by side

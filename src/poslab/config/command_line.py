@@ -20,8 +20,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_type_hints
 
+from poslab.config.fields import is_group, kinds, typed
 from poslab.config.files import BUNDLED
-from poslab.config.typed import is_group, kinds, typed
 from poslab.errors import UserError, as_typed
 
 Schema = TypeVar("Schema")

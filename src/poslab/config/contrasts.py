@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from poslab.config.fields import Limited, setting, typed
 from poslab.config.files import write_whole
-from poslab.config.roles import Limited, setting
 from poslab.config.schemes import distinguishing
-from poslab.config.typed import typed
 from poslab.errors import SettingError, UserError, as_typed, require_one_of, suggestion
 from poslab.tasks import Task
 from poslab.tasks.metric import LAST_LOSS, LOSS

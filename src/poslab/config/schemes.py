@@ -20,11 +20,12 @@ import yaml
 from omegaconf import OmegaConf
 
 from poslab.config.command_line import given_settings
+from poslab.config.fields import full_name, imported, typed
 from poslab.config.files import CONFIGS
-from poslab.config.typed import full_name, imported, typed
 from poslab.errors import SettingError, as_typed, suggestion
 from poslab.positions import PositionScheme
 from poslab.positions.names import require_frozen
+from poslab.tasks import Task
 
 TARGET = "_target_"
 
@@ -210,3 +211,31 @@ def _merged(node: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def _are_nodes(first: Any, second: Any) -> bool:
     """Return whether the second only changes settings of the first."""
     return isinstance(first, dict) and isinstance(second, dict) and TARGET not in second
+
+
+# Tasks
+
+
+def is_task(node: Any) -> bool:
+    """Return whether a `data` node is a task's rather than a text's."""
+    return isinstance(node, Mapping) and TARGET in node
+
+
+def parse_task(node: Mapping[str, Any]) -> Task:
+    """Return the task that a `data` node describes. Raises SettingError for another class, or settings it refuses."""
+    settings = dict(node)
+    target = str(settings.pop(TARGET))
+    option = f"data.{TARGET}"
+    if target == "???":
+        raise SettingError(option, "", "must be given (a class), as in data=recall")
+    task = imported(target, option)
+    parameters = vars(task).get("__dataclass_params__") if isinstance(task, type) and issubclass(task, Task) else None
+    if parameters is None or not parameters.frozen:
+        problem = "must be derived from poslab.tasks.Task, with @dataclass(frozen=True, kw_only=True)"
+        raise SettingError(option, target, problem)
+    return typed(task, settings, "data")
+
+
+def node_of_task(task: Task) -> dict[str, Any]:
+    """Return the node of a task, the inverse of `parse_task`."""
+    return {TARGET: full_name(type(task))} | dataclasses.asdict(task)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from poslab.config.retrieval import MOST_REMEMBERED
-from poslab.config.roles import MOST_THREADS, Limited, setting
+from poslab.config.fields import MOST_THREADS, Limited, setting
+from poslab.config.schema import MOST_REMEMBERED
 from poslab.errors import SettingError
 
 _CKPT = "a checkpoint, or a run folder: its best weights"

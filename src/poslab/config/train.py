@@ -13,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from poslab.config.contrasts import Contrast, parse_contrast
+from poslab.config.fields import Role, is_group, kinds, roles, typed
 from poslab.config.files import text_name
-from poslab.config.roles import Role, roles
 from poslab.config.schema import (
     DataConfig,
     EvaluationConfig,
@@ -25,9 +25,19 @@ from poslab.config.schema import (
     Settings,
     TrainerConfig,
 )
-from poslab.config.schemes import TARGET, chosen, flat_node, given_of, node_of, parse_scheme, schemes, shown
-from poslab.config.tasks import is_task, node_of_task, parse_task
-from poslab.config.typed import is_group, kinds, typed
+from poslab.config.schemes import (
+    TARGET,
+    chosen,
+    flat_node,
+    given_of,
+    is_task,
+    node_of,
+    node_of_task,
+    parse_scheme,
+    parse_task,
+    schemes,
+    shown,
+)
 from poslab.errors import SettingError, require_one_of
 from poslab.positions import PositionScheme
 from poslab.positions.checks import check_memory, check_sizes

@@ -22,8 +22,7 @@ from poslab.data.pieces import Piece, Source, document_pieces, read_text, text_p
 from poslab.data.token_cache import Encoded, encode, end_token, in_order, read_or_make, write_all
 from poslab.data.token_files import GrowingFiles
 from poslab.data.token_stream import read_token_files
-from poslab.data.tokenizer import Bytes, Encoding, load_tokenizer
-from poslab.data.vocabulary import Vocabulary, observed_ids
+from poslab.data.tokenizer import Bytes, Encoding, Vocabulary, load_tokenizer, observed_ids
 from poslab.errors import SettingError
 
 _LAYOUT = "4"  # part of every cache key; another number wherever the same corpus would give other files

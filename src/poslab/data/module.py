@@ -1,5 +1,6 @@
 """Lightning data module of a text: windows for training and validation, and their order."""
 
+import math
 import multiprocessing
 from collections.abc import Sequence
 from typing import Any
@@ -12,11 +13,9 @@ from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, S
 from poslab.config.schema import DataConfig
 from poslab.data.batch_shards import BatchShard, BatchShards, shard_indices
 from poslab.data.corpus import corpus_of
-from poslab.data.ngram_baselines import reference_losses
-from poslab.data.samplers import ContiguousRows, ResumableSampler, Shuffled
 from poslab.data.stream import Scan, Scans, Segments, StreamedWindows, segments_before
-from poslab.data.vocabulary import AnyVocabulary
-from poslab.data.windows import CoveringWindows, SlidingWindowDataset
+from poslab.data.tokenizer import AnyVocabulary
+from poslab.data.windows import ContiguousRows, CoveringWindows, ResumableSampler, Shuffled, SlidingWindowDataset
 from poslab.errors import SettingError
 
 Batches = DataLoader[tuple[Tensor, Tensor]] | DataLoader[Segments] | DataLoader[BatchShard]
@@ -169,3 +168,40 @@ class TextDataModule(DataModule):
         unit = f"{self.corpus.vocabulary.unit}{'s' * (tokens != 1)}"
         problem = f"the {part} part of {self.corpus.name} has only {tokens} {unit}; {fits}"
         raise SettingError("model.context_length", self.context_length, problem)
+
+
+# Baselines that need no training
+
+
+_MOST = 1 << 21  # tokens that are counted, and that are predicted: more would change little, and take memory
+
+
+def reference_losses(train: Tensor, validation: Tensor, vocabulary_size: int) -> dict[str, float]:
+    """Return the losses of the three models by name, in nats per token, on all tokens of `validation` (N,) but the
+    first.
+
+    train, validation: ids below vocabulary_size, at least 2 each; of longer texts the first two million count.
+    """
+    train, validation = (tokens[:_MOST].to(torch.int64) for tokens in (train, validation))
+    before, token = validation[:-1], validation[1:]  # (N - 1,)
+    counts = train.bincount(minlength=vocabulary_size).double()
+    types = float((counts > 0).sum())
+    unigram = (counts + types / vocabulary_size) / (len(train) + types)  # (V,)
+
+    pairs, pair_counts = (train[:-1] * vocabulary_size + train[1:]).unique(return_counts=True)  # ascending
+    contexts = train[:-1].bincount(minlength=vocabulary_size)  # (V,): how often each token has a next one
+    followers = (pairs // vocabulary_size).bincount(minlength=vocabulary_size)  # (V,): how many different ones
+    pair = before * vocabulary_size + token
+    index = torch.searchsorted(pairs, pair).clamp(max=len(pairs) - 1)
+    seen = torch.where(pairs[index] == pair, pair_counts[index], 0)  # (N - 1,)
+    # After a token that training never saw before another one, only the unigram is left.
+    bigram = torch.where(
+        contexts[before] > 0,
+        (seen + followers[before] * unigram[token]) / (contexts[before] + followers[before]).clamp(min=1),
+        unigram[token],
+    )
+    return {
+        "uniform": math.log(vocabulary_size),
+        "unigram": -float(unigram[token].log().mean()),
+        "bigram": -float(bigram.log().mean()),
+    }

@@ -8,8 +8,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from poslab.data.batch_shards import BatchShard, BatchShards
 from poslab.data.module import DataModule
-from poslab.data.samplers import Steps
-from poslab.data.vocabulary import Symbols
+from poslab.data.tokenizer import Symbols
+from poslab.data.windows import Steps
 from poslab.tasks import Examples, Task
 from poslab.tasks.checks import check_task
 

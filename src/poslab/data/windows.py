@@ -1,12 +1,14 @@
 """Windows over one array of tokens: those to train on, and those that measure a loss."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Sampler
 
 from poslab.errors import require_at_least
 
@@ -64,3 +66,102 @@ class CoveringWindows(Dataset[tuple[int, Tensor, Tensor]]):
         window = self.tokens[start : start + self.length + 1].to(torch.int64)
         missing = self.length + 1 - len(window)
         return index, F.pad(window[:-1], (0, missing)), F.pad(window[1:], (0, missing), value=self.IGNORED)
+
+
+# Samplers
+
+
+_BLOCK = 1 << 16  # indices computed at once: a list of millions would be larger than the text
+_ROUNDS = 8
+_FACTORS = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)  # of MurmurHash3's finaliser
+_SHIFT = np.uint64(33)
+
+Numbers = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+class ResumableSampler(Sampler[int]):
+    """`count` indices an epoch, in an order known of every epoch; the first `start` of the current epoch are left out,
+    because a run that resumes has seen them."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.epoch = 0
+        self.start = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[int]:
+        epoch = self.epoch
+        for start in range(self.start, self.count, _BLOCK):
+            positions = torch.arange(start, min(start + _BLOCK, self.count))
+            yield from self.indices(epoch, positions).tolist()
+        self.set_epoch(epoch + 1)
+
+    def indices(self, epoch: int, positions: Tensor) -> Tensor:
+        """Return the indices at these positions of an epoch, int64, of the positions' shape (N,)."""
+        raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make all of this epoch come next, unless it is under way. Lightning calls it, too."""
+        if epoch != self.epoch:
+            self.epoch, self.start = epoch, 0
+
+    def resume_at(self, epoch: int, start: int) -> None:
+        """Make this epoch come next without its first `start` indices; all of it where none would be left."""
+        self.epoch, self.start = epoch, start if start < self.count else 0
+
+
+class Shuffled(ResumableSampler):
+    """All indices below `count`, in a random order that is a function of the seed, the epoch and the count alone.
+
+    A Feistel network is a permutation of all numbers of 2h bits, whatever its rounds compute (Luby and Rackoff 1988):
+    each turns (left, right) into (right, left xor f(right)). Here f is a hash with a key for each round, made of the
+    seed and the epoch. Numbers beyond the count are permuted again until they are below it, which leaves a permutation
+    of those (cycle walking, Black and Rogaway 2002), after less than four times on average.
+    """
+
+    def __init__(self, count: int, seed: int) -> None:
+        super().__init__(count)
+        self.seed = seed
+        self._half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))  # h, in bits
+        self._mask = np.uint64((1 << int(self._half)) - 1)
+
+    def indices(self, epoch: int, positions: Tensor) -> Tensor:
+        keys = [hashlib.sha256(f"{self.seed} {epoch} {number}".encode()).digest() for number in range(_ROUNDS)]
+        round_keys = [np.uint64(int.from_bytes(key[:8], "little")) for key in keys]
+        numbers = self._permuted(positions.numpy().astype(np.uint64), round_keys)
+        while (beyond := numbers >= self.count).any():
+            numbers[beyond] = self._permuted(numbers[beyond], round_keys)
+        return torch.from_numpy(numbers.astype(np.int64))
+
+    def _permuted(self, numbers: Numbers, round_keys: list[np.uint64]) -> Numbers:
+        left, right = numbers >> self._half, numbers & self._mask
+        for key in round_keys:
+            left, right = right, left ^ (_hash(right ^ key) & self._mask)
+        return left << self._half | right
+
+
+class ContiguousRows(ResumableSampler):
+    """Windows of a text in `rows` stretches of equal length: batch by batch, the next one of each stretch. As many
+    as are left over at the end, fewer than there are rows, never come. Every epoch is the same."""
+
+    def __init__(self, windows: int, rows: int) -> None:
+        super().__init__(windows // rows * rows)
+        self.rows = rows
+
+    def indices(self, epoch: int, positions: Tensor) -> Tensor:
+        return positions % self.rows * (self.count // self.rows) + positions // self.rows
+
+
+class Steps(ResumableSampler):
+    """Numbers of all steps, `count` in an epoch."""
+
+    def indices(self, epoch: int, positions: Tensor) -> Tensor:
+        return epoch * self.count + positions
+
+
+def _hash(numbers: Numbers) -> Numbers:
+    for factor in _FACTORS:
+        numbers = (numbers ^ numbers >> _SHIFT) * factor  # modulo 2**64
+    return numbers ^ numbers >> _SHIFT

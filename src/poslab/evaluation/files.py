@@ -14,11 +14,9 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from poslab.config.files import default_cache_dir, fingerprint, write_whole
-from poslab.config.schemes import TARGET
-from poslab.config.tasks import parse_task
+from poslab.config.schemes import TARGET, parse_task
 from poslab.data.corpus import WHOLE, Corpus, load_corpus
-from poslab.data.tokenizer import Encoding
-from poslab.data.vocabulary import Vocabulary
+from poslab.data.tokenizer import Encoding, Vocabulary
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.losses import can_remember, evaluate
 from poslab.model.decoder import GPT

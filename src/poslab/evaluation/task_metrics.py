@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from poslab.evaluation.attention_maps import LEGIBLE
+from poslab.evaluation.pictures import LEGIBLE
 from poslab.model.decoder import GPT
 from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
 from poslab.tasks import Examples, Metric, Task

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from poslab.evaluation.attention_maps import attention_maps
+from poslab.evaluation.pictures import attention_maps
 from poslab.explanation.probe_data import Questions
 from poslab.model.decoder import GPT
 

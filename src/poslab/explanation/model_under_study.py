@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from poslab.config.schemes import classes
-from poslab.data.vocabulary import AnyVocabulary
+from poslab.data.tokenizer import AnyVocabulary
 from poslab.errors import SettingError
-from poslab.evaluation.attention_maps import sample_pairs
+from poslab.evaluation.pictures import sample_pairs
 from poslab.explanation.measures import Ablation, Attention, ablation, attention, shift, shuffle, truncate
 from poslab.explanation.probe_data import ProbeData, Questions
 from poslab.explanation.retrieved import Retrieved, retrieved

@@ -10,8 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from poslab.data.vocabulary import AnyVocabulary
-from poslab.evaluation.attention_maps import attention_maps
+from poslab.data.tokenizer import AnyVocabulary
+from poslab.evaluation.pictures import attention_maps
 from poslab.explanation import charts
 from poslab.explanation.charts import Cells, Chart, Chips
 from poslab.explanation.measures import MASS, Ablation

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from poslab.data.vocabulary import AnyVocabulary
+from poslab.data.tokenizer import AnyVocabulary
 from poslab.errors import SettingError
 from poslab.explanation.retrieved import passage
 from poslab.model.decoder import GPT

@@ -11,8 +11,7 @@ from tiktoken_ext.openai_public import ENDOFTEXT
 from torch import Tensor
 
 from poslab.config.files import EXPORTED, require_writable
-from poslab.data.tokenizer import GPT2_FILES
-from poslab.data.vocabulary import Vocabulary
+from poslab.data.tokenizer import GPT2_FILES, Vocabulary
 from poslab.errors import SettingError
 from poslab.hf.architectures import ARCHITECTURES, hf_equivalent
 from poslab.runs.checkpoint import Checkpoint

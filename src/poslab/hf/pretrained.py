@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from poslab.config.files import initial_files
-from poslab.data.vocabulary import AnyVocabulary, Vocabulary
+from poslab.data.tokenizer import AnyVocabulary, Vocabulary
 from poslab.errors import SettingError
 from poslab.hf.architectures import GPT2, hf_equivalent, transposed
 from poslab.model.decoder import GPT

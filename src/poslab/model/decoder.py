@@ -14,21 +14,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from poslab.attention import PositionIds, SchemeLayer, check_backend
-from poslab.config.retrieval import Retrieval, reach
+from poslab.config.schema import Retrieval, reach
 from poslab.errors import SettingError, require_at_least
 from poslab.model.block import Block, TargetMask
 from poslab.model.cache import KeyValueCache
-from poslab.model.embedding import TokenEmbedding
+from poslab.model.embedding import PositionedModule, TokenEmbedding
 from poslab.model.generate import generate
-from poslab.model.init import initialise
 from poslab.model.memory import LayerMemory, Memory, Segment
 from poslab.model.memory.retrieval import RetrievedAttention, check_bias
-from poslab.model.positions import PositionedModule
 from poslab.positions import Explanation, ModelShape, Picture, PositionScheme, RelativeTerms, ScoreTile
 from poslab.positions.checks import check_hooks, check_memory, check_sizes, initial_tables
 
 if TYPE_CHECKING:
-    from poslab.data.vocabulary import AnyVocabulary
+    from poslab.data.tokenizer import AnyVocabulary
 
 
 class GPT(PositionedModule):
@@ -284,3 +282,16 @@ class GPT(PositionedModule):
 
     def _tables(self) -> dict[str, nn.Parameter]:
         return dict(self.position_tables.named_parameters())
+
+
+def initialise(decoder: nn.Module, std: float, token_std: float, num_layers: int) -> None:
+    """Initialise as GPT-2 with another std: normal, biases zero, projections to the residual stream over sqrt(2 L)."""
+    for name, parameter in decoder.named_parameters():
+        if parameter.dim() < 2:
+            continue  # torch's own: ones for a LayerNorm's weight, zeros for its bias
+        residual = name.endswith(("attention.project.weight", "mlp.project.weight"))
+        of_block = std / (2 * num_layers) ** 0.5 if residual else std
+        nn.init.normal_(parameter, std=token_std if name == "token_embedding.weight" else of_block)
+    for module in decoder.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)

@@ -12,14 +12,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from poslab.config.fields import typed
 from poslab.config.files import EXPORTED
 from poslab.config.schema import ModelConfig
 from poslab.config.schemes import TARGET, changed, node_of, parse_scheme, shown
 from poslab.config.train import TrainConfig
-from poslab.config.typed import typed
 from poslab.data.corpus import Split
-from poslab.data.tokenizer import load_tokenizer
-from poslab.data.vocabulary import AnyVocabulary, Symbols, Vocabulary
+from poslab.data.tokenizer import AnyVocabulary, Symbols, Vocabulary, load_tokenizer
 from poslab.errors import SettingError, as_typed
 from poslab.model.decoder import GPT
 from poslab.model.memory.retrieval import check_bias

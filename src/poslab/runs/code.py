@@ -13,9 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from poslab.config.schemes import classes, targets
-from poslab.config.tasks import node_of_task
-from poslab.config.typed import full_name
+from poslab.config.fields import full_name
+from poslab.config.schemes import classes, node_of_task, targets
 from poslab.positions import PositionScheme
 from poslab.tasks import Task
 

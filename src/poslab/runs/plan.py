@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import yaml
 from filelock import FileLock
 
+from poslab.config.fields import NOT_COMPARED, NOT_IDENTITY, Role
 from poslab.config.files import require_writable, write_whole
-from poslab.config.roles import NOT_COMPARED, NOT_IDENTITY, Role
 from poslab.config.schemes import distinguishing
 from poslab.config.train import flat
 from poslab.errors import UserError

@@ -8,8 +8,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
 
+from poslab.config.fields import in_words, kinds
 from poslab.config.schemes import targets
-from poslab.config.typed import in_words, kinds
 
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where there is one, is ten times as fast
 

@@ -11,9 +11,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from poslab.config.command_line import given_settings
-from poslab.config.roles import MAY_CHANGE, Role
-from poslab.config.schemes import changed, chosen, given_of, node_of, parse_scheme, part_of, targets
-from poslab.config.tasks import is_task
+from poslab.config.fields import MAY_CHANGE, Role
+from poslab.config.schemes import changed, chosen, given_of, is_task, node_of, parse_scheme, part_of, targets
 from poslab.config.train import FACTS, TrainConfig, flat, names, parse, resolved, role_of
 from poslab.errors import SettingError, as_typed
 from poslab.runs.code import distrust, outside

@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from poslab.config.command_line import argv_of
-from poslab.config.roles import Role
+from poslab.config.fields import Role
 from poslab.config.train import TrainConfig, flat, role_of
 from poslab.errors import UserError
 from poslab.runs.code import fingerprints

@@ -12,9 +12,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from poslab.config.composed import explain, scheme_name, with_any_scheme
+from poslab.config.fields import NOT_IDENTITY
 from poslab.config.files import fingerprint, initial_files, initial_sha256, safe_name
-from poslab.config.roles import NOT_IDENTITY
+from poslab.config.overrides import explain, scheme_name, with_any_scheme
 from poslab.config.schema import EvaluationConfig
 from poslab.config.train import TrainConfig, parse
 from poslab.errors import SettingError, UserError

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from poslab.attention.spec import without_autocast
+from poslab.attention.reference import without_autocast
 from poslab.model.decoder import GPT
 from poslab.model.memory import Memory
 from poslab.tasks.base import IGNORED

@@ -1,6 +1,7 @@
 """Lightning module of a run: loss, optimiser, and the figures of every step."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -8,8 +9,10 @@ import torch
 from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim.lr_scheduler import LambdaLR
 
+from poslab.config.schema import OptimConfig
 from poslab.config.train import TrainConfig
 from poslab.data.batch_shards import BatchShard
 from poslab.data.stream import Segments
@@ -24,7 +27,6 @@ from poslab.tasks import Examples
 from poslab.tasks.metric import EXACT, LOSS, SOLVED
 from poslab.training.lightning_loops import writes_figures
 from poslab.training.loss import language_model_loss, loss_in_segments
-from poslab.training.optim import clip_gradients, learning_rate_factor, make_optimizer
 from poslab.training.state import RunState
 
 IMPROVEMENTS = "improvements"  # what early stopping watches
@@ -183,3 +185,52 @@ def ours(module: LightningModule) -> LanguageModel:
     """Narrow the module that Lightning gives to callbacks to the run's own."""
     assert isinstance(module, LanguageModel)
     return module
+
+
+# Optimiser
+
+
+def make_optimizer(model: GPT, config: OptimConfig, fused: bool) -> torch.optim.AdamW:
+    """Make AdamW over the parameter groups."""
+    betas = (config.beta1, config.beta2)
+    return torch.optim.AdamW(parameter_groups(model, config), lr=config.learning_rate, betas=betas, fused=fused)
+
+
+def parameter_groups(model: GPT, config: OptimConfig) -> list[dict[str, Any]]:
+    """Group the parameters by weight decay and learning rate.
+
+    Matrices of the trunk decay. Biases, norms and all position tables don't: decay would pull what is known of position
+    towards nothing, and harder for the schemes that express it in larger numbers. The tables are a third group where
+    their learning rate is another one; else they are in the second.
+    """
+    tables = {id(p) for p in model.position_tables.parameters()}
+    apart = tables if config.position_learning_rate_factor != 1 else set()
+    decays = [p for p in model.parameters() if p.dim() >= 2 and id(p) not in tables]
+    others = [p for p in model.parameters() if (p.dim() < 2 or id(p) in tables) and id(p) not in apart]
+    groups = [{"params": decays, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    if apart:
+        rate = config.learning_rate * config.position_learning_rate_factor
+        groups.append({"params": list(model.position_tables.parameters()), "weight_decay": 0.0, "lr": rate})
+    return groups
+
+
+def learning_rate_factor(step: int, total_steps: int, warmup_share: float, final_share: float) -> float:
+    """Return the share of the peak: up in a line over the first steps, down in a cosine to the final share."""
+    warmup = max(1, round(warmup_share * total_steps))
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = min(1.0, (step - warmup) / max(1, total_steps - warmup))
+    return final_share + (1 - final_share) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def clip_gradients(parameters: Sequence[Tensor], limit: float) -> Tensor:
+    """Scale all gradients together down to a norm of `limit`, and return the norm that they had.
+
+    Equal to the bit to torch's clip_grad_norm_, which multiplies by 1 where they are small enough: a pass over all.
+    """
+    norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+    whole = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    # A GPU would be waited for.
+    if limit < math.inf and not (whole.device.type == "cpu" and whole + 1e-6 <= limit):
+        clip_grads_with_norm_(parameters, limit, norm)
+    return whole

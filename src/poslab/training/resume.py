@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.command_line import command_line_here
+from poslab.config.fields import Role
 from poslab.config.files import initial_sha256
-from poslab.config.roles import Role
-from poslab.config.schemes import node_of
-from poslab.config.tasks import node_of_task
+from poslab.config.schemes import node_of, node_of_task
 from poslab.config.train import TrainConfig, flat, role_of
 from poslab.distributed import is_connection_error, is_first_process
 from poslab.errors import RunStopped, SettingError, UserError, as_typed

@@ -13,7 +13,7 @@ from pytorch_lightning import Trainer
 
 import poslab
 from poslab.attention import choose_backend
-from poslab.config.roles import NOT_SHOWN
+from poslab.config.fields import NOT_SHOWN
 from poslab.config.schemes import scheme_settings, shown
 from poslab.config.train import TrainConfig, flat
 from poslab.data.module import DataModule

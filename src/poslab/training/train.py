@@ -27,13 +27,23 @@ from poslab.signals import StopRequest
 from poslab.tasks import Task
 from poslab.training import sharded
 from poslab.training.console import conclude, introduce
-from poslab.training.device import compiles, keep_freed_memory, missing_compiler, set_threads, slow_precision
 from poslab.training.loggers import check_logger
 from poslab.training.module import LanguageModel
 from poslab.training.resume import ResumedRun, facts, opened, resume_hints
 from poslab.training.stopping import check_target
 from poslab.training.summary import summarise
-from poslab.training.trainer import check_batch_size, check_trainer, count_batches, make_trainer, quieten
+from poslab.training.trainer import (
+    check_batch_size,
+    check_trainer,
+    compiles,
+    count_batches,
+    keep_freed_memory,
+    make_trainer,
+    missing_compiler,
+    quieten,
+    set_threads,
+    slow_precision,
+)
 
 
 def train(config: TrainConfig) -> Summary:

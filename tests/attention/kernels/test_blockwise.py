@@ -20,7 +20,7 @@ from poslab.attention.kernels.blockwise import blockwise_attention
 from poslab.attention.kernels.flash import bias_by_distance
 from poslab.attention.kernels.products import products_for
 from poslab.attention.kernels.relative import near_tables, needed_keys
-from poslab.attention.spec import AttentionSpec
+from poslab.attention.reference import AttentionSpec
 from poslab.positions import RelativeTerms
 
 TERMS = ["none", "bias", "keys", "values", "bias, keys, values", "keys, values per head", "queries"]

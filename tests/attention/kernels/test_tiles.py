@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from poslab.attention import attend
-from poslab.attention.spec import Pairwise
+from poslab.attention.reference import Pairwise
 from poslab.positions import RelativeTerms, ScoreTile
 
 LENGTH = 300  # of three blocks

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from poslab import GPT
 from poslab.attention import PositionIds, SchemeLayer
-from poslab.config.retrieval import Retrieval
+from poslab.config.schema import Retrieval
 from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError
 from poslab.model.block import Attention

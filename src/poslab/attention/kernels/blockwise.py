@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from poslab.attention.kernels.dropout import WeightDropout
+from poslab.attention.kernels.blocks import WeightDropout
 from poslab.attention.kernels.flash import bias_by_distance, flash_attention
 from poslab.attention.kernels.products import factor, products_for, rounded, unrounded
 from poslab.attention.kernels.relative import NearTables, key_bias, near_tables, with_far_values
 from poslab.attention.kernels.scores import Call, Scores, adding
 from poslab.attention.kernels.tile import Tile
-from poslab.attention.spec import AttentionSpec, no_infinity
+from poslab.attention.reference import AttentionSpec, no_infinity
 
 
 @torch.compiler.disable

@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from poslab.attention.kernels.relative import NEAR_BY
-from poslab.attention.reference import reference_attention
-from poslab.attention.spec import AttentionSpec
+from poslab.attention.reference import AttentionSpec, reference_attention
 from poslab.positions import RelativeTerms
 
 

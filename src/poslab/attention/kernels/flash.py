@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from poslab.attention.kernels.blocks import BLOCK, Block, query_blocks
 from poslab.attention.kernels.relative import NearTables, largest_score
-from poslab.attention.spec import AttentionSpec
+from poslab.attention.reference import AttentionSpec
 
 # What scaled_dot_product_attention runs on a CPU. Only here can its backward pass be called block by block.
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

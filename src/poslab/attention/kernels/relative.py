@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from poslab.attention.kernels.blocks import Block
-from poslab.attention.spec import AttentionSpec, no_infinity
+from poslab.attention.reference import AttentionSpec, no_infinity
 from poslab.positions import RelativeTerms
 
 # Scores are kept as powers of two rather than e: on a CPU torch's exp() is up to a hundred times slower where it

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from poslab.attention.kernels.blocks import BLOCK, LARGE_BLOCK, Block, query_blocks
-from poslab.attention.kernels.dropout import WeightDropout
+from poslab.attention.kernels.blocks import BLOCK, LARGE_BLOCK, Block, WeightDropout, query_blocks
 from poslab.attention.kernels.products import factor, rounded
 from poslab.attention.kernels.relative import LOG2_E, NearTables, largest_score, needed_keys
 from poslab.attention.kernels.tile import Tile, limits_of_scores, storage_size

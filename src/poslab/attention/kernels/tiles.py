@@ -23,11 +23,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from poslab.attention.kernels.blocks import Block, query_blocks
-from poslab.attention.kernels.dropout import WeightDropout
+from poslab.attention.kernels.blocks import Block, WeightDropout, query_blocks
 from poslab.attention.kernels.relative import LOG2_E
-from poslab.attention.reference import by_row, pair_scores
-from poslab.attention.spec import AttentionSpec, no_infinity, without_autocast
+from poslab.attention.reference import AttentionSpec, by_row, no_infinity, pair_scores, without_autocast
 
 
 @torch.compiler.disable

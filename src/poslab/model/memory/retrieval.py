@@ -40,8 +40,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from poslab.attention import SchemeLayer
-from poslab.attention.spec import without_autocast
-from poslab.config.retrieval import Retrieval
+from poslab.attention.reference import without_autocast
+from poslab.config.schema import Retrieval
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from poslab.attention import PositionIds
-from poslab.config.retrieval import Retrieval
+from poslab.config.schema import Retrieval
 from poslab.errors import SettingError
 from poslab.model.memory.retrieval import Lookup
 from poslab.model.memory.state import Memory
