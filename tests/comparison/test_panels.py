@@ -16,8 +16,7 @@ from torch import Tensor
 
 from poslab import GPT
 from poslab.data.module import TextDataModule
-from poslab.runs.checkpoint import describe
-from poslab.runs.checkpoint_files import read_checkpoint, save_weights
+from poslab.runs.checkpoint_files import describe, read_checkpoint, save_weights
 from poslab.runs.evaluation import Evaluation, LengthLoss
 
 

@@ -1,14 +1,20 @@
-"""The data module of a text: which windows train and validate, in which order, and texts too short for one."""
+"""The data module of a text: which windows train and validate, in which order, and texts too short for one;
+and losses of the uniform, unigram and bigram models, against counting in Python."""
 
+import math
 import multiprocessing
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 from corpora import VERDICT
+from hypothesis import given
+from hypothesis import strategies as st
 
 from poslab.config.schema import DataConfig
-from poslab.data.module import TextDataModule
+from poslab.data.module import TextDataModule, reference_losses
 from poslab.errors import SettingError
 
 
@@ -69,3 +75,42 @@ def test_one_token_text(tmp_path: Path) -> None:
     (tmp_path / "tiny.txt").write_text("a")
     with pytest.raises(SettingError, match="no context would fit"):
         module_of(tmp_path / "tiny.txt", tmp_path / "cache", 1)
+
+
+VOCABULARY = 7
+texts = st.lists(st.integers(0, VOCABULARY - 1), min_size=2, max_size=60)
+
+
+def by_counting(train: list[int], validation: list[int]) -> dict[str, float]:
+    tokens, pairs = Counter(train), Counter(pairwise(train))
+    contexts = Counter(train[:-1])
+
+    def unigram(token: int) -> float:
+        return (tokens[token] + len(tokens) / VOCABULARY) / (len(train) + len(tokens))
+
+    def bigram(before: int, token: int) -> float:
+        followers = len({pair for pair in pairs if pair[0] == before})
+        if not followers:
+            return unigram(token)
+        return (pairs[before, token] + followers * unigram(token)) / (contexts[before] + followers)
+
+    for before in range(VOCABULARY):
+        assert sum(bigram(before, token) for token in range(VOCABULARY)) == pytest.approx(1)
+    predicted = list(pairwise(validation))
+    return {
+        "uniform": math.log(VOCABULARY),
+        "unigram": -sum(math.log(unigram(token)) for _, token in predicted) / len(predicted),
+        "bigram": -sum(math.log(bigram(*pair)) for pair in predicted) / len(predicted),
+    }
+
+
+@given(texts, texts)
+def test_reference_losses_are_those_of_counting(train: list[int], validation: list[int]) -> None:
+    losses = reference_losses(torch.tensor(train), torch.tensor(validation, dtype=torch.int32), VOCABULARY)
+    assert losses == pytest.approx(by_counting(train, validation))
+
+
+def test_a_text_that_repeats_is_known_to_the_bigram_alone() -> None:
+    losses = reference_losses(torch.arange(VOCABULARY).repeat(100), torch.arange(VOCABULARY), VOCABULARY)
+    assert losses["bigram"] < 0.05
+    assert losses["unigram"] == pytest.approx(losses["uniform"]) == math.log(VOCABULARY)

@@ -22,7 +22,7 @@ from corpora import DOCUMENTS, VERDICT, write_jsonl
 
 from poslab.data import corpus, token_cache
 from poslab.data.corpus import Corpus, encode_piece, load_corpus
-from poslab.data.pieces import Piece
+from poslab.data.pieces import Encoded, Piece
 from poslab.errors import SettingError, UserError
 
 NAMES = pytest.mark.parametrize("name", ["text.txt", "c.jsonl"])
@@ -127,7 +127,7 @@ def test_a_damaged_cache_that_cannot_be_replaced(
 
 def test_no_place_for_the_cache(gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = mock.Mock(side_effect=OSError(28, "No space left on device"))
-    monkeypatch.setattr("poslab.data.token_files.GrowingFiles.append", full)
+    monkeypatch.setattr("poslab.data.token_cache.GrowingFiles.append", full)
     problem = r"^data\.cache_dir=.*: can't be written: No space left on device; name another$"
     with pytest.raises(UserError, match=problem):
         load_corpus(str(VERDICT), gpt2, tmp_path)
@@ -169,7 +169,7 @@ def interrupt_after(count: int, monkeypatch: pytest.MonkeyPatch) -> list[Piece]:
     """Have the encoder interrupted at the piece after so many; return those that it has encoded, as they come."""
     encoded: list[Piece] = []
 
-    def encode(tokenizer: tiktoken.Encoding, piece: Piece) -> token_cache.Encoded:
+    def encode(tokenizer: tiktoken.Encoding, piece: Piece) -> Encoded:
         if len(encoded) == count:
             raise KeyboardInterrupt
         encoded.append(piece)

@@ -19,7 +19,7 @@ from poslab import GPT
 from poslab.data.windows import CoveringWindows
 from poslab.evaluation import losses as evaluation
 from poslab.evaluation.losses import evaluate, mean_loss, sliding_token_losses, window_losses
-from poslab.runs.evaluation import perplexity
+from poslab.tasks.metric import perplexity
 
 
 @torch.no_grad()

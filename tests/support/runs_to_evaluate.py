@@ -15,8 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from poslab import GPT
 from poslab.data.module import TextDataModule
-from poslab.runs.checkpoint import describe
-from poslab.runs.checkpoint_files import save_weights
+from poslab.runs.checkpoint_files import describe, save_weights
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"
 VOCAB, CONTEXT = 23, 12

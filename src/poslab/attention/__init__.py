@@ -1,12 +1,11 @@
 """Attention with a position scheme.
 
-To see how a scheme's score is computed, read five files, here for T5:
+To see how a scheme's score is computed, read four files, here for T5:
 
     positions/t5.py            the formula, the learned table, and its rows by distance (`relative`)
     positions/terms.py         RelativeTerms: what a table by distance means for scores and outputs
     attention/scheme.py        the scheme's hooks in one layer, in their order
-    attention/reference.py          which keys a query sees, and which row of the table a pair has
-    attention/reference.py     scores, softmax, output, as dense tensors
+    attention/reference.py     which keys a query sees, which row of the table a pair has; scores, softmax and output
 
 `attend` chooses a faster backend for the same result; tests hold each of `attention/kernels` to `reference`.
 """

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 import poslab
-from poslab import distributed, processors
 from poslab.config.command_line import NAME, as_called, command_line, help_text, parse_line
 from poslab.config.scripts import CompareConfig, EvaluateConfig, ExplainConfig, ExportConfig, GenerateConfig
+from poslab.distributed import is_first_process, is_initialized, started_by_lightning
 from poslab.errors import RunStopped, UserError, suggestion
+from poslab.processors import prepare
 from poslab.signals import Interrupted, raise_on_signals, received_signal
 
 Schema = TypeVar("Schema")
@@ -97,7 +98,7 @@ def main(command: str | None = None) -> None:
 
 def run_program(run: Callable[[list[str]], None], arguments: list[str]) -> None:
     """Prepare the process of a command and run it, with a user's errors in one line."""
-    processors.prepare()
+    prepare()
     sys.path.append(os.getcwd())  # pos._target_=my_file.MyScheme finds my_file.py where the command is given
     for stream in (sys.stdout, sys.stderr):  # a model may write characters that the terminal doesn't have
         if isinstance(stream, io.TextIOWrapper):
@@ -151,7 +152,7 @@ def one_line_errors() -> Iterator[None]:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _print_error(f"error: nothing more can be written: {error.strerror}")
             _exit(1)
-        if distributed.is_initialized():
+        if is_initialized():
             traceback.print_exception(error)
             _exit(1)
         raise
@@ -166,7 +167,7 @@ def _check_readable(argument: str) -> None:
 
 
 def _interrupted(interruption: BaseException) -> NoReturn:
-    if distributed.is_first_process():
+    if is_first_process():
         _print_error(f"\n{str(interruption) or 'interrupted'}")
     _exit(getattr(interruption, "exit_code", 130), of_all=True)
 
@@ -177,9 +178,9 @@ def _print_error(line: str) -> None:
 
 def _exit(code: int, of_all: bool = False) -> NoReturn:
     """End the program. of_all: whether all processes of a run end for the same reason."""
-    if of_all and distributed.started_by_lightning():
+    if of_all and started_by_lightning():
         code = 0  # for another one, Lightning would kill the first process before it has printed why
-    if distributed.is_initialized():
+    if is_initialized():
         # At once: threads of torch that wait for processes which are gone may abort an interpreter that ends in order.
         sys.stdout.flush()
         sys.stderr.flush()

@@ -12,9 +12,10 @@ from poslab.errors import SettingError, as_typed
 from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, choose_device, find_checkpoint, load_checkpoint
-from poslab.runs.evaluation import Evaluation, LengthLoss, perplexity
+from poslab.runs.evaluation import Evaluation, LengthLoss
 from poslab.runs.folder import EVALUATION
 from poslab.runs.screen import table
+from poslab.tasks.metric import perplexity
 
 _COLUMNS = (
     "length",

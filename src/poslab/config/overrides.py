@@ -1,4 +1,9 @@
-"""Hydra's reading of a command line: the name of the scheme, and refusals in one line of the user's words."""
+"""The command line of train: quoted where Hydra's grammar would stand in the user's way, and again as it was typed; and
+what Hydra refuses in one line of the user's words.
+
+Hydra's parser of flags and its start of an application have no public name but hydra.main, which reads sys.argv and not
+a list of arguments: both are used as in hydra-core 1.3.2, _internal/utils.py.
+"""
 
 import re
 from argparse import Namespace

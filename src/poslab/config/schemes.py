@@ -1,5 +1,5 @@
-"""Position schemes as settings: a class, named by `_target_` or by an option of configs/pos, and the values of its
-fields, which may be schemes in turn.
+"""Position schemes and tasks as settings: a class, named by `_target_` or by an option of configs/pos, and the
+values of its fields. Those of a scheme may be schemes in turn.
 
     pos=OUTER pos.of=INNER pos.of.base=500
 

@@ -18,11 +18,10 @@ from torch import Tensor
 
 from poslab.config.files import Kind, default_cache_dir, find_files, fingerprint, kind_of, text_name
 from poslab.config.schema import DataConfig
-from poslab.data.pieces import Piece, Source, document_pieces, read_text, text_pieces
-from poslab.data.token_cache import Encoded, encode, end_token, in_order, read_or_make, write_all
-from poslab.data.token_files import GrowingFiles
+from poslab.data.pieces import Encoded, Piece, Source, document_pieces, read_text, text_pieces
+from poslab.data.token_cache import GrowingFiles, in_order, read_or_make, write_all
 from poslab.data.token_stream import read_token_files
-from poslab.data.tokenizer import Bytes, Encoding, Vocabulary, load_tokenizer, observed_ids
+from poslab.data.tokenizer import Bytes, Encoding, Vocabulary, encode, end_token, load_tokenizer, observed_ids
 from poslab.errors import SettingError
 
 _LAYOUT = "4"  # part of every cache key; another number wherever the same corpus would give other files

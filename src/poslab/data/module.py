@@ -1,4 +1,19 @@
-"""Lightning data module of a text: windows for training and validation, and their order."""
+"""Lightning data module of a text: windows for training and validation, their order, and losses of baselines that need
+no training.
+
+A decoder must beat these before its loss says anything about it:
+
+    uniform     every token of the vocabulary is as likely as any other
+    unigram     a token is as likely as it is frequent
+    bigram      ... after the token before it
+
+Counted in the training tokens, measured on the part of the text that is reported. Unseen events get their share by
+Witten and Bell's rule (1991, method C), without a number to tune: N counts of which T are different tokens leave the
+weight T / (N + T) to the next simpler model.
+
+    p(w)     = (count(w) + T / V) / (N + T)
+    p(w | h) = (count(h w) + T(h) p(w)) / (count(h) + T(h))          T(h): different tokens seen after h
+"""
 
 import math
 import multiprocessing

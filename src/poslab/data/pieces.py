@@ -14,7 +14,7 @@ import tiktoken
 
 from poslab.config.files import Kind
 from poslab.data.documents import read_documents
-from poslab.data.tokenizer import Bytes, Encoding
+from poslab.data.tokenizer import Array, Bytes, Encoding
 from poslab.errors import SettingError
 
 _PIECE = 1 << 20  # bytes of a text, or characters of documents, at a time
@@ -43,6 +43,16 @@ class Piece(NamedTuple):
     texts: list[str]
     read: int
     document_ends: bool = True
+    part_ends: bool = False
+
+
+class Encoded(NamedTuple):
+    """Tokens of a piece (N,), where documents end in them, how far the source has been read with it, and whether a
+    part of the corpus ends there."""
+
+    tokens: Array
+    ends: Array
+    read: int
     part_ends: bool = False
 
 

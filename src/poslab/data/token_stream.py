@@ -10,9 +10,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from poslab.data.pieces import Source
-from poslab.data.token_cache import Encoded, end_token
-from poslab.data.tokenizer import Encoding, end_of_text
+from poslab.data.pieces import Encoded, Source
+from poslab.data.tokenizer import Encoding, end_of_text, end_token
 from poslab.errors import SettingError
 
 _HEADER = np.dtype("<i4"), 256

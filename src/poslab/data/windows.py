@@ -1,4 +1,8 @@
-"""Windows over one array of tokens: those to train on, and those that measure a loss."""
+"""Windows over one array of tokens, to train on and to measure a loss, and samplers: the order of a run's windows, or
+of the steps of a task, as a function of seed, epoch and count.
+
+Each index is computed from its position in the epoch, so a run resumes anywhere and no order is ever held as a whole.
+"""
 
 import hashlib
 from collections.abc import Iterator, Sequence

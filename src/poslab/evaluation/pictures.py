@@ -1,4 +1,4 @@
-"""Pictures of one model: learned tables of its scheme, and attention weights.
+"""Pictures of one model: learned tables of its scheme, and attention weights, layer by layer.
 
 Figures are made without pyplot, whose global state would keep them.
 """

@@ -28,11 +28,10 @@ from poslab.evaluation.task_metrics import (
 )
 from poslab.model.decoder import GPT
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
-from poslab.runs.evaluation import perplexity
 from poslab.runs.folder import ANSWERS
 from poslab.tasks import Metric
 from poslab.tasks.base import IGNORED, in_columns
-from poslab.tasks.metric import LOSS, PERPLEXITY, SHARES, loss_metric
+from poslab.tasks.metric import LOSS, PERPLEXITY, SHARES, loss_metric, perplexity
 
 Data = TypeVar("Data", bound=DataModule)
 # By the number of a window or an example, so that one that came twice counts once: the sum of its losses in nats, how
@@ -112,9 +111,10 @@ class TextScoring(Scoring[TextDataModule]):
         return text, text
 
     def test(self, folder: Path) -> MetricsByLength:
-        wanted, text = self.config.evaluation, held_out(self.data.corpus)
+        wanted = self.config.evaluation
         if not wanted.lengths:
             return {}
+        text = held_out(self.data.corpus)
         print(f"\nevaluating at lengths {', '.join(map(str, wanted.lengths))} ({text.name}) ...", flush=True)
         return evaluate_run(folder, wanted.lengths, wanted.stride, wanted.last, text=text, allow_code=True).metrics
 

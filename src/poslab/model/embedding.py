@@ -1,6 +1,7 @@
-"""Embedding of tokens, whose matrix is the head's as well.
+"""Embedding of tokens, whose matrix is the head's as well, and positions of tokens: given by the caller, drawn by the
+scheme, or 0, 1, 2, ...
 
-D channels, V tokens of the vocabulary.
+B batch, T sequence, D channels, V tokens of the vocabulary.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Text from a model: tokens one after the other, each drawn given those before it.
+"""Text from a model: tokens one after the other, each drawn given those before it, by temperature and among the
+likeliest.
 
 B batch, T prompt, V vocabulary.
 """

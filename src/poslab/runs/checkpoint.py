@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from poslab.config.fields import typed
 from poslab.config.files import EXPORTED
 from poslab.config.schema import ModelConfig
 from poslab.config.schemes import TARGET, changed, node_of, parse_scheme, shown
-from poslab.config.train import TrainConfig
 from poslab.data.corpus import Split
 from poslab.data.tokenizer import AnyVocabulary, Symbols, Vocabulary, load_tokenizer
 from poslab.errors import SettingError, as_typed
@@ -76,28 +75,6 @@ class Checkpoint:
     def run(self) -> RunFolder | None:
         """Return the run that wrote it; None for a file somewhere else."""
         return RunFolder.of_checkpoint(self.path)
-
-
-class Source(Protocol):
-    """Source of the training data: vocabulary and hash."""
-
-    @property
-    def sha256(self) -> str: ...
-    @property
-    def vocabulary(self) -> AnyVocabulary: ...
-
-
-def describe(config: TrainConfig, source: Source) -> dict[str, Any]:
-    """Return everything needed to use the weights, in plain containers and one tensor, `observed`."""
-    vocabulary = source.vocabulary
-    observed = vocabulary.observed
-    return {
-        "config": config.plain,
-        "pos": config.pos_name,
-        "observed": None if observed is None else observed.clone(),
-        "symbols": list(vocabulary.symbols) if isinstance(vocabulary, Symbols) else None,
-        "data_sha256": source.sha256,
-    }
 
 
 def find_checkpoint(path: str) -> Path:

@@ -10,7 +10,7 @@ import pickle
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,6 +18,8 @@ from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from poslab.config.files import appearing_whole, write_whole
+from poslab.config.train import TrainConfig
+from poslab.data.tokenizer import AnyVocabulary, Symbols
 from poslab.errors import SettingError
 from poslab.runs.folder import RunFolder
 
@@ -36,8 +38,30 @@ class NothingIntact(SettingError):
     """Run whose checkpoints are all Damaged: nothing is lost if it starts over."""
 
 
+class Source(Protocol):
+    """Source of the training data: vocabulary and hash."""
+
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def vocabulary(self) -> AnyVocabulary: ...
+
+
+def describe(config: TrainConfig, source: Source) -> dict[str, Any]:
+    """Return everything needed to use the weights, in plain containers and one tensor, `observed`."""
+    vocabulary = source.vocabulary
+    observed = vocabulary.observed
+    return {
+        "config": config.plain,
+        "pos": config.pos_name,
+        "observed": None if observed is None else observed.clone(),
+        "symbols": list(vocabulary.symbols) if isinstance(vocabulary, Symbols) else None,
+        "data_sha256": source.sha256,
+    }
+
+
 def save_weights(path: Path, state: Mapping[str, Tensor], about: dict[str, Any]) -> None:
-    """Write weights and their description (poslab.runs.checkpoint.describe) as one safetensors file."""
+    """Write weights and their description (`describe`) as one safetensors file."""
     # Copies, because the format refuses tensors that share memory.
     tensors = {name.removeprefix(_PREFIX): weight.detach().cpu().contiguous().clone() for name, weight in state.items()}
     if about["observed"] is not None:

@@ -1,7 +1,6 @@
 """evaluation.json: losses by length and position."""
 
 import json
-import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,6 @@ from poslab.config.schema import EvaluationConfig
 from poslab.runs.folder import EVALUATION
 from poslab.runs.readers import checked, read_mapping
 from poslab.tasks.metric import LAST_LOSS, MEMORY_LOSS
-
-
-def perplexity(loss: float) -> float:
-    """Return exp(loss), infinite if a float can't hold it."""
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf
 
 
 @dataclass(frozen=True)

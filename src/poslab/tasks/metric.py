@@ -40,6 +40,14 @@ def loss_metric(vocabulary_size: int | None, of: str = "token") -> Metric:
     return Metric(LOSS, f"nats per {of}", higher_is_better=False, chance=vocabulary_size and math.log(vocabulary_size))
 
 
+def perplexity(loss: float) -> float:
+    """Return exp(loss), infinite if a float can't hold it."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
 def metric_named(name: str, known: Iterable[Metric]) -> Metric:
     """Return the metric of that name. Names of parts and variants contain it: last_loss, exact_no_eos. Raises KeyError
     for one that is none of them."""

@@ -11,11 +11,10 @@ from pytorch_lightning.callbacks import TQDMProgressBar
 
 from poslab.config.schemes import shown
 from poslab.data.module import DataModule
-from poslab.runs.evaluation import perplexity
 from poslab.runs.folder import RunFolder
 from poslab.runs.screen import clock, table_line
 from poslab.runs.summary import Summary
-from poslab.tasks.metric import LOSS
+from poslab.tasks.metric import LOSS, perplexity
 from poslab.training.module import LanguageModel, ours
 
 _BEFORE = {"epoch": 6, "step": 7, "train loss": 10, "val loss": 10}  # columns and their widths

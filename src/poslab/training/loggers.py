@@ -1,5 +1,6 @@
 """Loggers of a run: always TensorBoard, which reports read their curves from, and one more of Lightning's if `logger`
-names one. All get the same keys."""
+names one. All get the same keys. TensorBoard shows beside the scalars settings to compare runs by, sample texts, and
+pictures of the scheme."""
 
 import logging
 import math

@@ -1,4 +1,4 @@
-"""Lightning module of a run: loss, optimiser, and the figures of every step."""
+"""Lightning module of a run: loss, figures of every step, and the optimiser with its schedule and clipping."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from poslab.evaluation.scoring import Scoring
 from poslab.model.decoder import GPT
 from poslab.model.memory import Memory
 from poslab.model.memory.retrieval import RetrievedAttention
-from poslab.runs.checkpoint import describe
+from poslab.runs.checkpoint_files import describe
 from poslab.runs.code import continued, fingerprints
 from poslab.tasks import Examples
 from poslab.tasks.metric import EXACT, LOSS, SOLVED

@@ -19,8 +19,8 @@ from poslab.config.train import TrainConfig, flat
 from poslab.data.module import DataModule
 from poslab.model.block import Attention
 from poslab.model.decoder import GPT
-from poslab.runs.evaluation import perplexity
 from poslab.runs.summary import Summary
+from poslab.tasks.metric import perplexity
 from poslab.training.lightning_loops import batches_of_all_epochs
 from poslab.training.module import LanguageModel
 

@@ -1,4 +1,5 @@
-"""Lightning's Trainer for a run: its settings checked, its callbacks chosen."""
+"""Lightning's Trainer for a run: its settings checked, its callbacks chosen; and threads, memory, bfloat16 and the
+compiler of the machine that trains."""
 
 import ctypes
 import logging
@@ -226,8 +227,9 @@ def compiles(model: ModelConfig, trainer: TrainerConfig) -> bool:
 
 def missing_compiler(model: ModelConfig, trainer: TrainerConfig) -> list[str]:
     """Warn where the model is to be compiled, but torch can't do that here."""
-    device = choose_device("cpu" if trainer.accelerator == "cpu" else "auto")
-    problem = compiler_problem(device) if model.compile else None
+    if not model.compile:
+        return []
+    problem = compiler_problem(choose_device("cpu" if trainer.accelerator == "cpu" else "auto"))
     return [f"model.compile=true: trains uncompiled, to the same result; torch says: {problem}"] if problem else []
 
 

@@ -19,7 +19,8 @@ How tables by distance reach a tile is described in relative.py. Without near ta
     flash.py       a fixed bias by distance, by torch's flash kernel
     tiles.py       any function of a tile of scores
     decode.py      one query over a cache
-    dropout.py     masks that every kernel draws alike; products.py: products in bfloat16
+    blocks.py      blocks of queries, and masks of dropout that every kernel draws alike
+    products.py    products in bfloat16
 
 Each file begins with what it gains. A kernel stays while that is 1.15 times or more at some length of 256 to 2,048.
 """

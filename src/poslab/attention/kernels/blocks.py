@@ -1,4 +1,5 @@
-"""Blocks of queries, which a kernel computes, and dropout draws masks for, one at a time."""
+"""Blocks of queries, which a kernel computes, and dropout of their weights, drawn alike by two backends, or two passes,
+without a stored mask."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
