@@ -191,3 +191,9 @@ def test_warns_of_buckets_that_never_train() -> None:
     assert warnings_at(256) == []
     bidirectional = ModelShape(256, embed_dim=8, num_layers=1, num_heads=1, causal=False)
     assert T5().warnings(bidirectional) == []
+
+
+def test_initial_bias_is_normal_with_the_spread_of_t5() -> None:
+    bias = T5(num_buckets=64, max_distance=256).tables(ModelShape(512, 256, 1, 64))["bias"] * 256**0.5
+    assert bias.mean().abs() < 0.1
+    assert bias.std() == pytest.approx(1, abs=0.1)

@@ -106,3 +106,10 @@ def test_where_it_ends() -> None:
         XPos().check(ModelShape(64, 8, 1, 8))
     assert XPos().warnings(SHAPE) == []
     assert "grows" in XPos().warnings(ModelShape(64, 32, 2, 2, causal=False))[0]
+
+
+def test_picture_of_what_fades() -> None:
+    """The factor of the first pair at a distance, by the paper's equation."""
+    fading = XPos(scale_base=16.0).explain({}, SHAPE, [])["fading"]
+    for distance, factor in zip(fading.x, fading.lines["pair 0"], strict=True):
+        assert float(factor) == pytest.approx((0.4 / 1.4) ** (distance / 16.0), rel=1e-5)
