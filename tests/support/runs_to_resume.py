@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
+from common import composed
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from poslab.config.files import CONFIGS
 from poslab.config.overrides import with_any_scheme
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.resume import resumed
@@ -31,9 +30,7 @@ TIMES = {"wall_time_s", "tokens_per_s", "peak_memory_mb"}
 def resume(folder: Path, *overrides: str) -> dict[str, Any]:
     """What `python scripts/train.py resume=FOLDER ...` does."""
     given = [f"resume={folder}", *overrides]
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        composed = compose("train", with_any_scheme(given))
-    return vars(train(resumed(composed, given)))
+    return vars(train(resumed(composed(*with_any_scheme(given)), given)))
 
 
 def content_of(folder: Path, name: str = "last.ckpt") -> dict[str, Any]:
