@@ -84,18 +84,18 @@ def cluster_environment() -> list[ClusterEnvironment]:
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
     here = launch()
+    if not here.launcher:
+        return [LightningEnvironment()] if "SLURM_NTASKS" in os.environ else []
     local_rank, node = here.rank % here.local_size, here.rank // here.local_size
     make: Callable[[], ClusterEnvironment]
     if here.launcher == "torchrun":
         variables, make = {"LOCAL_RANK": local_rank, "GROUP_RANK": node}, TorchElasticEnvironment
-    elif here.launcher == "srun":
+    else:
         sizes = {"SLURM_NTASKS": here.size, "SLURM_NTASKS_PER_NODE": here.local_size, "SLURM_NNODES": here.nodes}
         # Lightning's port is that of the job, of which several steps may run side by side.
         port = 15000 + (_number("SLURM_JOB_ID", default=0) + 101 * _number("SLURM_STEP_ID", default=0)) % 10000
         variables = sizes | {"SLURM_LOCALID": local_rank, "SLURM_NODEID": node, "MASTER_PORT": port}
         make = partial(SLURMEnvironment, auto_requeue=False)
-    else:
-        return [LightningEnvironment()] if "SLURM_NTASKS" in os.environ else []
     for name, value in variables.items():  # which Lightning needs even where the launcher sets fewer
         os.environ.setdefault(name, str(value))
     return [make()]

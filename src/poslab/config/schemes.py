@@ -24,7 +24,7 @@ from poslab.config.fields import full_name, imported, typed
 from poslab.config.files import CONFIGS
 from poslab.errors import SettingError, as_typed, suggestion
 from poslab.positions import PositionScheme
-from poslab.positions.names import require_frozen
+from poslab.positions.base import require_frozen
 from poslab.tasks import Task
 
 TARGET = "_target_"

@@ -83,13 +83,12 @@ class KeyValueCache:
     def key_position_ids(self, count: int, device: torch.device) -> PositionIds:
         """Return the positions of all keys that the next `count` tokens may see, their own last."""
         if self._key_position_ids is None:
-            self._key_position_ids = self._given_key_position_ids(count, device)
+            if self._given is None:
+                self._key_position_ids = self._counted(self.first_seen, self.length + count, device)
+            else:
+                irregular = bool((self._given.diff() != 1).any())
+                self._key_position_ids = PositionIds(self._given[..., self.first_seen :], irregular=irregular)
         return self._key_position_ids
-
-    def _given_key_position_ids(self, count: int, device: torch.device) -> PositionIds:
-        if self._given is None:
-            return self._counted(self.first_seen, self.length + count, device)
-        return PositionIds(self._given[..., self.first_seen :], irregular=bool((self._given.diff() != 1).any()))
 
     def _counted(self, begin: int, end: int, device: torch.device) -> PositionIds:
         positions = torch.arange(begin, end, device=device)

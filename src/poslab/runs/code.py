@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ _PACKAGE = Path(__file__).parents[1]
 _ROOMS = ("attention", "data", "model", "training")  # decide a result, whatever the scheme and the task
 # So does what all schemes and tasks build on; the other files of positions/ and tasks/ count with who imports them.
 _CONTRACT = {
-    "positions": ("__init__", "base", "checks", "contract", "hf_equivalent", "names", "pictures", "terms"),
+    "positions": ("__init__", "base", "checks", "contract", "hf_equivalent", "pictures", "terms"),
     "tasks": ("__init__", "base", "checks", "metric"),
 }
 _SHARED = {_PACKAGE / room / f"{name}.py" for room, names in _CONTRACT.items() for name in names}
@@ -133,15 +134,14 @@ def _imports(file: Path, package: list[str]) -> Iterator[str]:
     except (SyntaxError, ValueError):  # edited since it was loaded; the fingerprint is another one anyway
         return
     for node in ast.walk(tree):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        above: list[str] = []
+        if isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else []
-            source = ".".join([*above, *([node.module] if node.module else [])])
-            names = [f"{source}.{alias.name}" for alias in node.names]
-        for parts in (name.split(".") for name in names):
-            yield from (".".join(parts[: end + 1]) for end in range(len(parts)))
+            above += [node.module] if node.module else []
+        for alias in node.names:
+            yield from accumulate(".".join([*above, alias.name]).split("."), "{}.{}".format)
 
 
 def _hash(files: Iterable[Path]) -> str:
