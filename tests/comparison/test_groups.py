@@ -14,12 +14,9 @@ from poslab.errors import UserError
     ("setting", "value"),
     [
         ("data.vocabulary", "full"),
-        ("data.stride", 16),
         ("data.batch_size", 4),
         ("model.embed_dim", 64),
-        ("model.dropout", 0.2),
         ("optim.learning_rate", 0.01),
-        ("trainer.max_epochs", 3),
         ("trainer.precision", "bf16-mixed"),
         ("early_stopping_patience", 2),
     ],

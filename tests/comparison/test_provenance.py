@@ -20,7 +20,7 @@ def twice(root: Path, **other: object) -> Path:
     return write_run(root / "z_again", "t5", 1, 3.5, **other)
 
 
-@pytest.mark.parametrize("other", [{}, {"threads": 1}, {"code_fingerprint": "f" * 16, "device": "cuda:0"}])
+@pytest.mark.parametrize("other", [{}, {"code_fingerprint": "f" * 16, "device": "cuda:0"}])
 def test_one_seed_with_two_losses_is_said(other: dict[str, object], tmp_path: Path) -> None:
     again = twice(tmp_path, **other)
     comparison = compare_folders(tmp_path)

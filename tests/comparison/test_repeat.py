@@ -71,11 +71,10 @@ def test_a_path_that_only_quotes_make_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
-@pytest.mark.parametrize("overrides", [None, 5])
-def test_what_is_not_recorded_is_not_guessed(overrides: Any, tmp_path: Path) -> None:
-    """Older versions recorded nothing; the page still shows the complete configuration."""
-    change_config(write_run(tmp_path, "t5", 1), "overrides", overrides)
-    change_config(write_run(tmp_path, "t5", 2), "overrides", overrides)
+def test_what_is_not_recorded_is_not_guessed(tmp_path: Path) -> None:
+    """The page still shows the complete configuration."""
+    for seed in (1, 2):
+        change_config(write_run(tmp_path, "t5", seed), "overrides", None)
     folder = report_of(tmp_path)
     text = (folder / "report.md").read_text()
     assert re.search(r"t5:\n\n    not recorded", text)

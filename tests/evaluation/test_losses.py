@@ -62,7 +62,7 @@ def by_windows(model: GPT, text: Tensor, length: int, stride: int) -> tuple[list
 @example(name=ENDLESS, count=30, length=30, stride=5, batch=4096, rows=512)  # longer than the text
 @example(name=ENDLESS, count=30, length=8, stride=1, batch=20, rows=7)  # two windows in a batch
 @example(name=ENDLESS, count=31, length=6, stride=6, batch=24, rows=10)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 def test_losses_by_definition(name: str, count: int, length: int, stride: int, batch: int, rows: int) -> None:
     model, text = lively_model(name), random_text(count)
     with mock.patch.multiple(evaluation, _BATCH_TOKENS=batch, _LOGIT_ROWS=rows):
@@ -81,7 +81,7 @@ def test_losses_by_definition(name: str, count: int, length: int, stride: int, b
 
 
 @given(count=st.integers(2, 40), length=st.integers(1, 40), stride=st.integers(1, 40), batch=st.integers(1, 90))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 def test_every_token_but_the_first_counts_once(count: int, length: int, stride: int, batch: int) -> None:
     """Token by token, so that a swap or a shift shows."""
     model, text, stride = lively_model(ENDLESS), random_text(count), min(stride, length)
@@ -132,7 +132,7 @@ def test_beyond_the_training_length(name: str) -> None:
 
 
 @pytest.mark.parametrize(("count", "reach"), [(8 * CONTEXT + 1, 8), (30 * CONTEXT, 8), (4 * CONTEXT + 5, 4)])
-@pytest.mark.parametrize("last", [None, 1, 3, CONTEXT])
+@pytest.mark.parametrize("last", [None, 1, CONTEXT])
 def test_last_losses_are_of_the_same_tokens_at_every_length(last: int | None, count: int, reach: int) -> None:
     model, text, kept = lively_model(ENDLESS), random_text(count), last or CONTEXT // 2
     found = evaluate(model, text, [CONTEXT // 4, *(CONTEXT * n for n in (1, 2, 3, 4, 8, 16))], last=last)
@@ -187,7 +187,7 @@ def test_the_model_is_left_as_it_was() -> None:
     model.eval()
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
 def test_tokens_of_any_type(dtype: torch.dtype) -> None:
     text = random_text(40)
     assert evaluate(lively_model(ENDLESS), text.to(dtype), [8]) == evaluate(lively_model(ENDLESS), text, [8])
@@ -229,7 +229,7 @@ def largest_tensor(name: str, length: int, vocab_size: int) -> int:
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_no_tensor_is_quadratic_in_the_length(name: str) -> None:
-    short, long = (largest_tensor(name, length, vocab_size=100) for length in (512, 2048))
+    short, long = (largest_tensor(name, length, vocab_size=100) for length in (384, 1536))
     assert long <= 5 * short  # of four times the length
 
 
@@ -239,23 +239,21 @@ def test_logits_do_not_grow_with_the_length() -> None:
 
 
 MEASURE = """
-import resource, sys, torch
+import resource, torch
 from poslab import GPT
 from poslab.evaluation.losses import evaluate
 from poslab.positions.shaw import Shaw
-length = int(sys.argv[1])
 model = GPT(Shaw(), vocab_size=50257, context_length=64, embed_dim=32, num_layers=1, num_heads=2, dropout=0.0)
-tokens = torch.randint(0, 50257, (length + 1,), dtype=torch.int32)
+tokens = torch.randint(0, 50257, (16385,), dtype=torch.int32)
 evaluate(model, tokens[:1025], [1024])  # takes what doesn't depend on the length
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-evaluate(model, tokens, [length])
+evaluate(model, tokens, [16384])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", [4096, 16384])  # (T, V) floats would take 0.8 and 3.3 GB, (T, T) 0.07 and 1.1
-def test_memory_of_the_process(length: int) -> None:
-    command = [sys.executable, "-c", MEASURE, str(length)]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(result.stdout) < 6 * length + 20_000  # KiB
+def test_memory_of_the_process() -> None:
+    """(T, V) floats would take 3.3 GB, (T, T) 1.1 GB."""
+    result = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
+    assert int(result.stdout) < 6 * 16384 + 20_000  # KiB
