@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import ENDING, ENDLESS, REPOSITORY, RunScript
+from common import ENDING, ENDLESS, RunScript, assert_refused
 from processes import Script
 from runs_to_evaluate import make_run
 
@@ -19,7 +19,6 @@ from poslab.data.tokenizer import Vocabulary, load_tokenizer
 from poslab.errors import SettingError
 from poslab.runs.checkpoint import load_checkpoint
 
-SCRIPT = REPOSITORY / "scripts" / "generate.py"
 ODD = 'Hello, "world"! (it\'s ${odd}) [x] a=b {c: d} \\ $HOME #1 ~ é 漢字 😀 <|endoftext|>'
 
 
@@ -52,10 +51,7 @@ def test_several_prompts_and_samples(script: RunScript, runs: dict[str, Path]) -
     arguments = ("prompt=He said, yes", "prompt=No", "samples=2", "max_new_tokens=7", "temperature=1.0", "top_k=null")
     code, text, said = script(f"ckpt={runs[ENDLESS]}", *arguments)
     assert code == 0
-    pages = {}
-    for page in text.removeprefix("== ").split("\n== "):
-        heading, _, content = page.partition("\n")
-        pages[heading] = content
+    pages = dict(page.split("\n", 1) for page in text.removeprefix("== ").split("\n== "))
     assert list(pages) == [f"prompt {p}, sample {s}" for p in (1, 2) for s in (1, 2)]
     model = poslab.load(runs[ENDLESS])
     prompts = [model.tokenizer.encode(prompt) for prompt in ("He said, yes", "No") for _ in range(2)]
@@ -98,9 +94,8 @@ def test_a_diverged_model_is_named(script: RunScript, runs: dict[str, Path], tmp
     content = torch.load(runs[ENDLESS] / "checkpoints" / "last.ckpt", weights_only=True)
     content["state_dict"]["model.final_norm.bias"].fill_(float("nan"))
     torch.save(content, tmp_path / "nan.ckpt")
-    code, _, said = script("ckpt=nan.ckpt", "prompt=x")
-    assert code == 2
-    assert said.splitlines()[-1] == "error: ckpt=nan.ckpt: the model's logits are not finite: its training diverged"
+    message = "ckpt=nan.ckpt: the model's logits are not finite: its training diverged"
+    assert_refused(script("ckpt=nan.ckpt", "prompt=x"), message)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs named pipes")
@@ -133,11 +128,7 @@ def test_a_character_is_printed_when_it_is_whole(capsys: pytest.CaptureFixture[s
     assert "".join(seen) == text + "\n"
     assert "\ufffd" not in "".join(seen)
     assert "" in seen  # of the first part of a character, nothing
-
-
-def test_a_part_of_a_character_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    vocabulary = Vocabulary(load_tokenizer("gpt2"))
-    show_text(vocabulary, None, "", vocabulary.encode("a😀")[:-1], [])
+    show_text(vocabulary, None, "", vocabulary.encode("a😀")[:-1], [])  # a part of a character at the end
     assert capsys.readouterr().out == "a\ufffd\n"
 
 
@@ -168,33 +159,23 @@ def test_load(name: str, runs: dict[str, Path], tmp_path: Path) -> None:
         poslab.load(tmp_path / "nothing")
 
 
-HOSTILE = {
-    "a long context": ("model", "context_length", 10**12),
-    "a wide model": ("model", "embed_dim", 2**40),
-    "a deep model": ("model", "num_layers", 10**9),
-    "sizes beyond all numbers": ("model", "embed_dim", 2**62),
-}
-
-
-@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("context_length", 10**12), ("embed_dim", 2**40), ("embed_dim", 2**62), ("num_layers", 10**9), ("", 0)],
+)
 def test_a_size_that_the_weights_do_not_have_takes_no_memory(
-    case: str, runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    key: str, value: int, runs: dict[str, Path], tmp_path: Path
 ) -> None:
-    group, key, value = HOSTILE[case]
+    """Without a key it is a weight that only claims its size."""
     content = torch.load(runs[ENDING] / "checkpoints" / "last.ckpt", weights_only=True)
-    content["poslab"]["config"][group][key] = value
+    if key:
+        content["poslab"]["config"]["model"][key] = value
+    else:
+        weights, name = content["state_dict"], "model.token_embedding.weight"
+        weights[name] = torch.zeros(1, 1).expand(weights[name].shape)
     torch.save(content, tmp_path / "big.ckpt")
     with pytest.raises(SettingError, match="its weights don't fit the model that it describes"):
         poslab.load(tmp_path / "big.ckpt")
-
-
-def test_a_weight_that_only_claims_its_size(runs: dict[str, Path], tmp_path: Path) -> None:
-    content = torch.load(runs[ENDLESS] / "checkpoints" / "last.ckpt", weights_only=True)
-    weight = content["state_dict"]["model.token_embedding.weight"]
-    content["state_dict"]["model.token_embedding.weight"] = torch.zeros(1, 1).expand(weight.shape)
-    torch.save(content, tmp_path / "claims.ckpt")
-    with pytest.raises(SettingError, match="its weights don't fit the model that it describes"):
-        poslab.load(tmp_path / "claims.ckpt")
 
 
 def test_no_memory_is_said(runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:

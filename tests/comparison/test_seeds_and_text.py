@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,15 +38,6 @@ from simulated_claims import misses
 TOKENS = 533
 
 
-def test_seeds_alone_would_promise_too_much() -> None:
-    """What the interval is for: text of which a scheme likes some parts, and whose blocks the seeds agree upon."""
-    rng = np.random.default_rng(2)
-    differences = rng.normal(size=(1000, 1, 30)) + 0.3 * rng.normal(size=(1000, 5, 1))
-    over_seeds = stats.ttest_1samp(differences.mean(-1), 0, axis=1).pvalue < 0.05
-    assert over_seeds.mean() > 0.15
-    assert misses(differences) < 0.07
-
-
 def test_tokens_that_are_correlated_are_covered() -> None:
     """Differences of neighbouring tokens are alike over some tokens; blocks of a long text reach farther."""
     rng = np.random.default_rng(3)
@@ -56,16 +47,12 @@ def test_tokens_that_are_correlated_are_covered() -> None:
     assert rate < 0.09
 
 
-def test_where_blocks_are_alike_it_is_the_interval_over_seeds() -> None:
-    by_seed = np.array([0.1, 0.3, 0.2])
-    mean, sd, freedom = two_way(np.repeat(by_seed[:, None], 20, 1))
-    assert (float(mean), float(sd), float(freedom)) == pytest.approx((0.2, stats.sem(by_seed), 2))
-
-
-def test_where_seeds_are_alike_it_is_the_interval_over_blocks() -> None:
-    by_block = np.arange(12.0)
-    mean, sd, freedom = two_way(np.repeat(by_block[None], 4, 0))
-    assert (float(mean), float(sd), float(freedom)) == pytest.approx((5.5, stats.sem(by_block), 11))
+@pytest.mark.parametrize("values", [[0.1, 0.3, 0.2], range(12)], ids=str)
+@pytest.mark.parametrize("over", ["seeds", "blocks"])
+def test_where_only_seeds_or_blocks_differ_it_is_the_interval_over_them(values: Sequence[float], over: str) -> None:
+    differences = np.repeat(np.array(values, float)[:, None], 20, 1)
+    found = two_way(differences if over == "seeds" else differences.T)
+    assert [float(x) for x in found] == pytest.approx([np.mean(values), stats.sem(values), len(values) - 1])
 
 
 def test_against_the_table_of_an_analysis_of_variance() -> None:
@@ -169,6 +156,25 @@ def test_the_same_difference_everywhere_is_no_certainty(tmp_path: Path) -> None:
     assert text_of(tmp_path)[1] == {}
 
 
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        ({"seeds": 2}, {}),
+        ({"tokens": SMALLEST_BLOCK * FEWEST_BLOCKS - 1}, {}),
+        ({}, {"test_tokens": 77}),
+    ],
+    ids=str,
+)
+def test_few_seeds_few_tokens_and_other_tokens_say_nothing_of_other_text(
+    options: dict[str, int], changes: dict[str, int], tmp_path: Path
+) -> None:
+    write_pair(tmp_path, of_text=0.05, **options)
+    for folder in tmp_path.glob("t5-*"):
+        change_summary(folder, **changes)
+    assert "text" not in claim_in(tmp_path, allow_differences=True)
+
+
 @pytest.mark.parametrize("lost", ["absolute-seed2", "t5-seed5", "shaw-seed1"])
 def test_nothing_is_shown_for_other_text_because_a_run_is_gone(lost: str, tmp_path: Path) -> None:
     """Of the pair nothing is said any more, of others no more than before."""
@@ -204,18 +210,3 @@ def test_token_losses_of_other_weights_are_called_so(tmp_path: Path) -> None:
         change_summary(folder, last_val_loss=json.loads((folder / "summary.json").read_text())["best_val_loss"] + 0.01)
     assert claim_in(tmp_path).endswith("; of other text nothing is known, as only the best weights are evaluated")
     assert "interval, seeds and text" not in page_in(tmp_path / "report").rows[0]
-
-
-@pytest.mark.usefixtures("no_figures")
-@pytest.mark.parametrize("options", [{"seeds": 2}, {"tokens": SMALLEST_BLOCK * FEWEST_BLOCKS - 1}], ids=str)
-def test_too_few_seeds_or_tokens_say_nothing_of_other_text(options: dict[str, int], tmp_path: Path) -> None:
-    write_pair(tmp_path, of_text=0.05, **options)
-    assert "text" not in claim_in(tmp_path)
-
-
-@pytest.mark.usefixtures("no_figures")
-def test_other_tokens_say_nothing_of_other_text(tmp_path: Path) -> None:
-    write_pair(tmp_path, of_text=0.05)
-    for folder in tmp_path.glob("t5-*"):
-        change_summary(folder, test_tokens=77)
-    assert "text" not in claim_in(tmp_path, allow_differences=True)
