@@ -32,7 +32,7 @@ def pytest_with(schemes: dict[str, str], copy: Path, *arguments: str) -> "subpro
     for file in REPOSITORY.iterdir():
         if file.is_file():
             shutil.copy(file, copy)
-    shutil.copy(REPOSITORY / "tests" / "foreign_schemes.py", copy / "src" / "poslab" / "positions")
+    shutil.copy(REPOSITORY / "tests" / "support" / "foreign_schemes.py", copy / "src" / "poslab" / "positions")
     for name, yaml in schemes.items():
         (copy / "configs" / "pos" / f"{name}.yaml").write_text(yaml)
     environment = os.environ | {"PYTHONPATH": str(copy / "src")}

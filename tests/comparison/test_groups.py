@@ -1,5 +1,6 @@
 """Which runs are of one group, which can't be compared, and what weakens a comparison."""
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -44,12 +45,20 @@ def test_facts_that_differ(fact: str, value: Any, tmp_path: Path) -> None:
         compare_folders(tmp_path)
 
 
-def test_one_scheme_under_several_conditions(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        for dropout in (0.0, 0.3):
-            change_config(write_run(tmp_path / str(dropout), "t5", seed), "model.dropout", dropout)
-    labels = {group.label: len(group.runs) for group in compare_folders(tmp_path, allow_differences=True).groups}
-    assert labels == {"t5 model.dropout=0.0": 2, "t5 model.dropout=0.3": 2}
+@pytest.mark.parametrize(
+    ("setting", "values"),
+    [("model.dropout", (0.0, 0.3)), ("optim.position_learning_rate_factor", (1.0, 8.0)), ("pos.max_distance", (2, 16))],
+)
+def test_settings_make_groups(setting: str, values: tuple[float, ...], tmp_path: Path) -> None:
+    """Those of a scheme and of how it is trained by their names, others with their groups."""
+    name = setting.removeprefix("pos.").removeprefix("optim.")
+    for seed, value in itertools.product((1, 2), values):
+        folder = write_run(tmp_path / str(value), "shaw", seed)
+        if setting.startswith("pos."):
+            set_scheme(folder, **{name: value})
+        change_config(folder, setting, value)
+    groups = compare_folders(tmp_path, allow_differences=True).groups
+    assert {group.label: len(group.runs) for group in groups} == {f"shaw {name}={value}": 2 for value in values}
 
 
 def test_weights_to_begin_with_are_told_apart_by_their_contents(tmp_path: Path) -> None:
@@ -65,17 +74,6 @@ def test_weights_to_begin_with_are_told_apart_by_their_contents(tmp_path: Path) 
     change_config(second, "seed", 2)
     change_summary(second, seed=2)
     assert len(compare_folders(tmp_path / "first", tmp_path / "second").groups) == 1
-
-
-def test_how_a_scheme_is_trained_makes_groups(tmp_path: Path) -> None:
-    factor = "optim.position_learning_rate_factor"
-    for seed in (1, 2):
-        for value in (1.0, 8.0):
-            change_config(write_run(tmp_path / str(value), "t5", seed), factor, value)
-    write_run(tmp_path, "nope", 1)
-    groups = compare_folders(tmp_path).groups
-    names = {"nope": 1, "t5 position_learning_rate_factor=1.0": 2, "t5 position_learning_rate_factor=8.0": 2}
-    assert {group.label: len(group.runs) for group in groups} == names
 
 
 def test_memory_makes_groups(tmp_path: Path) -> None:
@@ -111,16 +109,6 @@ def test_early_stopping_ends_runs_at_different_steps(tmp_path: Path) -> None:
     for pos, steps in (("absolute", 6), ("t5", 4)):
         change_config(write_run(tmp_path, pos, steps=steps), "early_stopping_patience", 2)
     assert len(compare_folders(tmp_path).groups) == 2
-
-
-def test_settings_of_a_scheme_make_groups(tmp_path: Path) -> None:
-    for distance in (2, 16):
-        for seed in (1, 2):
-            set_scheme(write_run(tmp_path / str(distance), "shaw", seed), max_distance=distance)
-    write_run(tmp_path, "absolute")
-    groups = {group.label: len(group.runs) for group in compare_folders(tmp_path).groups}
-    assert groups == {"absolute": 1, "shaw max_distance=2": 2, "shaw max_distance=16": 2}
-    assert compare_folders(tmp_path, baseline="shaw max_distance=2").baseline == "shaw max_distance=2"
 
 
 @pytest.mark.parametrize("values", [(1, 1.0, True), (None, "None"), ([1], [1.0])])
