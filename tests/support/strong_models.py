@@ -1,15 +1,13 @@
-"""Decoders whose weights are large enough for position to matter, of poslab's schemes and of a stranger's."""
+"""Decoders whose weights are large enough for position to matter, of poslab's schemes and of foreign ones."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
-import types
 from typing import Any
 
 import torch
-from common import ALIBI, make_scheme
-from foreign_schemes import Gated, Mixed, Rotary, Sinusoid, Stretched
+from common import SCHEMES, make_scheme
+from foreign_schemes import Gated, Mixed, Rotary, Stretched
 from torch import Tensor
 
 from poslab import GPT
@@ -26,14 +24,9 @@ SIZES: dict[str, Any] = {
 }
 
 
-def alibi() -> PositionScheme:
-    module = sys.modules.setdefault("alibi_for_the_cache", types.ModuleType("alibi_for_the_cache"))
-    exec(ALIBI, vars(module))
-    return module.MyALiBi()
-
-
-OTHERS = {"alibi of the README": alibi, "rotary": Rotary, "sinusoid": Sinusoid, "mixed": Mixed, "none": PositionScheme}
-OTHERS |= {"gated": Gated, "stretched": Stretched}
+OTHERS = {"gated": Gated, "mixed": Mixed, "none": PositionScheme, "rotary": Rotary, "stretched": Stretched}
+# Foreign schemes that do what none of poslab's own does.
+NAMES = [*SCHEMES, "gated", "mixed", "stretched"]
 
 
 def strong_model(name: str, **sizes: Any) -> GPT:
