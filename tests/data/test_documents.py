@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import tiktoken
 import torch
-from common import SMOKE, compose_config
 from corpora import DOCUMENTS, WRITERS, joined, llm_c, write_dataset, write_gz, write_jsonl, write_parquet, write_zst
 
+from poslab.config.schema import DataConfig
 from poslab.data import token_cache
 from poslab.data.corpus import Split, load_corpus
+from poslab.data.module import TextDataModule
 from poslab.errors import SettingError, UserError
-from poslab.training.train import train
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -48,12 +48,6 @@ def test_what_is_empty_is_no_document(gpt2: tiktoken.Encoding, tmp_path: Path) -
     assert loaded.documents == 2
     assert loaded.train.tolist() == gpt2.encode_ordinary("one")
     assert loaded.validation.tolist() == gpt2.encode_ordinary("half \ufffd a pair")
-
-
-def parquet_without(tmp_path: Path) -> Path:
-    pyarrow = pytest.importorskip("pyarrow")
-    pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table({"content": ["a"]}), tmp_path / "c.parquet")
-    return tmp_path / "c.parquet"
 
 
 def cut(write: Callable[[Path, list[str]], Path]) -> Callable[[Path], bytes]:
@@ -101,13 +95,13 @@ BAD = {
     "cut gz": ("c.jsonl.gz", cut(write_gz), r"c\.jsonl\.gz: after line \d+: .*; the file is damaged or not complete"),
     "empty gz": ("c.jsonl.gz", b"", r"c\.jsonl\.gz: after line 0: it is empty; the file is damaged or not complete"),
     "empty zst": ("c.jsonl.zst", b"", r"c\.jsonl\.zst: after line 0: it is empty; the file is damaged or not complete"),
+    "no zst": ("c.jsonl.zst", b"plain", r"c\.jsonl\.zst: after line 0: no Zstandard data"),
     "no gz": ("c.jsonl.gz", b"plain", r"c\.jsonl\.gz: after line 0: Not a gzipped file"),
     "cut zst": (
         "c.jsonl.zst",
         cut(write_zst),
         r"c\.jsonl\.zst: after line \d+: the Zstandard data ends within a frame",
     ),
-    "no zst": ("c.jsonl.zst", b"plain", r"c\.jsonl\.zst: after line 0: no Zstandard data"),
     "cut parquet": ("c.parquet", cut(write_parquet), r"c\.parquet: Parquet magic bytes not found"),
     "spoiled parquet": ("c.parquet", spoiled_parquet, r"c\.parquet: after row 0: .*damaged or not complete"),
     "damaged page": ("c.parquet", damaged_page, r"c\.parquet: after row 0: .*damaged or not complete"),
@@ -142,19 +136,15 @@ def test_bad_corpora_are_refused_and_leave_nothing(kind: str, tmp_path: Path, mo
     if name.endswith(".zst"):
         pytest.importorskip("zstandard")
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content(tmp_path))
-    overrides = (
-        "data=text",
-        f"data.path={tmp_path / name}",
-        f"data.cache_dir={tmp_path}/cache",
-        f"run_dir={tmp_path}/run",
-    )
+    config = DataConfig(str(tmp_path / name), cache_dir=str(tmp_path / "cache"))
     with pytest.raises(UserError, match=problem) as refusal:
-        train(compose_config(*SMOKE, *overrides))
+        TextDataModule(config, 8, 1)
     assert "\n" not in str(refusal.value)
     assert [*(tmp_path / "cache").iterdir()] == []
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_table_without_the_column(tmp_path: Path, gpt2: tiktoken.Encoding) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"content": ["a"]}), tmp_path / "c.parquet")
     with pytest.raises(SettingError, match=r"^column=text: .*c\.parquet has no column text; .*valid: content$"):
-        load_corpus(str(parquet_without(tmp_path)), gpt2, tmp_path / "cache")
+        load_corpus(str(tmp_path / "c.parquet"), gpt2, tmp_path / "cache")

@@ -56,12 +56,6 @@ def test_workers_change_nothing(method: str, tmp_path: Path, monkeypatch: pytest
     assert all(torch.equal(a, b) for a, b in zip(two_epochs(0), two_epochs(1), strict=True))
 
 
-def test_bad_text_is_the_fault_of_data_path(tmp_path: Path) -> None:
-    (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(SettingError, match=r"^data\.path=.*: the text is empty"):
-        module_of(tmp_path / "empty.txt", tmp_path / "cache")
-
-
 @pytest.mark.parametrize("context_length", [534, 5000])
 def test_text_too_short_for_a_window(context_length: int, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"validation part .* 534 tokens; up to 533 would fit") as refusal:

@@ -34,12 +34,13 @@ TRICKY = [
 ]
 
 
-@pytest.mark.parametrize("piece", [1, 2, 3, 7, 50, 1 << 20])
-@pytest.mark.parametrize("text", [*TRICKY, "".join(TRICKY) * 3], ids=lambda text: repr(text[:10]))
+@pytest.mark.parametrize("piece", [1, 7, 50])
+@pytest.mark.parametrize("text", ["".join(TRICKY) * 3, *TRICKY], ids=lambda text: repr(text[:10]))
 def test_tokenising_in_pieces_changes_nothing(
     text: str, piece: int, gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pieces, "_PIECE", piece)
+    monkeypatch.setattr("poslab.data.corpus.in_order", map)
     file = tmp_path / "text.txt"
     file.write_bytes(text.encode())
     loaded = load_corpus(str(file), gpt2, tmp_path / "cache")
@@ -53,7 +54,7 @@ def test_tokenising_in_pieces_changes_nothing(
     piece=st.integers(1, 9),
     stops=st.lists(st.integers(0, 60), max_size=2),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_pieces_of_random_text(text: str, piece: int, stops: list[int]) -> None:
     """Parts are tokenised as if each were alone."""
     gpt2 = load_tokenizer("gpt2")

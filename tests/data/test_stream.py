@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import pytest
 import torch
-from common import ENDING, ENDLESS, REPOSITORY, RunScript, compose_config, make_scheme
+from common import ENDING, ENDLESS, RunScript, compose_config, make_scheme
+from corpora import VERDICT
 from runs_to_resume import TINY, content_of, resume
 from torch import Tensor
 
@@ -28,7 +29,6 @@ from poslab.model.decoder import GPT
 from poslab.runs.checkpoint import load
 from poslab.training.train import train
 
-VERDICT = REPOSITORY / "data" / "the-verdict.txt"
 CONTEXT = 16
 
 
@@ -61,10 +61,9 @@ def test_each_row_reads_a_stretch_of_its_own_to_the_end(tmp_path: Path) -> None:
 
 
 def naive_read(ends: list[int], start: int, first: int) -> int:
-    """Count the tokens: how many before `start` and from `first` on are of the document that the one at `start` is
-    of."""
+    """Count the tokens from `first` to `start` that are of the document of the token at `start`."""
     document = sum(end <= start for end in ends)
-    return sum(sum(end <= place for end in ends) == document for place in range(first, start))
+    return sum(sum(end <= index for end in ends) == document for index in range(first, start))
 
 
 def test_what_a_row_has_read_is_of_one_document(documents: Path, tmp_path: Path) -> None:

@@ -72,8 +72,10 @@ def write_half(file: Path) -> None:
     os.truncate(file, size)
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, lengthen, empty, write_half])
-@pytest.mark.parametrize("file", ["tokens", "observed"])
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [("observed", flip_a_bit), *(("tokens", damage) for damage in (truncate, flip_a_bit, lengthen, empty, write_half))],
+)
 def test_a_damaged_cache_is_made_anew(
     damage: Callable[[Path], None],
     file: str,
@@ -96,7 +98,7 @@ def test_a_damaged_cache_is_made_anew(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("name", ["text.txt", "c.jsonl"])
+@NAMES
 def test_a_cache_file_under_another_name_is_made_anew(
     name: str, gpt2: tiktoken.Encoding, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,7 +44,7 @@ def test_stored_values_of_hugging_face(case: dict) -> None:
     max_distance=st.integers(1, 5000),
     longest=st.integers(0, 3000),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_equal_to_the_library(bidirectional: bool, num_buckets: int, max_distance: int, longest: int) -> None:
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5", reason="needs transformers, in the extra 'bench'")
     positions = torch.arange(-longest, longest + 1)
@@ -77,15 +77,6 @@ def test_no_infinity_becomes_an_integer(monkeypatch: pytest.MonkeyPatch) -> None
     relative_position_bucket(torch.arange(-200, 200), bidirectional=True)
     assert len(logarithms) == 1
     assert logarithms[0].isfinite().all()
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (3, 1, 5)])
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
-def test_any_shape_and_integer_type(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    positions = torch.randint(-200, 200, shape, dtype=dtype)
-    buckets = relative_position_bucket(positions, bidirectional=True)
-    assert buckets.shape == positions.shape
-    assert buckets.dtype == torch.int64
 
 
 @pytest.mark.gpu
@@ -124,37 +115,24 @@ def test_last_query_stands_at_the_last_key() -> None:
     assert torch.equal(bias[0, :, 0, 0], 0.5 * tables["bias"][t5_bucket(-17, False, 32, 128)])
 
 
-def test_memory_before_the_first_query_is_nearer_than_the_clip() -> None:
-    """Beyond max_distance nothing changes, and up to it every distance has the bucket of the paper."""
-    scheme = T5(num_buckets=8, max_distance=20)
-    shape = ModelShape(context_length=64, embed_dim=8, num_layers=1, num_heads=2)
-    tables = scheme.tables(shape)
-    bias = scheme.relative(tables, shape, 0, range(100)).dense_bias(1, 100)[0, :, 0]
-    for distance in range(100):
-        expected = tables["bias"][t5_bucket(-distance, False, 8, 20)]
-        assert torch.equal(bias[:, 99 - distance], expected), distance
-
-
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("share_layers", [True, False])
 def test_attention_equals_the_paper(causal: bool, share_layers: bool) -> None:
+    """The bias of each pair's bucket, by loops: kernel and `attention_by_loops` agree with it."""
     scheme = T5(num_buckets=8, max_distance=12, scale=0.7, share_layers=share_layers)
-    shape = ModelShape(context_length=24, embed_dim=12, num_layers=3, num_heads=2, causal=causal)
+    shape = ModelShape(context_length=16, embed_dim=12, num_layers=2, num_heads=2, causal=causal)
     table = scheme.tables(shape)["bias"].double()
-    q, k, v = torch.randn(3, 2, 2, 24, 6, dtype=torch.float64)
-    for layer in range(3):
+    q, k, v = torch.randn(3, 1, 2, 16, 6, dtype=torch.float64)
+    for layer in range(2):
         own = table if share_layers else table[layer]
         expected = torch.zeros_like(q)
         for h in range(2):
-            for i in range(24):
-                last = i if causal else 23
-                buckets = [t5_bucket(j - i, not causal, 8, 12) for j in range(last + 1)]
-                scores = (
-                    torch.stack([q[:, h, i] @ k[:, h, j].T / math.sqrt(6) for j in range(last + 1)], -1).diagonal().T
-                    + 0.7 * own[buckets, h]
-                )
-                expected[:, h, i] = torch.einsum("bj,bjd->bd", scores.softmax(-1), v[:, h, : last + 1])
-        terms = scheme.relative({"bias": table}, shape, layer, range(0 if causal else -23, 24))
+            for i in range(16):
+                seen = range(i + 1 if causal else 16)
+                buckets = [t5_bucket(j - i, not causal, 8, 12) for j in seen]
+                scores = k[0, h, seen] @ q[0, h, i] / math.sqrt(6) + 0.7 * own[buckets, h]
+                expected[0, h, i] = scores.softmax(0) @ v[0, h, seen]
+        terms = scheme.relative({"bias": table}, shape, layer, range(0 if causal else -15, 16))
         assert torch.allclose(attend(q, k, v, terms, causal=causal), expected, atol=1e-12)
         by_loops = attention_by_loops(q, k, v, terms, causal=causal, offset=0, scale=6**-0.5)
         assert torch.allclose(by_loops, expected, atol=1e-12)

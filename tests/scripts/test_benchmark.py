@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from common import ENDING, ENDLESS, REPOSITORY, SCHEMES
+from common import ENDING, ENDLESS, SCHEMES, RunScript
 
 from benchmarks import attention, bfloat16, entrants, generate, profile, small, step
 from benchmarks.bare import BareGPT
 from benchmarks.measure import Timing, peak_memory, processes, take_turns
 from benchmarks.report import Table, write
-from benchmarks.settings import BenchmarkConfig
+from benchmarks.settings import GROUPS, BenchmarkConfig
 from poslab import GPT
 from poslab.attention import attend
 from poslab.errors import require_at_least
@@ -132,6 +130,7 @@ def test_step_tables(tuned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step, "MINI", SMALL)
     monkeypatch.setattr(step, "keep_freed_memory", lambda: None)
     monkeypatch.setattr("torch.compile", lambda function: function)
+    monkeypatch.setattr("gc.collect", lambda: 0)  # takes most of the time
     monkeypatch.setattr(step, "products_per_second", lambda dtype: 1e9)
     config = BenchmarkConfig(schemes=[ENDLESS], rivals=["torch"], tuned=tuned)
     for table in step.measure_step(config, 1):
@@ -193,7 +192,7 @@ def without_processes(names: Iterable[str]) -> Iterator[dict[str, Callable[..., 
 def test_attention_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "processes", without_processes)
     monkeypatch.setattr(attention, "keep_freed_memory", lambda: None)
-    monkeypatch.setattr("gc.collect", lambda: 0)  # takes most of the time
+    monkeypatch.setattr("gc.collect", lambda: 0)
     config = BenchmarkConfig(schemes=[ENDLESS, ENDING], dense=True)
     tables = attention.measure_attention(config, 2, shapes=(SHAPE, (1, 2, 20, 8)), long=(1, 2, 160, 8))
     ours = {name for scheme in config.schemes for name in (f"poslab {scheme}", f"poslab {scheme}, dense")}
@@ -284,42 +283,26 @@ def test_files(tmp_path: Path) -> None:
     assert table.text().splitlines()[-1] == "a longer name  12.5  12.5"
 
 
-def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(REPOSITORY / "scripts" / "benchmark.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (
-            ("groups=[speed]",),
-            "groups=speed: unknown; valid: attention, bfloat16, step, gpt2, profile, small, generate, startup",
-        ),
-        (
-            ("groups=[]",),
-            "groups=[]: name at least one of attention, bfloat16, step, gpt2, profile, small, generate, startup",
-        ),
-        (("rounds=0",), "rounds=0: must be at least 1"),
-        (("schemes=[t6]",), "schemes=t6: unknown; did you mean "),
-        (
-            ("round=3",),
-            "round=3: unknown setting; did you mean rounds or tuned? valid: groups, schemes, dense, rivals, tuned, "
-            "new_tokens, rounds, out",
-        ),
+        ("groups=[speed]", f"groups=speed: unknown; valid: {', '.join(GROUPS)}"),
+        ("groups=[]", f"groups=[]: name at least one of {', '.join(GROUPS)}"),
+        ("schemes=[t6]", "schemes=t6: unknown; did you mean "),
+        ("round=3", "round=3: unknown setting; did you mean rounds or tuned? valid: groups, schemes, dense, "),
     ],
 )
-def test_bad_input(arguments: tuple[str, ...], error: str) -> None:
-    done = run_script(*arguments)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {error}")
-    assert len(done.stderr.splitlines()) == 1
+def test_bad_input(arguments: str, error: str, run_script: RunScript) -> None:
+    code, _, complaint = run_script("benchmark", arguments)
+    assert code == 2
+    assert complaint.startswith(f"error: {error}")
+    assert len(complaint.splitlines()) == 1
 
 
 @pytest.mark.slow
-def test_script(tmp_path: Path) -> None:
-    done = run_script("groups=[startup]", "rounds=1", f"out={tmp_path}/out")
-    assert done.returncode == 0, done.stderr
+def test_script(tmp_path: Path, run_script: RunScript) -> None:
+    command = ("benchmark", "groups=[startup]", "rounds=1", f"out={tmp_path}/out")
+    assert run_script(*command)[::2] == (0, "")
     (table,) = json.loads((tmp_path / "out" / "benchmark.json").read_text())["tables"]
     assert table["seconds"]["--help"]["median"] > 0
-    assert run_script("groups=[startup]", f"out={tmp_path}/out").returncode == 2  # nothing is overwritten
+    assert run_script(*command)[0] == 2  # nothing is overwritten

@@ -175,7 +175,7 @@ ROWS = {
     "far": slice(-1, None),
     "near": slice(None, -1),
     "first": slice(0, 1),
-    "half": slice(9, None),
+    "half": slice(6, None),
     "all": slice(None),
 }
 EXTREMES = [-math.inf, -1e9, 1e9, -1e4, 1e4, torch.finfo(torch.float32).min]
@@ -207,16 +207,14 @@ def results(kernel: Callable[..., Tensor], inputs: list[Tensor], bias: Tensor, d
 
 
 @pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("extreme", EXTREMES)
+@pytest.mark.parametrize("extreme", [-math.inf, 1e9, -1e4])
 def test_reference_equals_loops_for_any_bias(rows: str, extreme: float) -> None:
     """A key whose bias is -inf isn't seen, and a query that sees none gets zeros."""
-    inputs, bias = make_inputs(1, 2, 25, 25, 4, torch.float64), extreme_bias(rows, extreme, torch.float64)
+    inputs, bias = make_inputs(1, 2, 16, 16, 4, torch.float64), extreme_bias(rows, extreme, torch.float64, count=12)
     loops = partial(attention_by_loops, causal=True, offset=0, scale=0.4)
-    expected = results(loops, inputs, bias, torch.float64)
-    for found, want in zip(
-        results(causal_kernels(25)["reference"], inputs, bias, torch.float64), expected, strict=True
-    ):
-        assert torch.allclose(found, want, atol=1e-10)
+    both = (results(kernel, inputs, bias, torch.float64) for kernel in (reference, loops))
+    for found, expected in zip(*both, strict=True):
+        assert torch.allclose(found, expected, atol=1e-10)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -234,9 +232,9 @@ def test_kernels_equal_the_reference_for_any_bias(length: int, extreme: float, r
             assert (found - want).abs().max() <= (1e-11 if dtype == torch.float64 else 1e-5) * max(1, want.abs().max())
 
 
-def test_single_precision_at_length_4096() -> None:
+def test_single_precision_of_a_long_text() -> None:
     """Biases up to 1e4: in one head all about as large, in the other falling with distance."""
-    length, rows = 4096, 40
+    length, rows = 1200, 40
     inputs = make_inputs(1, 2, length, length, 8, torch.float32)
     short = torch.stack([1e4 + torch.randn(rows), torch.linspace(0, -1e4, rows)])
     long = short[:, torch.arange(length).clamp(max=rows - 1)]  # the same, but no row is the far one
@@ -303,7 +301,7 @@ def test_large_scores_stay_finite(kind: str) -> None:
     assert all(g.isfinite().all() for g in torch.autograd.grad(out.sum(), [q, k, v, *tables]))
 
 
-@pytest.mark.parametrize("length", [200, 1100])
+@pytest.mark.parametrize("length", [200, 700])
 @pytest.mark.parametrize("kind", TERMS)
 def test_bfloat16_is_as_close_as_rounding_allows(kind: str, length: int) -> None:
     q, k, v = (x.detach().bfloat16().requires_grad_() for x in make_inputs(1, 2, length, length, 16, torch.float32))
@@ -402,7 +400,7 @@ def test_no_square_of_the_length_is_kept() -> None:
     """Memory that autograd keeps between forward and backward grows with T and not with T^2."""
     terms, _ = make_terms("bias, keys, values, queries", 1, 8, 0, 5, torch.float32)
     kept = {}
-    for length in (2048, 8192):
+    for length in (1024, 4096):
         q, k, v = make_inputs(1, 1, length, length, 8, torch.float32)
         sizes: list[int] = []
 
@@ -414,7 +412,7 @@ def test_no_square_of_the_length_is_kept() -> None:
             for dropout_p in (0.0, 0.1):
                 attend(q, k, v, terms, dropout_p=dropout_p, backend="blockwise").sum().backward()
         kept[length] = sum(sizes)
-    assert kept[8192] < 4.1 * kept[2048]
+    assert kept[4096] < 4.1 * kept[1024]
 
 
 @pytest.mark.gpu
