@@ -61,7 +61,8 @@ def attend(
         return decode_attention(q, k, v, spec)
     if backend == "auto":
         backend = choose_backend(spec.plain, q.shape[-2], dropout_p=dropout_p, device=q.device)
-    check_backend(backend, spec.plain)
+    else:
+        check_backend(backend, spec.plain)
     if backend == "sdpa":
         mask, is_causal = _sdpa_mask(q.shape[-2], k.shape[-2], spec, q.device)
         return F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale=scale)

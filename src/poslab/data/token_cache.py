@@ -187,8 +187,6 @@ def read_or_make(files: Files, make: Callable[[GrowingFiles], None]) -> list[Ten
 
 def _read(files: Files) -> list[Tensor]:
     """Return the contents of the files; empty where one is missing or damaged."""
-    if not all(file.exists() for file, _ in files.values()):
-        return []
     contents = [read_tokens(file, dtype) for file, dtype in files.values()]
     return [content for content in contents if content is not None] if None not in contents else []
 

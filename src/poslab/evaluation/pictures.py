@@ -51,7 +51,7 @@ def _of_layers(
     positions: Tensor | None,
     look: Callable[[SchemeLayer, Tensor, Tensor, Tensor | None], Found],
 ) -> list[Found]:
-    """Call `look` with the queries, keys and marks of each layer, (1, H, T, ...), as the model reads a text."""
+    """Call `look` with the queries, keys and token state of each layer, (1, H, T, ...), as the model reads a text."""
     found: list[Found] = []
 
     def record(attention: nn.Module, inputs: tuple) -> None:  # type: ignore[type-arg]
