@@ -20,7 +20,6 @@ from poslab.positions.forgetting import Forgetting
 from poslab.positions.kerple import Kerple
 from poslab.positions.randomized import Randomized
 from poslab.positions.rope import RoPE
-from poslab.positions.rope_nope import RoPENoPE
 from poslab.positions.rope_t5 import RoPET5
 from poslab.positions.shaw import Shaw
 from poslab.positions.t5 import T5
@@ -86,13 +85,6 @@ def test_terms_of_both() -> None:
     assert torch.equal(terms.bias, torch.tensor([[11.0, 21, 32, 33, 34], [41, 51, 62, 63, 64]]))
     assert torch.equal(terms.keys, first.keys[[0, 0, 1, 2, 3]])
     assert torch.equal(terms.values, second.values[:, [0, 1, 2, 2, 2]])
-
-
-def test_a_window_beside_a_bias() -> None:
-    pair = Combined(RoPENoPE(window=5), ALiBi())
-    terms, alone = (scheme.relative({}, SHAPE, 0, range(40)) for scheme in (pair, ALiBi()))
-    assert terms.window == 5
-    assert torch.equal(terms.bias, alone.bias)
 
 
 def test_checks_of_both_by_their_names() -> None:

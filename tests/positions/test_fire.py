@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from poslab.attention import attend, scheme_attention
+from poslab.attention import scheme_attention
 from poslab.errors import SettingError
 from poslab.positions import ModelShape
 from poslab.positions.fire import FIRE
@@ -81,15 +81,6 @@ def test_a_threshold_that_training_never_reaches_is_told() -> None:
     (said,) = FIRE().warnings(ModelShape(65, 16, 1, 2))
     assert said.startswith("pos.init_threshold=64: no query of a context of 65 ")
     assert FIRE().warnings(ModelShape(66, 16, 1, 2)) == []
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_an_output_of_zeros_is_no_position(causal: bool) -> None:
-    scheme, (q, k, v) = FIRE(), some_text(140)
-    tables = some_tables(scheme)
-    tables["output"].zero_()
-    found = scheme_attention(scheme, tables, q, k, v, causal=causal)
-    assert torch.allclose(found, attend(q, k, v, causal=causal), atol=1e-12)
 
 
 @pytest.mark.parametrize("setting", ["width=0", "init_c=0", "init_c=inf", "init_threshold=-1", "init_threshold=nan"])

@@ -57,14 +57,6 @@ def test_the_fast_road_equals_the_definition() -> None:
     assert all(torch.allclose(fast, slow, atol=1e-10) for fast, slow in zip(*results, strict=True))
 
 
-@pytest.mark.parametrize("causal", [True, False])
-def test_open_gates_are_no_position(causal: bool) -> None:
-    tables, (q, k, v, x) = some_tables(strength=0.0), some_text(140)
-    tables["bias"].fill_(1e4)
-    found = scheme_attention(Forgetting(), tables, q, k, v, x=x, causal=causal)
-    assert torch.allclose(found, attend(q, k, v, causal=causal), atol=1e-12)
-
-
 @pytest.mark.parametrize("scheme", [Forgetting(), ByPairs()], ids=["fast", "by pairs"])
 def test_far_along_the_text_digits_remain(scheme: Forgetting) -> None:
     """The sums are at 10,000, of which float32 knows three decimals, when the gates open."""

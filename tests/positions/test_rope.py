@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from typing import Any
 
@@ -65,13 +64,6 @@ def test_only_distances_count_however_far(scheme: RoPE) -> None:
         scheme_attention(scheme, {}, q, k, v, positions=torch.arange(start, start + 9)) for start in (0, 100_000)
     )
     assert torch.allclose(here, there, atol=2e-6)
-
-
-def test_lengths_of_queries_stay_but_for_yarns_growth() -> None:
-    x, positions = torch.randn(1, 2, 7, 16, dtype=torch.float64), torch.arange(100, 107)
-    for scheme, growth in ((RoPE(), 1.0), (RoPE(scaling="yarn", factor=math.e), 1.1)):
-        norms = scheme.rotate({}, x, positions).norm(dim=-1)
-        assert torch.allclose(norms, growth * x.norm(dim=-1), atol=1e-12)
 
 
 def test_half_precision_only_rounds_the_result() -> None:

@@ -47,14 +47,6 @@ def test_products_fade_by_channel() -> None:
         assert torch.allclose(found, plain * torch.tensor([[1, 1 / zeta], [zeta, 1]]), atol=1e-12)
 
 
-def test_a_large_scale_base_is_rope() -> None:
-    q, k = torch.randn(2, 1, 2, 40, 16, dtype=torch.float64)
-    positions = torch.arange(40)
-    turned = [RoPE(interleaved=True).rotate({}, x, positions) for x in (q, k)]
-    found = products(XPos(scale_base=1e12), q, k, positions)
-    assert torch.allclose(found, turned[0] @ turned[1].transpose(-1, -2), atol=1e-8)
-
-
 @pytest.mark.parametrize("start", [0, 4000, 32_768 - 300])
 def test_up_to_its_last_position(start: int) -> None:
     """Outputs and gradients in float32 are those of the first positions in double precision."""

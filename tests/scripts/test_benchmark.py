@@ -78,6 +78,29 @@ def test_every_scheme_has_its_rows() -> None:
 SMALL = entrants.Size("small, batch 2 x 8", 2, 64, 1, 64, 100, heads=2)
 
 
+@contextmanager
+def without_processes(names: Iterable[str]) -> Iterator[dict[str, Callable[..., Any]]]:
+    """Entrants of this library and torch, which answer in this process."""
+    yield {name: lambda function, *given: function(*given) for name in names if name.startswith(("poslab", "torch"))}
+
+
+@pytest.fixture(autouse=True)
+def forget_models() -> Iterator[None]:
+    yield
+    cached = attention.forward_and_backward, bfloat16.forward_and_backward, generate.generator
+    for function in (*cached, step._built, small._built):
+        function.cache_clear()
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (attention, bfloat16, generate, profile, step):
+        monkeypatch.setattr(module, "processes", without_processes)
+    for module in (attention, bfloat16, step):
+        monkeypatch.setattr(module, "keep_freed_memory", lambda: None)
+    monkeypatch.setattr("gc.collect", lambda: 0)  # takes most of the time
+
+
 @pytest.fixture
 def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generate, "SIZE", SMALL)
@@ -103,34 +126,28 @@ def test_others_generate_as_many_tokens_as_are_asked_for(name: str, dtype: torch
     assert text[0, :5].tolist() == list(range(5))
 
 
-@pytest.mark.usefixtures("small_models")
-def test_generation_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generate, "processes", without_processes)
+@pytest.mark.usefixtures("in_this_process", "small_models")
+def test_generation_tables() -> None:
     full, halved = generate.measure_generation(BenchmarkConfig(schemes=[ENDLESS], new_tokens=4), 1)
     assert [*full.rows] == ["torch matrices alone", f"poslab {ENDLESS}", generate.RECOMPUTING]
     assert [*halved.rows] == ["torch matrices alone", f"poslab {ENDLESS}"]
     assert all(table.rows["torch matrices alone"]["x its matrices' time"] == "1.00" for table in (full, halved))
-    generate.generator.cache_clear()
 
 
-def test_bfloat16_is_measured_beside_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bfloat16, "processes", without_processes)
-    monkeypatch.setattr(bfloat16, "keep_freed_memory", lambda: None)
+@pytest.mark.usefixtures("in_this_process")
+def test_bfloat16_is_measured_beside_float64() -> None:
     (table,) = bfloat16.measure_bfloat16(BenchmarkConfig(schemes=["t5", "shaw"]), 1, shape=(1, 2, 160, 8))
     assert [*table.rows] == [attention.FLASH, "poslab t5", "poslab shaw"]
     for cells in table.rows.values():
         assert 1e-4 < float(cells["error"]) < 1e-2
         assert 1e-4 < float(cells["of gradients"]) < 2e-2
-    bfloat16.forward_and_backward.cache_clear()
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("tuned", [False, True])
 def test_step_tables(tuned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "processes", without_processes)
     monkeypatch.setattr(step, "MINI", SMALL)
-    monkeypatch.setattr(step, "keep_freed_memory", lambda: None)
     monkeypatch.setattr("torch.compile", lambda function: function)
-    monkeypatch.setattr("gc.collect", lambda: 0)  # takes most of the time
     monkeypatch.setattr(step, "products_per_second", lambda dtype: 1e9)
     config = BenchmarkConfig(schemes=[ENDLESS], rivals=["torch"], tuned=tuned)
     for table in step.measure_step(config, 1):
@@ -141,7 +158,6 @@ def test_step_tables(tuned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         share = 6 * 2 * 64 * (12 * 64**2 + 100 * 64 + 64 * 64) / seconds / 1e9
         assert ours["of the matrix peak"] == f"{share:.0%}"
         assert "MB above its weights" in ours
-    step._built.cache_clear()
 
 
 @pytest.mark.parametrize("size", [entrants.MINI, entrants.GPT2], ids=lambda size: size.name)
@@ -169,7 +185,6 @@ def test_a_step_trains(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not torch.equal(before, next(model.parameters()))
     tuned = name.endswith(step.TUNED) or isinstance(model, GPT)
     assert bool(kept) == tuned == bool(optimizer.param_groups[0]["fused"])
-    step._built.cache_clear()
 
 
 @pytest.mark.parametrize("size", small.SIZES, ids=lambda size: size.name)
@@ -180,19 +195,10 @@ def test_the_bare_loop_computes_what_ours_does(size: entrants.Size) -> None:
     bare.load_state_dict(dict(zip(bare.state_dict(), gpt.state_dict().values(), strict=True)))
     tokens, targets = torch.randint(size.vocabulary, (2, 3, size.length)).unbind()
     torch.testing.assert_close(bare.loss(tokens, targets), language_model_loss(gpt, tokens, targets))
-    small._built.cache_clear()
 
 
-@contextmanager
-def without_processes(names: Iterable[str]) -> Iterator[dict[str, Callable[..., Any]]]:
-    """Entrants of this library and torch, which answer in this process."""
-    yield {name: lambda function, *given: function(*given) for name in names if name.startswith(("poslab", "torch"))}
-
-
-def test_attention_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "processes", without_processes)
-    monkeypatch.setattr(attention, "keep_freed_memory", lambda: None)
-    monkeypatch.setattr("gc.collect", lambda: 0)
+@pytest.mark.usefixtures("in_this_process")
+def test_attention_tables() -> None:
     config = BenchmarkConfig(schemes=[ENDLESS, ENDING], dense=True)
     tables = attention.measure_attention(config, 2, shapes=(SHAPE, (1, 2, 20, 8)), long=(1, 2, 160, 8))
     ours = {name for scheme in config.schemes for name in (f"poslab {scheme}", f"poslab {scheme}, dense")}
@@ -203,12 +209,10 @@ def test_attention_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = tables[-1].rows[f"poslab {ENDING}"]
     assert "" not in (measured["T = 20"], measured["T = 160"])
     assert all(t.lower <= t.median <= t.upper for t in tables[0].seconds.values())
-    attention.forward_and_backward.cache_clear()
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_the_profile_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile, "processes", without_processes)
-    monkeypatch.setattr(step, "keep_freed_memory", lambda: None)
     monkeypatch.setattr(profile, "_SHOWN", 200)
     size = entrants.Size("small", 1, 8, 1, 8, 50, heads=2)
     tables = profile.measure_profile(BenchmarkConfig(schemes=[ENDLESS]), 1, size)
@@ -217,7 +221,6 @@ def test_the_profile_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     assert float(products["calls"]) >= 1
     shares = [float(row["of the step"].rstrip("%")) for row in tables[0].rows.values()]
     assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares))
-    step._built.cache_clear()
 
 
 @dataclass(frozen=True)
@@ -228,10 +231,8 @@ class Short(PositionScheme):
         require_at_least(shape.context_length, limit=100)
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_what_a_scheme_does_not_take_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "processes", without_processes)
-    monkeypatch.setattr(attention, "keep_freed_memory", lambda: None)
-    monkeypatch.setattr("gc.collect", lambda: 0)
     monkeypatch.setattr(entrants, "parse_scheme", lambda name: Short())
     config = BenchmarkConfig(schemes=[ENDLESS])
     shapes = ((1, 2, 20, 8), (1, 2, 120, 8))
@@ -241,7 +242,6 @@ def test_what_a_scheme_does_not_take_is_left_out(monkeypatch: pytest.MonkeyPatch
     cells = memory.rows[f"poslab {ENDLESS}"]
     assert cells["T = 20"] != ""
     assert (cells["T = 120"], cells["T = 160"]) == ("", "")
-    attention.forward_and_backward.cache_clear()
 
 
 def test_libraries_run_in_processes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,28 +64,30 @@ class Case:
         return [out, *torch.autograd.grad(out.sin().sum(), self.leaves, materialize_grads=True)]
 
 
-HOW = {
-    "plain": {},
-    "bidirectional": {"causal": False},
-    "dropout": {"dropout_p": 0.3},
-    "window": {"window": 150},
-    "window both ways": {"window": 70, "causal": False},
-    "padding": {"first_key": torch.tensor([0, 170])},
-    "scores as they are": {"scores": None},
+def hidden_by_parity(tables: object, tile: ScoreTile) -> Tensor:
+    """Scores that are not those of queries and keys: every other key is hidden."""
+    return torch.where(tile.j % 2 == 0, -torch.inf, torch.zeros_like(tile.scores))
+
+
+HOW: dict[str, tuple[int, int, dict]] = {
+    "plain": (LENGTH, LENGTH, {}),
+    "bidirectional": (LENGTH, LENGTH, {"causal": False}),
+    "dropout": (LENGTH, LENGTH, {"dropout_p": 0.3}),
+    "window": (LENGTH, LENGTH, {"window": 150}),
+    "window both ways": (LENGTH, LENGTH, {"window": 70, "causal": False}),
+    "padding": (LENGTH, LENGTH, {"first_key": torch.tensor([0, 170])}),
+    "scores as they are": (LENGTH, LENGTH, {"scores": None}),
+    "scores of nothing": (LENGTH, LENGTH, {"scores": hidden_by_parity}),
+    "the last query": (1, LENGTH, {}),
+    "the last queries": (140, LENGTH, {}),
+    "a short text": (3, 3, {}),
 }
 
 
-@pytest.mark.parametrize("how", HOW.values(), ids=HOW)
-def test_equals_the_dense_formula(how: dict) -> None:
-    case = Case()
-    for found, expected in zip(case.results("blockwise", **how), case.results("reference", **how), strict=True):
-        assert torch.allclose(found, expected, atol=1e-10)
-
-
-@pytest.mark.parametrize(("queries", "keys"), [(1, 300), (140, 300), (3, 3)])
-def test_the_last_queries_of_a_text(queries: int, keys: int) -> None:
+@pytest.mark.parametrize(("queries", "keys", "how"), HOW.values(), ids=HOW)
+def test_equals_the_dense_formula(queries: int, keys: int, how: dict) -> None:
     case = Case(queries, keys)
-    for found, expected in zip(case.results("blockwise"), case.results("reference"), strict=True):
+    for found, expected in zip(case.results("blockwise", **how), case.results("reference", **how), strict=True):
         assert torch.allclose(found, expected, atol=1e-10)
 
 
@@ -106,16 +108,6 @@ def test_each_gradient_alone(wanted: int) -> None:
         leaf.requires_grad_(leaf is case.leaves[wanted])
     found = torch.autograd.grad(case.attend("blockwise").sin().sum(), case.leaves[wanted], materialize_grads=True)
     assert torch.equal(found[0], expected)
-
-
-def test_scores_that_are_not_those_of_queries_and_keys() -> None:
-    """A hook may return what depends on nothing, or hide keys by -inf."""
-    case = Case()
-    hidden = lambda tables, tile: torch.where(tile.j % 2 == 0, -torch.inf, torch.zeros_like(tile.scores))  # noqa: E731
-    for found, expected in zip(
-        case.results("blockwise", scores=hidden), case.results("reference", scores=hidden), strict=True
-    ):
-        assert torch.allclose(found, expected, atol=1e-10)
 
 
 def test_same_bits_twice() -> None:
