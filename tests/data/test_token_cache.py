@@ -284,7 +284,7 @@ print("grown by", after.ru_maxrss - before.ru_maxrss)
 
     def command(run: str) -> list[str]:
         settings = ["data.cache_dir=cache", f"run_dir={run}", "trainer.limit_val_batches=5"]
-        return [sys.executable, "-c", measured, str(REPOSITORY / "tests"), *settings]
+        return [sys.executable, "-c", measured, str(REPOSITORY / "tests" / "support"), *settings]
 
     process = subprocess.Popen(command("killed"), cwd=tmp_path, stdout=subprocess.DEVNULL)
     while not [*(tmp_path / "cache").glob("*.progress")]:
