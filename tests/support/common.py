@@ -10,6 +10,7 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
@@ -46,19 +47,27 @@ def compose_config(*overrides: str) -> TrainConfig:
     return parse(config, chosen if named else None, [as_typed(override) for override in overrides])
 
 
-def composed(*overrides: str) -> DictConfig:
-    """Return what Hydra composes. Yamls are put together once per session, which takes Hydra nearly all of its time."""
+def composed(*overrides: str, hydra: bool = False) -> DictConfig:
+    """Return what Hydra composes. Yamls are put together once per session, which takes Hydra nearly all of its time.
+
+    hydra: with Hydra's own node.
+    """
     groups = [o for o in overrides if (CONFIGS / o.lstrip("+").partition("=")[0]).is_dir()]
-    config = copy.deepcopy(_composed_of_yamls(*groups))
+    config = copy.deepcopy(_composed_of_yamls(*groups, hydra=hydra))
     values = OverridesParser.create().parse_overrides([o for o in overrides if o not in groups])
     ConfigLoaderImpl._apply_overrides_to_config(values, config)  # as Hydra's own compose does
+    if hydra:
+        config.hydra.overrides.task = list(overrides)
     return config
 
 
 @functools.cache
-def _composed_of_yamls(*groups: str) -> DictConfig:
+def _composed_of_yamls(*groups: str, hydra: bool) -> DictConfig:
+    of_caller, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None  # of a script under way
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose("train", list(groups))
+        config = compose("train", list(groups), return_hydra_config=hydra)
+    GlobalHydra.instance().hydra = of_caller
+    return config
 
 
 def make_scheme(name: str, **settings: object) -> PositionScheme:

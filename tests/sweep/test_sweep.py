@@ -1,4 +1,4 @@
-"""Sweeps: every job once, each by itself, and what happens when some fail or are cut off."""
+"""Sweeps: every job once, each by itself, also where some fail or are cut off."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -18,13 +19,14 @@ from unittest import mock
 import pytest
 import torch
 import yaml
-from common import ALIBI, REPOSITORY, SCHEMES, RunScript, compose_config
+from common import ALIBI, REPOSITORY, SCHEMES, RunScript, compose_config, composed
 from filelock import FileLock
 from hydra import initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.types import RunMode
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from processes import run_here, run_process
 from runs_to_compare import SUMMARY, change_config, change_summary
 
@@ -43,8 +45,7 @@ from poslab.runs.summary import Summary
 from poslab.sweep import job as job_module
 from poslab.sweep.job import JobFiles, run_job
 from poslab.sweep.plan import Job, _hash, identity, plan
-from poslab.sweep.sweep import Progress, _divide_threads
-from poslab.tasks import Task
+from poslab.sweep.sweep import _divide_threads
 
 TRAIN = [sys.executable, str(REPOSITORY / "scripts" / "train.py")]
 TINY = ("experiment=smoke", "trainer=cpu", "data.vocabulary=observed", "trainer.max_epochs=1", "model.dropout=0.1")
@@ -107,16 +108,29 @@ def away_from_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-def planned(*arguments: str) -> list[Job]:
-    """The jobs of a sweep, without running them."""
+@pytest.fixture(autouse=True)
+def composed_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are composed of yamls that are put together once, but in slow tests."""
+    if "slow" not in request.keywords:
+        monkeypatch.setattr(
+            ConfigLoaderImpl, "load_sweep_config", lambda _, config, given: composed(*given, hydra=True)
+        )
+
+
+def combinations(*arguments: str) -> tuple[list[tuple[str, ...]], DictConfig, ConfigLoader]:
+    """Return the overrides of each job of a command line; beside them, its configuration and Hydra's loader."""
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
-        fixed = [a for a in arguments if a.startswith("experiment=")]
-        config = loader.load_configuration("train", fixed, run_mode=RunMode.MULTIRUN)
-        given = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
-        parsed = OverridesParser.create(loader).parse_overrides([*given, *arguments])
-        (combinations,) = ResumableSweeper.split_arguments(parsed, None)
-        return plan(combinations, config, loader)
+    config = composed(*(a for a in arguments if a.startswith("experiment=")), hydra=True)
+    given = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
+    parsed = OverridesParser.create(loader).parse_overrides([*given, *arguments])
+    (overrides,) = ResumableSweeper.split_arguments(parsed, None)
+    return overrides, config, loader
+
+
+def planned(*arguments: str) -> list[Job]:
+    """Return the jobs of a sweep, without running them."""
+    return plan(*combinations(*arguments))
 
 
 @pytest.fixture(scope="module")
@@ -162,21 +176,13 @@ def test_only_what_is_not_finished_runs_again(swept_here: Sweep, tmp_path: Path)
     assert {keys_of(run)[0] for run in read_runs(["runs/smoke"])[0]} == keys
     (cut,) = (tmp_path / "runs" / "smoke").glob("t5-seed1-*")
     (cut / "summary.json").unlink()  # as if it had been killed
+    for folder in (tmp_path / "runs" / "smoke").glob("absolute-seed*"):
+        folder.rename(folder.with_name(f"{folder.name[:14]}-0ldname"))  # a run is found by its contents
     code, output, errors = swept_here("pos=t5,absolute", "seed=1,2")
     assert (code, errors) == (0, "")
     assert "smoke: 4 jobs, 1 to run; runs in runs/smoke" in output
-    assert [name for name, line in table(output).items() if "was finished before" not in line] == [cut.name]
-
-
-def test_a_run_is_found_by_its_contents_not_by_its_folder_s_name(swept_here: Sweep, tmp_path: Path) -> None:
-    """A folder may be renamed."""
-    swept_here("pos=t5", "seed=1,2")
-    for folder in (tmp_path / "runs" / "smoke").glob("t5-seed*"):
-        folder.rename(folder.with_name(f"{folder.name[:8]}-0ldname"))
-    _, output, _ = swept_here("pos=t5", "seed=1,2,3")
-    assert "3 jobs, 1 to run" in output
-    assert sum("-0ldname" in line and line.endswith("was finished before") for line in table(output).values()) == 2
-    assert "other code" not in output
+    assert [name for name, line in table(output).items() if not line.endswith("was finished before")] == [cut.name]
+    assert sum("-0ldname" in name for name in table(output)) == 2
 
 
 def test_an_extended_run_is_no_job_s(swept_here: Sweep, tmp_path: Path) -> None:
@@ -195,13 +201,6 @@ def test_an_extended_run_is_no_job_s(swept_here: Sweep, tmp_path: Path) -> None:
     assert not longer.trained
     run.rename(run.with_name("extended"))
     assert [job.problem or job.trained for job in planned(*TINY, "pos=t5", "seed=1,2")] == [False, True]
-
-
-def test_settings_that_change_no_training_train_nothing_again(swept_here: Sweep) -> None:
-    swept_here("pos=t5")
-    same = ("trainer.log_every_n_steps=2", "trainer.profiler=simple", "sample.temperature=0.5", "evaluation.stride=4")
-    assert "1 job, 0 to run;" in swept_here("pos=t5", *same)[1]
-    assert "1 job, 1 to run;" in swept_here("pos=t5", "model.dropout=0.2")[1]
 
 
 def test_another_length_is_only_evaluated(
@@ -311,54 +310,32 @@ def test_failures_stop_no_other_job(tmp_path: Path) -> None:
     assert json.loads((finished / "summary.json").read_text())["data"] == "good.txt"
 
 
-def test_a_sweep_of_nothing_but_mistakes_is_one_error(swept_here: Sweep, tmp_path: Path) -> None:
-    code, _, errors = swept_here("pos=t5", "pos.num_buckets=1,0")
-    assert (code, errors) == (2, "error: pos.num_buckets=1: must be at least 2\n")
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("pos.num_buckets=1,0", "pos.num_buckets=1: must be at least 2"),
+        ("seed=range(0)", "seed=range(0): has no values, so there are no jobs"),
+        ("pos=glob(zzz*)", "pos=glob(zzz*): has no values, so there are no jobs"),
+        ("run_dir=/proc/runs", "run_dir=/proc/runs: can't be written: "),
+    ],
+)
+def test_a_sweep_that_can_not_begin_is_one_error(given: str, problem: str, swept_here: Sweep, tmp_path: Path) -> None:
+    code, _, errors = swept_here("pos=t5", "model.dropout=0.1,0.2", given)
+    assert (code, errors.count("\n")) == (2, 1)
+    assert errors.startswith(f"error: {problem}")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("empty", ["seed=range(0)", "pos=glob(zzz*)", "pos.num_buckets=range(3,1)"])
-def test_a_sweep_of_no_jobs_is_one_error(empty: str, swept_here: Sweep, tmp_path: Path) -> None:
-    code, output, errors = swept_here("model.dropout=0.1,0.2", empty)
-    assert (code, output, errors) == (2, "", f"error: {empty}: has no values, so there are no jobs\n")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_can_not_be_written(swept_here: Sweep) -> None:
-    code, output, errors = swept_here("pos=t5", "seed=1,2", "run_dir=/proc/runs")
-    assert (code, output) == (2, "")
-    assert re.fullmatch(r"error: run_dir=/proc/runs: can't be written: .*; name another folder\n", errors)
-
-
-def test_a_job_that_has_ended_is_not_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = []
-
-    class Watched(Job):
-        @property
-        def finished(self) -> bool:
-            asked.append(self.folder.name)
-            return self.folder.name == "done"
-
-    jobs: list[Job] = [Watched([], tmp_path / name) for name in ("done", "going", "waiting")]
-    for job in jobs[:2]:
-        JobFiles(job.folder).log.parent.mkdir(exist_ok=True)
-        JobFiles(job.folder).log.touch()
-    progress = Progress(3, jobs)
-    for _ in range(3):
-        progress._show()
-    assert asked == ["done", "going", "going", "going"]
-    assert capsys.readouterr().out.startswith("1 of 3 jobs done, 1 running, 1 left")
 
 
 def test_the_experiments() -> None:
-    field = planned("experiment=field", "seed=1")
-    assert len(field) == len(SCHEMES)
-    assert not any(job.problem for job in field)
+    assert len(combinations("experiment=field", "seed=1")[0]) == len(SCHEMES)
     of_three = planned("experiment=ablation", "seed=1")
+    schemes = ",".join(job.config.pos_name for job in of_three if job.config is not None)
+    in_field = planned("experiment=field", "seed=1", f"pos={schemes}")
+    assert [job.folder.name for job in of_three] == [job.folder.name for job in in_field]  # trained alike
     assert len(of_three) == 3
-    assert {job.folder.name for job in of_three} < {job.folder.name for job in field}  # trained alike
+    assert not any(job.problem for job in in_field)
     for experiment, seeds in (("ablation", 5), ("field", 5), ("extrapolation", 5), ("nanogpt_cpu", 3)):
-        assert len(planned(f"experiment={experiment}", f"pos={SCHEMES[0]}")) == seeds
+        assert len(combinations(f"experiment={experiment}", f"pos={SCHEMES[0]}")[0]) == seeds
     clip = planned("experiment=shaw_clip", "seed=1", "pos.max_distance=2,4")
     assert len(clip) == 2 * 4
     assert [job.impossible for job in clip].count(True) == 2
@@ -379,9 +356,14 @@ def test_experiments_of_several_tasks(experiment: str, seeds: int) -> None:
     assert params.seed == f"range(1,{seeds + 1})"
     assert 8 <= len(yaml.contrasts) <= 12  # as many as eight seeds can show
     contrasts = [parse_contrast(OmegaConf.to_container(node), "") for node in yaml.contrasts]
-    data = {contrast.data for contrast in contrasts}
-    schemes = {name.split()[0] for contrast in contrasts for name in contrast.schemes} - {ALL}
-    jobs = planned(f"experiment={experiment}", "seed=1", f"pos={','.join(schemes)}", f"data={','.join(data)}")
+    schemes: dict[str, set[str]] = defaultdict(lambda: {"t5"})  # by data, those of contrasts; "all" are any
+    for contrast in contrasts:
+        schemes[str(contrast.data)] |= {name.split()[0] for name in contrast.schemes} - {ALL}
+    jobs = [
+        job
+        for data, names in schemes.items()
+        for job in planned(f"experiment={experiment}", "seed=1", f"data={data}", f"pos={','.join(names)}")
+    ]
     assert not any(job.problem for job in jobs)
     configs = [job.config for job in jobs if job.config is not None]
     assert checked_contrasts(configs, metric_names) == contrasts
@@ -390,14 +372,12 @@ def test_experiments_of_several_tasks(experiment: str, seeds: int) -> None:
     assert of_data["back"].trainer.max_steps < of_data["copy"].trainer.max_steps
 
 
-def test_the_experiments_on_how_fast_tables_move() -> None:
-    for experiment in ("position_rate", "position_rate_characters"):
-        jobs = planned(f"experiment={experiment}", "seed=1", "pos=t5")
-        assert not any(job.problem for job in jobs)
-        configs = [job.config for job in jobs if job.config is not None]
-        data = {config.data.name if isinstance(config.data, Task) else config.data.path for config in configs}
-        factors = [config.optim.position_learning_rate_factor for config in configs]
-        assert factors == [1, 8, 32] * len(data)
+@pytest.mark.parametrize(("experiment", "times"), [("position_rate", 2), ("position_rate_characters", 1)])
+def test_the_experiments_on_how_fast_tables_move(experiment: str, times: int) -> None:
+    jobs = planned(f"experiment={experiment}", "seed=1", "pos=t5")
+    assert not any(job.problem for job in jobs)
+    factors = [job.config.optim.position_learning_rate_factor for job in jobs if job.config is not None]
+    assert factors == [1, 8, 32] * times
 
 
 def test_names_tell_what_varies() -> None:
@@ -438,7 +418,8 @@ def test_identity_is_settings_and_text(tmp_path: Path) -> None:
     (tmp_path / "copy.txt").write_bytes((REPOSITORY / "data" / "the-verdict.txt").read_bytes())
     (tmp_path / "other.txt").write_bytes((REPOSITORY / "data" / "the-verdict.txt").read_bytes() + b".")
     base = of("pos=t5")
-    assert of("pos=t5", "evaluation.lengths=[8]", "trainer.log_every_n_steps=1", "sample.new_tokens=1") == base
+    assert of("pos=t5", "evaluation.lengths=[8]", "evaluation.stride=4", "sample.new_tokens=1") == base
+    assert of("pos=t5", "trainer.log_every_n_steps=1", "trainer.profiler=simple") == base
     assert of("pos=t5", f"run_dir={tmp_path}", "threads=1", f"data.path={tmp_path}/copy.txt") == base
     factor = f"{FACTOR}=8"
     assert of("pos=nope") == of("pos=nope", factor)  # learns nothing that could move faster
@@ -448,11 +429,12 @@ def test_identity_is_settings_and_text(tmp_path: Path) -> None:
         of("pos=t5", "pos.num_buckets=16"),
         of("pos=absolute"),
         of("pos=t5", "trainer.max_epochs=5"),
+        of("pos=t5", "model.dropout=0.2"),
         of("pos=t5", "data.vocabulary=observed"),
         of("pos=t5", "model.attention_backend=reference"),
         of("pos=t5", f"data.path={tmp_path}/other.txt"),
     ]
-    assert len({base, *different}) == 9
+    assert len({base, *different}) == 10
 
 
 def test_weights_to_begin_with_are_part_of_a_job_by_their_contents(tmp_path: Path) -> None:
@@ -662,7 +644,7 @@ def test_a_preempted_job_is_requeued_and_resumes_to_the_bit(tmp_path: Path) -> N
         os.kill(max(tasks), signal.SIGUSR2)
         assert process.wait(timeout=200) == 0, process.stderr.read() if process.stderr else ""
     log = (tmp_path / "runs" / "smoke" / ".sweep" / f"{folder.name}.log").read_text()
-    assert "goes on from step" in log
+    assert "resumes from step" in log
     subprocess.run([*TRAIN, *settings, "run_dir=alone"], capture_output=True, cwd=tmp_path, check=True)
     ours, theirs = weights(folder), weights(tmp_path / "alone")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
