@@ -374,7 +374,7 @@ print("grown by", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     written = {}
     for name in ("first", "second"):
-        command = [sys.executable, "-c", measured, str(REPOSITORY / "tests"), "data.path=large.txt"]
+        command = [sys.executable, "-c", measured, str(REPOSITORY / "tests" / "support"), "data.path=large.txt"]
         command += ["data.cache_dir=cache", f"run_dir={name}", "data.stride=1", "trainer.limit_val_batches=5"]
         result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
         grown = int(result.stdout.rsplit("grown by", 1)[1])  # KiB
