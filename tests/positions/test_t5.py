@@ -58,17 +58,6 @@ def test_equal_to_the_library(bidirectional: bool, num_buckets: int, max_distanc
     assert torch.equal(relative_position_bucket(positions, **arguments), expected)
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (8, 16), (16, 100), (64, 1000)])
-def test_paper_formula(bidirectional: bool, num_buckets: int, max_distance: int) -> None:
-    positions = range(-1500, 1500)
-    expected = [t5_bucket(p, bidirectional, num_buckets, max_distance) for p in positions]
-    found = relative_position_bucket(
-        torch.tensor(positions), bidirectional=bidirectional, num_buckets=num_buckets, max_distance=max_distance
-    )
-    assert found.tolist() == expected
-
-
 def test_no_infinity_becomes_an_integer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logarithms of 0 never occur: turning their -inf into an integer gives whatever the processor likes."""
     logarithms = []

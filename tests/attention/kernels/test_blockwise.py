@@ -380,22 +380,6 @@ def test_dropout_is_the_same_from_every_thread() -> None:
     assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))
 
 
-def test_share_of_dropped_weights() -> None:
-    """Values of ones make the output the sum of each query's remaining weights."""
-    q = k = torch.zeros(1, 8, 500, 8)
-    v = torch.ones(1, 8, 500, 8)
-    out = attend(q, k, v, causal=False, dropout_p=0.1, backend="blockwise")[..., 0]  # (1, H, T) means of 500 factors
-    assert abs(float(out.mean()) - 1) < 5 * (0.1 / 0.9 / out.numel() / 500) ** 0.5
-    assert abs(float(out.var()) - 0.1 / 0.9 / 500) < 0.1 * 0.1 / 0.9 / 500
-
-
-def test_blocks_are_dropped_independently() -> None:
-    """Two blocks with equal weights and one mask would have the same outputs."""
-    q = k = torch.zeros(1, 1, 256, 8)
-    out = attend(q, k, torch.randn(1, 1, 256, 8), causal=False, dropout_p=0.1, backend="blockwise")
-    assert not torch.allclose(out[:, :, :128], out[:, :, 128:])
-
-
 def test_no_square_of_the_length_is_kept() -> None:
     """Memory that autograd keeps between forward and backward grows with T and not with T^2."""
     terms, _ = make_terms("bias, keys, values, queries", 1, 8, 0, 5, torch.float32)
