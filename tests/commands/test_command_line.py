@@ -3,17 +3,14 @@
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import pytest
-from common import RunScript
-from hydra import compose, initialize_config_dir
+from common import RunScript, composed
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from poslab.config.command_line import help_text, parse_line
 from poslab.config.fields import setting
-from poslab.config.files import CONFIGS
 from poslab.config.overrides import as_typed, for_hydra
 from poslab.config.scripts import CompareConfig, EvaluateConfig, GenerateConfig
 from poslab.errors import UserError
@@ -44,11 +41,6 @@ class Schema:
     folders: list[str] = setting(["runs"], help="several")
 
 
-def composed(*arguments: str) -> Any:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose("train", for_hydra(list(arguments)))
-
-
 @given(text=texts | pieces.map("".join))
 @example(text=ODD)
 @example(text="'in quotes'")
@@ -63,20 +55,20 @@ def test_any_text_arrives_as_it_was_typed(text: str) -> None:
         assert (parsed.prompt, parsed.seed) == ([text, "and"], 2)
     if text != "???":
         assert parse_line(CompareConfig, [f"sentence={text}"]).sentence == text
-        assert composed(f"sample.prompt={text}").sample.prompt == text
         (argument,) = for_hydra([f"sample.prompt={text}"])
+        assert composed(argument).sample.prompt == text
         assert as_typed(argument) == f"sample.prompt={text}"
 
 
 @pytest.mark.parametrize("path", ["plain/path.txt", "my, run", "ü", "it's 50 % (new) [x] {y} #1 a=b \\ ${z}"])
 def test_paths_are_taken_as_they_are_typed(path: str) -> None:
     assert parse_line(EvaluateConfig, [f"ckpt={path}"]).ckpt == path
-    assert composed(f"data.path={path}").data.path == path
+    assert composed(*for_hydra([f"data.path={path}"])).data.path == path
 
 
 def test_quotes_are_part_of_a_path_but_where_hydra_takes_them() -> None:
     assert parse_line(EvaluateConfig, ["ckpt='mine'"]).ckpt == "'mine'"
-    assert composed("data.path='in Hydra quotes, as ever'").data.path == "in Hydra quotes, as ever"
+    assert composed(*for_hydra(["data.path='in Hydra quotes, as ever'"])).data.path == "in Hydra quotes, as ever"
 
 
 def test_a_path_with_a_comma_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ def test_settings_that_lightning_refuses(override: str, tmp_path: Path) -> None:
         ("trainer.limit_val_batches=0.1", "trainer.limit_val_batches=0.1: leaves none of 9 batches"),
         ("trainer.limit_train_batches=0.01", "trainer.limit_train_batches=0.01: leaves none of"),
         ("trainer.val_check_interval=4", "trainer.val_check_interval=4: an epoch has 3 batches"),
+        ("trainer.strategy=fsdp2", "trainer.strategy=fsdp2: needs several processes"),
         ("trainer.max_time=soon", "trainer.max_time=soon: "),
         ("model.attention_backend=sdpa", "model.attention_backend=sdpa: can't compute relative terms"),
     ],
