@@ -151,7 +151,7 @@ def test_full_disk(small_disk: Path, trained: Callable[..., Path], tmp_path: Pat
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interruption(number: signal.Signals, trained: Callable[..., Path], tmp_path: Path) -> None:
     """The step is finished and saved, the screen says how to resume, and that is what happens."""
-    settings = [*TINY, "trainer.limit_train_batches=40"]
+    settings = [*TINY, "trainer.limit_train_batches=20"]
     cut = tmp_path / "runs" / "cut"
     script = Script("train", *settings, "run_dir=runs/cut", cwd=tmp_path)
     script.wait_for(cut / "checkpoints" / "last.ckpt")
@@ -160,8 +160,8 @@ def test_interruption(number: signal.Signals, trained: Callable[..., Path], tmp_
     time.sleep(1)  # TensorBoard reads event files by the second in their names
     step = content_of(cut)["state"]["step"]
     command = f"cd {tmp_path} && python {REPOSITORY / 'scripts' / 'train.py'} resume=runs/cut"
-    said = f"interrupted after step {step}, which is saved; resume with: {command}"
-    assert result.stderr.strip().splitlines()[-1] == said
+    message = f"interrupted after step {step}, which is saved; resume with: {command}"
+    assert result.stderr.strip().splitlines()[-1] == message
     assert result.returncode == 128 + number
     assert not (cut / "summary.json").exists()
     assert resume(cut)["steps"] > step

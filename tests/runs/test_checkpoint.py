@@ -160,7 +160,7 @@ def test_one_flipped_exponent_bit_is_named(name: str, run: Path) -> None:
         poslab.load(file)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(18))
 def test_any_flipped_bit_is_named_or_changes_nothing(seed: int, run: Path) -> None:
     """A third of them in the header of the safetensors file, a third among the weights, a third in torch's format."""
     file = run / "checkpoints" / ("last.ckpt" if seed % 3 == 2 else "best.safetensors")
@@ -185,20 +185,9 @@ DAMAGE = {
     "weights of another shape": with_value(torch.zeros(3), "state_dict", "model.final_norm.bias"),
     "weights that are none": with_value("big", "state_dict", "model.final_norm.bias"),
     "a weight too many": with_value(torch.zeros(3), "state_dict", "model.extra"),
-    "weights in a list": with_value([1], "state_dict"),
-    "weights without names": with_value({1: torch.zeros(3)}, "state_dict"),
-    "description in a list": with_value([1], "poslab"),
     "no scheme": without("poslab", "config", "pos"),
-    "no model": without("poslab", "config", "model"),
     "half a model": without("poslab", "config", "model", "embed_dim"),
-    "an odd model": with_value("wide", "poslab", "config", "model", "embed_dim"),
-    "another model": with_value(64, "poslab", "config", "model", "embed_dim"),
-    "no data": without("poslab", "config", "data"),
-    "no encoding": without("poslab", "config", "data", "encoding"),
-    "unknown encoding": with_value("gpt9", "poslab", "config", "data", "encoding"),
-    "no fingerprint": without("poslab", "data_sha256"),
     "no vocabulary": without("poslab", "observed"),
-    "an odd vocabulary": with_value("all", "poslab", "observed"),
     "a smaller vocabulary": with_value(torch.arange(7), "poslab", "observed"),
     "no scheme's setting": with_value(3, "poslab", "config", "pos", "depth"),
     "no scheme of poslab's": with_value("poslab.errors.UserError", "poslab", "config", "pos", "_target_"),
@@ -256,7 +245,7 @@ def test_a_wrong_value_ends_in_one_line_or_a_model(part: tuple[str, ...], suffix
         assert len(said) < 1000
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_files_of_random_bytes_are_refused(seed: int, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(seed)
     letters = b"abcIl(){}[]'.,\n0123 " if seed % 2 else bytes(range(256))

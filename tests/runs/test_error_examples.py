@@ -19,11 +19,9 @@ from poslab.data.task import TaskDataModule
 from poslab.evaluation.scoring import TaskScoring
 from poslab.evaluation.task_metrics import measure, wrong_answers
 from poslab.runs.error_examples import LOOKED_AT, WrongAnswers
-from poslab.runs.folder import RunFolder
 from poslab.runs.summary import Summary
 from poslab.tasks import Task
 from poslab.tasks.reverse import Reverse
-from poslab.training.state import RunState
 from poslab.training.train import train
 
 REVERSE = Reverse(min_length=1, max_length=3, test_lengths=[3, 5], vocabulary=3)
@@ -118,12 +116,6 @@ def test_solved_is_the_first_validation_that_is_exact(tmp_path: Path, monkeypatc
     assert Summary.read(tmp_path / "run" / "summary.json") == summary
 
 
-def test_a_run_that_resumes_knows_when_it_was_solved(finished: Path) -> None:
-    assert Summary.read(finished / "summary.json").solved_step is None
-    state = RunState(solved_step=7, random=[{}]).plain()
-    assert RunState.of({"state": state}).solved_step == 7
-
-
 def test_a_finished_run_that_resumes_keeps_its_answers(trained: Callable[..., Path], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(trained(*TINY_TASK, "trainer=cpu", f"pos={ENDLESS}"), folder)
@@ -133,17 +125,11 @@ def test_a_finished_run_that_resumes_keeps_its_answers(trained: Callable[..., Pa
     assert WrongAnswers.read(folder).looked_at == LOOKED_AT
 
 
-def test_an_unfinished_folder_is_cleared_of_answers(tmp_path: Path) -> None:
-    (tmp_path / "answers.json").write_text("{}")
-    RunFolder(tmp_path).clear()
-    assert not tmp_path.exists()
-
-
 @pytest.mark.pictures
-@pytest.mark.parametrize("task", ["data=copy", "data=addition data.coupled=true"])
-def test_tensorboard_shows_an_example_in_columns(task: str, tmp_path: Path) -> None:
-    settings = ["model.embed_dim=16", "trainer.max_steps=1", "data.validate_every=1", "data.batch_size=2"]
-    train(compose_config(*task.split(), *settings, "trainer=cpu", "threads=1", f"run_dir={tmp_path}/run"))
+def test_tensorboard_shows_an_example_in_columns(tmp_path: Path) -> None:
+    task = ("data=addition", "data.coupled=true", "data.validate_every=1", "data.batch_size=2")
+    settings = ("model.embed_dim=16", "trainer.max_steps=1", "trainer=cpu", "threads=1")
+    train(compose_config(*task, *settings, f"run_dir={tmp_path}/run"))
     events = EventAccumulator(str(tmp_path / "run"), size_guidance={"tensors": 0}).Reload()
     (sample,) = events.Tensors("sample/text_summary")
     lines = sample.tensor_proto.string_val[0].decode().splitlines()

@@ -1,7 +1,6 @@
 """Folders that hold something else than runs: each is named and left out, and the rest is compared."""
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,45 +53,29 @@ def config_has(setting: str, value: Any) -> Callable[[Path], None]:
 SPOILT: list[tuple[str, Callable[[Path], None], str]] = [
     ("unfinished", lambda folder: (folder / "summary.json").unlink(), "unfinished: it has no summary.json"),
     ("truncated", lambda f: replace_text(f, "summary.json", json.dumps(SUMMARY)[:200]), "summary.json can't be read"),
-    ("empty", summary_is(""), "summary.json can't be read"),
     ("endless", summary_is("[" * 100_000), "summary.json can't be read"),
     ("binary", lambda folder: (folder / "summary.json").write_bytes(b"\xff\xfe\x00"), "summary.json can't be read"),
     ("folder", lambda folder: into_folder(folder, "summary.json"), "summary.json can't be read"),
     ("list", summary_is("[1, 2]"), "summary.json is not a run's"),
-    ("text", summary_is('"best_val_loss"'), "summary.json is not a run's"),
     (
         "foreign",
         summary_is('{"accuracy": 1}'),
         "says nothing of pos, pos_settings, pos_target, seed, best_val_loss, ...: not",
     ),
     ("less", summary_without("pos_settings"), "says nothing of pos_settings: not a run's, or another version's"),
-    ("less of it", summary_without("threads"), "says nothing of threads: not a run's, or another version's"),
     ("seed of text", summary_has(seed="x"), "seed='x', which must be a whole number"),
-    ("half a seed", summary_has(seed=1.5), "seed=1.5, which must be a whole number"),
     ("true seed", summary_has(seed=True), "seed=True, which must be a whole number"),
-    ("no seed", summary_has(seed=None), "seed=None, which must be a whole number"),
     ("loss of text", summary_has(best_val_loss="4.0"), "best_val_loss='4.0', which must be a number or null"),
-    ("true loss", summary_has(best_val_loss=True), "best_val_loss=True, which must be a number or null"),
-    ("list of losses", summary_has(best_val_loss=[4.0] * 99), "best_val_loss=[4.0, 4.0, 4.0, 4.0, 4.0, 4.0, ...]"),
     ("huge loss", summary_has(best_val_loss=10**400), "best_val_loss=1000"),
-    ("huge steps", summary_has(steps=10**400), "steps=1000"),
-    ("no steps", summary_has(steps=None), "steps=None, which must be a whole number"),
     ("null", summary_has(best_val_loss=None), "its validation loss was never a finite number"),
-    ("nan", summary_has(best_val_loss=math.nan), "its validation loss was never a finite number"),
     ("nearly infinite", summary_has(best_val_loss=1e308), "its validation loss was never a finite number"),
-    ("infinite", summary_has(best_val_loss=math.inf), "its validation loss was never a finite number"),
     ("no scheme", summary_has(pos=None), "pos=None, which must be text"),
     ("nameless", summary_has(pos=" "), "pos=' ', which is no name"),
-    ("null byte", summary_has(pos="a\0b"), r"pos='a\x00b', which is no name"),
     ("two lines", summary_has(pos="a\nb"), r"pos='a\nb', which is no name"),
     ("half a character", summary_has(pos="\ud800"), r"pos='\ud800', which is no name"),
-    ("list of texts", summary_has(data=["a"]), "data=['a'], which must be text"),
-    ("settings in a list", summary_has(pos_settings=[]), "pos_settings=[], which must be a group of values"),
     ("measures of text", summary_has(measures=["loss"]), "summary.json is not a run's"),
     ("measure of nothing", summary_has(measures=[{"name": "exact"}]), "summary.json says nothing of unit"),
     ("metrics in words", summary_has(exact={"96": "all"}), "metrics={'exact': {'96': 'all'}}, which must be"),
-    ("version of text", summary_has(versions="0.1.0"), "versions='0.1.0', which must be a group of values"),
-    ("device of numbers", summary_has(device=3), "device=3, which must be text"),
     ("clean by word", summary_has(git_clean="yes"), "git_clean='yes', which must be true or false or null"),
     ("no config", lambda folder: (folder / "config.yaml").unlink(), "unfinished: it has no config.yaml"),
     ("broken config", config_is("a: [1"), "config.yaml can't be read"),
@@ -101,13 +84,8 @@ SPOILT: list[tuple[str, Callable[[Path], None], str]] = [
         lambda folder: (folder / "config.yaml").write_bytes(b"\xff\xfe\x00"),
         "config.yaml can't be read",
     ),
-    ("endless config", config_is("[" * 500), "config.yaml can't be read"),
-    ("config folder", lambda folder: into_folder(folder, "config.yaml"), "config.yaml can't be read"),
-    ("empty config", config_is(""), "config.yaml is not a run's"),
-    ("list config", config_is("- 1"), "config.yaml is not a run's"),
     ("foreign config", config_is("pos: shaw"), "config.yaml is not a run's"),
     ("no data", config_has("data", None), "config.yaml is not a run's"),
-    ("no class", config_has("pos._target_", None), "pos._target_=None, which is no class"),
     ("odd class", config_has("pos._target_", "a b=c"), "pos._target_='a b=c', which is no class"),
 ]
 

@@ -99,9 +99,9 @@ def test_loggers_are_named_as_they_are_known(run_script: RunScript) -> None:
         LoggerConfig("csvs")
 
 
-def test_what_loggers_wrote_goes_when_a_run_starts_over(tmp_path: Path) -> None:
-    for file in ("csv/version_0/metrics.csv", "wandb/offline-run-1-a/run-a.wandb", "mlflow/run_id"):
-        (tmp_path / "run" / file).parent.mkdir(parents=True)
+def test_what_loggers_and_tasks_wrote_goes_when_a_run_starts_over(tmp_path: Path) -> None:
+    for file in ("csv/version_0/metrics.csv", "wandb/offline-run-1-a/run-a.wandb", "mlflow/run_id", "answers.json"):
+        (tmp_path / "run" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "run" / file).touch()
     RunFolder(tmp_path / "run").clear()
     assert not (tmp_path / "run").exists()

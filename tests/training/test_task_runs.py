@@ -297,7 +297,7 @@ def scripted_run(folder: Path, *overrides: str) -> Summary:
 
 @pytest.mark.parametrize(
     ("monitor", "patience", "best_step", "steps"),
-    [("loss", "null", 4, 6), ("exact", "null", 5, 6), ("loss", 1, 2, 3), ("exact", 1, 3, 4), ("accuracy", 2, 4, 6)],
+    [("loss", "null", 4, 6), ("exact", "null", 5, 6), ("exact", 1, 3, 4), ("accuracy", 2, 4, 6)],
 )
 @pytest.mark.usefixtures("scripted")
 def test_monitor_chooses_the_best_weights_and_when_to_stop(
@@ -400,10 +400,7 @@ def test_a_task_from_outside_as_in_the_readme(tmp_path: Path) -> None:
             "monitor=accuracy_depth_min: unknown; did you mean accuracy? valid: loss, exact, accuracy",
         ),
         (("monitor=exact",), "monitor=exact: unknown; valid: loss, perplexity"),
-        (("data=recall", "data.pairs=x"), "data.pairs=x: must be a whole number"),
-        (("data=task",), "data._target_=: must be given (a class)"),
         (("data=parity", "data._target_=math.sqrt"), "data._target_=math.sqrt: must be derived from poslab.tasks.Task"),
-        (("data=parity", "data._target_=no.such.Class"), "data._target_=no.such.Class: can't be imported"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_trains(overrides: tuple[str, ...], message: str) -> None:
