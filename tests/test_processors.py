@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from common import RunScript
 
 from poslab import processors
 from poslab.processors import Used, busy_with_others, compute_on, prepare, processors_of_others
@@ -66,13 +65,3 @@ def test_others_that_compute_are_named_where_nobody_chose_threads(
         assert (torch.get_num_threads(), capsys.readouterr().err) == (2, "")
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         assert busy_with_others() == []
-
-
-@pytest.mark.parametrize(
-    ("command", "needed"),
-    [("evaluate", ["ckpt=run"]), ("generate", ["ckpt=run", "prompt=I"]), ("explain", ["ckpt=run"]), ("compare", [])],
-)
-def test_every_command_that_computes_takes_threads(run_script: RunScript, command: str, needed: list[str]) -> None:
-    code, _, complaint = run_script(command, *needed, "threads=0")
-    assert (code, complaint) == (2, "error: threads=0: must be at least 1\n")
-    assert "threads: null" in run_script(command, "--help")[1]

@@ -66,15 +66,6 @@ def test_settings_as_they_were_trained_are_nothing_else(run: Path, run_script: R
     assert [file.name for file in run.glob("evaluation*")] == ["evaluation.json"]
 
 
-def test_other_settings_that_share_a_long_name_share_no_lengths(run: Path, run_script: RunScript) -> None:
-    file = run / "evaluation-base_500.0.json"
-    run_script("evaluate", f"ckpt={run}", "lengths=[16]", "pos.base=500")
-    plain = json.loads(file.read_text())
-    file.write_text(json.dumps(plain | {"settings": {"base": 501.0}}))
-    run_script("evaluate", f"ckpt={run}", "lengths=[32]", "pos.base=500")
-    assert [result.length for result in read_evaluation(run, file=file.name).lengths] == [32]
-
-
 def test_generation_says_it_beside_the_text(run: Path, run_script: RunScript) -> None:
     asked = ("generate", f"ckpt={run}", "prompt=I had", "max_new_tokens=8", "temperature=0")
     code, text, errors = run_script(*asked, *YARN)

@@ -6,7 +6,7 @@ import pytest
 from common import compose_config
 
 from poslab.config.fields import MAY_CHANGE, NOT_COMPARED, NOT_IDENTITY, NOT_REPEATED, NOT_SHOWN, Role, roles, setting
-from poslab.config.train import flat, names, role_of, training_of_scheme
+from poslab.config.train import flat, role_of, training_of_scheme
 
 
 def test_a_role_stands_at_the_field() -> None:
@@ -66,8 +66,3 @@ def test_memory_is_a_setting_of_the_scheme() -> None:
     config = compose_config("data=distant_recall", "pos=t5", "model.retrieval.layer=1", "model.retrieval.size=64")
     told = {"retrieval": True, "retrieval.layer": 1, "retrieval.size": 64, "retrieval.k": 32}
     assert training_of_scheme(config.plain) == without | told | {"retrieval.position_bias": False}
-
-
-def test_what_may_change_on_resume_is_named() -> None:
-    assert {"trainer.max_epochs", "evaluation.lengths", "threads"} <= set(names(MAY_CHANGE))
-    assert not {"seed", "resume", "model.embed_dim"} & set(names(MAY_CHANGE))

@@ -588,16 +588,6 @@ def test_side_by_side_and_alone_give_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_cluster_s_launcher(tmp_path: Path) -> None:
-    """submitit's local executor: the same code as on SLURM, but for the queue."""
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs the extra 'sweep'")
-    result = sweep("pos=shaw,t5", "hydra/launcher=submitit_local", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert all((folder / "summary.json").exists() for folder in folders(tmp_path / "runs" / "smoke"))
-    assert len(folders(tmp_path / "runs" / "smoke")) == 2
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_sweep_resumes(kill: signal.Signals, tmp_path: Path) -> None:
     arguments = ("pos=absolute", "seed=1,2,3", "trainer.max_epochs=4")

@@ -10,8 +10,7 @@ import pytest
 from common import SMOKE, RunScript, compose_config
 from runs_to_resume import logged, resume
 
-from poslab.config.schema import LoggerConfig
-from poslab.errors import SettingError, UserError
+from poslab.errors import UserError
 from poslab.runs.folder import RunFolder
 from poslab.training import loggers
 from poslab.training.train import train
@@ -90,13 +89,6 @@ def test_a_logger_that_is_not_installed(
     missing = f'error: logger={name}: needs a package that is not installed: pip install "poslab[{name}]"\n'
     assert complaint == missing
     assert list(tmp_path.iterdir()) == []
-
-
-def test_loggers_are_named_as_they_are_known(run_script: RunScript) -> None:
-    complaint = run_script("train", "logger=csvs")[2]
-    assert complaint == "error: logger=csvs: unknown; did you mean csv? valid: csv, mlflow, tensorboard, wandb\n"
-    with pytest.raises(SettingError, match=r"name=csvs: unknown; did you mean csv\?"):
-        LoggerConfig("csvs")
 
 
 def test_what_loggers_and_tasks_wrote_goes_when_a_run_starts_over(tmp_path: Path) -> None:

@@ -252,11 +252,6 @@ def test_last_step_is_validated_wherever_it_falls(tmp_path: Path) -> None:
     assert summary["last_val_loss"] < 8
 
 
-def test_early_stopping(tmp_path: Path) -> None:
-    options = ("trainer.max_epochs=20", "early_stopping_patience=2", "optim.learning_rate=0")
-    assert run(tmp_path / "run", *options)["epochs"] == 3
-
-
 def test_run_without_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path / "run", "trainer.limit_val_batches=0")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["best_val_loss"] is None
