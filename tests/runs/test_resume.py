@@ -81,10 +81,11 @@ def cut_off(at: int, run: Callable[..., Any], *arguments: Any, first: bool = Tru
         run(*arguments)
 
 
-@pytest.fixture(autouse=True)
-def event_files_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def event_files_in_order() -> Iterator[None]:
     """A process numbers its event files, and TensorBoard reads those of one second by name: 10 before 9."""
-    monkeypatch.setattr("tensorboard.summary.writer.event_file_writer._global_uid", AtomicCounter(1000))
+    with mock.patch("tensorboard.summary.writer.event_file_writer._global_uid", AtomicCounter(1000)):
+        yield
 
 
 CASES = {
