@@ -4,6 +4,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from common import REPOSITORY, SMOKE, RunScript
@@ -16,24 +17,10 @@ Called = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Called:
-    """Runs `poslab` in this process, in a folder of its own: exit code, what it says, what it complains of."""
+def program(run_main: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Called:
+    """Run `poslab` in this process, in a folder of its own: exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    monkeypatch.setattr("poslab.commands.cli.raise_on_signals", lambda: None)  # pytest's own way stays
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["/anywhere/bin/poslab", *arguments])
-        capsys.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return (code, *capsys.readouterr())
-
-    return run
+    return lambda *arguments: run_main(main, "/anywhere/bin/poslab", *arguments)
 
 
 def test_commands_are_the_scripts() -> None:
