@@ -197,4 +197,4 @@ def test_read_only_checkout(read_only_checkout: Path, tmp_path: Path) -> None:
     trained = run(f"run_dir={tmp_path / 'run'}")
     assert trained.returncode == 0, trained.stderr
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 10
-    assert list((cache / "poslab").glob("*.bin"))
+    assert list((cache / "poslab").glob("*.tokens"))
