@@ -100,6 +100,7 @@ def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, hel
             _prepare_folder(folder, module, new=checkpoint is None)
         with stop.listening():
             try:
+                # Restores weights, optimiser and loops; `on_load_checkpoint` of module and callbacks does the rest.
                 trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
             except Diverged:
                 if trainer.is_global_zero:  # so that a comparison counts it, and not only those that survived
