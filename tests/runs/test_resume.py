@@ -408,6 +408,21 @@ def test_a_scheme_from_elsewhere_is_not_imported_unless_the_user_says_so(
     assert not (tmp_path / "trace").exists()
 
 
+def test_nothing_is_written_where_a_checkpoint_or_a_configuration_says(run_folder: Path, tmp_path: Path) -> None:
+    """Names of event files lead nowhere else, links are not followed, and the cache stays where it is."""
+    precious = tmp_path / "precious"
+    precious.write_text("mine" * 100)
+    content = content_of(run_folder)
+    content["state"]["events"] |= {"../../precious": 1, "events.out.tfevents.link": 1}
+    torch.save(content, last(run_folder))
+    (run_folder / "events.out.tfevents.link").symlink_to(precious)
+    config = (run_folder / "config.yaml").read_text().replace("cache_dir: null", f"cache_dir: {tmp_path / 'cache'}")
+    (run_folder / "config.yaml").write_text(config)
+    resume(run_folder, "trainer.max_epochs=3")
+    assert precious.read_text() == "mine" * 100
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "precious"}
+
+
 def test_damaged_best_weights_are_named_where_a_run_resumes(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
