@@ -21,7 +21,7 @@ CAMPAIGN = {
         "commands/test_faults.py",
         "SIGKILL at random and while a checkpoint is written, a full disk, interruptions",
     ),
-    "cut-offs": ("runs/test_resume.py", "runs cut off at hooks of training, validation and epochs"),
+    "cut-offs": ("training/test_resume.py", "runs cut off at hooks of training, validation and epochs"),
     "bad-input": (
         "commands/test_bad_input.py",
         "values that can't be, of every option of every script; files that are none",

@@ -1,4 +1,4 @@
-"""What the tests of interrupted runs share: a tiny run, going on with it, and whether two runs ended the same."""
+"""Helpers for tests of interrupted runs: a tiny run, resuming it, and comparing how two runs ended."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from poslab.config.overrides import with_any_scheme
 from poslab.runs.checkpoint_files import read_checkpoint
-from poslab.runs.resume import resumed
+from poslab.runs.resumed_settings import settings_of_resumed_run
 from poslab.training.train import train
 
 TINY = [
@@ -28,9 +28,9 @@ TIMES = {"wall_time_s", "tokens_per_s", "peak_memory_mb"}
 
 
 def resume(folder: Path, *overrides: str) -> dict[str, Any]:
-    """What `python scripts/train.py resume=FOLDER ...` does."""
+    """Do what `python scripts/train.py resume=FOLDER ...` does."""
     given = [f"resume={folder}", *overrides]
-    return vars(train(resumed(composed(*with_any_scheme(given)), given)))
+    return vars(train(settings_of_resumed_run(composed(*with_any_scheme(given)), given)))
 
 
 def content_of(folder: Path, name: str = "last.ckpt") -> dict[str, Any]:

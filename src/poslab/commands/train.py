@@ -30,7 +30,7 @@ from poslab.config.train import TrainConfig, parse
 from poslab.distributed import quiet_other_processes
 from poslab.errors import UserError
 from poslab.lazy import import_training
-from poslab.runs.resume import resumed
+from poslab.runs.resumed_settings import settings_of_resumed_run
 from poslab.tasks import Task
 
 
@@ -91,8 +91,9 @@ def _checked(composed: DictConfig, config_dir: str | None) -> TrainConfig:
     with open_dict(composed):
         del composed.hydra
     overrides = [as_typed(override) for override in running.overrides.task]
+    # A run resumes by `resume=` here, or as a job of a sweep (`_train` in sweep/job.py): both go to training/resume.py.
     if composed.resume is not None:
-        return resumed(composed, overrides)
+        return settings_of_resumed_run(composed, overrides)
     return parse(composed, scheme_name(running), [*_typed_config_dir(config_dir), *overrides])
 
 

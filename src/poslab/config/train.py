@@ -90,8 +90,8 @@ class TrainConfig:
         else:  # a run may be resumed in another folder
             groups["data"]["path"] = os.path.abspath(os.path.expanduser(self.data.path))
         settings = {k: v for k, v in vars(self.settings).items() if role_of(k) is not Role.COMMAND}
-        facts = {name: value for name in FACTS if (value := getattr(self, name))}
-        return {"pos": node_of(self.pos), **groups, **settings, **facts}
+        provenance = {name: value for name in PROVENANCE_FIELDS if (value := getattr(self, name))}
+        return {"pos": node_of(self.pos), **groups, **settings, **provenance}
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -130,8 +130,8 @@ GROUPS_WITHIN = {
 }
 
 
-# Facts in a run's configuration beside its settings, where they hold.
-FACTS = ("extended", "init_sha256")
+# Fields of a run's config.yaml that are no settings, written where they hold.
+PROVENANCE_FIELDS = ("extended", "init_sha256")
 
 
 def role_of(setting: str) -> Role:

@@ -149,6 +149,7 @@ def _train(config: TrainConfig, command: list[str] | None) -> None:
     from poslab.training.train import train
 
     folder = _folder(config)
+    # The other way to resume is `resume=` on a command line (commands/train.py): both go to training/resume.py.
     if folder.path.exists() and _can_resume(folder, config):
         command = argv_of("train", f"resume={folder}")
         config = replace(config, settings=replace(config.settings, resume=str(folder)))

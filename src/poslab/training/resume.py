@@ -20,7 +20,7 @@ from poslab.positions import PositionScheme
 from poslab.runs.checkpoint_files import newest_intact
 from poslab.runs.code import changed, edited, outside
 from poslab.runs.folder import RunFolder, old_run_folder
-from poslab.runs.resume import check_same
+from poslab.runs.resumed_settings import check_same
 from poslab.signals import Interrupted
 from poslab.tasks import Task
 from poslab.training import lightning_loops
@@ -67,7 +67,7 @@ class ResumedRun:
 
 
 @contextmanager
-def opened(config: TrainConfig, world_size: int) -> Iterator[ResumedRun]:
+def open_run_to_resume(config: TrainConfig, world_size: int) -> Iterator[ResumedRun]:
     """Read the run in config.settings.resume, and hold its folder.
 
     Raises SettingError where the run is finished and `config` doesn't ask for more, or can't resume.
@@ -83,8 +83,8 @@ def opened(config: TrainConfig, world_size: int) -> Iterator[ResumedRun]:
             yield ResumedRun(folder, None, RunState(), None, notes, [], None)
 
 
-def facts(config: TrainConfig, earlier: ResumedRun | None) -> dict[str, Any]:
-    """Return the fields of TrainConfig that no setting gives: earlier lengths, and the initial weights' sha256."""
+def provenance_fields(config: TrainConfig, earlier: ResumedRun | None) -> dict[str, Any]:
+    """Return the PROVENANCE_FIELDS of a TrainConfig: lengths before it was extended, sha256 of the initial weights."""
     if earlier is not None and earlier.checkpoint is not None:
         return {"extended": earlier.extended, "init_sha256": earlier.init_sha256}
     folder = config.settings.init_from

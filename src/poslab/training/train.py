@@ -30,7 +30,7 @@ from poslab.training.checkpoints import check_target
 from poslab.training.console import conclude, introduce
 from poslab.training.loggers import check_logger
 from poslab.training.module import LanguageModel
-from poslab.training.resume import ResumedRun, facts, opened, resume_hints
+from poslab.training.resume import ResumedRun, open_run_to_resume, provenance_fields, resume_hints
 from poslab.training.summary import summarise
 from poslab.training.trainer import (
     check_batch_size,
@@ -61,8 +61,9 @@ def train(config: TrainConfig) -> Summary:
     distributed.init()
     distributed.check_same(flat(config) | vars(config.settings))
     with ExitStack() as held:
-        earlier = held.enter_context(opened(config, world_size)) if config.settings.resume is not None else None
-        summary = _train(replace(config, **facts(config, earlier)), earlier, world_size, held)
+        resumes = config.settings.resume is not None
+        earlier = held.enter_context(open_run_to_resume(config, world_size)) if resumes else None
+        summary = _train(replace(config, **provenance_fields(config, earlier)), earlier, world_size, held)
     distributed.close()
     return summary
 

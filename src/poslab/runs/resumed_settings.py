@@ -1,4 +1,4 @@
-"""Configuration of a run that resumes: its own, and the few settings that may change on the way."""
+"""Settings of a run that resumes: its own, and the few that the command line may change."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from omegaconf import DictConfig
 from poslab.config.command_line import given_settings
 from poslab.config.fields import MAY_CHANGE, Role
 from poslab.config.schemes import changed, chosen, given_of, is_task, node_of, parse_scheme, part_of, targets
-from poslab.config.train import FACTS, TrainConfig, flat, names, parse, resolved, role_of
+from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, flat, names, parse, resolved, role_of
 from poslab.errors import SettingError, as_typed
 from poslab.runs.code import distrust, outside
 from poslab.runs.folder import RunFolder
 from poslab.runs.readers import read_config
 
 
-def resumed(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
+def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> TrainConfig:
     """Read the configuration of the run in `composed.resume`, change it by the command line, and check it.
 
     Raises SettingError where there is no run, a setting is impossible or can't change, or the run's scheme is not
@@ -48,8 +48,8 @@ def _own(
     own = _read(folder)
     pos_name = own.pop("pos_name", None)
     recorded = _joined(own.pop("overrides", None), overrides)
-    for fact in FACTS:  # which its checkpoint says
-        own.pop(fact, None)
+    for field in PROVENANCE_FIELDS:  # its checkpoint has them
+        own.pop(field, None)
     given = given_of(overrides)
     named = chosen(composed["pos"], given)
     foreign = [target for target in outside(own["pos"]) if target not in targets(named)]
