@@ -15,7 +15,7 @@ from poslab.config.train import TrainConfig
 from poslab.errors import UserError
 from poslab.evaluation.task_metrics import metric_names
 from poslab.sweep import job as job_module
-from poslab.sweep.plan import identity
+from poslab.sweep.job_list import identity
 
 SHAW = "{better: shaw, than: nope, data: back, length: 96, by: 0.2}"
 

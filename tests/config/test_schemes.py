@@ -25,7 +25,7 @@ from poslab.positions.t5 import T5
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 from poslab.runs.code import fingerprints, scheme_fingerprint
 from poslab.runs.load import read_runs
-from poslab.sweep.plan import identity
+from poslab.sweep.job_list import identity
 from poslab.training.summary import flat_settings
 from poslab.training.train import train
 

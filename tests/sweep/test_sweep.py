@@ -44,7 +44,7 @@ from poslab.runs.plan import keys_of, read_plan
 from poslab.runs.summary import Summary
 from poslab.sweep import job as job_module
 from poslab.sweep.job import JobFiles, run_job
-from poslab.sweep.plan import Job, _hash, identity, plan
+from poslab.sweep.job_list import Job, _hash, identity, list_jobs
 from poslab.sweep.sweep import _divide_threads
 
 TRAIN = [sys.executable, str(REPOSITORY / "scripts" / "train.py")]
@@ -130,7 +130,7 @@ def combinations(*arguments: str) -> tuple[list[tuple[str, ...]], DictConfig, Co
 
 def planned(*arguments: str) -> list[Job]:
     """Return the jobs of a sweep, without running them."""
-    return plan(*combinations(*arguments))
+    return list_jobs(*combinations(*arguments))
 
 
 @pytest.fixture(scope="module")

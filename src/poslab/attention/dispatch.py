@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from poslab.attention.kernels.blocks import BLOCK
 from poslab.attention.kernels.blockwise import blockwise_attention
 from poslab.attention.kernels.decode import decode_attention, is_decoding
-from poslab.attention.kernels.tiles import tiled_attention
+from poslab.attention.kernels.pairwise import pairwise_attention
 from poslab.attention.reference import AttentionSpec, Pairwise, reference_attention, without_autocast
 from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
@@ -72,7 +72,7 @@ def attend(
         return reference_attention(q, k, v, spec, dropout_p=dropout_p)
     # Sums along the text and logarithms of positions are noise in 16 bits.
     dtype = torch.promote_types(q.dtype, torch.float32)
-    kernel = reference_attention if backend == "reference" else tiled_attention
+    kernel = reference_attention if backend == "reference" else pairwise_attention
     with without_autocast(q.device):
         out = kernel(q.to(dtype), k.to(dtype), v.to(dtype), spec, dropout_p=dropout_p)
     return out.to(v.dtype)

@@ -26,7 +26,7 @@ from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import SWEEP, RunFolder, failure_in, old_run_folder
 from poslab.runs.summary import Summary
 from poslab.signals import Interrupted, deaf_to_interrupts, end_with_parent, raise_on_signals
-from poslab.sweep.plan import EXTENDED
+from poslab.sweep.job_list import EXTENDED
 from poslab.tasks import Task
 
 

@@ -24,7 +24,7 @@ from poslab.runs.screen import clock, table
 from poslab.runs.summary import Summary
 from poslab.signals import Interrupted, raise_on_signals
 from poslab.sweep.job import JobFiles
-from poslab.sweep.plan import Job, plan, planned_groups, sweep_folder
+from poslab.sweep.job_list import Job, list_jobs, planned_groups, sweep_folder
 from poslab.tasks import Task
 
 
@@ -35,7 +35,7 @@ def run_sweep(
     if (here := launch()).size > 1:
         problem = f"{here.launcher} has started {here.size} processes, of which each would run the sweep"
         raise UserError(f"-m: {problem}; hydra/launcher=... starts jobs, trainer.devices=... processes of each")
-    jobs = plan(combinations, config, loader)
+    jobs = list_jobs(combinations, config, loader)
     if all(job.problem for job in jobs):
         raise UserError(jobs[0].problem)
     folder = sweep_folder(config)

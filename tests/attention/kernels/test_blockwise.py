@@ -18,8 +18,8 @@ from poslab.attention import attend
 from poslab.attention.kernels.blocks import query_blocks
 from poslab.attention.kernels.blockwise import blockwise_attention
 from poslab.attention.kernels.flash import bias_by_distance
+from poslab.attention.kernels.near_tables import near_tables, needed_keys
 from poslab.attention.kernels.products import products_for
-from poslab.attention.kernels.relative import near_tables, needed_keys
 from poslab.attention.reference import AttentionSpec
 from poslab.positions import RelativeTerms
 

@@ -11,13 +11,13 @@ A block of four queries with a table for distances 0 .. 3 (lowest 0, highest 3),
                    +---------------------+    all n together: the band, whose diagonals have one distance each
 
     block     neighbouring queries, 128 as a rule, and the keys that any of them sees                      blocks.py
-    tile      the scores of one block, all that exists of the matrix of scores at any time                 tile.py
+    tile      the scores of one block, all that exists of the matrix of scores at any time            band_tile.py
 
-How tables by distance reach a tile is described in relative.py. Without near tables nothing is added to far scores.
+near_tables.py describes how tables by distance reach a tile. Without near tables nothing is added to far scores.
 
     blockwise.py   tables by distance, a bias of keys, dropout; scores.py: the scores of its tiles
     flash.py       a fixed bias by distance, by torch's flash kernel
-    tiles.py       any function of a tile of scores
+    pairwise.py    what goes by pairs of tokens: the hook `score_mod`, positions that aren't consecutive
     decode.py      one query over a cache
     blocks.py      blocks of queries, and masks of dropout that every kernel draws alike
     products.py    products in bfloat16

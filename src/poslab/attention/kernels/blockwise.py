@@ -3,7 +3,7 @@
 Queries are taken in blocks, and the scores of one block, (N, m, n), are all that ever exists of the (Tq, Tk) matrix.
 The forward pass keeps only the log-sum-exp of each query; the backward pass computes a block's scores again from it.
 Keys that no query of a block sees are left out: those after it, which is half of the work, and those before a window.
-Relative terms touch a band of diagonals of a block (`relative`), a bias of keys all of it.
+Relative terms touch a band of diagonals of a block (near_tables.py), a bias of keys all of it.
 
 It saves time beside memory: forward and backward at T = 256, 1,024 and 2,048 the reference takes 0.9, 2.7 and 4.9 times
 as long with a bias over 114 distances, 1.4, 4.1 and 5.5 times with keys and values of 17; in bfloat16 0.8, 1.8, 5.7 and
@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from poslab.attention.kernels.band_tile import BandTile
 from poslab.attention.kernels.blocks import WeightDropout
 from poslab.attention.kernels.flash import bias_by_distance, flash_attention
+from poslab.attention.kernels.near_tables import NearTables, key_bias, near_tables, with_far_values
 from poslab.attention.kernels.products import factor, products_for, rounded, unrounded
-from poslab.attention.kernels.relative import NearTables, key_bias, near_tables, with_far_values
 from poslab.attention.kernels.scores import Call, Scores, adding
-from poslab.attention.kernels.tile import Tile
 from poslab.attention.reference import AttentionSpec, no_infinity
 
 
@@ -85,7 +85,7 @@ class _Blockwise(torch.autograd.Function):
         out = torch.zeros_like(q)
         log_sum = q.new_zeros(*q.shape[:2], 1)  # (N, Tq, 1), in powers of two
         for block in scores.blocks:
-            tile = scores.tile(block)
+            tile = scores.compute_tile(block)
             weights = tile.scores  # (N, m, n)
             largest = no_infinity(weights.amax(-1, keepdim=True))
             scores.exp2_(weights.sub_(largest))
@@ -125,10 +125,10 @@ class _Blockwise(torch.autograd.Function):
         grad_and_mean, v_and_one = adding(minus_mean, grad_out, v) if at_once else (grad_out, v)
         for block in scores.blocks:
             rows, seen_k = block.rows, factor(k[:, block.columns])
-            tile = scores.tile(block, seen_k)
+            tile = scores.compute_tile(block, seen_k)
             weights = scores.exp2_(tile.scores)  # (N, m, n)
 
-            grad_tile = Tile(grad_storage, len(q), block, near, call.causal)
+            grad_tile = BandTile(grad_storage, len(q), block, near, call.causal)
             grad_scores = grad_tile.scores
             seen_v = factor(v_and_one[:, block.columns])
             grad_scores.baddbmm_(factor(grad_and_mean[:, rows]), seen_v.transpose(1, 2), beta=0)

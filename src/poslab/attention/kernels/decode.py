@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from poslab.attention.kernels.relative import NEAR_BY
+from poslab.attention.kernels.near_tables import NEAR_BY
 from poslab.attention.reference import AttentionSpec, reference_attention
 from poslab.positions import RelativeTerms
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from poslab.attention.kernels.blocks import BLOCK, Block, query_blocks
-from poslab.attention.kernels.relative import NearTables, largest_score
+from poslab.attention.kernels.near_tables import NearTables, largest_score
 from poslab.attention.reference import AttentionSpec
 
 # What scaled_dot_product_attention runs on a CPU. Only here can its backward pass be called block by block.

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from poslab.attention.kernels.band_tile import BandTile, limits_of_scores, storage_size
 from poslab.attention.kernels.blocks import BLOCK, LARGE_BLOCK, Block, WeightDropout, query_blocks
+from poslab.attention.kernels.near_tables import LOG2_E, NearTables, largest_score, needed_keys
 from poslab.attention.kernels.products import factor, rounded
-from poslab.attention.kernels.relative import LOG2_E, NearTables, largest_score, needed_keys
-from poslab.attention.kernels.tile import Tile, limits_of_scores, storage_size
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ class Scores:
         """Allocate memory for the tile of any of the blocks."""
         return self.k.new_empty(len(self.k) * max(map(storage_size, self.blocks), default=0))
 
-    def tile(self, block: Block, seen_k: Tensor | None = None) -> Tile:
+    def compute_tile(self, block: Block, seen_k: Tensor | None = None) -> BandTile:
         """Return the block's scores in powers of two, -inf if hidden; seen_k: the block's keys, if at hand."""
         near, call = self.near, self.call
-        tile = Tile(self._storage, len(self.k), block, near, call.causal)
+        tile = BandTile(self._storage, len(self.k), block, near, call.causal)
         queries, keys = self._products
         if seen_k is None or keys is not self.k:
             seen_k = factor(keys[:, block.columns])

@@ -1,4 +1,4 @@
-"""Relative terms as a band of diagonals in the scores.
+"""Near tables: relative terms less their far row, which touch a band of diagonals in the scores.
 
 All distances from `highest` on share one row of a table, the far row. Far pairs need no table once this row is
 subtracted from the others: of the keys it adds a constant to all scores of a query, which leaves its softmax as it is;

@@ -1,4 +1,4 @@
-"""Scores of one block of queries, with the near rows' diagonals as a view."""
+"""Tile of scores of one block of queries, to whose band of diagonals near tables are added in place."""
 
 import math
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from poslab.attention.kernels.blocks import ALIGNED, BLOCK, Block
+from poslab.attention.kernels.near_tables import LOG2_E, NearTables, band
 from poslab.attention.kernels.products import unrounded
-from poslab.attention.kernels.relative import LOG2_E, NearTables, band
 
 
 def storage_size(block: Block) -> int:
@@ -23,7 +23,7 @@ def limits_of_scores(like: Tensor, size: int = BLOCK) -> Tensor:
     return torch.full(hidden.shape, math.inf, dtype=like.dtype, device=like.device).masked_fill_(hidden, -math.inf)
 
 
-class Tile:
+class BandTile:
     """Scores (N, m, n) of a block, stored so that the diagonals of the near rows are a view.
 
     rows: which near rows occur in the block, as a slice; (N, m, R) below has a column for each of them.

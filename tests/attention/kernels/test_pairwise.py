@@ -1,4 +1,4 @@
-"""The kernel of tiles against the dense formula: everything that a scheme can do, in outputs and all gradients."""
+"""Pairwise attention against the dense formula: everything that a scheme can do, in outputs and all gradients."""
 
 from __future__ import annotations
 

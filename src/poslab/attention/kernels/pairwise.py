@@ -1,4 +1,4 @@
-"""Attention whose scores are any function of a tile, in memory linear in the length.
+"""Attention with `Pairwise` scores, any function of a tile, in memory linear in the length.
 
 Each block of queries is the dense formula of `reference`, on those queries and all keys that they see. The forward pass
 keeps only the log-sum-exp of each query; the backward pass computes a block's scores again and leaves their gradients
@@ -24,12 +24,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from poslab.attention.kernels.blocks import Block, WeightDropout, query_blocks
-from poslab.attention.kernels.relative import LOG2_E
+from poslab.attention.kernels.near_tables import LOG2_E
 from poslab.attention.reference import AttentionSpec, by_row, no_infinity, pair_scores, without_autocast
 
 
 @torch.compiler.disable
-def tiled_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *, dropout_p: float = 0.0) -> Tensor:
+def pairwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *, dropout_p: float = 0.0) -> Tensor:
     """Return attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), (B, H, Tq, Dh); zeros where no key is seen."""
     dropout = WeightDropout(dropout_p, q.device) if dropout_p > 0 else None
     out: Tensor = _Tiled.apply(q, k, v, spec, dropout, *_tensors(spec))  # type: ignore[no-untyped-call]

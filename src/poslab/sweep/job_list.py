@@ -74,7 +74,7 @@ def sweep_folder(config: DictConfig) -> Path:
     return RUNS / experiment if experiment else RUNS
 
 
-def plan(combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader) -> list[Job]:
+def list_jobs(combinations: Sequence[Sequence[str]], config: DictConfig, loader: ConfigLoader) -> list[Job]:
     """Return a job for each combination of overrides, without those that repeat another."""
     combinations = [with_any_scheme(overrides) for overrides in combinations]
     folder, varied = sweep_folder(config), _varied(combinations)
