@@ -13,7 +13,8 @@ import numpy as np
 from scipy import special, stats
 
 from poslab.comparison.seeds_and_text import two_way
-from poslab.comparison.statistics import differences, seeds_needed
+from poslab.comparison.statistics import differences
+from poslab.statistics.power import seeds_needed
 
 Array = np.ndarray
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]

@@ -2,13 +2,12 @@
 
 from poslab.comparison.statistics import (
     CONFIDENCE,
-    MOST_SEEDS,
     NATS,
     Difference,
     Estimate,
-    seeds_needed,
     seeds_to_claim,
 )
+from poslab.statistics.power import MOST_SEEDS, seeds_needed
 from poslab.tasks import Metric
 
 SMALLEST_P = 1e-6  # less is not told apart: by then all hangs on the t test's assumptions

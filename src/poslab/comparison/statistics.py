@@ -19,14 +19,13 @@ hardly trained, and `sentence` says so.
 """
 
 import math
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
+from scipy import stats
 
 from poslab.comparison.missing_seeds import SeedOutcomes, outcomes_of, signed_ranks
 from poslab.tasks import Metric
@@ -34,7 +33,6 @@ from poslab.tasks.metric import loss_metric
 
 NATS = loss_metric(None)
 CONFIDENCE = 0.95  # of intervals and claims
-MOST_SEEDS = 100_000  # `seeds_needed` looks no farther
 MOST_FLIPPED = 12  # seeds whose signs are flipped in all ways; of more, 2**12 ways are drawn
 ROUNDING = 1e-12  # nats: spreads and differences up to here, relative to losses above 1, are rounding
 SMALLEST_BLOCKS = 20  # with fewer blocks, a bootstrap interval is clearly too narrow
@@ -175,26 +173,6 @@ def signed_rank_test(differences: Sequence[float]) -> float:
     """Return the exact two-sided p-value of Wilcoxon's signed-rank test, in which infinite differences have the last
     ranks."""
     return sign_flip_test(signed_ranks(differences))
-
-
-def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0.8) -> int:
-    """Return the number of seeds that a two-sided paired t test needs to see a mean difference `effect` with this
-    power.
-
-    `sd` is the standard deviation of the differences, in the unit of `effect`. By the noncentral t distribution (Cohen
-    1988, chapter 2); to see the effect in the wrong direction does not count. At least 2, at most MOST_SEEDS, which
-    stands for "this many or more".
-    """
-    if sd == 0:
-        return 2
-
-    def power_with(n: int) -> float:
-        # special.nctdtr is stats.nct.cdf, 40 times faster. It gives NaN for some shifts far above the critical value,
-        # where the power is near 1; NaN is not below `power`, so the search rightly takes it as enough.
-        critical, shift = special.stdtrit(n - 1, 1 - alpha / 2), effect / sd * math.sqrt(n)
-        return float(1 - special.nctdtr(n - 1, shift, critical))
-
-    return 2 + bisect_left(range(2, MOST_SEEDS), power, key=power_with)
 
 
 def token_difference(first: ArrayLike, second: ArrayLike, *, block: int = 16, resamples: int = 9999) -> Estimate:
