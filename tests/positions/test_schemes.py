@@ -98,7 +98,7 @@ def one_layer(scheme: PositionScheme, tables: dict[str, Tensor], x: Tensor, posi
     shape, position_ids = SHAPES[True], PositionIds(positions)
     terms = scheme.relative(tables, shape, 1, position_ids.distances(causal=True))
     layer = SchemeLayer(scheme, tables, shape, 1, terms, position_ids)
-    q, k, token_state = layer.enter(q, k, x)
+    q, k, token_state = layer.apply_hooks(q, k, x)
     return layer.attend(q, k, v, token_state)
 
 
@@ -150,7 +150,7 @@ def test_fewer_queries_than_keys(name: str) -> None:
     x = torch.randn(2, LONG, 24, dtype=torch.float64)
     position_ids = PositionIds(torch.arange(LONG))
     whole = SchemeLayer(scheme, tables, shape, 1, scheme.relative(tables, shape, 1, range(LONG)), position_ids)
-    q, k, token_state = whole.enter(q, k, x)
+    q, k, token_state = whole.apply_hooks(q, k, x)
     full = whole.attend(q, k, v, token_state)
     for count in (1, 7, 140):
         last = dataclasses.replace(whole, position_ids=PositionIds(position_ids.positions[-count:]))

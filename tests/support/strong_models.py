@@ -58,7 +58,7 @@ def with_window(model: GPT, tokens: Tensor, window: int, positions: Tensor | Non
     for block, layer in zip(model.blocks, layers, strict=True):
         entering = block.attention_norm(x)
         q, k, v = block.attention.queries_keys_values(entering)
-        q, k, token_state = layer.enter(q, k, entering)
+        q, k, token_state = layer.apply_hooks(q, k, entering)
         rows = []
         for i in range(tokens.shape[1]):
             seen = slice(max(0, i + 1 - window), i + 1)

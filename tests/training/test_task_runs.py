@@ -254,7 +254,7 @@ def test_summary_says_what_its_metrics_mean(finished: Path) -> None:
     assert (first.name, first.unit, first.higher_is_better, first.chance) == ("exact", "of the examples", True, 0.0)
     assert (second.name, second.chance) == ("accuracy", chance(compose_config(*TINY_TASK).data, 4)["accuracy"])
     assert (loss.name, loss.unit, loss.higher_is_better, loss.chance) == ("loss", "nats per answer", False, None)
-    assert (run.summary.training_length, run.usual_length("exact"), run.lengths("exact")) == (4, 6, [4, 6])
+    assert (run.summary.training_length, run.default_length("exact"), run.lengths("exact")) == (4, 6, [4, 6])
     assert run.value("exact") == run.value("exact", 6) == run.summary.metrics["exact"]["6"]
     assert run.value("exact", 5) is run.value("nothing") is run.value("loss", 6) is None
     assert run.value("loss") == run.summary.last_val_loss

@@ -1,4 +1,4 @@
-"""Attention with a position scheme for models of one's own, in one call.
+"""Attention with a position scheme in one call, for models of one's own.
 
 B batch, T sequence, D embedding, H heads, Dh = D / H head dimension.
 """
@@ -63,7 +63,7 @@ def scheme_attention(
         check_once(scheme, tables, shape, layer)
     terms = scheme.relative(tables, shape, layer, position_ids.distances(causal))
     scheme_layer = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), position_ids)
-    q, k, token_state = scheme_layer.enter(q, k, x)
+    q, k, token_state = scheme_layer.apply_hooks(q, k, x)
     return scheme_layer.attend(q, k, v, token_state, dropout_p=dropout_p, backend=backend)
 
 

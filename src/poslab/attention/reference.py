@@ -148,7 +148,11 @@ def _every_query_sees_a_key(scores: Tensor) -> bool:
 
 
 def pair_scores(q: Tensor, k: Tensor, spec: AttentionSpec, seen: Tensor) -> Tensor:
-    """Return the scores (B, H, Tq, Tk) of q and k, less some number for each query, which no softmax notices.
+    """Return the scores of q (B, H, Tq, Dh) and k (B, H, Tk, Dh) before the softmax, (B, H, Tq, Tk).
+
+    They are `score` of `RelativeTerms`, the bias by distance included, plus `key_bias`, then changed by `score_mod`.
+    Each query's biases are taken less the largest among the keys that it sees: a softmax doesn't change when one number
+    is subtracted from a whole row, and beside small biases the products of queries and keys keep their digits.
 
     seen: (1 or B, 1, Tq, Tk) bool, from `AttentionSpec.visible`.
     """

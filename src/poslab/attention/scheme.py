@@ -1,4 +1,4 @@
-"""A position scheme in one layer: its hooks, in the order in which attention calls them.
+"""Position scheme in one layer: its hooks, in the order in which attention calls them.
 
 B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Dh head dimension, E numbers of a token's state.
 """
@@ -80,9 +80,10 @@ class PositionIds:
 
 @dataclass(frozen=True, eq=False)
 class SchemeLayer:
-    """A scheme in one layer of a model, for the tokens of one pass.
+    """Scheme in one layer of a model, for the tokens of one pass.
 
-    key_position_ids: of the keys, where they outnumber the queries, which are the last of them; None: as the queries'.
+    terms: what its hook `relative` returned for this layer. position_ids: of the queries. key_position_ids: of the
+    keys, where they outnumber the queries, which are the last of them; None: as the queries'.
     """
 
     scheme: PositionScheme
@@ -93,8 +94,8 @@ class SchemeLayer:
     position_ids: PositionIds
     key_position_ids: PositionIds | None = None
 
-    def enter(self, q: Tensor, k: Tensor, x: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Apply the hooks `query`, `key` and `token_state` before attention.
+    def apply_hooks(self, q: Tensor, k: Tensor, x: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Apply the hooks that come before attention: `query` to q, `key` to k, `token_state` to x.
 
         q (B, H, Tq, Dh), k (B, H, Tk, Dh), x (B, Tk, D) -> q and k as mapped, and token_state (B, H, Tk, E) or None.
         Raises SettingError where the scheme has a token state and x is missing.
@@ -119,18 +120,18 @@ class SchemeLayer:
         key_position_ids: PositionIds | None = None,
         **settings: Any,
     ) -> Tensor:
-        """Return attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), as `enter` left them, (B, H, Tq, Dh).
+        """Return attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), (B, H, Tq, Dh).
 
-        token_state (B, H, Tk, E) and key_position_ids are those of the keys; the settings those of
-        `poslab.attention.attend`.
+        q, k, token_state: from `apply_hooks`. token_state (B, H, Tk, E) and key_position_ids are those of the keys; the
+        settings those of `poslab.attention.attend`.
         """
-        settings |= self._beside_terms(token_state, key_position_ids)
+        settings |= self._bias_and_pairwise(token_state, key_position_ids)
         return attend(q, k, v, self.terms, causal=self.shape.causal, **settings)
 
     def attend_from(
         self, first: int, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None, **settings: Any
     ) -> Tensor:
-        """Return attention of the queries from index `first` on, (B, H, Tq - first, Dh); the rest is as in `attend`.
+        """Return attention of the queries from index `first` on, (B, H, Tq - first, Dh); arguments as in `attend`.
 
         The last query stands at the last key.
         """
@@ -141,17 +142,17 @@ class SchemeLayer:
         queries = replace(self, position_ids=of_queries, key_position_ids=of_keys)
         return queries.attend(q[:, :, first:], k, v, token_state, **settings)
 
-    def terms_within(self, length: int) -> RelativeTerms | None:
-        """Return the layer's terms for all distances within `length` tokens, also beyond those of the pass."""
+    def relative_terms(self, length: int) -> RelativeTerms | None:
+        """Return the scheme's relative terms for the distances 0 .. length - 1, also beyond those of `terms`."""
         terms = self.scheme.relative(self.tables, self.shape, self.layer, range(length))
         return terms and terms.to(self.position_ids.positions.device)
 
     def weights(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> Tensor:
         """Return the weights of self-attention by the dense formula, (B, H, T, T); arguments as in `attend`."""
-        return attention_weights(q, k, self._self_attention(**self._beside_terms(token_state)))
+        return attention_weights(q, k, self._self_attention_spec(**self._bias_and_pairwise(token_state)))
 
-    def tile(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> ScoreTile:
-        """Return all pairs of self-attention, as the scheme's `score_mod` gets them; arguments as in `attend`."""
+    def score_tile(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> ScoreTile:
+        """Return all scores of self-attention, as the hook `score_mod` gets them; arguments as in `attend`."""
         given: list[ScoreTile] = []
 
         def keep(tables: Tables, tile: ScoreTile) -> Tensor:
@@ -159,16 +160,20 @@ class SchemeLayer:
             return tile.scores
 
         positions, irregular = self.position_ids.positions, self.position_ids.irregular
-        spec = self._self_attention(pairwise=Pairwise(positions, positions, token_state, keep, {}, irregular))
+        spec = self._self_attention_spec(pairwise=Pairwise(positions, positions, token_state, keep, {}, irregular))
         pair_scores(q, k, spec, spec.visible(q.shape[-2], k.shape[-2], q.device))
         return given[0]
 
-    def _self_attention(self, **more: Any) -> AttentionSpec:
+    def _self_attention_spec(self, **more: Any) -> AttentionSpec:
+        """Return the specification of self-attention; more: its `key_bias` and `pairwise`."""
         window = None if self.terms is None else self.terms.window
         return AttentionSpec(self.terms, self.shape.causal, 0, self.shape.head_dim**-0.5, window, **more)
 
-    def _beside_terms(self, token_state: Tensor | None, key_position_ids: PositionIds | None = None) -> dict[str, Any]:
-        """Return the arguments of `attend` beside the terms: `key_bias` and `pairwise`, where there are any."""
+    def _bias_and_pairwise(
+        self, token_state: Tensor | None, key_position_ids: PositionIds | None = None
+    ) -> dict[str, Any]:
+        """Call the hook `key_bias`, and return what else than `terms` decides the scores: `key_bias` and `pairwise`, as
+        arguments of `attend`, where there are any. `pairwise` calls the hook `score_mod`."""
         keys = key_position_ids or self.key_position_ids or self.position_ids
         irregular = self.terms is not None and (self.position_ids.irregular or keys.irregular)
         key_bias = None

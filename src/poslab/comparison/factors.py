@@ -23,7 +23,7 @@ from poslab.comparison.scores import Score
 from poslab.comparison.sentences import p_text, sentence
 from poslab.comparison.statistics import Difference, paired
 from poslab.comparison.table import Table
-from poslab.config.train import usual_settings
+from poslab.config.train import default_settings
 from poslab.errors import as_typed
 
 Level = tuple[str, ...]
@@ -142,7 +142,7 @@ def factors(groups: Sequence[Group]) -> list[Factor]:
 
 def _factor(groups: Sequence[Group], names: tuple[str, ...]) -> Factor:
     scheme = groups[0].scheme
-    usual = {name: as_typed(value) for name, value in usual_settings(scheme).items()}
+    usual = {name: as_typed(value) for name, value in default_settings(scheme).items()}
     levels = {tuple(group.distinguishing_settings.get(name, "") for name in names) for group in groups}
     ordered = sorted(levels, key=lambda level: (level != tuple(usual.get(name) for name in names), _order(level)))
     return Factor(scheme, names, tuple(ordered))

@@ -20,7 +20,7 @@ from poslab.comparison.figures import Styles, add_legend, styles_of
 from poslab.comparison.groups import Group
 from poslab.comparison.panels import Panel
 from poslab.comparison.table import Table
-from poslab.config.train import usual_settings
+from poslab.config.train import default_settings
 
 _CAPTION = (
     "Each line is a scheme, by the value of the setting that it was trained with: means over seeds, and bars from the "
@@ -46,7 +46,7 @@ class Grid:
     @property
     def default(self) -> Group | None:
         """Return the group with the values of configs/pos, or None if there is none, or they are not known."""
-        usual = usual_settings(self.scheme)
+        usual = default_settings(self.scheme)
         as_usual = (g for g in self.groups if all(g.settings.get(key) == usual.get(key, ...) for key in self.varied))
         return next(as_usual, None)
 

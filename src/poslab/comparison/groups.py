@@ -14,7 +14,7 @@ from poslab.comparison.scores import Score
 from poslab.comparison.statistics import Estimate, estimate
 from poslab.config.fields import NOT_COMPARED
 from poslab.config.schemes import TARGET, distinguishing, parse_scheme, targets
-from poslab.config.train import flat, usual_settings
+from poslab.config.train import default_settings, flat
 from poslab.errors import SettingError, as_typed
 from poslab.positions.base import knows_nothing
 from poslab.runs.code import outside
@@ -75,7 +75,7 @@ class Group:
     @property
     def n_nondefault(self) -> int:
         """Return the number of settings that differ from those of configs/pos."""
-        usual = usual_settings(self.scheme)
+        usual = default_settings(self.scheme)
         return sum(key in usual and text != as_typed(usual[key]) for key, text in self.distinguishing_settings.items())
 
     @property

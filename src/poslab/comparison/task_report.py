@@ -50,7 +50,7 @@ def task_panels(tasks: Sequence[TaskRuns], baseline: str) -> list[Panel]:
     for metric in dict.fromkeys(measure.name for task in tasks for measure in task.measures):
         having = [task for task in tasks if task.lengths(metric)]
         figure = by_length_figure(having, metric, styles)
-        title = f"{_sentence(metric)} by length"
+        title = f"{_capitalised(metric)} by length"
         caption = _OF_OTHERS if panels else _BY_LENGTH.format(ranges=ranges)
         panels.append(Panel(f"{metric}_by_length", title, caption, figure))
     if tasks:
@@ -58,7 +58,7 @@ def task_panels(tasks: Sequence[TaskRuns], baseline: str) -> list[Panel]:
     return panels
 
 
-def _sentence(text: str) -> str:
+def _capitalised(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
@@ -93,7 +93,7 @@ def matrices(tasks: Sequence[TaskRuns]) -> list[Matrix]:
     """Return matrices of all tasks by all schemes, a few tasks in each."""
     labels = sorted({label for task in tasks for label in task.runs})
     metrics = ", ".join(dict.fromkeys(task.metric for task in tasks))
-    title = f"{_sentence(metrics)} by task and length"
+    title = f"{_capitalised(metrics)} by task and length"
     parts = [tasks[start : start + _A_TABLE] for start in range(0, len(tasks), _A_TABLE)]
     return [
         Matrix(title, [_head(task) for task in part], [(label, _cells(part, label)) for label in labels])

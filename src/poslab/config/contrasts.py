@@ -102,8 +102,8 @@ def parse_contrast(node: Any, option: str) -> Contrast:
 
 def named(name: str, pos: str, settings: Mapping[str, Any]) -> bool:
     """Return whether a contrast's name of a scheme, "NAME scale=32", means the scheme `pos` with these settings."""
-    scheme, *told = name.split()
-    given = dict(part.partition("=")[::2] for part in told)
+    scheme, *settings_given = name.split()
+    given = dict(setting.partition("=")[::2] for setting in settings_given)
     return scheme == pos and all(key in settings and _same(text, settings[key]) for key, text in given.items())
 
 
@@ -118,8 +118,8 @@ def _same(text: str, value: Any) -> bool:
 def checked_contrasts(configs: Sequence[TrainConfig], metric_names: Callable[[Task], Sequence[str]]) -> list[Contrast]:
     """Return all contrasts that the configurations of a sweep's runs register.
 
-    metric_names: of all metrics of a task, called only for one that is not usual. Raises SettingError for the first
-    contrast that names a scheme, data, a metric or a length that the runs lack.
+    metric_names: of all metrics of a task, called only for one that isn't among `data.metrics`.
+    Raises SettingError for the first contrast that names a scheme, data, a metric or a length that the runs lack.
     """
     contrasts = list(dict.fromkeys(contrast for config in configs for contrast in config.settings.contrasts))
     groups = list({str((one.pos_name, one.data_name, one.scheme_settings)): one for one in configs}.values())
@@ -164,9 +164,9 @@ def _require_figure(contrast: Contrast, config: TrainConfig, metric_names: Calla
     """Raise SettingError if runs of this configuration won't have the metric at this length."""
     lengths: Sequence[int] = ()
     if isinstance(config.data, Task):
-        usual = [metric.name for metric in config.data.metrics]
-        metric = contrast.metric or usual[0]
-        if metric not in (LOSS, *usual):
+        own = [metric.name for metric in config.data.metrics]
+        metric = contrast.metric or own[0]
+        if metric not in (LOSS, *own):
             require_one_of([LOSS, *metric_names(config.data)], metric=metric)
         lengths = () if metric == LOSS else config.data.test_lengths
     elif (contrast.metric or LOSS) != LOSS:

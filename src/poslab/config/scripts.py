@@ -99,7 +99,7 @@ class CompareConfig(Limited):
         "0.1 of the examples",
     )
     sentence: str | None = setting(
-        None, text=True, help="whose attention is drawn; by default how the validation text begins"
+        None, text=True, help="text whose attention is drawn; null: the beginning of the validation text"
     )
     out: str | None = setting(None, help='folder of the report; null: "report" in the folder of the runs')
     allow_differences: bool = setting(False, help="compare runs that differ in more than the scheme")
@@ -122,7 +122,7 @@ class ExplainConfig(Limited):
         [], text=True, inner=True, help="without a run: a scheme at its initialisation, with the settings of train"
     )
     sentence: str | None = setting(
-        None, text=True, help="whose words are looked at; by default how the validation text begins"
+        None, text=True, help="text that the model is probed with; null: the beginning of the validation text"
     )
     out: str | None = setting(None, help='the page; null: "explanation.html" in the (first) run, or here without one')
     threads: int | None = setting(None, least=1, most=MOST_THREADS, help=_THREADS)

@@ -175,10 +175,10 @@ def training_of_scheme(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any
 
 
 @cache
-def usual_settings(pos: str) -> Mapping[str, Any]:
+def default_settings(pos: str) -> Mapping[str, Any]:
     """Return the default settings of a scheme in configs/pos, and of how it is trained, as runs show theirs."""
-    usual = {name.rpartition(".")[2]: _DEFAULTS[name] for name in names({Role.SCHEME})}
-    return usual | (shown(node_of(parse_scheme(pos))) if pos in schemes() else {})
+    defaults = {name.rpartition(".")[2]: _DEFAULTS[name] for name in names({Role.SCHEME})}
+    return defaults | (shown(node_of(parse_scheme(pos))) if pos in schemes() else {})
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:

@@ -39,12 +39,12 @@ class Text:
     ends: Tensor | None = None
 
 
-def usual_lengths(context_length: int) -> list[int]:
+def default_lengths(context_length: int) -> list[int]:
     """Return window lengths from a quarter of the context to four times it."""
     return sorted({max(1, context_length // 4), max(1, context_length // 2), *(context_length * n for n in (1, 2, 4))})
 
 
-def usual_memories(model: GPT) -> list[int]:
+def default_memory_lengths(model: GPT) -> list[int]:
     """Return memory lengths to evaluate a model that remembers: 0, its own, its context and four times that; else
     none."""
     context = model.shape.context_length
@@ -136,7 +136,7 @@ def evaluate_checkpoint(
     last: int | None = None,
     memory_lengths: Sequence[int] | None = None,
 ) -> Evaluation:
-    """Evaluate at `lengths`, and with memories of `memory_lengths`, or at the usual ones.
+    """Evaluate at `lengths`, and with memories of `memory_lengths`, or at the default ones.
 
     Raises SettingError for a text of fewer than two tokens, for more last tokens than the training length has, for
     memory that the model can't have, and for a scheme whose code is not the one trained: the losses would be kept as
@@ -148,7 +148,7 @@ def evaluate_checkpoint(
     model, context = checkpoint.model, checkpoint.model.shape.context_length
     if last is not None and last > context:
         raise SettingError("last", last, f"must be at most {context}, the training length")
-    lengths, memories = lengths or usual_lengths(context), memory_lengths or usual_memories(model)
+    lengths, memories = lengths or default_lengths(context), memory_lengths or default_memory_lengths(model)
     try:
         evaluation = evaluate(model, text.tokens, lengths, stride, last, memories, text.ends)
     except SettingError as error:

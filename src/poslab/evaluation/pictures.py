@@ -41,7 +41,7 @@ def attention_maps(model: GPT, tokens: Tensor, positions: Tensor | None = None) 
 def sample_pairs(model: GPT, tokens: Tensor, positions: Tensor | None = None) -> list[ScoreTile]:
     """Return all pairs of a text in each layer, for `PositionScheme.explain`; the arguments are those of
     `attention_maps`."""
-    return _of_layers(model, tokens, positions, SchemeLayer.tile)
+    return _of_layers(model, tokens, positions, SchemeLayer.score_tile)
 
 
 @torch.no_grad()
@@ -58,7 +58,7 @@ def _of_layers(
         assert isinstance(attention, Attention)
         x, layer, *_ = inputs
         q, k, _ = attention.queries_keys_values(x)
-        found.append(look(layer, *layer.enter(q, k, x)))
+        found.append(look(layer, *layer.apply_hooks(q, k, x)))
 
     hooks = [part.register_forward_pre_hook(record) for part in model.modules() if isinstance(part, Attention)]
     was_training = model.training

@@ -93,7 +93,7 @@ class Attention(nn.Module):
                 before = self.keys_values(inputs)
                 k, v = (torch.cat(pair, dim=2) for pair in zip(before, (k, v), strict=True))  # (B, H, m + T, Dh)
                 x = torch.cat([inputs, x], dim=1) if layer.scheme.overrides("token_state") else x  # (B, m + T, D)
-        q, k, token_state = layer.enter(q, k, x)
+        q, k, token_state = layer.apply_hooks(q, k, x)
         first = 0 if target_mask is None else target_mask.first
         if cache is not None:
             out = cache.attend(q, k, v, token_state, layer)

@@ -116,6 +116,7 @@ class T5(PositionScheme):
         return {"bias": torch.randn(*layers, self.num_buckets, shape.num_heads) * std}
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
+        """Return the bias of each distance, (H, R): T5's learned table (num_buckets, H), looked up by bucket."""
         table = tables["bias"] if self.share_layers else tables["bias"][layer]  # (num_buckets, H)
         # Beyond max_distance the bucket stays the same, and the last one begins before: a longer table would only
         # repeat its ends.

@@ -60,18 +60,18 @@ class Run:
         """Return the lengths at which a metric is known, in order; none for a metric of the whole run."""
         return sorted(map(int, self.summary.metrics.get(metric, {})))
 
-    def usual_length(self, metric: str) -> int | None:
+    def default_length(self, metric: str) -> int | None:
         """Return the first length beyond those of training, else the longest; None for a metric without lengths."""
         return first_beyond(self.lengths(metric), self.summary.training_length)
 
     def value(self, metric: str, length: int | None = None, validation: str = "last") -> float | None:
-        """Return the run's figure of a metric, by default at its usual length; None if it has none. validation: the one
+        """Return the run's figure of a metric, by default at `default_length`; None if it has none. validation: the one
         whose loss is meant where nothing was held out, last or best."""
         summary = self.summary
         if metric == LOSS and length is None:
             figure = summary.loss(validation)
         else:
-            figure = summary.metrics.get(metric, {}).get(str(self.usual_length(metric) if length is None else length))
+            figure = summary.metrics.get(metric, {}).get(str(self.default_length(metric) if length is None else length))
         return figure if figure is not None and math.isfinite(figure) else None
 
 

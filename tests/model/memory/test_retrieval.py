@@ -251,7 +251,7 @@ def by_hand(model: GPT, tokens: Tensor) -> Tensor:
         for number, (block, layer) in enumerate(zip(model.blocks, model._layers(terms, position_ids), strict=True)):
             normed = block.attention_norm(x)
             q, k, v = block.attention.queries_keys_values(normed)
-            out = layer.attend(*layer.enter(q, k, normed)[:2], v, layer.enter(q, k, normed)[2])
+            out = layer.attend(*layer.apply_hooks(q, k, normed)[:2], v, layer.apply_hooks(q, k, normed)[2])
             if number == retrieval.layer:
                 if keys:
                     scores = made.log_scale.exp()[:, None, None] * unit(q) @ torch.cat(keys, -2).mT

@@ -134,7 +134,7 @@ class RetrievedAttention(nn.Module):
             scores = scores * self.log_scale.exp()[:, None, None].to(scores.dtype)
             if self.settings.position_bias:
                 index = torch.as_tensor(lookup.next_index + first, device=q.device)
-                terms = layer.terms_within(count + int(index.max()) + q.shape[-2])
+                terms = layer.relative_terms(count + int(index.max()) + q.shape[-2])
                 assert terms is not None
                 scores = scores + distance_bias(terms, found, count, index).to(scores.dtype)
             scores = scores.masked_fill(~_there(scores, known), -math.inf)
