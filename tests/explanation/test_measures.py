@@ -172,7 +172,7 @@ def test_what_is_retrieved() -> None:
         q, k, _ = block.attention.queries_keys_values(block.attention_norm(model.token_embedding(tokens[None])))
     first = CONTEXT - 1  # of those that are remembered
     scores = (unit(q) @ unit(k).mT)[0, :, found.queries, first : 3 * CONTEXT]  # (H, T, N)
-    assert torch.allclose(scores.topk(3).values, scores.gather(-1, found.found - first), atol=1e-6)
+    assert torch.allclose(scores.topk(3).values, scores.gather(-1, found.indices - first), atol=1e-6)
     assert torch.allclose(found.weights.sum(-1), torch.ones(()), atol=1e-6)
     assert found.weights.diff().max() <= 0
     assert min(found.queries) - 3 * CONTEXT < found.median_distance <= 3 * CONTEXT

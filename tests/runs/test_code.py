@@ -96,7 +96,7 @@ def test_schemes_of_poslab_have_fingerprints_of_their_own(monkeypatch: pytest.Mo
     hashed: set[Path] = set()
     monkeypatch.setattr(code, "_hash", lambda files: hashed.update(files) or "hash")
     code.code_fingerprint.__wrapped__()
-    inside = {file.relative_to(code._PACKAGE).as_posix() for file in hashed}
+    inside = {file.relative_to(code._ROOT).as_posix() for file in hashed}
     assert {
         "positions/base.py",
         "model/decoder.py",

@@ -86,7 +86,7 @@ SUMMARY = {
 
 TASK_STEPS = 500
 ANSWER = ["a", "b", "c"]
-MEASURES = [*(asdict(replace(metric, chance=0.2)) for metric in SHARES), asdict(loss_metric(None, of="answer"))]
+MEASURES = [*(asdict(replace(metric, chance=0.2)) for metric in SHARES), asdict(loss_metric(None, unit="answer"))]
 
 
 # Runs as training leaves them

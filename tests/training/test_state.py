@@ -23,17 +23,17 @@ def plain() -> dict[str, Any]:
 
 
 def test_a_state_comes_back(plain: dict[str, Any]) -> None:
-    assert RunState.of({"state": plain | {"step": 3}}).step == 3
+    assert RunState.from_checkpoint({"state": plain | {"step": 3}}).step == 3
     assert plain.keys() == IMPOSSIBLE.keys()
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_an_impossible_state_is_refused(name: str, plain: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=rf"^says .*{name}="):
-        RunState.of({"state": plain | {name: IMPOSSIBLE[name]}})
+        RunState.from_checkpoint({"state": plain | {name: IMPOSSIBLE[name]}})
     del plain[name]
     with pytest.raises(ValueError, match=f"^says nothing of a run's {name}: another version's$"):
-        RunState.of({"state": plain})
+        RunState.from_checkpoint({"state": plain})
 
 
 def test_every_random_generator_resumes() -> None:

@@ -125,7 +125,7 @@ class SchemeLayer:
         q, k, token_state: from `apply_hooks`. token_state (B, H, Tk, E) and key_position_ids are those of the keys; the
         settings those of `poslab.attention.attend`.
         """
-        settings |= self._bias_and_pairwise(token_state, key_position_ids)
+        settings |= self._key_bias_and_pairwise(token_state, key_position_ids)
         return attend(q, k, v, self.terms, causal=self.shape.causal, **settings)
 
     def attend_from(
@@ -149,7 +149,7 @@ class SchemeLayer:
 
     def weights(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> Tensor:
         """Return the weights of self-attention by the dense formula, (B, H, T, T); arguments as in `attend`."""
-        return attention_weights(q, k, self._self_attention_spec(**self._bias_and_pairwise(token_state)))
+        return attention_weights(q, k, self._self_attention_spec(**self._key_bias_and_pairwise(token_state)))
 
     def score_tile(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> ScoreTile:
         """Return all scores of self-attention, as the hook `score_mod` gets them; arguments as in `attend`."""
@@ -169,11 +169,13 @@ class SchemeLayer:
         window = None if self.terms is None else self.terms.window
         return AttentionSpec(self.terms, self.shape.causal, 0, self.shape.head_dim**-0.5, window, **more)
 
-    def _bias_and_pairwise(
+    def _key_bias_and_pairwise(
         self, token_state: Tensor | None, key_position_ids: PositionIds | None = None
     ) -> dict[str, Any]:
-        """Call the hook `key_bias`, and return what else than `terms` decides the scores: `key_bias` and `pairwise`, as
-        arguments of `attend`, where there are any. `pairwise` calls the hook `score_mod`."""
+        """Return the arguments `key_bias` and `pairwise` of `attend`, where there are any.
+
+        `key_bias` is what the hook of this name returns; `pairwise` has the hook `score_mod`, and positions.
+        """
         keys = key_position_ids or self.key_position_ids or self.position_ids
         irregular = self.terms is not None and (self.position_ids.irregular or keys.irregular)
         key_bias = None

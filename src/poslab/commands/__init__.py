@@ -1,1 +1,1 @@
-"""What each command of `poslab` does, and the command line that they share."""
+"""Commands of `poslab`, one per file, and the program that runs them (cli.py)."""

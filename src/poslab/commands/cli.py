@@ -1,4 +1,4 @@
-"""The program `poslab` and its commands, each of which is a script, too; a user's error is one line on stderr."""
+"""Program `poslab` and its commands, each of which is a script, too; a user's error is one line on stderr."""
 
 import errno
 import io
@@ -23,7 +23,7 @@ Schema = TypeVar("Schema")
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its line in `poslab --help`, and the function that runs it with the arguments after its name."""
+    """Command: its line in `poslab --help`, and the function that runs it with the arguments after its name."""
 
     purpose: str
     run: Callable[[list[str]], None]

@@ -41,13 +41,13 @@ def run_explanation(config: ExplainConfig, command: str) -> Path:
         studies = [_untrained(config)]
     if len(studies) == 2:
         require_comparable(studies, option="ckpt")
-    found = []
+    findings = []
     for study in studies:
         print(f"measuring  {study.label} ...", flush=True)
-        found.append(examine(study))
+        findings.append(examine(study))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, write(found, command))
+        write_whole(out, write(findings, command))
     except OSError as error:
         raise SettingError("out", out, f"can't be written: {error.strerror}; name another file") from error
     print(f"page       {out}")

@@ -1,4 +1,4 @@
-"""The flag --info: versions, devices and backends on this machine, to send along when something looks wrong."""
+"""Flag --info: versions, devices and backends on this machine, to send along when something looks wrong."""
 
 import os
 import platform
@@ -30,9 +30,10 @@ def print_info() -> None:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()} | {name: version(name) for name in (*PACKAGES, "matplotlib", "scipy")}
+    packages = {name: version(name) for name in (*PACKAGES, "matplotlib", "scipy")}
     commit, clean = git_state()
-    return found | {"git commit": f"{commit}{'' if clean else ', changed since'}" if commit else "no git checkout"}
+    git = f"{commit}{'' if clean else ', changed since'}" if commit else "no git checkout"
+    return {"python": platform.python_version(), **packages, "git commit": git}
 
 
 def _machine() -> dict[str, str]:

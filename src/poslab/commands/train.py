@@ -1,4 +1,4 @@
-"""The command train: one run, one that resumes, or a sweep, from a command line in Hydra's grammar."""
+"""Command train: one run, one that resumes, or a sweep, from a command line in Hydra's grammar."""
 
 import os
 from collections.abc import Iterator

@@ -111,7 +111,7 @@ def command_line_here(command: str, *arguments: str) -> str:
 
 def as_called(examples: str) -> str:
     """Return a text with indented examples `poslab COMMAND ...`, each as it is to be typed."""
-    return re.sub(rf"^( +){NAME} (\w+)", lambda found: found[1] + command_line(found[2]), examples, flags=re.MULTILINE)
+    return re.sub(rf"^( +){NAME} (\w+)", lambda match: match[1] + command_line(match[2]), examples, flags=re.MULTILINE)
 
 
 def _is_script(called: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The command line of train: quoted where Hydra's grammar would stand in the user's way, and again as it was typed; and
+"""Command line of train: quoted where Hydra's grammar would stand in the user's way, and again as it was typed; and
 what Hydra refuses in one line of the user's words.
 
 Hydra's parser of flags and its start of an application have no public name but hydra.main, which reads sys.argv and not
@@ -85,10 +85,10 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
 
 def config_groups(roots: Iterable[Path] = (CONFIGS,)) -> dict[str, list[str]]:
     """Return the options of every group in these folders."""
-    found: dict[str, set[str]] = {}
+    groups: dict[str, set[str]] = {}
     for option in (option for root in roots for option in root.glob("*/*.yaml")):
-        found.setdefault(option.parent.name, set()).add(option.stem)
-    return {group: sorted(found[group]) for group in sorted(found)}
+        groups.setdefault(option.parent.name, set()).add(option.stem)
+    return {group: sorted(groups[group]) for group in sorted(groups)}
 
 
 def _settings_near(option: str) -> list[str]:

@@ -82,7 +82,7 @@ def node_of(scheme: PositionScheme) -> dict[str, Any]:
 def classes(scheme: PositionScheme) -> list[type]:
     """Return the class of a scheme, and those of the schemes among its settings."""
     inner = (value for value in _settings_of(scheme).values() if isinstance(value, PositionScheme))
-    return [type(scheme), *(found for part in inner for found in classes(part))]
+    return [type(scheme), *(cls for part in inner for cls in classes(part))]
 
 
 def _settings_of(scheme: PositionScheme) -> dict[str, Any]:

@@ -145,9 +145,9 @@ def role_of(setting: str) -> Role:
     return _ROLES.get(setting) or _ROLES.get(setting.rpartition(".")[0], Role.RESULT)  # a group's, of those within
 
 
-def names(of: Collection[Role]) -> list[str]:
+def names(wanted: Collection[Role]) -> list[str]:
     """Return the settings that have one of these roles; those of schemes are not among them."""
-    return [name for name, role in _ROLES.items() if role in of]
+    return [name for name, role in _ROLES.items() if role in wanted]
 
 
 def flat(config: TrainConfig | Mapping[Any, Any], without: Collection[Role] = ()) -> dict[str, Any]:
@@ -163,15 +163,15 @@ def training_of_scheme(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any
     """Return settings outside `pos` that belong to the scheme all the same, {"position_learning_rate_factor": 1.0}, as
     in `flat`. Of a group that may be left out: {"retrieval": True, "retrieval.size": 512}."""
     values = flat(config)
-    found: dict[str, Any] = {}
+    training: dict[str, Any] = {}
     for setting in names({Role.SCHEME}):
         group, _, name = setting.rpartition(".")
         within = {key: value for key, value in values.items() if key.startswith(f"{setting}.")}
         if within:
-            found |= {name: True} | {key.removeprefix(f"{group}."): value for key, value in within.items()}
+            training |= {name: True} | {key.removeprefix(f"{group}."): value for key, value in within.items()}
         elif setting in values:
-            found[name] = values[setting]
-    return found
+            training[name] = values[setting]
+    return training
 
 
 @cache

@@ -170,8 +170,8 @@ class TextDataModule(DataModule):
     def _check_rows(self) -> None:
         rows, windows = self.config.batch_size, len(self.train_windows)
         if rows > windows:
-            of = f"the training part of {self.corpus.name}, which has {windows} times model.context_length"
-            problem = f"data.order=stream gives each row a stretch of {of}: up to {windows} rows fit"
+            source = f"the training part of {self.corpus.name}, which has {windows} times model.context_length"
+            problem = f"data.order=stream gives each row a stretch of {source}: up to {windows} rows fit"
             raise SettingError("data.batch_size", rows, problem)
 
     def _check_length(self) -> None:

@@ -165,24 +165,24 @@ def read_or_make(files: Files, make: Callable[[GrowingFiles], None]) -> list[Ten
 
     Raises UserError where the folder can't be written, and whatever `make` raises.
     """
-    if found := _read(files):
-        return found
+    if contents := _read(files):
+        return contents
     first, _ = next(iter(files.values()))
     try:
         first.parent.mkdir(parents=True, exist_ok=True)
         with _Locked(first.with_name(f"{first.name}.lock")) as lock:
-            if not (lock.waited and (found := _read(files))):
+            if not (lock.waited and (contents := _read(files))):
                 paths = {what: file for what, (file, _) in files.items()}
                 with GrowingFiles(paths, {what: dtype.itemsize for what, (_, dtype) in files.items()}) as growing:
                     make(growing)
                     growing.finish()
-                found = _read(files)
+                contents = _read(files)
     except OSError as error:
         problem = f"data.cache_dir={first.parent}: can't be written: {error.strerror}; name another"
         raise UserError(problem) from error
-    if not found:
+    if not contents:
         raise UserError(f"data.cache_dir={first.parent}: {first.name} can't be made anew; name another")
-    return found
+    return contents
 
 
 def _read(files: Files) -> list[Tensor]:

@@ -117,7 +117,7 @@ class ResumableSampler(Sampler[int]):
 
 
 class Shuffled(ResumableSampler):
-    """All indices below `count`, in a random order that is a function of the seed, the epoch and the count alone.
+    """Random order of all indices below `count` that is a function of the seed, the epoch and the count alone.
 
     A Feistel network is a permutation of all numbers of 2h bits, whatever its rounds compute (Luby and Rackoff 1988):
     each turns (left, right) into (right, left xor f(right)). Here f is a hash with a key for each round, made of the

@@ -171,13 +171,13 @@ def sliding_token_losses(model: GPT, tokens: Tensor, length: int, stride: int) -
 
 
 def _sliding_losses(model: GPT, tokens: Tensor, length: int, stride: int) -> _SlidingLosses:
-    found, by_position, windows = [], torch.zeros(length, dtype=torch.float64), 0
+    new_losses, by_position, windows = [], torch.zeros(length, dtype=torch.float64), 0
     for losses, counted, new in _sliding(model, tokens, length, stride):
-        found.append(losses[new])
+        new_losses.append(losses[new])
         full = counted.all(1)
         by_position += losses[full].sum(0, dtype=torch.float64)
         windows += int(full.sum())
-    return _SlidingLosses(torch.cat(found), by_position / windows, windows)
+    return _SlidingLosses(torch.cat(new_losses), by_position / windows, windows)
 
 
 def consecutive_token_losses(model: GPT, tokens: Tensor, length: int, ends: Tensor | None = None) -> Tensor:
@@ -187,12 +187,12 @@ def consecutive_token_losses(model: GPT, tokens: Tensor, length: int, ends: Tens
         return sliding_token_losses(model, tokens, length, length)
     windows = CoveringWindows(tokens, length, length)
     scans = Scans(windows, max(1, _BATCH_TOKENS // length), segments_before(length, model.reach), ends)
-    found = torch.zeros(len(windows), length)
+    token_losses = torch.zeros(len(windows), length)
     for scan in map(scans.__getitem__, range(len(scans))):
         for numbers, losses, targets in scan_losses(model, scan):
             judged = (targets != CoveringWindows.IGNORED).any(1)
-            found[numbers[judged]] = losses[judged]
-    return found.flatten()[: len(tokens) - 1]
+            token_losses[numbers[judged]] = losses[judged]
+    return token_losses.flatten()[: len(tokens) - 1]
 
 
 def _by_memory(model: GPT, tokens: Tensor, ends: Tensor | None, memory_lengths: Sequence[int]) -> dict[str, float]:

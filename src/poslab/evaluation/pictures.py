@@ -34,8 +34,8 @@ def attention_maps(model: GPT, tokens: Tensor, positions: Tensor | None = None) 
 
     positions (T,): where the tokens stand, if not at 0, 1, 2, ...
     """
-    found = _of_layers(model, tokens, positions, SchemeLayer.weights)
-    return torch.stack([weights[0].float().cpu() for weights in found])  # (1, H, T, T) of each layer
+    weights_of_layers = _of_layers(model, tokens, positions, SchemeLayer.weights)
+    return torch.stack([weights[0].float().cpu() for weights in weights_of_layers])  # (1, H, T, T) of each layer
 
 
 def sample_pairs(model: GPT, tokens: Tensor, positions: Tensor | None = None) -> list[ScoreTile]:
@@ -49,16 +49,16 @@ def _of_layers(
     model: GPT,
     tokens: Tensor,
     positions: Tensor | None,
-    look: Callable[[SchemeLayer, Tensor, Tensor, Tensor | None], Found],
+    compute: Callable[[SchemeLayer, Tensor, Tensor, Tensor | None], Found],
 ) -> list[Found]:
     """Call `look` with the queries, keys and token state of each layer, (1, H, T, ...), as the model reads a text."""
-    found: list[Found] = []
+    results: list[Found] = []
 
     def record(attention: nn.Module, inputs: tuple) -> None:  # type: ignore[type-arg]
         assert isinstance(attention, Attention)
         x, layer, *_ = inputs
         q, k, _ = attention.queries_keys_values(x)
-        found.append(look(layer, *layer.apply_hooks(q, k, x)))
+        results.append(compute(layer, *layer.apply_hooks(q, k, x)))
 
     hooks = [part.register_forward_pre_hook(record) for part in model.modules() if isinstance(part, Attention)]
     was_training = model.training
@@ -73,7 +73,7 @@ def _of_layers(
         model.train(was_training)
         for hook in hooks:
             hook.remove()
-    return found
+    return results
 
 
 # Attention maps

@@ -82,11 +82,11 @@ def measure(model: GPT, task: Task) -> MetricsByLength:
 
 def _mean_over_draws(model: GPT, task: Task, examples: Examples) -> dict[str, float]:
     """Return the metrics of `_by_part`, the mean over the model's draws of positions."""
-    found = []
+    by_draw = []
     for draw in model.draws:
         with model.drawing(draw):
-            found.append(_by_part(task, examples, predictions(model, examples, task.in_segments)))
-    return {name: math.fsum(proportions[name] for proportions in found) / len(found) for name in found[0]}
+            by_draw.append(_by_part(task, examples, predictions(model, examples, task.in_segments)))
+    return {name: math.fsum(proportions[name] for proportions in by_draw) / len(by_draw) for name in by_draw[0]}
 
 
 def metric_names(task: Task) -> list[str]:
@@ -135,7 +135,7 @@ def measures(task: Task) -> list[Metric]:
     """Return the metrics of the task, with their chance at the longest length of training; the loss is the last."""
     by_chance = chance(task, task.lengths[-1])
     named = [replace(metric, chance=by_chance.get(metric.name, metric.chance)) for metric in task.metrics]
-    return [*named, loss_metric(None, of="answer")]
+    return [*named, loss_metric(None, unit="answer")]
 
 
 @torch.no_grad()
@@ -159,11 +159,11 @@ def predictions(model: GPT, examples: Examples, in_segments: bool = False) -> Te
 
 
 def _by_part(task: Task, examples: Examples, predicted: Tensor) -> dict[str, float]:
-    found = _proportions(predicted, examples.targets)
+    metrics = _proportions(predicted, examples.targets)
     for part, mask in task.parts(examples).items():
         of_part = _proportions(predicted, examples.targets.masked_fill(~mask, IGNORED))
-        found |= {f"{name}_{part}": share for name, share in of_part.items()}
-    return found | task.derived(found)
+        metrics |= {f"{name}_{part}": share for name, share in of_part.items()}
+    return metrics | task.derived(metrics)
 
 
 def _proportions(predicted: Tensor, targets: Tensor) -> dict[str, float]:

@@ -154,13 +154,13 @@ def cells(picture: OnText, words: Sequence[str]) -> Cells:
 
 def chips(strip: Strip) -> Chips:
     """Return the strip as ranges of distances that share a row."""
-    found: list[tuple[int, int, int]] = []
+    ranges: list[tuple[int, int, int]] = []
     for distance, row in zip(strip.distances, strip.rows, strict=True):
-        if found and found[-1][0] == row:
-            found[-1] = (row, found[-1][1], distance)
+        if ranges and ranges[-1][0] == row:
+            ranges[-1] = (row, ranges[-1][1], distance)
         else:
-            found.append((row, distance, distance))
-    return Chips(strip.title, strip.caption, strip.unit, found)
+            ranges.append((row, distance, distance))
+    return Chips(strip.title, strip.caption, strip.unit, ranges)
 
 
 def _chart(title: str, caption: str, figure: Figure, x: Sequence[int], lines: Mapping[str, Tensor], salt: str) -> Chart:

@@ -65,17 +65,19 @@ def examine(study: ModelUnderStudy) -> Findings:
     explanations = _explanations(study, notes)
     if not pictures and not explanations:
         notes.append(f"{study.label}: the scheme gives no pictures of itself (its hooks pictures and explain)")
-    measured, ablations, found = None, {}, None
+    measured, ablations, retrieved_tokens = None, {}, None
     if probe_data is not None:
         measured = attention(model, probe_data.windows)
         ablations = _ablations(model, probe_data) if study.trained else {}
-        found = None if probe_data.passage is None else retrieved(model, probe_data.passage)
-    if model.retrieval is not None and probe_data is not None and found is None:
+        retrieved_tokens = None if probe_data.passage is None else retrieved(model, probe_data.passage)
+    if model.retrieval is not None and probe_data is not None and retrieved_tokens is None:
         problem = f"the text has no more than a context of {model.shape.context_length} tokens"
         notes.append(f"{study.label}: what it retrieves: {problem}")
     if not study.trained:
         notes.append(f"{study.label}: what it loses with less context, as it hasn't learned to use any")
-    return Findings(study, pictures, starts, explanations, _descriptions(model), measured, ablations, found, notes)
+    return Findings(
+        study, pictures, starts, explanations, _descriptions(model), measured, ablations, retrieved_tokens, notes
+    )
 
 
 def _explanations(study: ModelUnderStudy, notes: list[str]) -> dict[str, Explanation]:
@@ -119,12 +121,12 @@ def _at_drawn_positions(model: GPT, batch: Questions) -> Questions:
 
 def _descriptions(model: GPT) -> dict[str, str]:
     """Return the docstring of each scheme class's file, which has formula and paper, or that of the class."""
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for kind in classes(model.pos):
         text = inspect.getdoc(sys.modules.get(kind.__module__)) or inspect.getdoc(kind)
-        if text and text not in found.values():
-            found[kind.__name__] = text
-    return found
+        if text and text not in descriptions.values():
+            descriptions[kind.__name__] = text
+    return descriptions
 
 
 def require_comparable(studies: Sequence[ModelUnderStudy], option: str) -> None:

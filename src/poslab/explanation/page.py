@@ -69,7 +69,7 @@ class Part:
     retrieved: dict[str, Any] | None  # likewise, and for a table
 
 
-def write(found: Sequence[Findings], command: str) -> str:
+def write(findings: Sequence[Findings], command: str) -> str:
     """Return the page, as HTML that needs no other file."""
     environment = Environment(
         loader=PackageLoader("poslab.explanation"),
@@ -80,23 +80,23 @@ def write(found: Sequence[Findings], command: str) -> str:
     )
     environment.tests["chart"] = lambda figure: isinstance(figure, Chart)
     environment.tests["cells"] = lambda figure: isinstance(figure, Cells)
-    probe_data = next((one.study.probe_data for one in found if one.study.probe_data is not None), None)
+    probe_data = next((one.study.probe_data for one in findings if one.study.probe_data is not None), None)
     exact = probe_data is not None and probe_data.exact
     return environment.get_template("page.html.j2").render(
         mark=MARK,
-        parts=[_part(one, f"s{number}") for number, one in enumerate(found)],
-        ablations=_ablations(found, exact),
+        parts=[_part(one, f"s{number}") for number, one in enumerate(findings)],
+        ablations=_ablations(findings, exact),
         probe_data=None if probe_data is None else probe_data.name,
         exact=exact,
-        notes=[note for one in found for note in one.notes],
+        notes=[note for one in findings for note in one.notes],
         mass=f"{MASS:.0%}",
         command=command,
     )
 
 
-def sentences(found: Findings) -> list[str]:
+def sentences(findings: Findings) -> list[str]:
     """Return the measures in words."""
-    model, probe_data = found.study.model, found.study.probe_data
+    model, probe_data = findings.study.model, findings.study.probe_data
     known = model.pos.max_length(model.shape)
     longest = model.shape.training_length if probe_data is None else probe_data.longest
     text = [
@@ -106,25 +106,25 @@ def sentences(found: Findings) -> list[str]:
         else f"It knows {known:,} positions, 0 to {known - 1:,}. There is nothing in it for a token at position "
         f"{known:,}: a longer text can't be read in one piece."
     ]
-    if found.measured is not None:
-        reach = sorted(found.measured.reach.flatten().tolist())
+    if findings.measured is not None:
+        reach = sorted(findings.measured.reach.flatten().tolist())
         text.append(
             f"Of its {len(reach)} heads, the narrowest has {MASS:.0%} of its attention within {_tokens(reach[0])}, the "
             f"middle one within {reach[len(reach) // 2]}, the widest within {reach[-1]}. Spread evenly, it would be "
-            f"{found.measured.even_reach}."
+            f"{findings.measured.even_reach}."
         )
-    if found.retrieved is not None:
-        low, high = (f"{float(share):.0%}" for share in found.retrieved.gates.aminmax())
+    if findings.retrieved is not None:
+        low, high = (f"{float(share):.0%}" for share in findings.retrieved.gates.aminmax())
         text.append(
-            f"Layer {found.retrieved.layer} retrieves: of its heads' output, {low} to {high} come from before the "
-            f"segment. Half of that attention lies more than {found.retrieved.median_distance:,} tokens back."
+            f"Layer {findings.retrieved.layer} retrieves: of its heads' output, {low} to {high} come from before the "
+            f"segment. Half of that attention lies more than {findings.retrieved.median_distance:,} tokens back."
         )
     exact = probe_data is not None and probe_data.exact
-    if found.ablations:
-        cut, shuffled = (_until(found.ablations[name], exact) for name in _OF_TEXT)
+    if findings.ablations:
+        cut, shuffled = (_until(findings.ablations[name], exact) for name in _OF_TEXT)
         text.append(f"If only the last n tokens are left, {cut}")
         text.append(f"If all but the last n tokens come in a random order, {shuffled}")
-        text.append(_moved(found.ablations["shift"], exact))
+        text.append(_moved(findings.ablations["shift"], exact))
     return text
 
 
@@ -169,14 +169,14 @@ def _tokens(count: int) -> str:
     return f"{count} token{'s' * (count != 1)}"
 
 
-def _part(found: Findings, name: str) -> Part:
-    study, measured = found.study, found.measured
+def _part(findings: Findings, name: str) -> Part:
+    study, measured = findings.study, findings.measured
     model, probe_data = study.model, study.probe_data
     words = [] if probe_data is None else [shown(study.vocabulary.decode([i])) for i in probe_data.sample.tolist()]
     figures: list[Chart | Cells | Chips] = []
-    for number, (key, picture) in enumerate({**found.explanations, **found.pictures}.items()):
+    for number, (key, picture) in enumerate({**findings.explanations, **findings.pictures}.items()):
         if isinstance(picture, Curves | Matrix):
-            start = found.starts.get(key)
+            start = findings.starts.get(key)
             figures.append(charts.of_picture(picture, start, f"{name}p{number}"))
         elif isinstance(picture, Strip):
             figures.append(charts.chips(picture))
@@ -196,10 +196,10 @@ def _part(found: Findings, name: str) -> Part:
         last = charts.cells(picture, words)
         packed = (weights.sqrt() * 255).round().byte().numpy().tobytes()
         maps = {"words": words, "shape": list(weights.shape), "weights": base64.b64encode(packed).decode()}
-    descriptions = {kind: _paragraphs(text) for kind, text in found.descriptions.items()}
+    descriptions = {kind: _paragraphs(text) for kind, text in findings.descriptions.items()}
     return Part(
         study.label,
-        sentences(found),
+        sentences(findings),
         dict(study.facts),
         descriptions,
         figures,
@@ -209,46 +209,46 @@ def _part(found: Findings, name: str) -> Part:
         last,
         words,
         maps,
-        None if found.retrieved is None else _retrieved(found.retrieved, study.vocabulary),
+        None if findings.retrieved is None else _retrieved(findings.retrieved, study.vocabulary),
     )
 
 
-def _retrieved(found: Retrieved, vocabulary: AnyVocabulary) -> dict[str, Any]:
+def _retrieved(retrieved: Retrieved, vocabulary: AnyVocabulary) -> dict[str, Any]:
     """Return what each head retrieves, and the pieces of the text; best: of the last token, with the text around it."""
-    ids = found.tokens.tolist()
+    ids = retrieved.tokens.tolist()
     pieces = [visible(vocabulary.decode([i])) for i in ids]
     apart = " " if vocabulary.decode(ids[:2]) != "".join(vocabulary.decode([i]) for i in ids[:2]) else ""
     best = []
-    for head, gate in enumerate(found.gates.tolist()):
-        index, weight = int(found.found[head, -1, 0]), float(found.weights[head, -1, 0])
+    for head, gate in enumerate(retrieved.gates.tolist()):
+        index, weight = int(retrieved.indices[head, -1, 0]), float(retrieved.weights[head, -1, 0])
         before, after = pieces[max(0, index - _AROUND) : index], pieces[index + 1 : index + 1 + _AROUND]
         around = (apart.join([*before, ""]), pieces[index], apart.join(["", *after]))
-        best.append((head, f"{gate:.0%}", f"{weight:.0%}", f"{found.queries[-1] - index:,}", *around))
-    weights = [[[round(w, 4) for w in of_query] for of_query in of_head] for of_head in found.weights.tolist()]
+        best.append((head, f"{gate:.0%}", f"{weight:.0%}", f"{retrieved.queries[-1] - index:,}", *around))
+    weights = [[[round(w, 4) for w in of_query] for of_query in of_head] for of_head in retrieved.weights.tolist()]
     return {
-        "layer": found.layer,
+        "layer": retrieved.layer,
         "last": pieces[-1],
         "best": best,
         "script": {
             "pieces": pieces,
             "apart": apart,
             "around": _AROUND,
-            "gates": [f"{gate:.0%}" for gate in found.gates.tolist()],
-            "queries": found.queries,
-            "found": found.found.tolist(),
+            "gates": [f"{gate:.0%}" for gate in retrieved.gates.tolist()],
+            "queries": retrieved.queries,
+            "found": retrieved.indices.tolist(),
             "weights": weights,
         },
     }
 
 
-def _ablations(found: Sequence[Findings], exact: bool) -> list[Chart]:
+def _ablations(findings: Sequence[Findings], exact: bool) -> list[Chart]:
     label = "share of right answers" if exact else "loss, nats per token"
     drawn = []
-    if any(one.ablations for one in found):
-        of_text = charts.limits_of([one.ablations[name] for one in found for name in _OF_TEXT if one.ablations])
-        moved = charts.limits_of([one.ablations[name] for one in found for name in _ABLATIONS if one.ablations])
+    if any(one.ablations for one in findings):
+        of_text = charts.limits_of([one.ablations[name] for one in findings for name in _OF_TEXT if one.ablations])
+        moved = charts.limits_of([one.ablations[name] for one in findings for name in _ABLATIONS if one.ablations])
         for name, (title, x_label, caption) in _ABLATIONS.items():
-            by_label = {one.study.label: one.ablations[name] for one in found if one.ablations}
+            by_label = {one.study.label: one.ablations[name] for one in findings if one.ablations}
             limits = of_text if name in _OF_TEXT else moved
             drawn.append(charts.of_ablations(title, caption, x_label, label, by_label, limits, f"t{name}"))
     return drawn

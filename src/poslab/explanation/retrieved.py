@@ -25,13 +25,13 @@ class Retrieved:
     gates: Tensor  # (H,): how much of a head's output is what it retrieved
     tokens: Tensor  # (N,): the text
     queries: list[int]  # T indices into it
-    found: Tensor  # (H, T, k): indices into it
+    indices: Tensor  # (H, T, k): of what is retrieved
     weights: Tensor  # (H, T, k)
 
     @property
     def median_distance(self) -> int:
         """Distance in tokens, over all heads: half of the weight lies farther, half nearer."""
-        distances, order = (torch.tensor(self.queries)[:, None] - self.found).flatten().sort()
+        distances, order = (torch.tensor(self.queries)[:, None] - self.indices).flatten().sort()
         weight = self.weights.flatten()[order].cumsum(0)
         return int(distances[int((weight < weight[-1] / 2).sum())])
 
@@ -75,10 +75,10 @@ def retrieved(model: GPT, tokens: Tensor) -> Retrieved:
     finally:
         for hook in hooks:
             hook.remove()
-    ((attention, (weights, found)),) = given
+    ((attention, (weights, found_indices)),) = given
     assert memory.keys is not None
     weights, order = weights[0, :, -QUERIES:].sort(descending=True)  # (H, T, k)
-    indices = found[0, :, -QUERIES:].gather(-1, order) + begin - memory.keys.shape[-2]
+    indices = found_indices[0, :, -QUERIES:].gather(-1, order) + begin - memory.keys.shape[-2]
     queries = list(range(len(tokens) - weights.shape[1], len(tokens)))
     return Retrieved(
         model.retrieval.layer,

@@ -48,7 +48,7 @@ class Architecture:
         }
 
     def exported(self, weights: Weights, shape: ModelShape) -> dict[str, Tensor]:
-        """The weights of poslab's model without the scheme's, by the names and in the layout of transformers."""
+        """Return the weights of poslab's model without the scheme's, by the names and in the layout of transformers."""
         return {there: self.layout(here, weights[here], shape) for here, there in self.names(shape).items()}
 
 

@@ -1,4 +1,4 @@
-"""A model that poslab has trained, for the Auto classes of transformers.
+"""Model that poslab has trained, for the Auto classes of transformers.
 
     AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
 
@@ -36,7 +36,7 @@ class PoslabConfig(PreTrainedConfig):
 
 
 class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
-    """The weights have the names of poslab's own, so that `poslab.load` reads the same folder."""
+    """GPT of poslab as a model of transformers, with poslab's names of weights: `poslab.load` reads the same folder."""
 
     config_class = PoslabConfig
     _keys_to_ignore_on_load_unexpected: ClassVar = ["observed_tokens"]
@@ -79,9 +79,9 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
             logits = gpt(input_ids, positions=positions)
         else:
             padding = _padding(real, gpt.shape.causal)  # before each row, (B,)
-            places = torch.arange(input_ids.shape[1], device=input_ids.device)
+            indices = torch.arange(input_ids.shape[1], device=input_ids.device)
             # Moved behind the text, where a causal model never looks, and back.
-            turned, back = ((places + by[:, None]) % len(places) for by in (padding, -padding))
+            turned, back = ((indices + by[:, None]) % len(indices) for by in (padding, -padding))
             hidden = gpt.hidden(input_ids.gather(1, turned), positions=positions)
             logits = F.linear(hidden.take_along_dim(back[..., None], 1), gpt.token_embedding.weight)
             if labels is not None:

@@ -32,7 +32,7 @@ class TargetMask:
         texts, indices = mask.nonzero().unbind(1)
         return cls(texts, indices, int(indices.min()) if len(indices) else mask.shape[1] - 1)
 
-    def of(self, x: Tensor, first: int = 0) -> Tensor:
+    def select(self, x: Tensor, first: int = 0) -> Tensor:
         """Select the targets of x (B, T - first, D), which begins at index `first`, (n, D)."""
         return x.flatten(0, 1).index_select(0, self.texts * x.shape[1] + self.indices - first)
 
@@ -57,7 +57,7 @@ class Block(nn.Module):
     ) -> Tensor:
         """Map x (B, T, D) to (B, T, D), or with a target mask to (n, D) of the targets."""
         attended = self.attention(self.attention_norm(x), layer, cache, target_mask, memory)
-        x = (x if target_mask is None else target_mask.of(x)) + attended
+        x = (x if target_mask is None else target_mask.select(x)) + attended
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -107,7 +107,7 @@ class Attention(nn.Module):
             if lookup is not None:
                 out = self.retrieval(out, *own, lookup, layer, first)
         out = out.transpose(1, 2).flatten(-2)  # (B, H, T, Dh) -> (B, T, D)
-        return self.dropout(self.project(out if target_mask is None else target_mask.of(out, first)))
+        return self.dropout(self.project(out if target_mask is None else target_mask.select(out, first)))
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Project x (B, T, D) to queries, keys and values, (B, H, T, Dh) each, before the scheme's hooks."""

@@ -21,7 +21,7 @@ MakeTerms = Callable[[range], list[RelativeTerms | None]]
 
 
 class KeyValueCache:
-    """The memory of a text between calls of a GPT: model(tokens, cache) reads on where the last call stopped.
+    """Cache of a text's keys and values between calls of a GPT: model(tokens, cache) continues after the last.
 
     window: a query sees the last `window` keys, itself included; older ones are dropped. Positions count on.
     padding: (B,) whole numbers: so many tokens at the start of each row are none, where texts of unequal length end
@@ -206,7 +206,7 @@ class LayerCache:
 
 
 class Rows:
-    """A tensor (B, H, N, n) that grows at its end and is dropped from its beginning, both cheap on average."""
+    """Tensor (B, H, N, n) that grows at its end and is dropped from its beginning, both cheap on average."""
 
     def __init__(self) -> None:
         self._buffer: Tensor | None = None  # (B, H, capacity, n)

@@ -1,4 +1,4 @@
-"""A GPT decoder that knows no position scheme by name.
+"""GPT decoder that knows no position scheme by name.
 
 B batch, T sequence, D embedding, H heads, Dh head dimension, V vocabulary, L layers.
 """
@@ -184,17 +184,17 @@ class GPT(PositionedModule):
         memory: of what came before; None: nothing did.
         """
         memory = self.empty_memory(len(tokens), tokens.device) if memory is None else memory
-        length, found = self.shape.context_length, []
+        length, hidden_states = self.shape.context_length, []
         parts = tokens.split(length, dim=1)
         for part, of_part in zip(
             parts, [None] * len(parts) if target_mask is None else target_mask.split(length, 1), strict=True
         ):
             hidden, memory = self.hidden_with_memory(part, memory, of_part)
-            found.append(hidden)
+            hidden_states.append(hidden)
         if target_mask is None:
-            return torch.cat(found, dim=1), memory
+            return torch.cat(hidden_states, dim=1), memory
         segments = target_mask.nonzero()[:, 1] // length  # of each target, text by text
-        return torch.cat(found)[segments.argsort(stable=True).argsort()], memory
+        return torch.cat(hidden_states)[segments.argsort(stable=True).argsort()], memory
 
     def _hidden_of_row(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """Return the hidden states at consecutive positions (T,)."""

@@ -84,7 +84,7 @@ _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class Decoder(Protocol):
-    """A model as generation sees it; `poslab.GPT` is one."""
+    """Interface of a model that generates; `poslab.GPT` is one."""
 
     pos: PositionScheme
     shape: ModelShape

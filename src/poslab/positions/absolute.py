@@ -57,8 +57,8 @@ class Absolute(PositionScheme):
     def warnings(self, shape: ModelShape) -> list[str]:
         known, context, longest = self.max_length(shape), shape.context_length, shape.training_length
         if self.random_offset and known <= longest:
-            said = f"pos.random_offset=true does nothing for texts of {longest} tokens, the longest"
-            return [f"{said}: pos.max_positions={known} leaves no other start"]
+            problem = f"pos.random_offset=true does nothing for texts of {longest} tokens, the longest"
+            return [f"{problem}: pos.max_positions={known} leaves no other start"]
         if not self.random_offset and known > context:
             return [
                 f"pos.max_positions={known}: a context of {context} never trains positions {context} to {known - 1} "

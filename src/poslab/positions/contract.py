@@ -155,12 +155,12 @@ class HookChecker:
     def _require_by_itself(self, name: str, hook: Callable[[Tensor], Any], x: Tensor, mapped: Tensor) -> None:
         """Raise SettingError where a hook's result for one token of x (B, ..., T, n) changes with the others."""
         near = 1e-2 if mapped.dtype.itemsize < 4 else 1e-5
-        for place in {0, self.length - 1}:
+        for index in {0, self.length - 1}:
             other = x.clone()
-            other[0, ..., place, :] = 1 - 2 * other[0, ..., place, :]
+            other[0, ..., index, :] = 1 - 2 * other[0, ..., index, :]
             with trying(self.scheme, name):
                 changed = hook(other)
-            rest = [p for p in range(self.length) if p != place]
+            rest = [p for p in range(self.length) if p != index]
             same = torch.allclose(mapped[1], changed[1], rtol=near, atol=near)
             if not (same and torch.allclose(mapped[0, ..., rest, :], changed[0, ..., rest, :], rtol=near, atol=near)):
                 problem = "must map each token by itself: what it gives for one changes with others, or by chance"
@@ -170,8 +170,8 @@ class HookChecker:
         """Raise SettingError where scores of a query differ from those that it has alone in its tile."""
         first = min(1, self.length - 1)
         whole = self._tile_of_scores(layer, token_state, range(first, self.length))
-        for row, place in enumerate(range(first, self.length)):
-            alone = self._tile_of_scores(layer, token_state, range(place, place + 1))
+        for row, index in enumerate(range(first, self.length)):
+            alone = self._tile_of_scores(layer, token_state, range(index, index + 1))
             if not torch.allclose(whole[:, :, row, : alone.shape[-1]], alone[:, :, 0], rtol=1e-4, atol=1e-5):
                 problem = "scores of a query change with what else is in its tile"
                 raise wrong(self.scheme, "score_mod", f"{problem}, look at pairs with `seen` alone, and at no sizes")
@@ -196,11 +196,11 @@ class HookChecker:
         if not torch.allclose(before, after, rtol=1e-4, atol=1e-5):
             raise wrong(self.scheme, "key_bias", "a key's bias beside that of another changes with a later token")
 
-    def _pairs(self, token_state: Tensor | None, places: range) -> ScoreTile:
+    def _pairs(self, token_state: Tensor | None, indices: range) -> ScoreTile:
         """Return a tile with the queries of these indices, and every key that one of them sees."""
-        keys = _precise(self.of_heads)[:, :, : places.stop if self.shape.causal else self.length]
-        queries, count = keys[:, :, places.start : places.stop], keys.shape[2]
-        query_index = torch.arange(places.start, places.stop, device=keys.device)
+        keys = _precise(self.of_heads)[:, :, : indices.stop if self.shape.causal else self.length]
+        queries, count = keys[:, :, indices.start : indices.stop], keys.shape[2]
+        query_index = torch.arange(indices.start, indices.stop, device=keys.device)
         i, j = self.positions[None, None, query_index, None], self.positions[None, None, None, :count]
         scale = self.shape.head_dim**-0.5
         return ScoreTile(

@@ -89,8 +89,8 @@ class FIRE(PositionScheme):
         self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
     ) -> Tensor:
         c, limit = tables["c"][layer], tables["threshold"][layer].abs() * self.init_threshold
-        place, distance = text.positions[i], abs(text.positions[i] - text.positions[j])
-        reach = limit if limit > place else torch.full_like(limit, place)
+        query_position, distance = text.positions[i], abs(text.positions[i] - text.positions[j])
+        reach = limit if limit > query_position else torch.full_like(limit, query_position)
         ratio = (c.abs() * distance + 1).log() / ((c.abs() * reach + 1).log() + EPSILON)
         bias = tables["output_bias"][layer, head]
         for unit in range(self.width):

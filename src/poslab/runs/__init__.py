@@ -1,1 +1,15 @@
-"""Run folders: checkpoints, summary and other files, written and read back."""
+"""Run folders: checkpoints, summary and other files, written and read back; nothing is imported here.
+
+folder.py            names of the files, a new folder, its lock
+load.py              finished runs of some folders (`read_runs`), for comparisons
+readers.py           JSON and YAML, checked by types
+summary.py           summary.json
+evaluation.py        evaluation.json: losses by length and position
+error_examples.py    answers.json: wrong answers of a task
+checkpoint.py        checkpoints read back, and the model that one describes
+checkpoint_files.py  files of checkpoints: written, read without running code, the newest intact one
+resumed_settings.py  settings of a run that resumes
+plan.py              plan.yaml: groups and seeds that a sweep was to train
+code.py              fingerprints of the code of schemes and tasks
+screen.py            durations and tables for a terminal
+"""

@@ -19,14 +19,14 @@ from poslab.config.schemes import classes, node_of_task, targets
 from poslab.positions import PositionScheme
 from poslab.tasks import Task
 
-_PACKAGE = Path(__file__).parents[1]
-_ROOMS = ("attention", "data", "model", "training")  # decide a result, whatever the scheme and the task
+_ROOT = Path(__file__).parents[1]
+_PACKAGES = ("attention", "data", "model", "training")  # decide a result, whatever the scheme and the task
 # So does what all schemes and tasks build on; the other files of positions/ and tasks/ count with who imports them.
 _CONTRACT = {
     "positions": ("__init__", "base", "checks", "contract", "hf_equivalent", "pictures", "terms"),
     "tasks": ("__init__", "base", "checks", "metric"),
 }
-_SHARED = {_PACKAGE / room / f"{name}.py" for room, names in _CONTRACT.items() for name in names}
+_SHARED = {_ROOT / package / f"{name}.py" for package, names in _CONTRACT.items() for name in names}
 
 
 def outside(node: Mapping[Any, Any]) -> list[str]:
@@ -49,8 +49,8 @@ def code_fingerprint() -> str:
 
     The code is that of the first call in this process, which should be soon after it was loaded.
     """
-    rooms = (file for room in _ROOMS for file in (_PACKAGE / room).rglob("*.py"))
-    return _hash({*rooms, *_SHARED, _PACKAGE / "evaluation" / "losses.py"})
+    decisive = (file for package in _PACKAGES for file in (_ROOT / package).rglob("*.py"))
+    return _hash({*decisive, *_SHARED, _ROOT / "evaluation" / "losses.py"})
 
 
 @cache
@@ -121,10 +121,10 @@ def _add_with_imports(name: str, file: Path, files: dict[str, Path]) -> None:
             continue
         if "site-packages" in root.parts and top != parts[0]:  # everything that is installed lies beside it
             continue
-        path = (_PACKAGE.parent if of_poslab else root).joinpath(*imported.split("."))
-        for found in (path.with_suffix(".py"), path / "__init__.py"):
-            if found.is_file():
-                _add_with_imports(imported, found, files)
+        path = (_ROOT.parent if of_poslab else root).joinpath(*imported.split("."))
+        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+            if candidate.is_file():
+                _add_with_imports(imported, candidate, files)
 
 
 def _imports(file: Path, package: list[str]) -> Iterator[str]:

@@ -103,7 +103,7 @@ def last_targets(evaluation: Evaluation, last: int) -> list[int]:
     """Return the positions in the text that `last_losses` are of, in their order."""
     reach = last_reach(evaluation.context_length, evaluation.tokens)
     ends = range(reach, evaluation.tokens + 1, max(last, reach // 2)) if reach else ()
-    return [place for end in ends for place in range(end - last + 1, end + 1)]
+    return [position for end in ends for position in range(end - last + 1, end + 1)]
 
 
 def sliding_stride(length: int, given: int | None = None) -> int:

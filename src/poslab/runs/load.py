@@ -98,9 +98,9 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
         root = Path(os.path.expanduser(path))
         if not path or not root.is_dir():
             raise SettingError("runs", path, "no such folder; name run folders, or a folder that holds some")
-        found = _run_folders(root)
-        folders |= dict.fromkeys(found)
-        left_out += _foreign(root, found) + _failed_jobs(root)
+        run_folders = _run_folders(root)
+        folders |= dict.fromkeys(run_folders)
+        left_out += _foreign(root, run_folders) + _failed_jobs(root)
     runs = []
     for folder in folders:
         try:
@@ -128,11 +128,11 @@ def _subfolders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def _foreign(root: Path, found: list[Path]) -> list[LeftOut]:
+def _foreign(root: Path, run_folders: list[Path]) -> list[LeftOut]:
     """Return the folders directly in `root` that hold no run."""
-    if root in found:
+    if root in run_folders:
         return []
-    empty = [child for child in _subfolders(root) if not any(folder.is_relative_to(child) for folder in found)]
+    empty = [child for child in _subfolders(root) if not any(folder.is_relative_to(child) for folder in run_folders)]
     return [LeftOut(child, "no run in it") for child in empty if not (child / "report.html").exists()]
 
 

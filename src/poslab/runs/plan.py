@@ -142,13 +142,13 @@ class Planned:
     @property
     def sentences(self) -> list[str]:
         """Return sentences on groups without a finished run."""
-        said = []
+        sentences = []
         for group in self.lost:
             planned, missing = len(group.seeds), len(group.seeds) - group.diverged
             parts = [f"{group.diverged} of {planned} seeds diverged"] if group.diverged else []
             parts += [f"{missing} of {planned} seeds are missing"] if missing else []
-            said.append(f"{group.name} has no finished run: {', '.join(parts)}")
-        return said
+            sentences.append(f"{group.name} has no finished run: {', '.join(parts)}")
+        return sentences
 
     @property
     def lost_names(self) -> str:

@@ -49,20 +49,20 @@ def checked(schema: type, plain: Any, **saved_as: type) -> dict[str, Any]:
         raise ValueError(f"says nothing of {listed}: not a run's, or another version's")
     hints = {name: hint for name, hint in (get_type_hints(schema) | saved_as).items() if name in plain}
     for name, hint in hints.items():
-        if not _is_of(plain[name], hint):
+        if not _has_type(plain[name], hint):
             raise ValueError(f"says {name}={reprlib.repr(plain[name])}, which must be {in_words(hint)}")
     return {name: plain[name] for name in hints}
 
 
-def _is_of(value: Any, hint: Any) -> bool:
+def _has_type(value: Any, hint: Any) -> bool:
     """Return whether a plain value is of a type; whole numbers are never negative, and pass for numbers."""
     if hint is Any:
         return True
     if isinstance(value, list | dict):
         kind = next((kind for kind in kinds(hint) if get_origin(kind) is type(value)), None)
         items = value.values() if isinstance(value, dict) else value
-        of = get_args(kind)[-1] if kind is not None else None
-        return kind is not None and all(_is_of(item, of) for item in items)
+        item_type = get_args(kind)[-1] if kind is not None else None
+        return kind is not None and all(_has_type(item, item_type) for item in items)
     if type(value) is int:
         return 0 <= value < 2**63 and bool({int, float} & set(kinds(hint)))
     return type(value) in kinds(hint)

@@ -53,8 +53,8 @@ def _own(
     given = given_of(overrides)
     named = chosen(composed["pos"], given)
     foreign = [target for target in outside(own["pos"]) if target not in targets(named)]
-    for what, which in (("scheme", foreign), ("task", outside(own["data"]))):
-        if problem := distrust(what, which, composed["allow_code"]):
+    for kind, foreign_targets in (("scheme", foreign), ("task", outside(own["data"]))):
+        if problem := distrust(kind, foreign_targets, composed["allow_code"]):
             raise SettingError("resume", folder, problem)
     # Where this run writes is where it is now, whatever its configuration says.
     own |= {"run_dir": None, "resume": str(folder)}

@@ -191,8 +191,8 @@ def _evaluate(config: TrainConfig) -> None:
     folder = _folder(config).path
     lengths = unmeasured_lengths(folder, config.evaluation)
     path = None if isinstance(config.data, Task) else config.data.path
-    asked = config.evaluation
-    evaluation = evaluate_run(folder, lengths, asked.stride, asked.last, data_path=path, allow_code=True)
+    settings = config.evaluation
+    evaluation = evaluate_run(folder, lengths, settings.stride, settings.last, data_path=path, allow_code=True)
     file = _folder(config).summary
     summary = Summary.read(file)
     replace(summary, metrics=summary.metrics | evaluation.metrics).write(file)

@@ -1,1 +1,15 @@
-"""One training run: data, model, Lightning module, trainer, console, TensorBoard; `train.py` holds it together."""
+"""One training run, by Lightning; nothing is imported here.
+
+train.py             a run from top to bottom (`train`): begin here
+resume.py            a run that resumes: its checkpoint, and checks of what must not have changed
+state.py             progress and figures that a checkpoint holds beside Lightning's own
+module.py            the LightningModule: training step, validation, optimiser
+sharded.py           the same with parameters divided among processes (FSDP2, experimental)
+loss.py              cross-entropy without the tensor of all logits
+trainer.py           Lightning's Trainer with its callbacks and precision; threads, batches
+checkpoints.py       callbacks: checkpoints, the best weights, the end of a run
+lightning_loops.py   what is read from the state of Lightning's loops
+console.py           lines on the screen
+loggers.py           TensorBoard, csv, wandb, mlflow
+summary.py           summary.json of a run
+"""

@@ -142,13 +142,13 @@ def _to_gradients(logits: Tensor, rows: Tensor, head: Tensor, targets: Tensor, d
             of_rows.copy_(shares)
     of_right = torch.cat(right)
     hopeless = of_right < torch.finfo(dtype).tiny
-    found = -of_right.log()
+    row_losses = -of_right.log()
     if losses is not None:
-        return torch.where(hopeless, losses, found)
+        return torch.where(hopeless, losses, row_losses)
     if hopeless.any():
         again = hopeless[:, 0]
-        found[again] = _cross_entropy(F.linear(rows[again], head), targets[again], dtype)
-    return found
+        row_losses[again] = _cross_entropy(F.linear(rows[again], head), targets[again], dtype)
+    return row_losses
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:

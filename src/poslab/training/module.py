@@ -174,7 +174,7 @@ class LanguageModel(LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.fingerprints = continued(checkpoint["poslab"], self.config.pos)
-        self.state = RunState.of(checkpoint)
+        self.state = RunState.from_checkpoint(checkpoint)
 
 
 def _whole(tensor: Tensor) -> Tensor:

@@ -100,7 +100,7 @@ def _from_checkpoint(
     world_size: int,
 ) -> ResumedRun:
     try:
-        state = RunState.of(content)
+        state = RunState.from_checkpoint(content)
     except ValueError as error:
         raise SettingError("resume", checkpoint, str(error)) from error
     about = content["poslab"]
@@ -121,8 +121,8 @@ def _check_initial_weights(given: str | None, own: dict[str, Any]) -> None:
 
 def _code_notes(folder: RunFolder, scheme: PositionScheme, about: dict[str, Any], step: int) -> list[str]:
     """Note a change of poslab's code. Raises SettingError where the source of the scheme has changed."""
-    if whose := edited(about, scheme):
-        problem = f"the code of {whose} has changed since step {step}; a new run trains the new code"
+    if edited_part := edited(about, scheme):
+        problem = f"the code of {edited_part} has changed since step {step}; a new run trains the new code"
         raise SettingError("resume", folder, f"{problem}, the old code resumes this one")
     if changed(about, scheme):
         return [f"poslab's code has changed since step {step}: a new run may give another result"]

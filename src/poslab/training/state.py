@@ -17,7 +17,7 @@ from poslab.runs.readers import checked
 
 
 class Stopwatch:
-    """Sum of the seconds between `start` and `stop`; `seconds`: those of before."""
+    """Stopwatch that sums the seconds between `start` and `stop`, from `seconds` on."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._stopped_at = seconds
@@ -28,7 +28,7 @@ class Stopwatch:
         return self._stopped_at + (time.perf_counter() - self._started if self._started is not None else 0.0)
 
     def start(self) -> None:
-        """Start, unless it runs."""
+        """Start it, unless it is running."""
         self._started = time.perf_counter() if self._started is None else self._started
 
     def stop(self) -> None:
@@ -37,14 +37,14 @@ class Stopwatch:
 
 @dataclass
 class RunState:
-    """Progress and figures of a training; saved as one dict of plain values. Losses in nats per token."""
+    """Progress and figures of a training, saved as one dict of plain values. Losses in nats per token."""
 
     step: int = 0
     epoch: int = 0
     batches: int = 0  # of the epoch
     tokens: int = 0  # trained on
-    best_val_loss: float = math.inf  # of the validation that was the best one, by `monitor`
-    best_monitored: float = 0.0  # its figure, lower is better; of the loss, which stands above, nothing
+    best_val_loss: float = math.inf  # of the validation that is best by `monitor`
+    best_monitored: float = 0.0  # value of `monitor` there, lower is better; 0 where that is the loss
     improvements: int = 0  # validations that were the best so far
     best_step: int = 0
     last_val_loss: float = math.nan
@@ -54,15 +54,15 @@ class RunState:
     batch_loss: float = math.inf  # of the last batch; kept up only where the training ends at a loss
     batch_losses: list[Tensor | float] = field(default_factory=list)  # since the last validation
     sample: str = ""  # what the model wrote at the last validation
-    clock: Stopwatch = field(default_factory=Stopwatch)  # runs from the beginning to the end
-    training_clock: Stopwatch = field(default_factory=Stopwatch)  # stands still in validations
+    clock: Stopwatch = field(default_factory=Stopwatch)  # time of the whole run
+    training_clock: Stopwatch = field(default_factory=Stopwatch)  # without validations
     threads: int = 1
     random: list[dict[str, Any]] = field(default_factory=list)  # of each process, after its last training batch
     events: dict[str, int] = field(default_factory=dict)  # bytes of TensorBoard's files, by name
 
     @property
     def tokens_per_s(self) -> float:
-        """Mean over the run so far, validations left out."""
+        """Tokens trained per second, the mean over the run so far without validations."""
         return self.tokens / self.training_clock.seconds if self.training_clock.seconds else 0.0
 
     @property
@@ -75,14 +75,14 @@ class RunState:
         return float(np.interp(0.9 * steps[-1], steps, losses)) - losses[-1]
 
     def plain(self) -> dict[str, Any]:
-        """Convert to values that a checkpoint may hold; the inverse of `of`."""
+        """Return the state as values that a checkpoint may hold."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         seconds = {name: values[name].seconds for name in _CLOCKS}
         return values | seconds | {"batch_losses": [float(loss) for loss in self.batch_losses]}
 
     @classmethod
-    def of(cls, content: dict[str, Any]) -> "RunState":
-        """Read the state in a checkpoint. Raises ValueError for a checkpoint that holds none, or not all of it."""
+    def from_checkpoint(cls, content: dict[str, Any]) -> "RunState":
+        """Read the state in a checkpoint's content. Raises ValueError where it is missing or incomplete."""
         values = checked(cls, content.get("state", {}), **dict.fromkeys(_CLOCKS, float))
         if missing := [f.name for f in fields(cls) if f.name not in values]:
             raise ValueError(f"says nothing of a run's {', '.join(missing)}: another version's")

@@ -159,9 +159,9 @@ def _prepare_folder(folder: RunFolder, module: LanguageModel, new: bool) -> None
 def _warnings(config: TrainConfig, trainer: Trainer) -> list[str]:
     """Collect what a user should know before the training."""
     reach = config.model.context_length + config.model.memory_length
-    found = config.pos.warnings(replace(config.model.shape, context_length=reach))
-    found += slow_precision(config.trainer, trainer.strategy.root_device)
-    found += missing_compiler(config.model, config.trainer)
+    warnings = config.pos.warnings(replace(config.model.shape, context_length=reach))
+    warnings += slow_precision(config.trainer, trainer.strategy.root_device)
+    warnings += missing_compiler(config.model, config.trainer)
     if config.settings.threads is None and trainer.world_size == 1:
-        found += busy_with_others()
-    return found
+        warnings += busy_with_others()
+    return warnings

@@ -348,7 +348,7 @@ def test_memory_is_what_was_saved() -> None:
     model = tiny(layer=2, memory_length=4, size=8, k=2)
     tokens = torch.randint(11, (4, 18))
     _, memory = model.hidden_in_segments(tokens[:, :12])
-    joined = Memory.joined([Memory.of(memory.rows(slice(0, 1)).plain()), memory.rows(slice(1, 4))])
+    joined = Memory.joined([Memory.from_plain(memory.rows(slice(0, 1)).plain()), memory.rows(slice(1, 4))])
     wanted, found = (model.hidden_with_memory(tokens[:, 12:], one)[0] for one in (memory, joined))
     assert torch.equal(wanted, found)
 

@@ -199,7 +199,7 @@ def test_memory_is_taken_apart_joined_and_kept() -> None:
     _, memory = model.hidden_in_segments(tokens)
     parts = [memory.rows(slice(0, 1)), memory.rows(slice(1, 3))]
     assert [len(part.read) for part in parts] == [1, 2]
-    for again in (Memory.joined(parts), Memory.of(memory.plain()), memory.to("cpu")):
+    for again in (Memory.joined(parts), Memory.from_plain(memory.plain()), memory.to("cpu")):
         assert again.plain().keys() == {"read", "inputs"}
         assert all(torch.equal(tensor, memory.plain()[name]) for name, tensor in again.plain().items())
     assert Memory.joined([model.empty_memory(2), model.empty_memory(1)]).plain().keys() == {"read"}

@@ -1,8 +1,8 @@
 """Attention with a fixed bias by distance, by torch's flash kernel for the CPU.
 
-The kernel adds a matrix to the scores and gives no gradient for it, so that it serves a bias that is not learned. Of a
-block of queries that matrix has one number along each diagonal, and the matrices of all blocks are parts of one, which
-takes memory linear in the length. A block needs a single call, where `blockwise` makes fifteen.
+The kernel adds a matrix to the scores and gives no gradient for it: it serves a bias that is not learned. The matrix of
+a block of queries has one number along each diagonal; those of all blocks are parts of one matrix, which takes memory
+linear in the length. A block needs a single call, where `blockwise` makes fifteen.
 
 Forward and backward, 4 heads of 64 with a bias that falls in a line, `blockwise` takes 1.22, 1.20, 1.19 and 0.99 times
 as long at T = 256, 512, 1,024 and 2,048 in float32, 1.17, 1.20, 1.18 and 1.22 times in bfloat16 (AMD EPYC with AVX-512
@@ -32,7 +32,7 @@ _BLOCK = 2 * BLOCK  # with 128 queries the kernel takes 1.27 times as long, with
 
 @dataclass(frozen=True, eq=False)
 class BiasByDistance:
-    """Bias of each distance, and the blocks of queries that the kernel computes one after the other."""
+    """Fixed bias of each distance, and the blocks of queries that the kernel computes one after the other."""
 
     blocks: list[Block]
     position: int  # the largest of the blocks' positions
@@ -40,7 +40,7 @@ class BiasByDistance:
     numbers: Tensor  # (H, C + m - 1), from the farthest distance down
 
     def matrix(self) -> Tensor:
-        """Return (1, H, m, C): the number of query i and key c is that of distance position + i - c."""
+        """Return the bias of query i and key c, (1, H, m, C), that of distance position + i - c."""
         heads, count = self.numbers.shape
         queries = count - self.columns + 1
         copies = self.numbers[:, None].repeat(1, queries, 1)  # each row begins one number further back than the last
@@ -92,9 +92,10 @@ class _Flash(torch.autograd.Function):
 
 
 def bias_by_distance(spec: AttentionSpec, q: Tensor, k: Tensor, near: NearTables) -> BiasByDistance | None:
-    """Return the kernel's bias for q (B, H, Tq, Dh) over k (B, H, Tk, Dh); None where it can't compute this, or slowly.
+    """Return the kernel's bias for q (B, H, Tq, Dh) over k (B, H, Tk, Dh).
 
-    near: the terms' tables, whose `largest_bias` is taken off the numbers. These stay in 32 bits beside inputs of 16.
+    None where the kernel can't compute `spec`, or is slow at it.
+    near: the terms' tables, whose `largest_bias` is subtracted. The bias is float32 also where q and k have 16 bits.
     """
     terms, query_length, key_length = spec.terms, q.shape[-2], k.shape[-2]
     more = (spec.window, spec.first_key, spec.key_bias, spec.pairwise, near.keys, near.values, near.queries)
@@ -122,16 +123,16 @@ def bias_by_distance(spec: AttentionSpec, q: Tensor, k: Tensor, near: NearTables
 
 
 def _raised(numbers: Tensor, own: Tensor) -> Tensor:
-    """Raise numbers that leave a key no weight beside the query's own, as far as they still leave it none.
+    """Raise biases so low that a key gets no weight beside the query's own, to the highest that still give it none.
 
-    own: (H, 1), the least by which the query's own key can be better than another without the number of that one: a
-        product of query and key is at most that of their norms.
+    own: (H, 1), the lowest that the score of the query's own key can be, less what another key's product with the query
+        can be at most: a product is bounded by that of the norms.
     """
     nothing = 2 * math.log(torch.finfo(numbers.dtype).eps)
     return torch.where(numbers > -math.inf, numbers.maximum(own + nothing), numbers)
 
 
 def _denormal(numbers: Tensor) -> bool:
-    """Return whether some of exp(numbers) are no normal numbers, but not 0, which take a CPU many times as long."""
+    """Return whether some of exp(numbers) are denormal, with which a CPU takes many times as long."""
     least = math.log(torch.finfo(numbers.dtype).tiny) + 7  # some room for the products
     return bool(((numbers < least) & (numbers > -math.inf)).any())

@@ -145,15 +145,15 @@ def key_bias(spec: AttentionSpec, q: Tensor, k: Tensor) -> tuple[Tensor | None, 
     if bias is None:
         return None, None
     bias = bias.expand(*k.shape[:3]).flatten(0, 1)
-    # How many keys before and after its own place a query may see.
+    # How many keys before and after its own position a query may see.
     first, last = spec.offset, spec.offset + query_length - 1
     before, after = max(0, last), 0 if spec.causal else max(0, key_length - 1 - first)
     if spec.window is not None:
         before, after = min(before, spec.window - 1), min(after, spec.window - 1)
-    places = torch.arange(first - before, last + after + 1, device=q.device)
-    nothing = (places < 0) | (places >= key_length)
-    at_places = bias.detach()[:, places.clamp(0, key_length - 1)].masked_fill(nothing, -math.inf)
-    return bias, no_infinity(_sliding_maximum(at_places, before + 1 + after))[..., None]
+    positions = torch.arange(first - before, last + after + 1, device=q.device)
+    nothing = (positions < 0) | (positions >= key_length)
+    bias_at_positions = bias.detach()[:, positions.clamp(0, key_length - 1)].masked_fill(nothing, -math.inf)
+    return bias, no_infinity(_sliding_maximum(bias_at_positions, before + 1 + after))[..., None]
 
 
 def needed_keys(blocks: Sequence[Block], bias: Tensor, largest_score: float, dtype: torch.dtype) -> list[Block]:

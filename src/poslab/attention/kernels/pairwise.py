@@ -109,8 +109,8 @@ def _add_gradients(outputs: list[tuple[Tensor, Tensor]], leaves: list[Tensor], t
     if not outputs:
         return
     tensors, gradients = zip(*outputs, strict=True)
-    found = torch.autograd.grad(tensors, [leaf for leaf, _ in wanted], gradients, allow_unused=True)
-    for (_, total), gradient in zip(wanted, found, strict=True):
+    leaf_gradients = torch.autograd.grad(tensors, [leaf for leaf, _ in wanted], gradients, allow_unused=True)
+    for (_, total), gradient in zip(wanted, leaf_gradients, strict=True):
         if gradient is not None:
             total += gradient
 

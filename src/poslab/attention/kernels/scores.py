@@ -1,4 +1,6 @@
-"""Scores of one block of queries after another, in powers of two, for the forward and the backward pass.
+"""Scores of blockwise attention, one block of queries after another, for its forward and backward pass.
+
+They are multiplied by log2(e), as weights are computed by exp2().
 
 N = B H batch and heads, Tq / Tk queries / keys, m queries and n keys of a block, Dh head dimension.
 """
@@ -17,7 +19,7 @@ from poslab.attention.kernels.products import factor, rounded
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments of one call of `blockwise` that are no tensors."""
+    """Arguments of one call of `blockwise_attention` that are no tensors."""
 
     causal: bool
     offset: int
@@ -29,11 +31,11 @@ class Call:
     may_underflow: bool  # a bias may fall so far that weights are denormal numbers
     prunes_keys: bool  # a bias of keys, and nothing else, may leave some without weight
     dropout: WeightDropout | None
-    dtype: torch.dtype  # of what is multiplied
+    dtype: torch.dtype  # of matrix products
 
 
 class Scores:
-    """Scores of one block after another, in memory that all of them share."""
+    """Scores of a call's blocks, computed one at a time in the same memory."""
 
     def __init__(
         self,
@@ -45,7 +47,10 @@ class Scores:
         largest_key_bias: Tensor | None,
         log_sum: Tensor | None = None,
     ) -> None:
-        """Divide queries into blocks; log_sum: (N, Tq, 1) in powers of two, subtracted from the scores."""
+        """Divide the queries into blocks.
+
+        log_sum: (N, Tq, 1), in powers of two, the log-sum-exp that the backward pass subtracts from the scores.
+        """
         self.k, self.near, self.call = k, near, call
         self.key_bias, self.largest_key_bias = key_bias, largest_key_bias
         # Dropout draws its masks for blocks of one size, and all of their keys.
@@ -69,7 +74,7 @@ class Scores:
         return self.k.new_empty(len(self.k) * max(map(storage_size, self.blocks), default=0))
 
     def compute_tile(self, block: Block, seen_k: Tensor | None = None) -> BandTile:
-        """Return the block's scores in powers of two, -inf if hidden; seen_k: the block's keys, if at hand."""
+        """Compute the block's scores in powers of two, -inf where hidden; seen_k: the block's keys, if at hand."""
         near, call = self.near, self.call
         tile = BandTile(self._storage, len(self.k), block, near, call.causal)
         queries, keys = self._products
@@ -96,8 +101,9 @@ class Scores:
     def _add_key_bias(self, scores: Tensor, block: Block) -> None:
         """Add to each score (N, m, n) its key's bias less the largest that the query sees.
 
-        Subtracted before rounding: beside what has summed up along a text, near keys would lose their digits. For keys
-        before the block, in two steps, so that what is no float32 has no size of a tile.
+        The largest is subtracted in the bias's own precision: sums along a text are so large that biases of near keys
+        would lose their digits in float32. For keys before the block this takes two steps, so that no tensor of a
+        tile's size is in float64.
         """
         assert self.key_bias is not None
         assert self.largest_key_bias is not None
@@ -109,10 +115,11 @@ class Scores:
         scores[..., before:].add_(((bias[..., before:] - largest) * LOG2_E).to(dtype))
 
     def exp2_(self, scores: Tensor) -> Tensor:
-        """Raise 2 to the power of the scores, in place; with a falling bias, 0 instead of nearly denormal numbers.
+        """Raise 2 to the power of the scores, in place; where a bias may fall far, give 0 for nearly denormal numbers.
 
-        A CPU computes slowly with those, and a bias that falls with distance makes many of them: at T = 2,048,
-        attention with a linear one takes 2.4 times as long. Without one they are rare, and looking for them costs 5 %.
+        A CPU computes slowly with denormal numbers, and a bias that falls with distance makes many of them: at
+        T = 2,048, attention with a linear bias takes 2.4 times as long. Without such a bias they are rare, and looking
+        for them costs 5 %.
         """
         if self.call.may_underflow:
             # With room to spare, for products of weights and gradients.
@@ -121,5 +128,5 @@ class Scores:
 
 
 def adding(number: Tensor, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """Widen q (N, Tq, Dh) and k (N, Tk, Dh) by a channel, so that their products gain number (N, Tq, 1)."""
+    """Append a channel to q (N, Tq, Dh) and k (N, Tk, Dh) that adds `number` (N, Tq, 1) to their products."""
     return torch.cat([q, number], -1), torch.cat([k, torch.ones_like(k[..., :1])], -1)

@@ -110,13 +110,13 @@ class RetrievedAttention(nn.Module):
 
         local (B, H, T - first, Dh): what the queries from there on get of the segment. The lookup then has its tokens.
         """
-        values, found = lookup.values, self.find(q, lookup, layer, first)
+        values, weights_and_indices = lookup.values, self.find(q, lookup, layer, first)
         lookup.add(k, v)
-        if found is None or values is None:
+        if weights_and_indices is None or values is None:
             # With gradients, all zero: processes that train together must have the same ones.
             return local + 0.0 * (self.gate.sum() + self.log_scale.sum()).to(local.dtype)
         with without_autocast(q.device):
-            retrieved = _sum(*found, values)
+            retrieved = _sum(*weights_and_indices, values)
             share = self.shares[:, None, None] * lookup.known.gt(0)[:, None, None, None]  # (B, H, 1, 1)
             return torch.lerp(local.to(retrieved.dtype), retrieved, share.to(retrieved.dtype)).to(local.dtype)
 
@@ -130,16 +130,16 @@ class RetrievedAttention(nn.Module):
             return None
         known, count = lookup.known.clamp(max=keys.shape[-2]), keys.shape[-2]
         with without_autocast(q.device):
-            scores, found = nearest(unit(q[:, :, first:]), keys, known, self.settings.k, self.settings.position_bias)
+            scores, indices = nearest(unit(q[:, :, first:]), keys, known, self.settings.k, self.settings.position_bias)
             scores = scores * self.log_scale.exp()[:, None, None].to(scores.dtype)
             if self.settings.position_bias:
                 index = torch.as_tensor(lookup.next_index + first, device=q.device)
                 terms = layer.relative_terms(count + int(index.max()) + q.shape[-2])
                 assert terms is not None
-                scores = scores + distance_bias(terms, found, count, index).to(scores.dtype)
+                scores = scores + distance_bias(terms, indices, count, index).to(scores.dtype)
             scores = scores.masked_fill(~_there(scores, known), -math.inf)
             nothing = (scores == -math.inf).all(-1, keepdim=True)  # their softmax would be NaN
-            return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0), found
+            return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0), indices
 
     @property
     def shares(self) -> Tensor:
@@ -184,14 +184,15 @@ def _where(ended: Tensor, grown: Tensor, before: Tensor | None) -> Tensor:
     return torch.where(ended[:, None, None, None], grown, before)
 
 
-def distance_bias(terms: RelativeTerms, found: Tensor, count: int, index: Tensor) -> Tensor:
-    """Return the bias of each query for the tokens found among `count`, whose last precedes the segment, (B, H, T, k).
+def distance_bias(terms: RelativeTerms, indices: Tensor, count: int, index: Tensor) -> Tensor:
+    """Return the bias of each query for the tokens retrieved of `count`, whose last precedes the segment, (B, H, T, k).
 
     index: () or (B,), of the first query in its segment.
     """
     assert terms.bias is not None
-    queries = index.view(-1, 1, 1, 1) + torch.arange(found.shape[-2], device=found.device)[:, None]  # (B or 1, 1, T, 1)
-    rows = terms.rows_of(queries + count - found)  # (B, H, T, k)
+    in_segment = torch.arange(indices.shape[-2], device=indices.device)[:, None]  # (T, 1)
+    queries = index.view(-1, 1, 1, 1) + in_segment  # (B or 1, 1, T, 1)
+    rows = terms.rows_of(queries + count - indices)  # (B, H, T, k)
     by_head = rows.transpose(0, 1)  # (H, B, T, k)
     return terms.bias.gather(-1, by_head.flatten(1)).unflatten(-1, by_head.shape[1:]).transpose(0, 1)
 
@@ -204,34 +205,34 @@ def nearest(q: Tensor, keys: Tensor, known: Tensor, k: int, newest: bool = False
     Scores have gradients of the queries, none of the keys.
     """
     most = min(k, int(known.max()))
-    scores, found = _Nearest.apply(q, keys, known, most, newest)  # type: ignore[no-untyped-call]
-    return scores, found
+    scores, indices = _Nearest.apply(q, keys, known, most, newest)  # type: ignore[no-untyped-call]
+    return scores, indices
 
 
 class _Nearest(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, keys: Tensor, known: Tensor, k: int, newest: bool) -> tuple[Tensor, Tensor]:
         scores = q.new_zeros(*q.shape[:3], k)
-        found = torch.zeros_like(scores, dtype=torch.int64)
+        retrieved = torch.zeros_like(scores, dtype=torch.int64)
         for row, count in enumerate(known.tolist()):
             if count:
                 first, best = keys.shape[-2] - count, min(k, count)
                 scores[row, ..., :best], indices = _search(q[row], keys[row, :, first:], best, newest)
-                found[row, ..., :best] = indices + first
-        ctx.save_for_backward(keys, found, known)
-        ctx.mark_non_differentiable(found)
-        return scores, found
+                retrieved[row, ..., :best] = indices + first
+        ctx.save_for_backward(keys, retrieved, known)
+        ctx.mark_non_differentiable(retrieved)
+        return scores, retrieved
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_scores: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        keys, found, known = ctx.saved_tensors
-        return _sum(grad_scores * _there(found, known), found, keys), None, None, None, None
+        keys, indices, known = ctx.saved_tensors
+        return _sum(grad_scores * _there(indices, known), indices, keys), None, None, None, None
 
 
-def _there(found: Tensor, known: Tensor) -> Tensor:
-    """Return which of the tokens found, (B, H, T, k), a row that knows so many (B,) has at all, (B, 1, 1, k) bool."""
-    return torch.arange(found.shape[-1], device=found.device) < known[:, None, None, None]
+def _there(indices: Tensor, known: Tensor) -> Tensor:
+    """Mask the tokens retrieved, (B, H, T, k), that a row with `known` (B,) tokens has at all, (B, 1, 1, k) bool."""
+    return torch.arange(indices.shape[-1], device=indices.device) < known[:, None, None, None]
 
 
 def _search(q: Tensor, keys: Tensor, k: int, newest: bool) -> tuple[Tensor, Tensor]:
@@ -261,13 +262,13 @@ def _newest_of_equal(products: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return scores, indices
 
 
-def _sum(weights: Tensor, found: Tensor, table: Tensor) -> Tensor:
-    """Sum rows found in a table (B, H, N, Dh) with weights (B, H, T, k), (B, H, T, Dh).
+def _sum(weights: Tensor, indices: Tensor, table: Tensor) -> Tensor:
+    """Sum rows of a table (B, H, N, Dh) with weights (B, H, T, k), (B, H, T, Dh).
 
     Without the (B, H, T, k, Dh) tensor of these rows, in either direction.
     """
     count = table.shape[-2]
     first = count * torch.arange(len(table) * table.shape[1], device=table.device).view(*table.shape[:2], 1, 1)
-    bags = (found + first).flatten(0, 2)  # (B H T, k)
+    bags = (indices + first).flatten(0, 2)  # (B H T, k)
     out = F.embedding_bag(bags, table.flatten(0, 2), mode="sum", per_sample_weights=weights.flatten(0, 2))
-    return out.unflatten(0, found.shape[:-1])
+    return out.unflatten(0, indices.shape[:-1])

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """The memory of B texts that are read side by side.
+    """Memory of B texts that are read side by side.
 
     read: (B,) int64, how many tokens of its document each row has read so far: its memory reaches no farther back.
     inputs: (L, B, m, D), what entered attention in each layer, normalised, the newest last; m is at most M.
@@ -36,11 +36,11 @@ class Memory:
     @classmethod
     def joined(cls, parts: Sequence[Memory]) -> Memory:
         """Join memories of rows, in their order: the inverse of `rows`."""
-        found = {name: [tensors[name] for tensors in map(Memory.plain, parts) if name in tensors] for name in _AXES}
-        return cls(**{name: _joined(tensors, axis) for name, axis in _AXES.items() if (tensors := found[name])})
+        by_name = {name: [tensors[name] for tensors in map(Memory.plain, parts) if name in tensors] for name in _AXES}
+        return cls(**{name: _joined(tensors, axis) for name, axis in _AXES.items() if (tensors := by_name[name])})
 
     @classmethod
-    def of(cls, plain: Mapping[str, Tensor]) -> Memory:
+    def from_plain(cls, plain: Mapping[str, Tensor]) -> Memory:
         """Build a memory from its tensors by name: the inverse of `plain`."""
         return cls(**plain)
 
@@ -54,13 +54,13 @@ class Memory:
 
     def rows(self, chosen: slice) -> Memory:
         """Return the memory of some rows."""
-        return Memory.of(
+        return Memory.from_plain(
             {name: tensor[(slice(None),) * _AXES[name] + (chosen,)] for name, tensor in self.plain().items()}
         )
 
     def to(self, device: torch.device | str) -> Memory:
         """Move the memory to another device."""
-        return Memory.of({name: tensor.to(device) for name, tensor in self.plain().items()})
+        return Memory.from_plain({name: tensor.to(device) for name, tensor in self.plain().items()})
 
 
 _AXES = {"read": 0, "inputs": 1, "keys": 0, "values": 0}  # where a tensor's rows are
