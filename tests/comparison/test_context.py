@@ -55,7 +55,7 @@ def test_only_what_is_better_than_all_were_before_counts() -> None:
 
 def evaluation_of(context: int, last: int) -> Evaluation:
     """Whose loss of a token is its place in the text, and a tenth for each token of the context."""
-    evaluation = Evaluation(context, 1000, [], [], [], "")
+    evaluation = Evaluation(context, 1000, [], [], "")
     places = last_targets(evaluation, last)
     lengths = [LengthLoss(n, 1, last=last, last_losses=[place + n / 10 for place in places]) for n in (64, 128)]
     return replace(evaluation, lengths=lengths)

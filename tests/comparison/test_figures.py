@@ -102,9 +102,7 @@ def test_lines_have_their_room_and_their_names_beside_them(groups: int) -> None:
 
 def test_last_losses_with_their_intervals() -> None:
     def measured(**losses: float) -> Evaluation:
-        return Evaluation(
-            32, 533, [LengthLoss(int(n[1:]), 1, last_loss=loss) for n, loss in losses.items()], [], [], ""
-        )
+        return Evaluation(32, 533, [LengthLoss(int(n[1:]), 1, last_loss=loss) for n, loss in losses.items()], [], "")
 
     evaluations = {"a": [measured(n32=4.0, n64=3.0), measured(n32=5.0, n64=4.5)], "b": [measured(n32=4.0)]}
     figure = figures.last_figure(evaluations, figures.styles_of(["a", "b"]))
@@ -121,7 +119,7 @@ def test_last_losses_with_their_intervals() -> None:
 
 def test_loss_by_length_needs_all_seeds() -> None:
     def measured(**losses: float) -> Evaluation:
-        return Evaluation(32, 533, [LengthLoss(int(n[1:]), 1, loss, loss) for n, loss in losses.items()], [], [], "")
+        return Evaluation(32, 533, [LengthLoss(int(n[1:]), 1, loss, loss) for n, loss in losses.items()], [], "")
 
     evaluations = {"a": [measured(n16=4.0, n32=3.0), measured(n16=5.0)]}
     lines = lines_of(figures.by_length_figure(evaluations, figures.styles_of(["a"])), axes=1)
@@ -131,7 +129,7 @@ def test_loss_by_length_needs_all_seeds() -> None:
 
 def test_loss_by_position_counts_every_place_once() -> None:
     losses = np.random.default_rng(3).normal(4, 1, 100)
-    evaluation = Evaluation(100, 533, [LengthLoss(100, 50, 4.0, 4.0, losses.tolist(), 9)], [], [], "")
+    evaluation = Evaluation(100, 533, [LengthLoss(100, 50, 4.0, 4.0, losses.tolist(), 9)], [], "")
     line = lines_of(figures.by_position_figure({"a": [evaluation]}, figures.styles_of(["a"]), "a"))["a"]
     assert line[0].tolist() == [1, pytest.approx(losses[0])]
     # The places in each bin, from its middle: as many as the bin is wide.

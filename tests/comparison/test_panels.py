@@ -50,7 +50,7 @@ def test_weights_are_evaluated_and_drawn(models: dict[str, Path], capsys: pytest
     assert {"learned_t5_bias", "learned_absolute_similarity"} <= set(shown[6:])
     out, err = capsys.readouterr()
     assert [line for line in err.splitlines() if "no loss curve" not in line] == []
-    assert out.count("evaluating ") == 2
+    assert "measuring 2 runs by length and position, which takes about 0:" in out
     assert "on the 533 validation tokens, which chose them, the checkpoints of" in out
     with (folder / "results.csv").open(newline="") as opened:
         rows = {row["scheme"]: row for row in csv.DictReader(opened)}
@@ -59,7 +59,7 @@ def test_weights_are_evaluated_and_drawn(models: dict[str, Path], capsys: pytest
     evaluated = {path: path.read_bytes() for path in models["t5"].parent.glob("*/evaluation.json")}
     assert len(evaluated) == 2
     report_of(models["t5"].parent)
-    assert "evaluating" not in capsys.readouterr().out
+    assert "measuring" not in capsys.readouterr().out
     assert {path: path.read_bytes() for path in evaluated} == evaluated
 
 

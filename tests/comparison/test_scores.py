@@ -142,7 +142,7 @@ def test_page_and_table_say_what_the_figures_are(tmp_path: Path, capsys: pytest.
     assert "Figures are exact at 40, share of the examples; higher is better." in text
     assert "The most frequent answer alone would be worth 0.200. Training ended at length 10." in text
     assert "and so does an exact sign-flip test" in text
-    assert "evaluating" not in capsys.readouterr().out
+    assert "measuring" not in capsys.readouterr().out
     with (folder / "results.csv").open(newline="") as opened:
         rows = {(row["scheme"], int(row["seed"])): row for row in csv.DictReader(opened)}
     assert float(rows["shaw", 2]["exact_20"]) == SHAW[1]

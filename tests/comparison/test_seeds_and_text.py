@@ -94,7 +94,7 @@ def write_pair(root: Path, of_text: float, tokens: int = TOKENS, seeds: int = 5,
         for pos, losses in {"absolute": base, "t5": base - 0.1 + by_text + rng.normal(0, 0.005)}.items():
             figure = round(float(losses.mean()), 5)
             folder = write_run(root, pos, seed, figure, val_loss_tokens=tokens, **summary)
-            write_evaluation(folder, base, consecutive=losses)
+            write_evaluation(folder, losses)
 
 
 def claim_in(root: Path, **settings: bool) -> str:
@@ -152,7 +152,7 @@ def test_the_same_difference_everywhere_is_no_certainty(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         for pos, shift in {"absolute": 0.0, "t5": 0.123}.items():
             losses = np.full(TOKENS, 4.0 + 0.1 * seed) - shift
-            write_evaluation(write_run(tmp_path, pos, seed, float(losses[0])), consecutive=losses)
+            write_evaluation(write_run(tmp_path, pos, seed, float(losses[0])), losses)
     assert text_of(tmp_path)[1] == {}
 
 

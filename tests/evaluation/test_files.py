@@ -58,7 +58,7 @@ def test_losses_of_other_last_tokens_are_not_mixed_in(tmp_path: Path) -> None:
 
 
 LENGTHS = [LengthLoss(16, 8, 4.0, 4.0, [4.0] * 16, 3)]
-GOOD = {"text_sha256": "abc"} | Evaluation(32, 9, LENGTHS, [4.0], [4.0], "").plain()
+GOOD = {"text_sha256": "abc"} | Evaluation(32, 9, LENGTHS, [4.0], "").plain()
 (LENGTH,) = GOOD["lengths"]
 SPOILT = [
     *({"lengths": [LENGTH | {"length": length}]} for length in ("16", 0)),
@@ -67,7 +67,7 @@ SPOILT = [
     {"lengths": {"16": 4.0}},
     {"lengths": [{"length": 16}]},
     {"context_length": None},
-    {"token_losses": ["4.0"]},
+    {"consecutive_losses": ["4.0"]},
 ]
 
 

@@ -95,18 +95,43 @@ def test_losses_of_many_blocks(name: str) -> None:
     assert found.lengths[0].loss == pytest.approx(mean(separate), abs=1e-4)
     assert found.lengths[0].sliding_loss == pytest.approx(mean(sliding), abs=1e-4)
     assert found.lengths[0].by_position == pytest.approx(by_position, abs=1e-4)
-    assert found.token_losses == pytest.approx(sliding, abs=1e-4)
-    assert (found.context_length, found.tokens, len(found.token_losses)) == (200, 900, 900)
+    assert found.consecutive_losses == pytest.approx(separate, abs=1e-4)
+    assert (found.context_length, found.tokens, len(found.consecutive_losses)) == (200, 900, 900)
 
 
 @pytest.mark.parametrize("count", [2, 7, CONTEXT, CONTEXT + 1, 40])
-def test_token_losses_are_those_of_the_training_length(count: int) -> None:
-    model, text = lively_model(ENDLESS), random_text(count)
-    own = min(CONTEXT, count - 1)
-    expected, _, _ = by_windows(model, text, own, max(1, own // 2))
-    found = evaluate(model, text, [])
-    assert found.token_losses == pytest.approx(expected, abs=1e-4)
+@pytest.mark.parametrize("validated", [None, 5])
+def test_consecutive_losses_are_those_of_the_training_length(count: int, validated: int | None) -> None:
+    model, text = lively_model(ENDLESS), random_text(count)[: None if validated is None else validated + 1]
+    own = min(CONTEXT, len(text) - 1)
+    found = evaluate(model, random_text(count), [], validated=validated)
     assert found.consecutive_losses == pytest.approx(by_windows(model, text, own, own)[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("length", [8, 16, 32])
+def test_of_a_long_text_stretches_count_that_are_spread_evenly(length: int) -> None:
+    """The same tokens at every length, each with all that stands before it in the text."""
+    model, text, stride = lively_model(ENDLESS), random_text(1001), length // 2
+    with mock.patch.multiple("poslab.runs.evaluation", STRETCH=64), mock.patch.object(evaluation, "STRETCH", 64):
+        (found,) = evaluate(model, text, [length], most_tokens=200).lengths
+    counted = [place for place in range(1000) if place // 64 % 5 == 0]
+    sliding, _, _ = by_windows(model, text, length, stride)
+    separate, _, _ = by_windows(model, text, length, length)
+    assert found.sliding_loss == pytest.approx(mean([sliding[place] for place in counted]), abs=1e-4)
+    assert found.loss == pytest.approx(mean([separate[place] for place in counted]), abs=1e-4)
+
+
+def test_last_losses_of_a_long_text_are_of_fewer_windows() -> None:
+    model, text, lengths = lively_model(ENDLESS), random_text(60 * CONTEXT), [CONTEXT, 2 * CONTEXT]
+    for found, all_ends in zip(
+        evaluate(model, text, lengths, most_tokens=8 * CONTEXT).lengths,
+        evaluate(model, text, lengths).lengths,
+        strict=True,
+    ):
+        kept, every = found.last_losses or [], all_ends.last_losses or []
+        last = CONTEXT // 2
+        assert len(kept) == 7 * last
+        assert kept == pytest.approx([loss for n in range(0, len(every), 2 * last) for loss in every[n : n + last]])
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -177,14 +177,8 @@ def set_scheme(folder: Path, **settings: Any) -> None:
     change_config(folder, "pos", settings)
 
 
-def write_evaluation(
-    folder: Path,
-    token_losses: Iterable[float] = (),
-    lengths: Iterable[LengthLoss] = (),
-    consecutive: Iterable[float] = (),
-) -> None:
-    sliding, one_by_one = ([float(loss) for loss in losses] for losses in (token_losses, consecutive))
-    evaluation = Evaluation(32, 533, list(lengths), sliding, one_by_one or sliding, weights_sha256="")
+def write_evaluation(folder: Path, consecutive: Iterable[float] = (), lengths: Iterable[LengthLoss] = ()) -> None:
+    evaluation = Evaluation(32, 533, list(lengths), [float(loss) for loss in consecutive], weights_sha256="")
     plain = {"text": "the-verdict.txt, validation part", "text_sha256": VERDICT} | evaluation.plain()
     (folder / "evaluation.json").write_text(json.dumps(plain))
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from poslab.comparison import parameter_drift
 from poslab.comparison.compare import Comparison, compare, token_sentences
 from poslab.comparison.context import context_tables
@@ -27,13 +29,13 @@ from poslab.config.files import require_writable
 from poslab.config.schemes import is_task
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError, UserError
-from poslab.evaluation.files import evaluate_run
+from poslab.evaluation.files import evaluate_run, evaluation_seconds
 from poslab.processors import compute_on
 from poslab.runs.evaluation import Evaluation, read_evaluation
 from poslab.runs.folder import RunFolder
 from poslab.runs.load import LeftOut, Run, read_runs
 from poslab.runs.plan import PLAN, PlannedGroup, picked, read_plan
-from poslab.runs.screen import table
+from poslab.runs.screen import clock, table
 
 
 def run_comparison(config: CompareConfig, command: str) -> Path:
@@ -156,16 +158,16 @@ def _with_tasks(report: Report) -> Report:
 
 def _evaluations(comparison: Comparison, allow_code: bool) -> tuple[dict[Path, Evaluation], list[str]]:
     """Return evaluations by folder of the run, measured now where they were missing, and notes on runs without."""
-    evaluations, notes = {}, []
-    for run in comparison.runs:
-        if is_task(run.config["data"]):  # which its run has tested by length
-            continue
-        evaluation = read_evaluation(run.folder, run.summary.data_sha256)
+    runs = [run for run in comparison.runs if not is_task(run.config["data"])]  # a task is tested as its run ends
+    known = {run.folder: read_evaluation(run.folder, run.summary.data_sha256) for run in runs}
+    evaluations = {folder: evaluation for folder, evaluation in known.items() if evaluation is not None}
+    missing, notes = [run for run in runs if run.folder not in evaluations], []
+    if missing:
+        seconds = sum(map(evaluation_seconds, missing))
+        print(f"measuring {len(missing)} runs by length and position, which takes about {clock(seconds)}", flush=True)
+    for run in tqdm(missing, desc="measuring", unit="run", leave=False, disable=None):
         try:
-            if evaluation is None:
-                print(f"evaluating {run.folder} ...", flush=True)
-                evaluation = evaluate_run(run.folder, allow_code=allow_code)
-            evaluations[run.folder] = evaluation
+            evaluations[run.folder] = evaluate_run(run.folder, allow_code=allow_code)
         except UserError as error:
             notes.append(f"{run.folder} is not evaluated by length and position: {error}")
     return evaluations, notes

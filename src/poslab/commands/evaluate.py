@@ -12,7 +12,7 @@ from poslab.errors import SettingError, as_typed
 from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
 from poslab.processors import compute_on
 from poslab.runs.checkpoint import Checkpoint, choose_device, find_checkpoint, load_checkpoint
-from poslab.runs.evaluation import Evaluation, LengthLoss
+from poslab.runs.evaluation import STRETCH, Evaluation, LengthLoss, every_stretch
 from poslab.runs.folder import EVALUATION
 from poslab.runs.screen import table
 from poslab.tasks.metric import perplexity
@@ -45,9 +45,11 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
         print(f"settings    {checkpoint.settings_in_words}")
     if len(checkpoint.model.draws) > 1:
         print(f"positions   drawn as in training; figures are means over {len(checkpoint.model.draws)} draws")
-    print(f"text        {text.name}; at every length, all {len(text.tokens) - 1:,} tokens but the first count\n")
+    print(f"text        {text.name}; {_counted(len(text.tokens) - 1, config.tokens)}\n")
     memory_lengths = None if config.model is None else config.model.memory_length
-    evaluation = evaluate_checkpoint(checkpoint, text, config.lengths, config.stride, config.last, memory_lengths)
+    evaluation = evaluate_checkpoint(
+        checkpoint, text, config.lengths, config.stride, config.last, memory_lengths, config.tokens
+    )
     measured = [result.loss for result in evaluation.lengths if result.loss is not None]
     if not all(map(math.isfinite, [*measured, *evaluation.memory_losses.values()])):
         raise SettingError("ckpt", checkpoint.path, "its losses are not finite: its training diverged")
@@ -55,6 +57,14 @@ def run_evaluation(config: EvaluateConfig) -> Evaluation:
     _print_by_memory(evaluation, checkpoint.model.memory_length)
     _write(checkpoint, text, evaluation, own=config.data_path is None)
     return evaluation
+
+
+def _counted(tokens: int, most: int | None) -> str:
+    """Return which tokens of a text count at every length."""
+    every = every_stretch(tokens, most)
+    if every == 1:
+        return f"at every length, all {tokens:,} tokens but the first count"
+    return f"at every length, of {tokens:,} tokens 1 in {every} counts, in stretches of {STRETCH:,}"
 
 
 def _print(evaluation: Evaluation) -> None:

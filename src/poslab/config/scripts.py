@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from poslab.config.fields import MOST_THREADS, Limited, setting
-from poslab.config.schema import MOST_REMEMBERED
+from poslab.config.schema import MOST_REMEMBERED, MOST_TOKENS
 from poslab.errors import SettingError
 
 _CKPT = "a checkpoint, or a run folder: its best weights"
@@ -39,6 +39,11 @@ class EvaluateConfig(Limited):
     stride: int | None = setting(None, least=1, help="of sliding windows; null: half of each length")
     last: int | None = setting(
         None, least=1, help="tokens at the end of a window that count in its last loss; null: half the training length"
+    )
+    tokens: int | None = setting(
+        MOST_TOKENS,
+        least=1,
+        help="of a longer text about so many count at each length, in stretches spread evenly over it; null: all",
     )
     data_path: str | None = setting(
         None,

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from poslab.config.files import default_cache_dir, fingerprint, write_whole
+from poslab.config.schema import MOST_TOKENS
 from poslab.config.schemes import TARGET, parse_task
 from poslab.data.corpus import WHOLE, Corpus, load_corpus
 from poslab.data.tokenizer import Encoding, Vocabulary
@@ -22,8 +23,10 @@ from poslab.evaluation.losses import can_remember, evaluate
 from poslab.model.decoder import GPT
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.code import distrust, outside, task_sha256
-from poslab.runs.evaluation import Evaluation, read_evaluation
+from poslab.runs.evaluation import Evaluation, last_tokens, read_evaluation, window_ends
 from poslab.runs.folder import EVALUATION, RunFolder
+from poslab.runs.load import Run
+from poslab.runs.summary import Summary
 from poslab.tasks import Task
 
 _EVENTS = ".evaluation"  # ends the name of the event file, so that a new evaluation can replace it
@@ -135,8 +138,10 @@ def evaluate_checkpoint(
     stride: int | None = None,
     last: int | None = None,
     memory_lengths: Sequence[int] | None = None,
+    most_tokens: int | None = MOST_TOKENS,
+    validated: int | None = None,
 ) -> Evaluation:
-    """Evaluate at `lengths`, and with memories of `memory_lengths`, or at the default ones.
+    """Evaluate at `lengths`, and with memories of `memory_lengths`, or at the default ones; `evaluate` has the rest.
 
     Raises SettingError for a text of fewer than two tokens, for more last tokens than the training length has, for
     memory that the model can't have, and for a scheme whose code is not the one trained: the losses would be kept as
@@ -150,7 +155,7 @@ def evaluate_checkpoint(
         raise SettingError("last", last, f"must be at most {context}, the training length")
     lengths, memories = lengths or default_lengths(context), memory_lengths or default_memory_lengths(model)
     try:
-        evaluation = evaluate(model, text.tokens, lengths, stride, last, memories, text.ends)
+        evaluation = evaluate(model, text.tokens, lengths, stride, last, memories, text.ends, most_tokens, validated)
     except SettingError as error:
         if error.option != "memory_length":
             raise
@@ -175,10 +180,29 @@ def evaluate_run(
     """
     checkpoint = load_checkpoint(find_checkpoint(str(folder)), allow_code=allow_code)
     text = text or own_text(replace(checkpoint, data_path=data_path or checkpoint.data_path))
-    evaluation = evaluate_checkpoint(checkpoint, text, lengths, stride, last)
+    evaluation = evaluate_checkpoint(checkpoint, text, lengths, stride, last, validated=_validated(folder))
     with suppress(OSError, UnicodeError):  # then it is evaluated anew each time
         return write_evaluation(folder, text, evaluation)
     return evaluation
+
+
+def evaluation_seconds(run: Run) -> float:
+    """Estimate how long `evaluate_run` takes, from the speed of the run's training: a pass without gradients takes a
+    third of a step. 0 where that speed is not known."""
+    summary = run.summary
+    tokens = summary.test_tokens or summary.validation_tokens or 0
+    context, counted = summary.context_length, min(tokens, MOST_TOKENS)
+    lengths = default_lengths(context)
+    windows = len(window_ends(context, tokens, last_tokens(context), MOST_TOKENS))
+    read = 3 * counted * len(lengths) + (summary.val_loss_tokens or tokens) + windows * sum(lengths)
+    return read / (3 * summary.tokens_per_s) if summary.tokens_per_s else 0.0
+
+
+def _validated(folder: Path) -> int | None:
+    """Return how many tokens the loss of a finished run is a mean over, or None for all of its held-out text."""
+    file = RunFolder(folder).summary
+    summary = Summary.read(file) if file.exists() else None
+    return None if summary is None or summary.test_loss is not None else summary.val_loss_tokens
 
 
 def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str = EVALUATION) -> Evaluation:
@@ -188,7 +212,7 @@ def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str
     tokens.
     """
     earlier = read_evaluation(folder, text.sha256, file)
-    same = ("weights_sha256", "settings")
+    same = ("weights_sha256", "settings", "most_tokens")
     if earlier is not None and all(getattr(earlier, name) == getattr(evaluation, name) for name in same):
         measured = {result.length for result in evaluation.lengths}
         last = {result.last for result in evaluation.lengths}

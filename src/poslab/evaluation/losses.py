@@ -1,10 +1,11 @@
 """Losses of a model by the length of its window, and by the position within it.
 
-A text of N tokens has N - 1 to predict, and at every length all of them count, once. What differs is what stands before
-them. Consecutive windows stand side by side, so a token has between nothing and a full window before it: the loss of
-short windows is dominated by their starts. At the training length, that is the validation loss. Sliding windows advance
-by a stride; of each but the first only the last `stride` tokens count, and all of those have at least length - stride
-tokens before them.
+A text of N tokens has N - 1 to predict, and at every length the same of them count, once: all, or of a long text every
+n-th stretch, as more would make no difference between models surer. What differs is what stands before them.
+Consecutive windows stand side by side, so a token has between nothing and a full window before it: the loss of short
+windows is dominated by their starts. At the training length, that is the validation loss. Sliding windows advance by a
+stride; of each but the first only the last `stride` tokens count, and all of those have at least length - stride tokens
+before them.
 
 Where a scheme draws positions in evaluation, too, each loss is the mean over the model's draws.
 
@@ -21,14 +22,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 from poslab.data.stream import Scan, Scans, segments_before
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
 from poslab.model.decoder import GPT
 from poslab.positions.checks import check_memory
-from poslab.runs.evaluation import Evaluation, LengthLoss, last_reach, last_tokens, sliding_stride
+from poslab.runs.evaluation import (
+    STRETCH,
+    Evaluation,
+    LengthLoss,
+    every_stretch,
+    last_reach,
+    last_tokens,
+    sliding_stride,
+    window_ends,
+)
 
 _BATCH_TOKENS = 4096  # per forward pass, or one window
 _LOGIT_ROWS = 512  # logits that exist at a time
@@ -44,39 +54,39 @@ def evaluate(
     last: int | None = None,
     memory_lengths: Sequence[int] = (),
     ends: Tensor | None = None,
+    most_tokens: int | None = None,
+    validated: int | None = None,
 ) -> Evaluation:
     """Return the losses of `model`, in eval mode, on a text of (N,) tokens, N at least 2, in memory linear in the
     length.
 
     stride: of the sliding windows; None: half of each length. last: tokens of a window that count in `last_loss`; None:
     half of the training length. memory_lengths: at which the loss of windows of the training length that follow each
-    other is measured, too. ends: of documents in the tokens. A model that remembers reads windows beyond the training
+    other is measured, too. ends: of documents in the tokens. most_tokens: about how many count at each length, in
+    stretches spread evenly over the text; None: all. validated: how many of the first tokens have consecutive losses;
+    None: all. A model that remembers reads windows beyond the training
     length in segments, and begins each without memory. Raises SettingError for memory that the model can't have.
     """
     was_training = model.training
     model.eval()
     try:
         context = model.shape.context_length
-        own = min(context, len(tokens) - 1)
-        strides = (sliding_stride(own),) if model.remembers else (sliding_stride(own), own)
-        known = {(own, each): _sliding_losses(model, tokens, own, each) for each in strides}
         results = [
-            _at_length(model, tokens, length, sliding_stride(length, stride), last_tokens(context, last), known)
+            _at_length(model, tokens, length, sliding_stride(length, stride), last_tokens(context, last), most_tokens)
             for length in sorted(set(lengths))
         ]
-        sliding = known[own, strides[0]].losses
-        consecutive = consecutive_token_losses(model, tokens, own, ends) if model.remembers else known[own, own].losses
+        judged = tokens[: None if validated is None else validated + 1]
+        consecutive = consecutive_token_losses(model, judged, min(context, len(judged) - 1), ends)
         with_memory = _by_memory(model, tokens, ends, memory_lengths)
     finally:
         model.train(was_training)
-    rounded = [[round(loss, 5) for loss in losses.tolist()] for losses in (sliding, consecutive)]
     return Evaluation(
         context,
         len(tokens) - 1,
         results,
-        token_losses=rounded[0],
+        consecutive_losses=[round(loss, 5) for loss in consecutive.tolist()],
         weights_sha256=_fingerprint(model),
-        consecutive_losses=rounded[1],
+        most_tokens=most_tokens,
         memory_losses=with_memory,
     )
 
@@ -84,29 +94,20 @@ def evaluate(
 class _SlidingLosses(NamedTuple):
     """Losses in windows of one length that advance by a stride."""
 
-    losses: Tensor  # (N - 1,): of each token after the first
+    losses: Tensor  # (K,): of each token that counts
     by_position: Tensor  # (length,): the mean of windows that end within the text, float64
     windows: int  # that do
 
 
-def _at_length(
-    model: GPT,
-    tokens: Tensor,
-    length: int,
-    stride: int,
-    last: int,
-    known: Mapping[tuple[int, int], _SlidingLosses],
-) -> LengthLoss:
-    """Return the losses at one length. known: losses that are there already, by length and stride."""
+def _at_length(model: GPT, tokens: Tensor, length: int, stride: int, last: int, most_tokens: int | None) -> LengthLoss:
     longest = model.pos.max_length(model.shape)
     if longest is not None and length > longest and not model.remembers:  # which begins anew in each segment
         return LengthLoss(length, stride, last=last, note=f"knows {longest} positions")
     if length > len(tokens) - 1:
         return LengthLoss(length, stride, last=last, note=f"the text has {len(tokens):,} tokens")
-    sliding, consecutive = (
-        known.get((length, each)) or _sliding_losses(model, tokens, length, each) for each in (stride, length)
-    )
-    of_last = last_losses(model, tokens, length, last)
+    every = every_stretch(len(tokens) - 1, most_tokens)
+    sliding, consecutive = (_sliding_losses(model, tokens, length, each, every) for each in (stride, length))
+    of_last = last_losses(model, tokens, length, last, most_tokens)
     return LengthLoss(
         length,
         stride,
@@ -170,9 +171,10 @@ def sliding_token_losses(model: GPT, tokens: Tensor, length: int, stride: int) -
     return _sliding_losses(model, tokens, length, stride).losses
 
 
-def _sliding_losses(model: GPT, tokens: Tensor, length: int, stride: int) -> _SlidingLosses:
+def _sliding_losses(model: GPT, tokens: Tensor, length: int, stride: int, every: int = 1) -> _SlidingLosses:
+    """Return losses of the tokens in every `every`-th stretch."""
     new_losses, by_position, windows = [], torch.zeros(length, dtype=torch.float64), 0
-    for losses, counted, new in _sliding(model, tokens, length, stride):
+    for losses, counted, new in _sliding(model, tokens, length, stride, every):
         new_losses.append(losses[new])
         full = counted.all(1)
         by_position += losses[full].sum(0, dtype=torch.float64)
@@ -221,13 +223,13 @@ def can_remember(model: GPT, memory_length: int) -> bool:
 
 
 @torch.no_grad()
-def last_losses(model: GPT, tokens: Tensor, length: int, last: int) -> Tensor | None:
+def last_losses(model: GPT, tokens: Tensor, length: int, last: int, most_tokens: int | None = None) -> Tensor | None:
     """Return the losses of the last tokens of windows of a length, (windows, last), nats; None where it is below `last`
     or beyond the reach. The targets are the same for all lengths: windows of the whole reach would overlap by half."""
     reach = last_reach(model.shape.context_length, len(tokens) - 1)
     if not last <= length <= reach:
         return None
-    ends = torch.arange(reach, len(tokens), max(last, reach // 2))  # of the last target
+    ends = torch.tensor(window_ends(model.shape.context_length, len(tokens) - 1, last, most_tokens))
     losses = []
     for some in ends.split(max(1, _BATCH_TOKENS // length)):
         windows = tokens[some[:, None] + torch.arange(-length, 1)].to(torch.int64)  # (B, length + 1)
@@ -236,18 +238,23 @@ def last_losses(model: GPT, tokens: Tensor, length: int, last: int) -> Tensor | 
 
 
 @torch.no_grad()
-def _sliding(model: GPT, tokens: Tensor, length: int, stride: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _sliding(
+    model: GPT, tokens: Tensor, length: int, stride: int, every: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yield batches of windows, each (B, T): losses, a mask of those within the text, and one of those that are new."""
-    for numbers, inputs, targets in _batches(tokens, length, stride):
+    for numbers, inputs, targets in _batches(tokens, length, stride, every):
         counted = targets != CoveringWindows.IGNORED
         is_new = (numbers[:, None] == 0) | (torch.arange(length) >= length - stride)
         yield _losses(model, inputs, targets), counted, counted & is_new
 
 
-def _batches(tokens: Tensor, length: int, stride: int) -> DataLoader[Any]:
+def _batches(tokens: Tensor, length: int, stride: int, every: int) -> DataLoader[Any]:
+    """Return batches of the windows whose new tokens begin in every `every`-th stretch."""
     windows = CoveringWindows(tokens, length, stride)
+    starts = ((number, number and number * stride + length - stride) for number in range(len(windows)))
+    chosen = [number for number, first_new in starts if first_new // STRETCH % every == 0]
     # With a generator of its own, or it would draw from the global one.
-    return DataLoader(windows, max(1, _BATCH_TOKENS // length), generator=torch.Generator())
+    return DataLoader(Subset(windows, chosen), max(1, _BATCH_TOKENS // length), generator=torch.Generator())
 
 
 def _losses(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:

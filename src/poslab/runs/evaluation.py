@@ -1,6 +1,7 @@
 """evaluation.json: losses by length and position."""
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,18 +35,19 @@ class LengthLoss:
 class Evaluation:
     """Losses of one model on one text, in nats.
 
-    token_losses: of each token after the first, with sliding windows of context_length (or of the whole text where that
-    is shorter). consecutive_losses: likewise, with windows that follow each other, as validations have them, with what
-    the model remembers. memory_losses: their mean, by how many tokens are remembered. weights_sha256: of the model's
-    parameters. settings: those of its scheme that are others than in training; trained_with: the same ones, as they
-    were then."""
+    most_tokens: the limit that `every_stretch` and `window_ends` have kept to; None: all tokens count at each length.
+    consecutive_losses: of each token after the first, or of those that the run's validations have seen, with windows of
+    context_length that follow each other, as validations have them, with what the model remembers. memory_losses: mean
+    loss of all tokens, by how many tokens are remembered. weights_sha256: of the model's parameters. settings: those of
+    its scheme that are others than in training; trained_with: the same ones, as they were then.
+    """
 
     context_length: int
-    tokens: int  # that count: all but the first
+    tokens: int  # of the text, but the first
     lengths: list[LengthLoss]
-    token_losses: list[float]
     consecutive_losses: list[float]
     weights_sha256: str
+    most_tokens: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     trained_with: dict[str, Any] = field(default_factory=dict)
     memory_losses: dict[str, float] = field(default_factory=dict)
@@ -91,7 +93,27 @@ def read_evaluation(folder: Path, sha256: str | None = None, file: str = EVALUAT
         return None
 
 
+# Which tokens count
+
+STRETCH = 1024  # tokens that follow each other and count together
 LAST_TIMES = (1, 2, 4, 8)  # the training length, for losses of last tokens
+
+
+def every_stretch(tokens: int, most: int | None) -> int:
+    """Return n for which every n-th stretch of STRETCH tokens of a text counts: at most about `most` tokens in all."""
+    return 1 if most is None else max(1, math.ceil(tokens / max(most, STRETCH)))
+
+
+def window_ends(context: int, tokens: int, last: int, most: int | None) -> range:
+    """Return the positions of the last targets of windows whose `last` tokens count at every length, evenly spread.
+
+    They lie so far into the text that all windows end there; at most about half as many tokens as `most` count.
+    """
+    reach = last_reach(context, tokens)
+    if not reach:
+        return range(0)
+    ends = range(reach, tokens + 1, max(last, reach // 2))
+    return ends if most is None else ends[:: max(1, math.ceil(2 * len(ends) * last / most))]
 
 
 def last_reach(context: int, targets: int) -> int:
@@ -101,8 +123,7 @@ def last_reach(context: int, targets: int) -> int:
 
 def last_targets(evaluation: Evaluation, last: int) -> list[int]:
     """Return the positions in the text that `last_losses` are of, in their order."""
-    reach = last_reach(evaluation.context_length, evaluation.tokens)
-    ends = range(reach, evaluation.tokens + 1, max(last, reach // 2)) if reach else ()
+    ends = window_ends(evaluation.context_length, evaluation.tokens, last, evaluation.most_tokens)
     return [position for end in ends for position in range(end - last + 1, end + 1)]
 
 
