@@ -85,8 +85,6 @@ def test_a_node_that_is_started_by_hand_needs_a_name(tmp_path: Path, monkeypatch
 
 
 def test_processes_that_never_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as a batch script's only one, which was started without srun."""
-
     def lonely(*arguments: object, **named: object) -> None:
         raise torch.distributed.DistStoreError("timed out after 1800 seconds\nmore")
 

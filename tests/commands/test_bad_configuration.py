@@ -18,15 +18,12 @@ GROUPS = [folder.name for folder in CONFIGS.iterdir() if folder.is_dir() and fol
 # What is typed, and what the one line must contain; values that a type or its limits rule out are in test_bad_input.py.
 BAD = [
     ("pos=t6", "pos=t6: unknown; did you mean "),
-    ("pos=[shaw,t5]", "pos=[shaw,t5]"),
     ("pos=", f"valid: {', '.join(SCHEMES)}"),
     ("po=t5", "po=t5: unknown setting; did you mean pos?"),
     ("model.context_lenght=64", "did you mean model.context_length"),
     ("+model.foo=1", "model.foo=1: unknown setting; valid: context_length"),
     ("pos=shaw +pos.num_buckets=8", "pos.num_buckets=8: unknown setting; valid: max_distance"),
-    ("pos.num_bucket=4", "pos.num_bucket=4: unknown setting; valid: random_offset, max_positions"),
     ("foo", "foo: not of the form option=value"),
-    ("model.embed_dim=wide", "model.embed_dim=wide: must be a whole number"),
     ("model.num_heads=3", "model.num_heads=3: must divide embed_dim=256"),
     ("data.path=missing.txt", "data.path=missing.txt: no such file, folder or glob match"),
     ("data=text", "data.path=: must be given (text)"),
@@ -34,11 +31,8 @@ BAD = [
     ("pos=t5 pos.max_distance=16", "pos.max_distance=16: must be above 16, the exact half of 32 buckets"),
     ("pos=shaw pos.keys=false pos.values=false", "pos.keys=false"),
     ("pos._target_=nowhere.Scheme", "pos._target_=nowhere.Scheme: can't be imported"),
-    ("pos._target_=pathlib.Path", "pos._target_=pathlib.Path: must be a class derived from"),
-    ("optim.learning_rate=nan", "optim.learning_rate=nan: must be a finite number"),
     ("trainer.max_epochs=null", "trainer.max_epochs=null: set max_epochs or max_steps"),
     ("seed=1,2", "seed=1,2: must be one value; -m runs each of several"),
-    ("model=5", "model=5"),
     ("data=task", "data._target_=: must be given"),
     ("seed=${nothing}", "seed=${nothing}: Interpolation key 'nothing' not found"),
     ("run_dir=\udcff", "run_dir=?: must be text in UTF-8"),
@@ -103,7 +97,6 @@ def test_help_before_torch(tmp_path: Path) -> None:
 
 
 def test_every_option_composes() -> None:
-    """One of each group at once; those of `pos` are composed wherever a scheme is trained."""
     options = {group: [f"{group}={yaml.stem}" for yaml in CONFIGS.glob(f"{group}/*.yaml")] for group in GROUPS}
     lengths = ("data.min_length=1", "data.max_length=4", "data.test_lengths=[4]")
     needs = {"data=text": (f"data.path={TRAIN}",), "data=task": ("data._target_=poslab.tasks.parity.Parity", *lengths)}

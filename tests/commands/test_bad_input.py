@@ -1,8 +1,7 @@
 """Values that a setting can't take: one line that names both, and nothing else happens.
 
-Values of a wrong type are made from the fields of the dataclasses; those outside their limits stand in LIMITS. Most is
-tried where it is checked, without a script; a few from the command line, more in the slow set, and all in a full
-campaign (tests/fault_campaign.py).
+Values of a wrong type are made from the fields of the dataclasses; those outside their limits stand in LIMITS. Both are
+tried where they are checked; what only shows when files are read, by whole scripts.
 """
 
 import dataclasses
@@ -18,6 +17,7 @@ import pytest
 import torch
 import yaml
 from common import FULL_CAMPAIGN, RunScript, compose_config
+from runs_to_evaluate import Malicious
 from runs_to_resume import TINY
 
 from poslab.config.command_line import parse_line
@@ -80,53 +80,30 @@ LIMITS = {
     "samples=1001 window=0 device=nothing threads=0 threads=1025",
 }
 BEYOND = {script: [tuple(each.split("=", 1)) for each in line.split()] for script, line in LIMITS.items()}
-# What only shows when files are read, folders written or Lightning is asked.
-FOREIGN = (
-    "nowhere",
-    "a_folder",
-    "a_file",
-    "latin.txt",
-    "binary.bin",
-    "tensors.ckpt",
-    "malicious.ckpt",
-    "malicious.pkl",
-)
-LATER = {
+# What only shows when files are read or folders written.
+OF_FILES = {
     "train": {
         "model.context_length": ("99999999",),
-        "data.path": ("empty.txt", "binary.bin", "latin.txt", "null.txt", "a_folder"),
+        "data.path": ("empty.txt", "binary.bin", "latin.txt", "a_folder", "null.txt"),
         "data.cache_dir": ("/proc/nothing", "a_file"),
-        "trainer.devices": ("0", "-5", "9999", "2.5"),
-        "trainer.strategy": ("luck", "5"),
-        "trainer.max_time": ("soon", "-1", "00:00"),
-        "trainer.limit_train_batches": ("0.0001",),
-        "trainer.limit_val_batches": ("0.0001",),
-        "trainer.val_check_interval": ("99999",),
-        "trainer.profiler": ("luck", "5"),
         "sample.prompt": ("漢字",),
         "run_dir": ("", "a_file", "a_folder", "a_file/run", "/proc/run"),
-        "resume": ("nowhere", "a_file", "a_folder", "a_spoiled_run"),
+        "resume": ("nowhere", "a_file", "a_folder"),
     },
     "evaluate": {
-        "ckpt": (*FOREIGN, "a_spoiled_run", "cut.ckpt"),
-        "data_path": ("nowhere.txt", "", "empty.txt", "binary.bin", "latin.txt", "a_folder", "one_token.txt"),
+        "ckpt": ("nowhere", "a_folder", "a_file", "tensors.ckpt", "malicious.pkl", "a_spoiled_run", "malicious.ckpt"),
+        "data_path": ("nowhere.txt", "", "empty.txt", "a_folder", "one_token.txt"),
     },
-    "compare": {
-        "runs": ("nowhere", "a_file", "[nowhere,run]", "a_folder"),
-        "baseline": ("t6",),
-        "out": ("a_file", "/proc/report"),
-    },
+    "compare": {"runs": ("a_file", "[nowhere,run]", "a_folder"), "out": ("a_file", "/proc/report")},
     "explain": {
-        "ckpt": (*FOREIGN, "a_spoiled_run", "cut.ckpt"),
+        "ckpt": ("binary.bin", "malicious.ckpt"),
         "sentence": ("漢字", ""),
         "out": ("a_file", "a_folder", "/proc/page.html", "a_file/page.html"),
     },
-    "generate": {"ckpt": (*FOREIGN, "a_spoiled_run", "cut.ckpt"), "prompt": ("漢字",)},
+    "generate": {"ckpt": ("malicious.ckpt", "cut.ckpt"), "prompt": ("漢字",)},
 }
 # Values that can't be together: the option that is named, and the command line.
-STREAM = ("data.order=stream", "data.stride=null")
 COMBINATIONS = [
-    ("pos.max_distance", ("pos=t5", "pos.num_buckets=64", "pos.max_distance=32")),
     ("model.num_heads", ("model.embed_dim=100", "model.num_heads=8")),
     ("model.retrieval.layer", ("model.retrieval.layer=4",)),
     ("model.retrieval.layer", ("model.retrieval.size=64",)),
@@ -134,30 +111,16 @@ COMBINATIONS = [
     ("data.order", ("pos=t5", "model.memory_length=8")),
     ("data.order", ("pos=t5", "model.retrieval.layer=1")),
     ("data.stride", ("data.order=stream",)),
+    ("data.test_share", ("data.test_share=0.9",)),
 ]
+RETRIEVAL = ("model.retrieval.layer=1", "model.retrieval.position_bias=true", "data.order=stream", "data.stride=null")
 # Those that only show beside a run, to Hydra, or once the model is made.
-LATER_COMBINATIONS = [
-    ("model.attention_backend", ("pos=shaw", "model.attention_backend=sdpa")),
+COMBINATIONS_OF_SCRIPTS = [
     ("data.order", ("data=distant_recall", "data.order=stream")),
-    (
-        "model.retrieval.position_bias",
-        ("pos=shaw", "model.retrieval.layer=1", "model.retrieval.position_bias=true", *STREAM),
-    ),
-    ("data.batch_size", (*STREAM, "data.batch_size=1000")),
-    ("model.context_length", ("data.path=short.txt",)),
-    ("run_dir", ("resume=run", "run_dir=elsewhere", "trainer.max_epochs=9")),
-    ("resume", ("resume=run",)),
+    ("model.retrieval.position_bias", ("pos=shaw", *RETRIEVAL)),
     ("resume", ("resume=run", "pos=shaw", "trainer.max_epochs=9")),
     ("resume", ("resume=run", "-m", "seed=1,2")),
 ]
-# Of all that shows later, those that come furthest before they are refused, one of a kind.
-FURTHEST = {
-    "train": ("model.context_length", "data.path", "data.cache_dir", "trainer.devices", "sample.prompt", "run_dir"),
-    "evaluate": ("ckpt", "data_path"),
-    "compare": ("out",),
-    "explain": ("sentence", "out"),
-    "generate": ("ckpt",),
-}
 
 
 def wrong_values(schema: type) -> Iterator[tuple[str, str]]:
@@ -189,11 +152,10 @@ TRAIN = [
 OF_SCRIPTS = [
     (script, *wrong) for script, schema in SCRIPTS.items() for wrong in (*wrong_values(schema), *BEYOND[script])
 ]
-WHOLE = [
-    *(("train", *wrong) for wrong in TRAIN),
-    *OF_SCRIPTS,
-    *((script, name, text) for script, of in LATER.items() for name, texts in of.items() for text in texts),
-]
+BY_SCRIPTS = [(script, name, text) for script, of in OF_FILES.items() for name, texts in of.items() for text in texts]
+# By default the last value of each option, in the slow set all, in a full campaign those of types and limits as well.
+LAST = {(script, name): (script, name, text) for script, name, text in BY_SCRIPTS}.values()
+WHOLE = [*(("train", *wrong) for wrong in TRAIN), *OF_SCRIPTS] if FULL_CAMPAIGN else []
 
 
 def assert_one_line(message: str, option: str, text: str) -> None:
@@ -236,13 +198,6 @@ def test_every_number_has_its_limits_tried() -> None:
 # Whole scripts
 
 
-class Payload:
-    """What pickle runs when it reads it."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (Path("trace"),)
-
-
 @pytest.fixture(scope="module")
 def place(trained: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run and files that are no runs, texts or checkpoints."""
@@ -258,9 +213,9 @@ def place(trained: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
     (root / "null.txt").write_bytes(b"nothing\0here")
     (root / "latin.txt").write_bytes("Noël".encode("latin-1") * 50)
     torch.save({"weights": torch.ones(3)}, root / "tensors.ckpt")
-    (root / "malicious.pkl").write_bytes(pickle.dumps(Payload()))
+    (root / "malicious.pkl").write_bytes(pickle.dumps(Malicious(root / "trace")))
     last = root / "run" / "checkpoints" / "last.ckpt"
-    torch.save(torch.load(last, weights_only=True) | {"extra": Payload()}, root / "malicious.ckpt")
+    torch.save(torch.load(last, weights_only=True) | {"extra": Malicious(root / "trace")}, root / "malicious.ckpt")
     (root / "cut.ckpt").write_bytes(last.read_bytes()[:5000])
     (root / "a_spoiled_run" / "checkpoints").mkdir(parents=True)
     (root / "a_spoiled_run" / "config.yaml").write_bytes((root / "run" / "config.yaml").read_bytes())
@@ -292,21 +247,17 @@ def refuse(script: RunScript, name: str, arguments: tuple[str, ...], option: str
     return line
 
 
-def refuse_value(script: RunScript, name: str, option: str, text: str, place: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "option", "text"),
+    [
+        *LAST,
+        *(pytest.param(*wrong, marks=pytest.mark.slow) for wrong in (*BY_SCRIPTS, *WHOLE) if wrong not in LAST),
+    ],
+)
+def test_values_that_a_script_refuses(name: str, option: str, text: str, script: RunScript, place: Path) -> None:
     needed = [argument for argument in NEEDED[name] if not argument.startswith(f"{option}=")]
     line = refuse(script, name, (*needed, f"{option}={text}"), option, place)
     assert text.strip("[]").split(",")[0] in line or f"{float(text):g}" in line
-
-
-@pytest.mark.parametrize(("name", "option"), [(name, option) for name, of in FURTHEST.items() for option in of])
-def test_refused_by_a_script(name: str, option: str, script: RunScript, place: Path) -> None:
-    refuse_value(script, name, option, LATER[name][option][-1], place)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "option", "text"), WHOLE if FULL_CAMPAIGN else WHOLE[::12])
-def test_everything_is_refused_by_its_script(name: str, option: str, text: str, script: RunScript, place: Path) -> None:
-    refuse_value(script, name, option, text, place)
 
 
 @pytest.mark.parametrize(("option", "arguments"), COMBINATIONS, ids=lambda part: str(part))
@@ -316,7 +267,7 @@ def test_combinations_that_are_refused(option: str, arguments: tuple[str, ...]) 
     assert refusal.value.option == option
 
 
-@pytest.mark.parametrize(("option", "arguments"), LATER_COMBINATIONS, ids=lambda part: str(part))
+@pytest.mark.parametrize(("option", "arguments"), COMBINATIONS_OF_SCRIPTS, ids=lambda part: str(part))
 def test_combinations_that_a_script_refuses(
     option: str, arguments: tuple[str, ...], script: RunScript, place: Path
 ) -> None:

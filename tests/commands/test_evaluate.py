@@ -1,7 +1,6 @@
 """scripts/evaluate.py: its table and files, and what it refuses."""
 
 import math
-import pickle
 import sys
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from common import ALIBI, ENDING, ENDLESS, RunScript, assert_refused
-from runs_to_evaluate import VERDICT, Malicious, copied, make_run, mean
+from runs_to_evaluate import VERDICT, copied, make_run, mean
 
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
@@ -105,40 +104,29 @@ def test_another_text_is_tokenised_whole(script: RunScript, run: Path, tmp_path:
     assert "at every length, all 5,145 tokens but the first count" in output
 
 
-BAD_ARGUMENTS = [
-    ("last=33", "last=33: must be at most 32, the training length"),
-    ("data_path=missing.txt", "data_path=missing.txt: no such file, folder or glob match"),
-    ("data_path=one.txt", "data_path=one.txt: has fewer than two tokens, so there is none to predict"),
-    (
-        "data_path=foreign.txt",
-        "data_path=foreign.txt: the model knows only the 1,417 tokens of the text it was trained on",
-    ),
-    ("data_path=two_texts", "'<|endoftext|>'"),
-]
-
-
-@pytest.mark.parametrize(("argument", "message"), BAD_ARGUMENTS, ids=[argument for argument, _ in BAD_ARGUMENTS])
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("last=33", "last=33: must be at most 32, the training length"),
+        (
+            "data_path=zebras.txt",
+            "data_path=zebras.txt: the model knows only the 1,417 tokens of the text it was trained on",
+        ),
+        ("data_path=texts", "'<|endoftext|>'"),
+    ],
+)
 def test_bad_arguments(argument: str, message: str, script: RunScript, runs: dict[str, Path], tmp_path: Path) -> None:
-    for name, text in {"one": "I", "foreign": "I HAD zebras"}.items():
+    (tmp_path / "texts").mkdir()
+    for name, text in {"texts/a": "I HAD", "texts/b": "I HAD", "zebras": "I HAD zebras"}.items():
         (tmp_path / f"{name}.txt").write_text(text)
-    (tmp_path / "two_texts").mkdir()
-    for name in "ab":
-        (tmp_path / "two_texts" / f"{name}.txt").write_text("I HAD")
     assert_refused(script(f"ckpt={runs[ENDLESS]}", argument), message)
     assert not list(runs[ENDLESS].glob("evaluation*"))
 
 
-def test_bad_checkpoints(script: RunScript, tmp_path: Path) -> None:
-    torch.save({"weight": torch.zeros(3)}, tmp_path / "plain.ckpt")
-    (tmp_path / "pickle.ckpt").write_bytes(pickle.dumps(Malicious(tmp_path / "attacked")))
+def test_no_checkpoint(script: RunScript, tmp_path: Path) -> None:
     (tmp_path / "folder" / "checkpoints").mkdir(parents=True)
-    for name in ("plain", "pickle"):
-        assert_refused(script(f"ckpt={name}.ckpt"), f"ckpt={name}.ckpt: ")
-    for name in ("missing", "folder", "''"):
+    for name in ("missing", "folder"):
         assert_refused(script(f"ckpt={name}"), "no such file, nor a run folder with a checkpoint")
-    assert_refused(script(), "ckpt=")
-    assert not list(tmp_path.rglob("evaluation*"))
-    assert not (tmp_path / "attacked").exists()
 
 
 def test_text_gone_or_changed_since_training(script: RunScript, tmp_path: Path) -> None:

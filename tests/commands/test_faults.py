@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -150,7 +149,6 @@ def test_full_disk(small_disk: Path, trained: Callable[..., Path], tmp_path: Pat
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interruption(number: signal.Signals, trained: Callable[..., Path], tmp_path: Path) -> None:
-    """The step is finished and saved, the screen says how to resume, and that is what happens."""
     settings = [*TINY, "trainer.limit_train_batches=20"]
     cut = tmp_path / "runs" / "cut"
     script = Script("train", *settings, "run_dir=runs/cut", cwd=tmp_path)
@@ -167,34 +165,3 @@ def test_interruption(number: signal.Signals, trained: Callable[..., Path], tmp_
     assert resume(cut)["steps"] > step
     assert_same_run(cut, trained(*settings))
     assert json.loads((cut / "summary.json").read_text())["steps"] > 10
-
-
-@pytest.fixture
-def read_only_checkout(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "checkout"
-    for name in ("src", "configs", "scripts", "data"):
-        shutil.copytree(REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns(".cache", "__pycache__"))
-    mount("--bind", str(folder), str(folder))
-    subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True)
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="needs bind mounts")
-def test_read_only_checkout(read_only_checkout: Path, tmp_path: Path) -> None:
-    """It trains with run_dir elsewhere; without, one line says what to do."""
-    cache = tmp_path / "user"
-    environment = os.environ | {"PYTHONPATH": str(read_only_checkout / "src"), "XDG_CACHE_HOME": str(cache)}
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "scripts/train.py", *TINY, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=read_only_checkout, env=environment)
-
-    refused = run()
-    assert refused.returncode == 2
-    assert refused.stderr == "error: run_dir=runs: can't be written: Read-only file system; name another folder\n"
-    trained = run(f"run_dir={tmp_path / 'run'}")
-    assert trained.returncode == 0, trained.stderr
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 10
-    assert list((cache / "poslab").glob("*.tokens"))

@@ -60,7 +60,6 @@ def test_what_a_role_means(
 
 
 def test_memory_is_a_setting_of_the_scheme() -> None:
-    """So runs that differ in it are compared, and their groups are told apart by it."""
     without = training_of_scheme(compose_config("data=distant_recall", "pos=t5"))
     assert without == {"position_learning_rate_factor": 1.0, "memory_length": 0, "retrieval": None}
     config = compose_config("data=distant_recall", "pos=t5", "model.retrieval.layer=1", "model.retrieval.size=64")

@@ -9,6 +9,7 @@ import torch
 from common import compose_config
 from runs_to_resume import TINY
 
+from poslab.config.files import default_cache_dir
 from poslab.errors import RunStopped
 from poslab.runs.checkpoint_files import save_weights
 from poslab.runs.screen import printable
@@ -34,8 +35,6 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
 def test_a_full_disk_leaves_what_was_there_and_says_what_that_is(
     kept: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The best weights are nothing to go on from."""
-
     def full(file: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -53,7 +52,6 @@ def test_a_full_disk_leaves_what_was_there_and_says_what_that_is(
 
 
 def test_every_file_of_a_run_appears_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """But for TensorBoard's, which grow line by line."""
     renamed: set[Path] = set()
     replace = os.replace
 
@@ -79,3 +77,9 @@ def test_weights_can_be_read_by_whom_other_files_can(tmp_path: Path) -> None:
 
 def test_what_a_terminal_would_obey_is_a_dot() -> None:
     assert printable("a\x1b[2J\x07b\tc\nd é漢") == "a·[2J·b\tc\nd é漢"
+
+
+def test_where_a_checkout_may_not_be_written_the_cache_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/home/somebody/cache")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert default_cache_dir() == Path("/home/somebody/cache/poslab")

@@ -86,7 +86,6 @@ def test_an_author_s_mistake_is_one_line(mistake: str, tmp_path: Path, monkeypat
 
 
 def test_a_class_on_the_command_line_brings_its_own_settings() -> None:
-    """What the option of `pos` had is another class's."""
     target = "pos._target_=poslab.positions.t5.T5"
     assert compose_config(target, "pos.num_buckets=8").pos == parse_scheme({"_target_": "t5", "num_buckets": 8})
     assert compose_config("pos=shaw", "pos.num_buckets=8", target).pos_settings["num_buckets"] == 8
@@ -143,14 +142,10 @@ def test_schemes_are_chosen_by_name_or_class_in_any_order(typed: str) -> None:
     [
         ("pos=randomized pos.of=rop", "pos.of=rop: unknown; did you mean "),
         ("pos=randomized pos.of.bas=5", "pos.of.bas=5: unknown setting; did you mean base? valid: base, fraction"),
-        ("pos=randomized pos.of=t5 pos.of.base=5", "pos.of.base=5: unknown setting; "),
-        ("pos=randomized pos.of.base=low", "pos.of.base=low: must be a number"),
         ("pos=randomized pos.of.base=1", "pos.of.base=1: must be above 1"),
         ("pos=randomized pos.of=5", "pos.of=5: must be a scheme: the name of one"),
-        ("pos=randomized pos.of=null", "pos.of=null: must be a scheme: the name of one"),
         ("pos=randomized pos.of._target_=no.where", "pos.of._target_=no.where: can't be imported"),
         ("pos=randomized pos.max_position=10", "pos.max_position=10: must be at least the context length, 256"),
-        ("pos=randomized pos.of=t5 pos.of.max_distance=9", "pos.of.max_distance=9: must be above 16"),
         ("pos=rope_t5 pos.second.max_distance=9", "pos.second.max_distance=9: must be above 16"),
         ("pos._target_=poslab.positions.combined.Combined pos.first=t5", "pos.second=: must be given (PositionScheme)"),
     ],
@@ -191,7 +186,6 @@ def test_labels_tell_what_differs_and_no_more(tmp_path: Path) -> None:
 def test_a_scheme_of_a_stranger_within_one_of_poslab_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its code is imported, and counted, as that of a scheme by itself."""
     file, run = tmp_path / "within_file.py", tmp_path / "run"
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within one second would not be seen
 

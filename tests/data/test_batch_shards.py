@@ -28,7 +28,6 @@ def test_parts_of_a_batch_are_the_batch(rows: int) -> None:
 
 
 def test_parts_of_a_task_weigh_by_what_is_asked() -> None:
-    """Rows of flip_flop have different numbers of targets."""
     task = FlipFlop(min_length=8, max_length=8, test_lengths=[8], batch_size=6)
     whole = task.training(1, 4)
     parts = [BatchShards(_TrainingBatches(task, 1), rank, 2, of_batches=True)[4] for rank in range(2)]

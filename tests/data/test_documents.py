@@ -30,7 +30,6 @@ def test_documents_of_every_format(name: str, gpt2: tiktoken.Encoding, tmp_path:
 def test_small_pieces_give_the_same_tokens(
     gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several files give them, too: no document continues in the next file."""
     monkeypatch.setattr("poslab.data.pieces._PIECE", 40)
     monkeypatch.setattr("poslab.data.documents._BLOCK", 50)
     write_jsonl(tmp_path / "a.jsonl", DOCUMENTS[:12])
@@ -58,13 +57,6 @@ def cut(write: Callable[[Path, list[str]], Path]) -> Callable[[Path], bytes]:
     return half
 
 
-def spoiled_parquet(tmp_path: Path) -> bytes:
-    content = bytearray(write_parquet(tmp_path / "whole", DOCUMENTS).read_bytes())
-    middle = len(content) // 2  # the footer stays
-    content[4:middle] = bytes(middle - 4)
-    return bytes(content)
-
-
 def damaged_page(tmp_path: Path) -> bytes:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     plain = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
@@ -85,7 +77,6 @@ BAD = {
         r"data\.column=text: .*c\.jsonl, line 2 .*; valid: body",
     ),
     "no text": ("c.jsonl", b'{"text": 5}\n', r"data\.path=.*c\.jsonl: line 1: column text holds int, no text"),
-    "no object": ("c.jsonl", b'["a"]\n', r"line 1: is no JSON object, but list"),
     "latin1": ("c.jsonl", '{"text": "é"}\n'.encode("latin1"), r"line 1: is not UTF-8 \(byte 0xe9\)"),
     "cut line": (
         "c.jsonl",
@@ -94,16 +85,12 @@ BAD = {
     ),
     "cut gz": ("c.jsonl.gz", cut(write_gz), r"c\.jsonl\.gz: after line \d+: .*; the file is damaged or not complete"),
     "empty gz": ("c.jsonl.gz", b"", r"c\.jsonl\.gz: after line 0: it is empty; the file is damaged or not complete"),
-    "empty zst": ("c.jsonl.zst", b"", r"c\.jsonl\.zst: after line 0: it is empty; the file is damaged or not complete"),
-    "no zst": ("c.jsonl.zst", b"plain", r"c\.jsonl\.zst: after line 0: no Zstandard data"),
-    "no gz": ("c.jsonl.gz", b"plain", r"c\.jsonl\.gz: after line 0: Not a gzipped file"),
     "cut zst": (
         "c.jsonl.zst",
         cut(write_zst),
         r"c\.jsonl\.zst: after line \d+: the Zstandard data ends within a frame",
     ),
     "cut parquet": ("c.parquet", cut(write_parquet), r"c\.parquet: Parquet magic bytes not found"),
-    "spoiled parquet": ("c.parquet", spoiled_parquet, r"c\.parquet: after row 0: .*damaged or not complete"),
     "damaged page": ("c.parquet", damaged_page, r"c\.parquet: after row 0: .*damaged or not complete"),
     "arrow without its end": (
         "c.arrow",
@@ -124,7 +111,6 @@ BAD = {
     "half a token": ("c.bin", b"abc", r"c\.bin ends within a token of 2 bytes"),
     "cut llm.c": ("c.bin", llm_c([1, 2, 3], count=9), r"c\.bin is not complete: of 9 tokens it has 3"),
     "other version": ("c.bin", llm_c([1], version=3), r"c\.bin is of version 3 of llm\.c's format; 1 is known"),
-    "only ends": ("c.bin", np.array([50256] * 3, "<u2").tobytes(), r"data\.path=.*: the text is empty"),
 }
 
 

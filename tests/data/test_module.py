@@ -63,12 +63,8 @@ def test_text_too_short_for_a_window(context_length: int, tmp_path: Path) -> Non
     assert refusal.value.option == "model.context_length"
     assert len(module_of(VERDICT, tmp_path, 533).validation_windows) == 1
     assert len(module_of(VERDICT, tmp_path, 532).validation_windows) == 2
-
-
-def test_one_token_text(tmp_path: Path) -> None:
-    (tmp_path / "tiny.txt").write_text("a")
-    with pytest.raises(SettingError, match="no context would fit"):
-        module_of(tmp_path / "tiny.txt", tmp_path / "cache", 1)
+    with pytest.raises(SettingError, match="test part .* has only"):
+        module_of(VERDICT, tmp_path, 32, test_share=0.001)
 
 
 VOCABULARY = 7

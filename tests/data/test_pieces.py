@@ -27,7 +27,8 @@ def tiktoken_patterns() -> list[str]:
 
 TRICKY = [
     "plain words, and punctuation!\n\nNew paragraph...\n",
-    "  leading and trailing   spaces   \n\t\n  x\r\nCRLF\r\n\r\n",
+    "  leading and trailing   spaces   \n\t\n  x\r\nCRLF\r\n\r\nold Macs\r",
+    "control characters\x01\x1b[31m\x7f\u2028\u200b\ufeff" * 9,
     "numbers 1234567 and 12 34\nemoji 😀 👨‍👩‍👧 العربية עברית 漢字かな。\n次の行\n",
     "don't we've I'M they'LL <|endoftext|> _under_score_ a_\nb",
     "x" * 50 + " " * 30 + "\n" * 7 + "y",
@@ -56,7 +57,6 @@ def test_tokenising_in_pieces_changes_nothing(
 )
 @settings(max_examples=200, deadline=None)
 def test_pieces_of_random_text(text: str, piece: int, stops: list[int]) -> None:
-    """Parts are tokenised as if each were alone."""
     gpt2 = load_tokenizer("gpt2")
     stops = [*sorted(min(stop, len(text)) for stop in stops), len(text)]
     blocks = [text[start : start + piece] for start in range(0, len(text), piece)]

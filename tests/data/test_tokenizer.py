@@ -23,7 +23,7 @@ from poslab.data import corpus
 from poslab.data.corpus import Corpus, Split, load_corpus
 from poslab.data.module import TextDataModule
 from poslab.data.tokenizer import Bytes, Characters, Vocabulary, load_tokenizer, observed_ids
-from poslab.errors import SettingError, UserError
+from poslab.errors import SettingError
 from poslab.evaluation.files import own_text
 from poslab.evaluation.losses import sliding_token_losses
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
@@ -32,11 +32,9 @@ from poslab.training.train import train
 QUICK = ("experiment=smoke", "trainer=cpu", "trainer.max_epochs=1", "sample.new_tokens=0", "data.batch_size=4")
 ODD = {
     "one character": "aaaa" * 40,
-    "line ends of Windows": "one\r\ntwo\r\n" * 20,
     "beyond the first plane": "😀 👨‍👩‍👧 𝔘 漢\ufeff" * 20,
     "many characters": "".join(map(chr, range(0x4E00, 0x5200))),
     "no place to cut": "x" * 300 + "é" * 300,
-    "control characters": "\x01\x1b[31m\x7f\u2028\u200b" * 20,
 }
 
 
@@ -102,7 +100,6 @@ def test_bytes_are_those_of_the_file(content: bytes, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("encoding", "content", "problem"),
     [
-        ("characters", b"", "the text is empty"),
         ("characters", b"a" * 20, "the validation part of text.txt has only 2 characters; up to 1 would fit"),
         ("bytes", b"a", "the training part of text.txt has only 0 bytes; no context would fit"),
     ],
@@ -119,7 +116,6 @@ def test_what_cannot_be_trained_on(encoding: str, content: bytes, problem: str, 
     [(["data.vocabulary=full"], "observed"), (["data.encoding=bytes", "data.vocabulary=full"], "full")],
 )
 def test_an_alphabet_is_that_of_its_text(settings: list[str], vocabulary: str) -> None:
-    """So that full and observed are one and the same job."""
     assert compose_config("data=shakespeare_characters", *settings).plain["data"]["vocabulary"] == vocabulary
 
 
@@ -187,27 +183,6 @@ def test_the_test_part_is_what_is_reported(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "evaluation.json").read_text())["tokens"] == len(text.tokens) - 1
 
 
-@pytest.mark.parametrize(
-    ("setting", "problem"),
-    [
-        ("data.test_share=0.9", "leaves nothing to train on beside data.validation_share=0.1"),
-        ("data.test_share=1", "must be below 1"),
-        ("data.validation_share=0", "must be above 0"),
-    ],
-)
-def test_splits_that_leave_nothing(setting: str, problem: str) -> None:
-    with pytest.raises(UserError) as refusal:
-        compose_config(*QUICK, setting)
-    assert str(refusal.value) == f"{setting}: {problem}"
-
-
-def test_a_part_that_is_too_short_starts_no_run(tmp_path: Path) -> None:
-    problem = r"^model\.context_length=32: the test part of .* has only \d tokens; up to"
-    with pytest.raises(UserError, match=problem):
-        train(compose_config(*QUICK, "data.test_share=0.001", f"run_dir={tmp_path / 'run'}"))
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.usefixtures("no_network")
 def test_gpt2_without_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cache = tmp_path / "tiktoken"
@@ -228,12 +203,6 @@ def verdict(gpt2: tiktoken.Encoding, tmp_path_factory: pytest.TempPathFactory) -
     return load_corpus(str(VERDICT), gpt2, tmp_path_factory.mktemp("cache"), observed_only=True)
 
 
-def original(loaded: Corpus, part: str) -> list[int]:
-    """A part's tokens as ids of the encoding."""
-    assert loaded.vocabulary.observed is not None
-    return loaded.vocabulary.observed[getattr(loaded, part).long()].tolist()
-
-
 def cached(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
 
@@ -246,16 +215,6 @@ def test_the_verdict_has_1417_tokens(verdict: Corpus, gpt2: tiktoken.Encoding) -
     assert verdict.vocabulary.observed.tolist() == expected
     assert (verdict.vocabulary.size, verdict.vocabulary.name) == (1417, "observed")
     assert len(set(gpt2.encode_ordinary(text))) == 1416  # the split cuts a word in two
-
-
-def test_both_parts_map_back_to_the_very_same_tokens(verdict: Corpus, gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    full = load_corpus(str(VERDICT), gpt2, tmp_path)
-    for part in ("train", "validation"):
-        assert getattr(verdict, part).dtype == torch.uint16
-        assert original(verdict, part) == getattr(full, part).tolist()
-    assert verdict.sha256 == full.sha256
-    assert int(max(verdict.train.long().max(), verdict.validation.long().max())) == 1416
-    assert int(min(verdict.train.long().min(), verdict.validation.long().min())) == 0
 
 
 def test_full_is_the_default_and_changes_nothing(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
@@ -316,14 +275,6 @@ def test_renumbering_in_pieces_changes_nothing(
     assert torch.equal(whole.validation, pieces.validation)
 
 
-def test_a_whole_text_is_tokenised_in_one_piece(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    split = load_corpus(str(VERDICT), gpt2, tmp_path)
-    whole = load_corpus(str(VERDICT), gpt2, tmp_path, split=corpus.WHOLE)
-    assert len(whole.train) == 0
-    assert whole.validation.tolist() == gpt2.encode_ordinary(VERDICT.read_text())
-    assert len(load_corpus(str(VERDICT), gpt2, tmp_path).train) == len(split.train)
-
-
 def test_second_load_reads_the_files_of_the_first(
     gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,8 +319,6 @@ def test_interrupted_renumbering_leaves_whole_files_only(
     ("prompt", "words"),
     [
         ("I HAD zebras", "' ze'"),  # "bras" is known
-        ("the 漢字 of é", "' 漢字 é'"),
-        ("I HAD always thought xylophones", "' xylophones'"),
         ("xylophone " * 1000, "'xylophone xylophone xylophone x'"),
     ],
 )
@@ -393,18 +342,3 @@ def test_a_prompt_is_encoded_right_or_refused(text: str) -> None:
     else:
         with pytest.raises(SettingError, match="knows only"):
             vocabulary.encode(text)
-
-
-def smoke(folder: Path, *overrides: str) -> dict:
-    quick = ("trainer.max_epochs=1", "trainer.max_steps=1", "trainer.limit_val_batches=1", "sample.new_tokens=1")
-    return vars(train(compose_config("experiment=smoke", "trainer=cpu", *quick, f"run_dir={folder}", *overrides)))
-
-
-def test_a_run_with_the_observed_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    summary = smoke(tmp_path / "run", "data.vocabulary=observed", 'sample.prompt="I HAD always"')
-    written = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert (written["vocabulary"], written["vocabulary_size"]) == ("observed", 1417)
-    assert summary["params_trunk"] == 1417 * 32 + 2 * (12 * 32**2 + 13 * 32) + 2 * 32
-    assert 7 < summary["last_val_loss"] < 7.6  # ln 1,417 = 7.3
-    assert "sample   I HAD always" in capsys.readouterr().out
-    assert "vocabulary: observed" in (tmp_path / "run" / "config.yaml").read_text()

@@ -133,13 +133,6 @@ def test_another_source_makes_another_task(tmp_path: Path, monkeypatch: pytest.M
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-def test_a_run_says_which_code_trained_it(tmp_path: Path) -> None:
-    summary = vars(train(compose_config(*TINY, "pos=t5", "sample.new_tokens=0", f"run_dir={tmp_path}/run")))
-    assert summary["code_fingerprint"] == code.code_fingerprint()
-    assert summary["scheme_fingerprint"] == code.scheme_fingerprint(type(make_scheme("t5")))
-    assert content_of(tmp_path / "run")["poslab"]["code_fingerprint"] == code.code_fingerprint()
-
-
 @pytest.mark.parametrize("module", ["my_file", "poslab.positions.my_file"])
 def test_a_run_does_not_resume_with_an_edited_scheme(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

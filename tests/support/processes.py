@@ -76,6 +76,32 @@ def run_process(name: str, *arguments: str, cwd: Path, **settings: Any) -> subpr
     return Script(name, *arguments, cwd=cwd, **settings).finish()
 
 
+_MEASURED = """
+import resource, sys
+sys.path.insert(0, sys.argv.pop(1))
+from common import compose_config
+from poslab.training.train import train
+import matplotlib.figure, torch.utils.tensorboard
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+train(compose_config("experiment=smoke", "trainer=cpu", "data=text", *sys.argv[1:]))
+print("grown by", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def measured_training(cwd: Path, *settings: str) -> "subprocess.Popen[str]":
+    """Start a training on a text in a process of its own, whose last line is the memory it took above the imports."""
+    command = [sys.executable, "-c", _MEASURED, str(Path(__file__).parent), *settings]
+    command += ["data.cache_dir=cache", "trainer.limit_val_batches=5"]
+    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, text=True)
+
+
+def grown_by(training: "subprocess.Popen[str]") -> tuple[str, int]:
+    """Return what a measured training has printed, and KiB."""
+    output, _ = training.communicate()
+    assert training.returncode == 0
+    return output, int(output.rsplit("grown by", 1)[1])
+
+
 def run_here(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """scripts/<name>.py in this process: for sweeps, whose jobs then come from the fork server that is there."""
     path = str(REPOSITORY / "scripts" / f"{name}.py")

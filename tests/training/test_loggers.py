@@ -60,7 +60,6 @@ def test_mlflow_has_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_mlflow_that_can_t_begin(tmp_path: Path) -> None:
-    """One line, and nothing is left in the way of the same command."""
     pytest.importorskip("mlflow", reason="needs the extra 'mlflow'")
     with pytest.raises(UserError, match=r"^logger=mlflow: nonsense://there: [^\n]*$"):
         run_twice(tmp_path / "run", "logger=mlflow", "logger.uri=nonsense://there")

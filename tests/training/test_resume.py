@@ -15,6 +15,7 @@ import yaml
 from common import ENDLESS, FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
 from processes import without_pictures
 from pytorch_lightning import Callback
+from runs_to_evaluate import Malicious
 from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, logged, resume
 from tensorboard.summary.writer.event_file_writer import AtomicCounter
 
@@ -144,7 +145,6 @@ MEMORY_OF_TASK = [*TINY_TASK, "model.context_length=4", "model.memory_length=6"]
 def test_cut_off_between_checkpoints(
     data: list[str], scheme: str, second: int, trained: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Twice in one run: within its first epoch and within its second."""
     settings = [*data, f"pos={scheme}"]
     whole, cut = trained(*settings), tmp_path / "cut"
     cut_off(7, train_in, cut, *settings)
@@ -163,7 +163,6 @@ def test_cut_off_before_the_first_checkpoint(trained: Callable[..., Path], tmp_p
 
 
 def test_initial_weights(trained: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run resumes from its beginning with them, later without; its summary has their hash."""
     cut, weights = tmp_path / "cut", tmp_path / "weights"
     export(load_checkpoint(find_checkpoint(str(trained(*TINY)))), weights)
     sha256 = initial_sha256(str(weights))
@@ -183,8 +182,6 @@ def test_initial_weights(trained: Callable[..., Path], tmp_path: Path, capsys: p
 
 
 def test_the_best_weights_stay_the_best(tmp_path: Path) -> None:
-    """A run that learns nothing is at its best when it is first validated, and no later validation is better, whether
-    the run was cut off between the two or not."""
     run = tmp_path / "run"
     cut_off(18, train_in, run, *TINY, "optim.learning_rate=0")
     assert content_of(run)["state"]["step"] >= 5
@@ -236,7 +233,6 @@ def tree(folder: Path) -> dict[Path, bytes]:
 
 
 def test_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The text is found where it was; where it isn't any more, the error names the setting that gives another."""
     text, elsewhere = tmp_path / "text.txt", tmp_path / "elsewhere"
     text.write_bytes((REPOSITORY / "data" / "the-verdict.txt").read_bytes())
     elsewhere.mkdir()
@@ -296,12 +292,9 @@ def test_an_extended_run_is_none_that_was_trained_for_as_long_at_once(
             "trainer.max_epochs=1: the run was to have 2; it can be extended, not shortened",
         ),
         (["model.embed_dim=32"], "the run has other settings, model.embed_dim=32 (its own: 16); what may change is"),
-        (["pos=shaw"], "pos._target_=poslab.positions.shaw.Shaw (its own: poslab.positions.t5.T5)"),
         (["pos.num_buckets=8"], "other settings, pos.num_buckets=8 (its own: "),
-        (["pos.bucket=8"], "pos.bucket=8: unknown setting; did you mean num_buckets?"),
         (["seed=2", "model=gpt2"], "seed=2 (its own: 1)"),
         (["run_dir=elsewhere"], "run_dir=elsewhere: can't be given with resume"),
-        (["experiment=smoke"], "experiment"),
         ([f"data.path={CONFIGS / 'train.yaml'}", "trainer.max_epochs=3"], "is not the one that it was trained on"),
     ],
 )
@@ -317,10 +310,8 @@ def test_what_a_run_can_not_resume_with(overrides: list[str], problem: str, run_
     ("ending", "overrides", "problem"),
     [
         (STEPS, [], "it is finished, after 7 steps; trainer.max_steps=14 trains on"),
-        (STEPS, ["trainer.max_epochs=2"], "it is finished, after 7 steps; trainer.max_steps=14 trains on"),
         (STEPS, ["trainer.max_epochs=1", "trainer.max_steps=9"], "; trainer.max_epochs=2 trains on"),
         (["trainer.max_steps=10"], [], "; trainer.max_steps=20 with trainer.max_epochs=3 trains on"),
-        (["trainer.max_steps=10"], ["trainer.max_epochs=3"], "; trainer.max_steps=20 trains on"),
         (["trainer.max_time=01:00:00:00"], ["trainer.max_time=00:00:00:00", "trainer.max_epochs=3"],
          "; a longer trainer.max_time trains on"),
         (["target_loss=100"], [], "; a lower target_loss trains on"),
@@ -356,7 +347,6 @@ def test_more_steps_train_on(trained: Callable[..., Path], tmp_path: Path) -> No
             "last.ckpt: says nothing of a run's step, ",
         ),
         (lambda run: last(run).unlink(), "it is finished, but has no last.ckpt to resume from"),
-        (lambda run: edit(run, "rate: 0.001", "rate: 0.5"), "optim.learning_rate=0.5 (its own: 0.001)"),
         (lambda run: edit(run, "seed: 1", "seed: ${oc.env:HOME}"), "seed=${oc.env:HOME}: must be a whole number"),
     ],
 )
@@ -378,18 +368,8 @@ def edit(run: Path, before: str, after: str) -> None:
     (run / "config.yaml").write_text(config.replace(before, after))
 
 
-class Payload:
-    """Object whose unpickling leaves a trace."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.trace,)
-
-
 def test_a_checkpoint_that_runs_code_is_refused_and_runs_nothing(run_folder: Path, tmp_path: Path) -> None:
-    content = content_of(run_folder) | {"extra": Payload(tmp_path / "trace")}
+    content = content_of(run_folder) | {"extra": Malicious(tmp_path / "trace")}
     torch.save(content, last(run_folder))
     with pytest.raises(UserError, match="so it isn't loaded"):
         resume(run_folder, "trainer.max_epochs=3")

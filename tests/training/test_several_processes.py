@@ -53,7 +53,6 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 
 def test_two_processes_train_as_one_alone(port: int, tmp_path: Path) -> None:
-    """All of the text, whose last batches are not full, and validation windows that two can't share evenly."""
     settings = [*WITHOUT_DROPOUT, "data.batch_size=32", "trainer.limit_train_batches=null", "pos=t5"]
     alone = Script("train", *settings, "run_dir=alone", cwd=tmp_path)
     codes, output, errors = ended(together(port, tmp_path, *settings))
@@ -106,7 +105,6 @@ def test_a_signal_to_one_saves_all_and_the_run_resumes_to_the_bit(port: int, tmp
 
 
 def test_memory_is_of_each_process_its_rows(port: int, tmp_path: Path) -> None:
-    """Saved within an epoch, as the memory of one process is that would read all rows; two resume with it."""
     memory = ["data.order=stream", "model.memory_length=24", f"pos={ENDLESS}"]
     settings = [*WITHOUT_DROPOUT, *memory, "trainer.max_steps=3", "data.batch_size=4", "trainer.max_epochs=null"]
     alone = Script("train", *settings, "run_dir=alone", cwd=tmp_path)
@@ -202,7 +200,6 @@ def test_a_killed_process_ends_the_others(killed: int, port: int, tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["torchrun", "lightning"])
 def test_true_launchers(launcher: str, tmp_path: Path) -> None:
-    """Two processes that torchrun or Lightning starts write one run, and resume it."""
     settings = (*TINY, "trainer.max_epochs=1", "trainer=cpu")
 
     def start(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -37,8 +37,6 @@ def test_an_impossible_state_is_refused(name: str, plain: dict[str, Any]) -> Non
 
 
 def test_every_random_generator_resumes() -> None:
-    """Also those that no scheme of ours draws from."""
-
     def draw() -> list[float]:
         return [float(torch.rand(())), random.random(), float(np.random.rand())]
 

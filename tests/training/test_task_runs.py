@@ -196,7 +196,6 @@ def test_only_targets_are_learned() -> None:
 def test_a_run_reads_the_batches_of_its_seed_step_by_step(
     scheme: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Batches have the positions of the task, with any scheme."""
     seen = []
     training_step = LanguageModel.training_step
 

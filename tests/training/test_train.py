@@ -12,7 +12,7 @@ import pytest
 import torch
 from common import ALIBI, FULL_CAMPAIGN, REPOSITORY, RICHEST, SMOKE, SOUND, compose_config, make_scheme
 from matplotlib.figure import Figure
-from processes import run_process
+from processes import grown_by, measured_training, run_process
 from runs_to_compare import group_of
 from runs_to_resume import resume
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -65,6 +65,7 @@ def test_summary(finished: Path) -> None:
     assert summary["params_total"] == summary["params_trunk"] + summary["params_scheme"]
     assert summary["params_trunk"] == 1417 * 32 + 2 * (12 * 32**2 + 13 * 32) + 2 * 32
     assert summary["data_sha256"] == "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
+    assert (summary["vocabulary"], summary["vocabulary_size"]) == ("observed", 1417)
     assert summary["versions"]["torch"] == torch.__version__
     assert summary["attention_backend"] == "reference"  # a context of 32 fills no block
     assert set(summary) >= {"pos_settings", "last_val_perplexity", "git_commit", "git_clean", "device"}
@@ -81,7 +82,6 @@ def test_summary(finished: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method")  # which the compiler itself calls
 def test_compiled_training_loads_without(tmp_path: Path) -> None:
-    """At a length that takes the kernel, which is no code for the compiler."""
     overrides = ("model.compile=true", "model.context_length=160", "data.batch_size=2")
     config = compose_config(*SMOKE, f"pos={RICHEST}", *overrides, f"run_dir={tmp_path}/run")
     summary = vars(train(config))
@@ -217,7 +217,6 @@ def evaluated_loss(folder: Path) -> float | None:
 
 
 def test_a_model_has_one_validation_loss(tmp_path: Path) -> None:
-    """533 tokens are predicted, of which the last window of 32 has 21."""
     summary = run(tmp_path / "run", "trainer.limit_val_batches=null", "trainer.max_epochs=1")
     assert summary["best_val_loss"] == pytest.approx(evaluated_loss(tmp_path / "run"), rel=1e-7)
     assert summary["val_loss_tokens"] == summary["validation_tokens"] - 1 == 533
@@ -340,25 +339,12 @@ def test_a_large_text_trains_in_little_memory(tmp_path: Path) -> None:
         for number in range(copies):
             file.write(f"Part {number}\n{shakespeare}")
     assert (tmp_path / "large.txt").stat().st_size > 1_115_000 * copies
-    measured = """
-import resource, sys
-sys.path.insert(0, sys.argv[1])
-from common import compose_config
-from poslab.training.train import train
-import matplotlib.figure, torch.utils.tensorboard
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-train(compose_config("experiment=smoke", "trainer=cpu", "data=text", *sys.argv[2:]))
-print("grown by", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
     written = {}
     for name in ("first", "second"):
-        command = [sys.executable, "-c", measured, str(REPOSITORY / "tests" / "support"), "data.path=large.txt"]
-        command += ["data.cache_dir=cache", f"run_dir={name}", "data.stride=1", "trainer.limit_val_batches=5"]
-        result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
-        grown = int(result.stdout.rsplit("grown by", 1)[1])  # KiB
+        output, grown = grown_by(measured_training(tmp_path, "data.path=large.txt", f"run_dir={name}", "data.stride=1"))
         print(f"campaign: {copies * 1.115:.0f} MB of text, memory grown by {grown / 1024:.0f} MB")
         assert grown < (1_000_000 if FULL_CAMPAIGN else 400_000)
         written[name] = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()}
-        assert ("tokenising" in result.stdout) == (name == "first")
+        assert ("tokenising" in output) == (name == "first")
     assert {path.suffix for path in written["first"]} == {".tokens", ".ends", ".parts"}
     assert written["first"] == written["second"]
