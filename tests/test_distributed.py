@@ -31,16 +31,10 @@ ENVIRONMENTS = {
     "srun, second node": (
         "SLURM_PROCID=2 SLURM_LOCALID=0 SLURM_NODEID=1 SLURM_NTASKS=4 SLURM_NNODES=2", Launch("srun", 2, 4, 2)
     ),
-    "srun in a shell of SLURM's": (
-        "SLURM_PROCID=1 SLURM_JOB_NAME=interactive SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2", Launch("srun", 1, 2, 2)
-    ),
     "a shell of SLURM's": ("SLURM_PROCID=0 SLURM_JOB_NAME=interactive SLURM_NTASKS=2", Launch()),
     "a SLURM job of one task": ("SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NTASKS=1", Launch()),
     "a step of one task in a larger job": ("SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=1", Launch()),
     "Lightning's second process": ("LOCAL_RANK=1 NODE_RANK=0 WORLD_SIZE=2", Launch(rank=1)),
-    "Lightning's second process in a SLURM shell": (
-        "LOCAL_RANK=1 NODE_RANK=0 WORLD_SIZE=2 SLURM_PROCID=0", Launch(rank=1)
-    ),
     "Lightning's second node": ("NODE_RANK=1", Launch(rank=1)),
 }  # fmt: skip
 

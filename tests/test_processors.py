@@ -17,7 +17,7 @@ ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system does
 
 @pytest.fixture
 def nobody_chose(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a shell where nothing is said of threads."""
+    """Environment of a shell that says nothing of threads."""
     for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)

@@ -33,7 +33,7 @@ TASK = ("data=back", "trainer=cpu", "trainer.max_steps=4", "data.validate_every=
 
 
 class Page(HTMLParser):
-    """What a browser would find in a page, and fetch."""
+    """Content of a page, and what a browser would fetch."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()

@@ -45,7 +45,7 @@ def _work(settings: list[str], folder: Path, resumes: bool) -> None:
 
 
 def kill_while_writing(process: Any, folder: Path, after: float) -> bool:
-    """Whether a checkpoint was half written when the process was killed, the first time so after that many seconds."""
+    """Kill while a checkpoint is being written, so many seconds after the start; return whether it was half written."""
     started = time.perf_counter()
     checkpoints = folder / "checkpoints"
     while process.is_alive():
@@ -57,7 +57,7 @@ def kill_while_writing(process: Any, folder: Path, after: float) -> bool:
 
 
 def kill_after(process: Any, seconds: float) -> bool:
-    """Whether the process was still at it."""
+    """Kill after so many seconds; return whether the process was still running."""
     process.join(timeout=seconds)
     process.kill()
     process.join()
@@ -126,7 +126,7 @@ def fill(file: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs tmpfs")
 def test_full_disk(small_disk: Path, trained: Callable[..., Path], tmp_path: Path) -> None:
-    """The run ends with one line; its checkpoint is whole, and with more room it resumes to the same end."""
+    """A run ends with one line; its checkpoint is whole, and with more room it resumes to the same end."""
     whole, cut = trained(*TINY), small_disk / "run"
     filler = small_disk / "filler"
     script = Script("train", *TINY, f"run_dir={cut}", cwd=tmp_path)

@@ -61,7 +61,7 @@ def test_several_prompts_and_samples(script: RunScript, runs: dict[str, Path]) -
 
 
 def test_notes_about_what_the_model_can_not_see(script: RunScript, runs: dict[str, Path]) -> None:
-    """The context is 32 tokens; a note goes to stderr, a line each, and names no scheme."""
+    """Notes go to stderr, a line each, and name no scheme; the context is 32 tokens."""
     for name, run in runs.items():
         model = poslab.load(run)
         ends = model.pos.max_length(model.shape) is not None

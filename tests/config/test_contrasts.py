@@ -65,7 +65,7 @@ def config_of(*overrides: str) -> TrainConfig:
 
 
 def checked(contrast: str, *jobs: tuple[str, ...]) -> list[Contrast]:
-    """Of a sweep over JOBS and some more."""
+    """Check a contrast against a sweep over JOBS and some more."""
     given = parse_contrast(yaml.safe_load(contrast), "contrasts[0]")
     configs = [config_of(*overrides) for overrides in (*JOBS, *jobs)]
     configs = [replace(config, settings=replace(config.settings, contrasts=[given])) for config in configs]

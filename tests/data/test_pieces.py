@@ -19,7 +19,7 @@ from poslab.errors import SettingError
 
 
 def tiktoken_patterns() -> list[str]:
-    """The pattern of every encoding that tiktoken has, taken from its own definitions without their vocabularies."""
+    """Return the pattern of every encoding in tiktoken's own definitions, without their vocabularies."""
     nothing = mock.Mock(return_value={})
     with mock.patch.multiple(openai_public, load_tiktoken_bpe=nothing, data_gym_to_mergeable_bpe_ranks=nothing):
         return sorted({make()["pat_str"] for make in openai_public.ENCODING_CONSTRUCTORS.values()})
@@ -81,7 +81,7 @@ def test_no_line_is_too_odd_to_cut_after(line: str) -> None:
 )
 @settings(max_examples=400, deadline=None)
 def test_cuts_are_word_boundaries_of_every_encoding(text: str, encoding: str) -> None:
-    """The patterns alone: vocabularies other than gpt2's are not here."""
+    """Patterns alone are tried: vocabularies other than gpt2's are not here."""
     whole = regex.findall(encoding, text)
     starts = {sum(map(len, whole[:i])) for i in range(len(whole) + 1)}
     for cut in (match.end() for match in pieces._SAFE_CUT.finditer(text)):

@@ -19,7 +19,7 @@ from poslab.config.schema import DataConfig, Retrieval
 from poslab.data.batch_shards import BatchShard
 from poslab.data.corpus import Split, load_corpus
 from poslab.data.module import TextDataModule
-from poslab.data.stream import Scans, Segments, document_start, segments_before
+from poslab.data.stream import Scans, Segments
 from poslab.data.tokenizer import load_tokenizer
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
@@ -101,12 +101,6 @@ def test_ends_of_documents_in_a_whole_text(shares: tuple[float, float], document
     assert len(starts) == len(lines)
     for start, end, line in zip(starts, text.ends.tolist(), lines, strict=True):
         assert corpus.vocabulary.decode(text.tokens[start:end].tolist()).removesuffix("<|endoftext|>") == line
-
-
-def test_where_a_document_begins() -> None:
-    ends = torch.tensor([3, 4, 9])
-    assert [document_start(ends, place) for place in range(9)] == [0, 0, 0, 3, 4, 4, 4, 4, 4]
-    assert document_start(None, 7) == document_start(ends[:0], 7) == 0
 
 
 def test_a_part_of_a_batch_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,10 +228,6 @@ def test_what_retrieves_reads_on_by_a_scheme_that_ends() -> None:
     (found,) = evaluate(retrieving, text, [2 * CONTEXT]).lengths
     assert found.loss is not None
     assert found.note == ""
-
-
-def test_windows_that_fill_a_memory() -> None:
-    assert [segments_before(16, reach) for reach in (1, 16, 17, 64)] == [1, 1, 2, 4]
 
 
 MEMORY = [*TINY, f"pos={ENDLESS}", "data.order=stream", "model.memory_length=24"]

@@ -16,7 +16,7 @@ from poslab.errors import SettingError
 def test_tokens_of_nanogpt_and_llm_c(
     length: int, gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one ends a document by the end-of-text token, the other begins it so, and goes on in the next file."""
+    """nanoGPT ends a document by the end-of-text token; llm.c begins it so, and continues it in the next file."""
     monkeypatch.setattr("poslab.data.token_stream._TOKENS", length)
     expected = joined(DOCUMENTS, gpt2)
     by_nanogpt = [*expected, gpt2.eot_token]

@@ -64,13 +64,6 @@ def test_covering_windows_predict_every_token_but_the_first(count: int, length: 
     assert windows[-1][0] == 0 or targets[length - stride] != CoveringWindows.IGNORED  # no window too many
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
-def test_windows_are_int64_whatever_the_tokens_are(dtype: torch.dtype) -> None:
-    window, target = SlidingWindowDataset(torch.arange(20, dtype=dtype), 5, 3)[1]
-    assert window.dtype == target.dtype == torch.int64
-    assert (window.tolist(), target.tolist()) == ([3, 4, 5, 6, 7], [4, 5, 6, 7, 8])
-
-
 def test_windows_store_nothing_but_the_array() -> None:
     token_ids = torch.zeros(10_000_000, dtype=torch.int32)
     dataset = SlidingWindowDataset(token_ids, 1024, 1)

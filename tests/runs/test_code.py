@@ -24,7 +24,7 @@ from poslab.training.train import train
 
 
 def scheme_in(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str = "my_file.MyALiBi") -> type:
-    """The class, loaded anew from the files in `folder`, as a new process would."""
+    """Load the class anew from the files in `folder`, as a new process would."""
     module, name = target.rsplit(".", 1)
     own = ("my_file", "pack", "slopes", "tables", "poslab.positions.my_file")
     for loaded in [m for m in sys.modules if m.startswith(own)]:

@@ -1,4 +1,4 @@
-"""What a run records of its task beside the metrics: when it was solved, and what came out wrong."""
+"""Records of a run on a task beside its metrics: when it was solved, and examples of errors."""
 
 import json
 import shutil

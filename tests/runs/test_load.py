@@ -1,7 +1,7 @@
 """Folders that hold something else than runs: each is named and left out, and the rest is compared."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,14 +126,17 @@ def test_a_folder_named_twice_counts_once(tmp_path: Path) -> None:
 def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(tmp_path)
     (tmp_path / "locked").mkdir()
-    iterdir = Path.iterdir
 
-    def refusing(self: Path) -> Iterator[Path]:
-        if self.name == "locked":
-            raise PermissionError(13, "Permission denied", str(self))
-        return iterdir(self)
+    def refusing(method: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(self: Path, *arguments: Any, **named: Any) -> Any:
+            if "locked" in self.parts:
+                raise PermissionError(13, "Permission denied", str(self))
+            return method(self, *arguments, **named)
 
-    monkeypatch.setattr(Path, "iterdir", refusing)
+        return checked
+
+    for name in ("iterdir", "exists", "read_text"):
+        monkeypatch.setattr(Path, name, refusing(getattr(Path, name)))
     assert "Permission denied" in reasons(compare_folders(tmp_path))["locked"]
 
 

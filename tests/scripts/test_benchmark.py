@@ -1,4 +1,4 @@
-"""The benchmark: that what it compares computes the same, and that its tables and files come out."""
+"""Benchmark: all that it compares computes the same, and its tables and files are written."""
 
 import json
 import os

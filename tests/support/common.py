@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def python_in(readme: str) -> list[str]:
-    """The Python that a README shows, in its order."""
+    """Return the Python that a README shows, in its order."""
     return re.findall(r"```python\n(.*?)```", (REPOSITORY / readme).read_text(), flags=re.DOTALL)
 
 
@@ -105,7 +105,7 @@ VARIANTS |= {_with_settings(n, settings): (n, settings) for n in SOUND for setti
 
 
 def _richest(names: list[str]) -> str:
-    """The scheme with most tables to initialise, train, save and go on with."""
+    """Return the scheme with most tables to initialise, train, save and resume with."""
     return max(names, key=lambda name: len(make_scheme(name).tables(_SHAPE)))
 
 

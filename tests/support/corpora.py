@@ -70,7 +70,7 @@ WRITERS: dict[str, Callable[[Path, list[str]], Path]] = {
 
 
 def joined(documents: list[str], gpt2: tiktoken.Encoding) -> list[int]:
-    """The documents, each tokenised alone, with the end-of-text token between them."""
+    """Tokenise each document alone; the end-of-text token stands between them."""
     tokens: list[int] = []
     for text in documents:
         tokens += [*gpt2.encode_ordinary(text), gpt2.eot_token]

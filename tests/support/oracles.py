@@ -12,7 +12,7 @@ from poslab.positions import HeadInputs, ModelShape, PositionScheme, RelativeTer
 def attention_by_loops(
     q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms | None, *, causal: bool, offset: int, scale: float
 ) -> Tensor:
-    """The definition of RelativeTerms, pair by pair: q (B, H, Tq, Dh), k and v (B, H, Tk, Dh)."""
+    """Compute attention by the definition of RelativeTerms, pair by pair: q (B, H, Tq, Dh), k and v (B, H, Tk, Dh)."""
     out = torch.zeros_like(q)
     for b in range(q.shape[0]):
         for h in range(q.shape[1]):
@@ -72,7 +72,7 @@ def t5_bucket(relative_position: int, bidirectional: bool, num_buckets: int, max
 
 
 def has_formula(scheme: PositionScheme) -> bool:
-    """Whether its `score` says what its attention computes: one that somebody else has written may have none."""
+    """Return whether the scheme has a scalar formula for its scores: a foreign one may have none."""
     hooks = ("rotate", "query", "key", "relative", "score_mod", "key_bias")
     return scheme.overrides("reference_score") or not any(map(scheme.overrides, hooks))
 

@@ -62,7 +62,7 @@ class Script:
             time.sleep(0.01)
 
     def finish(self, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        """What it has written, and its exit code, once it has ended."""
+        """Wait for its end; return its exit code and output."""
         self.process.join(timeout)
         if self.process.exitcode is None:
             self.process.kill()

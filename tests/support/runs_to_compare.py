@@ -1,4 +1,4 @@
-"""What the tests of comparisons share: run folders as training writes them, and what a comparison and its page say."""
+"""Helpers for tests of comparisons: run folders as training writes them; readers of a comparison and its page."""
 
 import functools
 import json
@@ -156,7 +156,7 @@ def _without_perplexities(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def set_class(folder: Path, target: str) -> None:
-    """The scheme's class, in both files."""
+    """Set the scheme's class in both files."""
     change_summary(folder, pos_target=target)
     change_config(folder, "pos._target_", target)
 
@@ -205,7 +205,7 @@ def write_sweep(root: Path, seeds: int = 5, noise: float = 0.01, **effects: floa
 
 
 def plan_of(root: Path, seeds: range = range(1, 6)) -> list[PlannedGroup]:
-    """What a sweep would have written of the runs that are there."""
+    """Return the plan of a sweep that has left these runs."""
     groups = {}
     for run in read_runs([str(root)])[0]:
         settings = run.scheme_settings
@@ -227,7 +227,7 @@ def group_of(folder: Path) -> Group:
 
 
 def repeated(command: str, cwd: Path | None = None) -> dict[str, Any]:
-    """The configuration that the command composes, for its first seed."""
+    """Return the configuration that the command composes, for its first seed."""
     words = shlex.split(command)
     assert words[:2] == ["poslab", "train"] or words[1].endswith("scripts/train.py")
     overrides = [re.sub(r"^(seed=\d+),.*", r"\1", word) for word in words[2:] if word != "-m"]

@@ -1,4 +1,4 @@
-"""What the tests of evaluation share: models with large weights, random texts, run folders and what may be in them."""
+"""Helpers for tests of evaluation: models with large weights, random texts, run folders, malicious pickles."""
 
 import os
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def mean(values: list[float]) -> float:
 
 
 class LargestTensor(TorchDispatchMode):
-    """The most bytes that one tensor has in memory; views count as what they look at."""
+    """Mode that notes the bytes of the largest tensor in memory; a view counts as all of its storage."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Helpers for tests of interrupted runs: a tiny run, resuming it, and comparing how two runs ended."""
+"""Helpers for tests of interrupted runs: a tiny run, resuming, and a comparison of two runs to the bit."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ TIMES = {"wall_time_s", "tokens_per_s", "peak_memory_mb"}
 
 
 def resume(folder: Path, *overrides: str) -> dict[str, Any]:
-    """Do what `python scripts/train.py resume=FOLDER ...` does."""
+    """Resume as `python scripts/train.py resume=FOLDER ...` does."""
     given = [f"resume={folder}", *overrides]
     return vars(train(settings_of_resumed_run(composed(*with_any_scheme(given)), given)))
 

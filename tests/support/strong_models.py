@@ -50,7 +50,7 @@ def close(found: Tensor, expected: Tensor) -> bool:
 
 @torch.no_grad()
 def with_window(model: GPT, tokens: Tensor, window: int, positions: Tensor | None = None) -> Tensor:
-    """The full pass in which a query sees the last `window` keys, by the definition, layer by layer."""
+    """Compute the full pass in which a query sees the last `window` keys, by the definition, layer by layer."""
     at = torch.arange(tokens.shape[1]) if positions is None else positions
     position_ids = PositionIds(at, irregular=positions is not None)
     x = model._embed(tokens, position_ids)

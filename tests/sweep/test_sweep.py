@@ -89,7 +89,7 @@ def swept_here(run_script: RunScript, monkeypatch: pytest.MonkeyPatch) -> Sweep:
 
 
 def table(output: str) -> dict[str, str]:
-    """The lines of the table at the end of a sweep, by job."""
+    """Return the lines of the table at the end of a sweep, by job."""
     lines = output.split("\njob ")[1].split("\n\n")[0].splitlines()[1:]
     return {line.split()[0]: line for line in lines}
 
@@ -185,7 +185,7 @@ def test_only_what_is_not_finished_runs_again(swept_here: Sweep, tmp_path: Path)
 
 
 def test_an_extended_run_is_no_job_s(swept_here: Sweep, tmp_path: Path) -> None:
-    """Neither of the length that it had at first, though it lies in that job's folder, nor of the one that it has."""
+    """An extended run lies in the folder of its first length's job, but is no result of either length."""
     swept_here("pos=t5", "seed=1,2")
     run, _ = folders(tmp_path / "runs" / "smoke")
     change_config(run, "trainer.max_epochs", 2)
@@ -395,7 +395,7 @@ def test_jobs_that_repeat_each_other_run_once() -> None:
 
 
 def test_jobs_of_several_seeds_are_those_of_each() -> None:
-    """Though all but the first are made of the first's configuration; where that depends on the seed, they aren't."""
+    """Jobs after the first are made of the first's configuration, unless that depends on the seed."""
     for others in (("pos=t5",), ("pos=t5", "sample.new_tokens=${seed}")):
         together, alone = planned(*others, "seed=1,2")[1], planned(*others, "seed=2")[0]
         assert together == alone
@@ -488,7 +488,7 @@ def test_an_interrupted_job_resumes_or_starts_over(
 
 
 def another_process(folder: Path) -> FileLock:
-    """As `resume=FOLDER` by hand holds it."""
+    """Lock the folder as `resume=FOLDER` by hand does."""
     lock = FileLock(folder / ".lock")
     lock.acquire()
     return lock
@@ -501,7 +501,7 @@ def before_its_first_checkpoint(folder: Path) -> FileLock:
 
 
 def unreadable(folder: Path) -> None:
-    """As on a failing disk: the system gives an error for the contents."""
+    """Make the system fail to read the checkpoint, as on a failing disk."""
     (folder / "checkpoints" / "last.ckpt").unlink()
     (folder / "checkpoints" / "last.ckpt").mkdir()
 

@@ -19,7 +19,7 @@ EPOCHS = ("trainer.max_epochs=1", "trainer.max_epochs=2")  # of a run, and once 
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """Those of TensorBoard, which has the epoch beside each."""
+    """Return the scalars of TensorBoard, which has the epoch beside each."""
     return {tag: points for tag, points in logged(folder).items() if "/" in tag and not tag.startswith("sample")}
 
 

@@ -40,7 +40,7 @@ STEPS = ["trainer.max_epochs=null", "trainer.max_steps=7"]
 
 
 class CutOff(BaseException):
-    """As sudden as SIGKILL, but within a test."""
+    """End of a run as sudden as SIGKILL, but within a test."""
 
 
 class Counter(Callback):
@@ -267,7 +267,7 @@ def test_a_finished_run_is_extended(run_folder: Path) -> None:
 def test_an_extended_run_is_none_that_was_trained_for_as_long_at_once(
     trained: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Its learning rate was another one; also where it is interrupted as well, which by itself changes nothing."""
+    """Extending changes the learning rate of later steps; interrupting as well changes nothing more."""
     cut, whole = tmp_path / "cut", trained(*TINY, "trainer.max_epochs=3")
     shutil.copytree(trained(*TINY), cut)
     cut_off(2, resume, cut, "trainer.max_epochs=3")

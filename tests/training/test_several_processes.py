@@ -28,7 +28,7 @@ SRUN = {"SLURM_NTASKS": 2, "SLURM_JOB_ID": 77, "SLURM_NODEID": 0}
 
 
 def together(port: int, folder: Path, *arguments: str, srun: bool = False, size: int = 2) -> list[Script]:
-    """As many processes of one run, started as torchrun or srun do."""
+    """Start the processes of one run as torchrun or srun do."""
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **(SRUN if srun else {"WORLD_SIZE": size})}
     names = ("SLURM_PROCID", "SLURM_LOCALID") if srun else ("RANK", "LOCAL_RANK")
     environments = [common | dict.fromkeys(names, rank) for rank in range(size)]
@@ -45,6 +45,24 @@ def ended(scripts: list[Script]) -> tuple[list[int], str, str]:
     return codes, "".join(result.stdout for result in results), "".join(result.stderr for result in results)
 
 
+def train_both(port: int, folder: Path, *settings: str, of_two: tuple[str, ...] = (), srun: bool = False) -> str:
+    """Train one run of one process in alone/, and one of two processes in run/; return what the two have printed."""
+    alone = Script("train", *settings, "run_dir=alone", cwd=folder)
+    codes, output, errors = ended(together(port, folder, *settings, *of_two, srun=srun))
+    assert alone.finish().returncode == 0
+    assert codes == [0, 0], errors
+    (run,) = (folder / "runs").iterdir()  # one, which the first process has named
+    run.rename(folder / "run")
+    return output
+
+
+def assert_same_curves(folder: Path, *names: str) -> None:
+    ours, theirs = logged(folder / "run"), logged(folder / "alone")
+    for name in names:
+        assert [step for step, _ in ours[name]] == [step for step, _ in theirs[name]]
+        assert [value for _, value in ours[name]] == pytest.approx([value for _, value in theirs[name]], abs=1e-5)
+
+
 WITHOUT_DROPOUT = [*TINY, "trainer=cpu", "model.dropout=0", "data.batch_size=6", "trainer.limit_val_batches=null"]
 
 
@@ -54,19 +72,11 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 def test_two_processes_train_as_one_alone(port: int, tmp_path: Path) -> None:
     settings = [*WITHOUT_DROPOUT, "data.batch_size=32", "trainer.limit_train_batches=null", "pos=t5"]
-    alone = Script("train", *settings, "run_dir=alone", cwd=tmp_path)
-    codes, output, errors = ended(together(port, tmp_path, *settings))
-    assert alone.finish().returncode == 0
-    assert codes == [0, 0], errors
-    assert output.count("best     validation loss") == 1
-    (folder,) = (tmp_path / "runs").iterdir()  # one, which the first has named
-    ours, theirs = logged(folder), logged(tmp_path / "alone")
-    assert ours.keys() == theirs.keys()
-    assert len(theirs["train/loss"]) == 2 * 9  # 288 windows
-    for name in ("train/loss", "val/loss"):
-        assert [step for step, _ in ours[name]] == [step for step, _ in theirs[name]]
-        assert [loss for _, loss in ours[name]] == pytest.approx([loss for _, loss in theirs[name]], abs=1e-5)
-    ours, theirs = summary_of(folder), summary_of(tmp_path / "alone")
+    assert train_both(port, tmp_path, *settings).count("best     validation loss") == 1
+    assert len(logged(tmp_path / "run")["train/loss"]) == 2 * 9  # 288 windows
+    assert logged(tmp_path / "run").keys() == logged(tmp_path / "alone").keys()
+    assert_same_curves(tmp_path, "train/loss", "val/loss")
+    ours, theirs = (summary_of(tmp_path / run) for run in ("run", "alone"))
     for name in ("tokens", "steps", "val_loss_tokens", "best_step"):
         assert ours[name] == theirs[name]
     assert ours["val_loss_tokens"] == 533
@@ -74,17 +84,12 @@ def test_two_processes_train_as_one_alone(port: int, tmp_path: Path) -> None:
 
 def test_a_task_on_two_processes_of_srun(port: int, tmp_path: Path) -> None:
     settings = [*TINY_TASK, "trainer=cpu", "model.dropout=0", "pos=absolute_offset"]  # which draws for each text
-    alone = Script("train", *settings, "run_dir=alone", cwd=tmp_path)
-    codes, _, errors = ended(together(port, tmp_path, *settings, "run_dir=two", srun=True))
-    assert alone.finish().returncode == 0
-    assert codes == [0, 0], errors
-    ours, theirs = logged(tmp_path / "two"), logged(tmp_path / "alone")
-    for name in ("train/loss", "val/loss", "val/exact"):
-        assert [loss for _, loss in ours[name]] == pytest.approx([loss for _, loss in theirs[name]], abs=1e-5)
+    train_both(port, tmp_path, *settings, srun=True)
+    assert_same_curves(tmp_path, "train/loss", "val/loss", "val/exact")
 
 
 def test_a_signal_to_one_saves_all_and_the_run_resumes_to_the_bit(port: int, tmp_path: Path) -> None:
-    """Of three: two have but one order to sum in."""
+    """Three processes, as two have but one order to sum in."""
     settings = [*TINY, "trainer=cpu", "trainer.limit_train_batches=16", "data.batch_size=6"]
     codes, _, errors = ended(together(port, tmp_path, *settings, "run_dir=whole", size=3))
     assert (codes, errors) == ([0, 0, 0], "")
@@ -107,28 +112,20 @@ def test_a_signal_to_one_saves_all_and_the_run_resumes_to_the_bit(port: int, tmp
 def test_memory_is_of_each_process_its_rows(port: int, tmp_path: Path) -> None:
     memory = ["data.order=stream", "model.memory_length=24", f"pos={ENDLESS}"]
     settings = [*WITHOUT_DROPOUT, *memory, "trainer.max_steps=3", "data.batch_size=4", "trainer.max_epochs=null"]
-    alone = Script("train", *settings, "run_dir=alone", cwd=tmp_path)
-    codes, _, errors = ended(together(port, tmp_path, *settings, "run_dir=run"))
-    assert alone.finish().returncode == 0
-    assert codes == [0, 0], errors
+    train_both(port, tmp_path, *settings)
     ours, theirs = (content_of(tmp_path / run)["memory"] for run in ("run", "alone"))
     assert ours["read"].tolist() == theirs["read"].tolist() == [3 * 16] * 4
     torch.testing.assert_close(ours["inputs"], theirs["inputs"], atol=1e-4, rtol=1e-4)
     alone = Script("train", "resume=alone", "trainer.max_steps=5", cwd=tmp_path)
     assert ended(together(port, tmp_path, "resume=run", "trainer.max_steps=5"))[0] == [0, 0]
     assert alone.finish().returncode == 0
-    for name in ("train/loss", "val/loss"):
-        ours, theirs = ([value for _, value in logged(tmp_path / run)[name]] for run in ("run", "alone"))
-        assert ours == pytest.approx(theirs, abs=1e-5)
+    assert_same_curves(tmp_path, "train/loss", "val/loss")
     ours, theirs = (summary_of(tmp_path / run)["val_loss_tokens"] for run in ("run", "alone"))
     assert ours == theirs == 533
 
 
 def test_another_number_of_processes_resumes(port: int, tmp_path: Path) -> None:
-    settings = [*WITHOUT_DROPOUT, "trainer.max_epochs=1"]
-    alone = Script("train", *settings, "run_dir=alone", cwd=tmp_path)
-    assert ended(together(port, tmp_path, *settings, "run_dir=run"))[0] == [0, 0]
-    assert alone.finish().returncode == 0
+    train_both(port, tmp_path, *WITHOUT_DROPOUT, "trainer.max_epochs=1")
     alone = Script("train", "resume=alone", "trainer.max_epochs=2", cwd=tmp_path)
     resumed = Script("train", "resume=run", "trainer.max_epochs=2", cwd=tmp_path).finish()
     assert resumed.returncode == alone.finish().returncode == 0
@@ -140,13 +137,8 @@ def test_another_number_of_processes_resumes(port: int, tmp_path: Path) -> None:
 
 def test_fsdp2_divides_the_weights_and_trains_the_same(port: int, tmp_path: Path) -> None:
     settings = [*WITHOUT_DROPOUT, "pos=t5", "trainer.max_epochs=1"]
-    alone = Script("train", *settings, "run_dir=alone", cwd=tmp_path)
-    codes, _, errors = ended(together(port, tmp_path, *settings, "trainer.strategy=fsdp2", "run_dir=run"))
-    assert codes == [0, 0], errors
-    assert alone.finish().returncode == 0
-    for name in ("train/loss", "val/loss", "train/gradient_norm"):
-        ours, theirs = ([value for _, value in logged(tmp_path / run)[name]] for run in ("run", "alone"))
-        assert ours == pytest.approx(theirs, abs=1e-5)
+    train_both(port, tmp_path, *settings, of_two=("trainer.strategy=fsdp2",))
+    assert_same_curves(tmp_path, "train/loss", "val/loss", "train/gradient_norm")
     ours, theirs = (load(tmp_path / run).state_dict() for run in ("run", "alone"))
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-4) for name in theirs)
     codes, _, errors = ended(together(port, tmp_path, "resume=run", "trainer.max_epochs=2"))
@@ -157,11 +149,7 @@ def test_fsdp2_divides_the_weights_and_trains_the_same(port: int, tmp_path: Path
 def test_what_is_refused(port: int, tmp_path: Path) -> None:
     settings = [*TINY, "trainer=cpu"]
     for given, problem in (
-        (
-            "data.batch_size=3",
-            "error: data.batch_size=3: is of all 2 processes together, so it must be a multiple",
-        ),
-        ("model.embed_dim=0", "error: model.embed_dim=0: must be"),
+        ("data.batch_size=3", "error: data.batch_size=3: is of all 2 processes together, so it must be a multiple"),
         ("trainer.devices=1", "error: trainer.devices=1: torchrun has started 2 on each machine, and decides"),
     ):
         codes, output, errors = ended(together(port, tmp_path, *settings, given))

@@ -209,7 +209,7 @@ def test_all_schemes_see_the_same_batches(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def evaluated_loss(folder: Path) -> float | None:
-    """The best weights' loss at the training length, as scripts/evaluate.py measures it."""
+    """Return the best weights' loss at the training length, as scripts/evaluate.py measures it."""
     checkpoint = load_checkpoint(find_checkpoint(str(folder)))
     length = checkpoint.model.shape.context_length
     (result,) = evaluate_checkpoint(checkpoint, own_text(checkpoint), [length]).lengths
@@ -220,11 +220,6 @@ def test_a_model_has_one_validation_loss(tmp_path: Path) -> None:
     summary = run(tmp_path / "run", "trainer.limit_val_batches=null", "trainer.max_epochs=1")
     assert summary["best_val_loss"] == pytest.approx(evaluated_loss(tmp_path / "run"), rel=1e-7)
     assert summary["val_loss_tokens"] == summary["validation_tokens"] - 1 == 533
-
-
-def test_validation_of_some_batches(tmp_path: Path) -> None:
-    summary = run(tmp_path / "run", "trainer.limit_val_batches=3", "trainer.max_epochs=1")
-    assert summary["val_loss_tokens"] == 3 * 2 * 32
 
 
 def test_gradients_are_clipped(tmp_path: Path) -> None:
@@ -260,16 +255,6 @@ def test_run_without_validation(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.usefixtures("no_network")
 def test_trains_without_network(tmp_path: Path) -> None:
     assert run(tmp_path / "run", f"data.cache_dir={tmp_path / 'cache'}")["steps"] == 6
-
-
-def test_config_yaml_holds_the_settings_nobody_gave(tmp_path: Path) -> None:
-    from omegaconf import OmegaConf
-
-    run(tmp_path / "run", "pos._target_=poslab.positions.t5.T5", "trainer.max_steps='2'")
-    written = OmegaConf.to_container(OmegaConf.load(tmp_path / "run" / "config.yaml"))
-    assert written["pos"]["num_buckets"] == 32
-    assert written["trainer"]["max_steps"] == 2
-    assert hparams_of(tmp_path / "run")["pos.num_buckets"] == 32
 
 
 def test_too_long_a_context_says_what_would_fit(tmp_path: Path) -> None:
