@@ -46,7 +46,7 @@ WRONG = {
         trainer.max_epochs=null trainer.max_steps=0 trainer.max_steps=-3 trainer.limit_train_batches=1.5
         trainer.limit_train_batches=true trainer.limit_val_batches=1.5 trainer.val_check_interval=1.5
     """,
-    "evaluate": "last=many last=0 allow_code=2 device=nothing model.memory_length=-1 model.memory_length=many model.no=5",
+    "evaluate": "last=many last=0 allow_code=2 device=nothing model.memory_length=-1 model.memory_length=x model.no=5",
     "compare": "effect=0 pairs=nothing length=2.5",
     "explain": "ckpt=[] ckpt=[a,b,c] threads=1025",
     "generate": "prompt= top_p=1.1 top_p=nan seed=null samples=1001",

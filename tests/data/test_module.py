@@ -63,7 +63,7 @@ def test_text_too_short_for_a_window(context_length: int, tmp_path: Path) -> Non
     assert refusal.value.option == "model.context_length"
     assert len(module_of(VERDICT, tmp_path, 533).validation_windows) == 1
     assert len(module_of(VERDICT, tmp_path, 532).validation_windows) == 2
-    with pytest.raises(SettingError, match="test part .* has only"):
+    with pytest.raises(SettingError, match=r"test part .* has only"):
         module_of(VERDICT, tmp_path, 32, test_share=0.001)
 
 

@@ -263,6 +263,12 @@ def test_ids_of_a_long_text_are_found_in_pieces() -> None:
     assert observed_ids(torch.empty(0, dtype=torch.int32)).tolist() == []
 
 
+def test_a_whole_text_is_tokenised_in_one_piece(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
+    whole = load_corpus(str(VERDICT), gpt2, tmp_path, split=corpus.WHOLE)
+    assert len(whole.train) == 0
+    assert whole.validation.tolist() == gpt2.encode_ordinary(VERDICT.read_text())
+
+
 def test_second_load_reads_the_files_of_the_first(
     gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
