@@ -61,7 +61,7 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report names its pictures, but nothing is drawn in them."""
-    monkeypatch.setattr("poslab.comparison.report.svg", lambda figure: "<svg/>")
+    monkeypatch.setattr("poslab.report.svg.svg", lambda figure: "<svg/>")
 
 
 @pytest.fixture

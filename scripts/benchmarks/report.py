@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.measure import Timing
-from poslab.runs.screen import table
+from poslab.report.terminal import table
 from poslab.training.trainer import bfloat16_units
 
 _PACKAGES = ("poslab", "torch", "transformers", "x-transformers", "pytorch-lightning")

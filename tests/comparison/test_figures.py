@@ -13,7 +13,8 @@ from scipy import stats
 
 from poslab.comparison import figures
 from poslab.comparison.curves import Curve
-from poslab.evaluation.pictures import attention_figure, svg
+from poslab.evaluation.pictures import attention_figure
+from poslab.report.svg import svg
 from poslab.runs.evaluation import Evaluation, LengthLoss
 
 

@@ -62,8 +62,8 @@ def test_default_and_chosen_stand_side_by_side(swept: Path) -> None:
         ["nope", "1", "", "", "0.300", "0.300", "0.150", "0.150"],
         ["t5", "3", f"{factor}=1.0", f"{factor}=8.0", "0.200", "0.600", "0.100", "0.300"],
     ]
-    assert "held out" not in found.remark
-    assert "Not all schemes were tried with as many settings" in found.remark
+    assert "held out" not in found.note
+    assert "Not all schemes were tried with as many settings" in found.note
 
 
 def test_any_setting_of_a_scheme_is_one_to_choose(tmp_path: Path) -> None:
@@ -74,13 +74,13 @@ def test_any_setting_of_a_scheme_is_one_to_choose(tmp_path: Path) -> None:
     found = choices(compare_folders(tmp_path))
     assert found is not None
     assert found.rows == [["t5", "2", "scale=1.0", "scale=32.0", "4.0000", "3.0000"]]
-    assert "what is shown has also chosen" in found.remark
+    assert "what is shown has also chosen" in found.note
     for folder in tmp_path.glob("*/*"):
         change_summary(folder, test_loss=5.0)
     found = choices(compare_folders(tmp_path))
     assert found is not None
     assert found.rows[0][4:] == ["5.0000", "5.0000"]
-    assert "what is shown has also chosen" not in found.remark
+    assert "what is shown has also chosen" not in found.note
 
 
 def test_without_a_grid_there_is_nothing_to_choose(tmp_path: Path) -> None:

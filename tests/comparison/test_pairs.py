@@ -26,6 +26,7 @@ from poslab.config.schemes import parse_scheme, schemes
 from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
 from poslab.positions.base import ENTRANCES, HOOKS, knows_nothing
+from poslab.report.blocks import Cell
 from poslab.runs.load import read_runs
 
 
@@ -61,12 +62,13 @@ def test_many_schemes_are_a_matrix(tmp_path: Path) -> None:
     write_sweep(tmp_path, seeds=3, **{name: 0.2 * place for place, name in enumerate(names)})
     found = matrix(compare_folders(tmp_path, all_pairs=True))
     assert found is not None
-    assert [len(cells) for _, cells in found.rows] == [len(names) - 1] * (len(names) - 1)
-    label, cells = found.rows[2]
+    assert [len(row) for row in found.rows] == [len(names)] * (len(names) - 1)
+    label, *cells = found.rows[2]
     assert label == f"3 {names[2]}"
-    assert [cell.text == "" for cell in cells] == [True, True] + [False] * (len(names) - 3)
-    assert cells[-1].shown
-    assert re.match(rf"{names[2]} - {names[-1]}: -\d\.\d+ \[-\d\.\d+, -\d\.\d+\], n = 3, p = ", cells[-1].told)
+    assert [cell == "" for cell in cells] == [True, True] + [False] * (len(names) - 3)
+    assert isinstance(cells[-1], Cell)
+    assert cells[-1].marked
+    assert re.match(rf"{names[2]} - {names[-1]}: -\d\.\d+ \[-\d\.\d+, -\d\.\d+\], n = 3, p = ", cells[-1].tooltip)
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -75,9 +77,11 @@ def test_the_page_of_all_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str
     folder = report_of(tmp_path, pairs="all")
     found = matrix(compare_folders(tmp_path, all_pairs=True))
     assert found is not None
-    for label, cells in found.rows:
-        assert [label, *(cell.text for cell in cells)] in page_in(folder).rows
-        assert [label, *(f"**{cell.text}**" if cell.shown else cell.text for cell in cells)] in markdown_rows(folder)
+    first, *cells = found.rows[0]
+    texts = [cell.text for cell in cells if isinstance(cell, Cell) and cell.marked]
+    assert len(texts) == 4
+    assert [first, *texts] in page_in(folder).rows
+    assert [first, *(f"**{text}**" for text in texts)] in markdown_rows(folder)
     screen = capsys.readouterr().out
     assert "- rope is better than 4: t5, shaw, " in screen
     assert "- pairs that are shown to differ: 10 of 10" in screen

@@ -19,6 +19,7 @@ from poslab.comparison.figures import styles_of
 from poslab.comparison.task_figures import by_length_figure, steps_figure
 from poslab.comparison.task_report import matrices, solved_table, task_panels, task_report, task_runs
 from poslab.comparison.tasks import TaskRuns
+from poslab.report.blocks import Cell, Code, Text
 from poslab.runs.error_examples import WrongAnswer
 from poslab.runs.load import read_runs
 
@@ -27,6 +28,10 @@ def task_in(root: Path) -> TaskRuns:
     found = task_runs("copy", compare_folders(root))
     assert found is not None
     return found
+
+
+def text_of(cell: str | Cell) -> str:
+    return cell if isinstance(cell, str) else cell.text
 
 
 @pytest.fixture
@@ -57,16 +62,14 @@ def test_matrix_has_means_and_shades_from_chance_to_all(copy_runs: Path) -> None
     tasks = [TaskRuns(name, {"shaw": read_runs([str(copy_runs / name)])[0]}) for name in ("copy", "sort")]
     tasks[0] = task_in(copy_runs / "copy")
     (matrix,) = matrices(tasks)
-    assert [(head.task, head.lengths) for head in matrix.heads] == [
-        ("copy", ["1× (10)", "2× (20)"]),
-        ("sort", ["1× (10)", "2× (20)"]),
+    assert matrix.groups == [("copy", 2), ("sort", 2)]
+    assert matrix.columns == ["scheme", *["1× (10)", "2× (20)"] * 2]
+    shades = [[(cell.text, cell.shade) if isinstance(cell, Cell) else cell for cell in row] for row in matrix.rows]
+    assert shades == [
+        ["absolute", ("0.10", 0), ("0.00", 0), "", ""],
+        ["shaw", ("0.60", 5), ("0.30", 1), ("1.00", 10), ("0.60", 5)],
     ]
-    rows = {label: [(cell.text, cell.shade) for cell in cells] for label, cells in matrix.rows}
-    assert rows == {
-        "absolute": [("0.10", 0), ("0.00", 0), ("", None), ("", None)],
-        "shaw": [("0.60", 5), ("0.30", 1), ("1.00", 10), ("0.60", 5)],
-    }
-    assert dict(matrix.rows)["shaw"][1].seeds == "shaw, copy at 20: 0.500, 0.300, 0.100 (each seed)"
+    assert matrix.rows[1][2].tooltip == "shaw, copy at 20: 0.500, 0.300, 0.100 (each seed)"
 
 
 def test_of_many_lengths_tables_show_those_at_one_two_and_three_times(tmp_path: Path) -> None:
@@ -79,7 +82,9 @@ def test_of_many_lengths_tables_show_those_at_one_two_and_three_times(tmp_path: 
 def test_many_tasks_make_several_tables(tmp_path: Path) -> None:
     write_task_run(tmp_path, "shaw", 1, {10: 0.5})
     runs = task_in(tmp_path).runs
-    assert [len(m.heads) for m in matrices([TaskRuns(str(n), runs) for n in range(8)])] == [6, 2]
+    first, second = matrices([TaskRuns(str(n), runs) for n in range(8)])
+    assert (len(first.groups), len(second.groups)) == (6, 2)
+    assert (bool(first.title), bool(second.title), bool(first.note), bool(second.note)) == (True, False, False, True)
 
 
 def test_one_test_is_shown_that_most_schemes_get_wrong_answer(tmp_path: Path) -> None:
@@ -94,24 +99,32 @@ def test_one_test_is_shown_that_most_schemes_get_wrong_answer(tmp_path: Path) ->
     report, notes = task_report(task_in(tmp_path))
     assert notes == []
     in_range, beyond = report.wrong
-    assert (in_range.tests, in_range.open, beyond.open) == ([], False, True)
-    assert in_range.remarks == ["Nothing wrong in the first 32 tests: absolute, nope, shaw, t5"]
-    assert beyond.title == "length 20, 2×: 3 of 4 schemes get something wrong"
-    first, second = beyond.tests
-    assert (first.title, second.title) == ("test 8", "test 10")
-    assert first.reads == ["SEP", "a", "b"]
-    assert first.right == ANSWER
-    said = {label: ("".join(answer.said), answer.errors) for label, answer in first.answers.items()}
-    assert said == {"absolute": ("abx", [2]), "nope": ("abc", []), "shaw": ("bbc", [0]), "t5": ("abc", [])}
-    assert [*second.answers] == ["t5"]
-    assert first.as_text.splitlines()[2].split() == ["absolute", ".", ".", "x"]
+    assert (in_range.open, beyond.open) == (False, True)
+    assert in_range.blocks == [Text("Nothing wrong in the first 32 tests: absolute, nope, shaw, t5.")]
+    assert beyond.summary == "length 20, 2×: 3 of 4 schemes get something wrong"
+    title, line, first, second_title, _, second, remark = beyond.blocks
+    assert title == Text("test 8, all that is read:")
+    assert second_title == Text("test 10, all that is read:")
+    assert remark == Text("Nothing wrong in the first 32 tests: nope.")
+    assert line == Code("BOS a b c SEP a b")
+    assert first.columns == ["has just read", "SEP", "a", "b", "wrong"]
+    assert first.rows[0] == ["right", *ANSWER, ""]
+    assert [("".join(map(text_of, row)), [cell.marked for cell in row[1:-1]]) for row in first.rows[1:]] == [
+        ("absoluteabx1 of 3", [False, False, True]),
+        ("nopeabc0 of 3", [False] * 3),
+        ("shawbbc1 of 3", [True, False, False]),
+        ("t5abc0 of 3", [False] * 3),
+    ]
+    assert [text_of(row[0]) for row in second.rows] == ["right", "t5"]
 
 
 def test_the_run_of_the_median_figure_answers(tmp_path: Path) -> None:
     for seed, share in ((1, 0.9), (2, 0.1), (3, 0.5)):
         write_task_run(tmp_path, "shaw", seed, {10: share}, answers={10: [wrong_answer(seed)]})
     report, _ = task_report(task_in(tmp_path))
-    assert [(test.title, test.seeds) for test in report.wrong[0].tests] == [("test 4", {"shaw": 3})]
+    title, _, table = report.wrong[0].blocks
+    assert title == Text("test 4, all that is read:")
+    assert table.rows[1][0] == Cell("shaw", "seed 3")
 
 
 def test_a_long_answer_is_shown_from_shortly_before_its_first_error(tmp_path: Path) -> None:
@@ -120,10 +133,10 @@ def test_a_long_answer_is_shown_from_shortly_before_its_first_error(tmp_path: Pa
     answer = WrongAnswer(0, symbols, list(range(100)), symbols, said)
     write_task_run(tmp_path, "shaw", 1, {10: 0.0}, answers={10: [answer]})
     report, _ = task_report(task_in(tmp_path))
-    (test,) = report.wrong[0].tests
-    assert test.title == "test 1, answers 57 to 80 of 100"
-    assert test.as_text.split().count("x") == 1
-    assert test.line == " ".join(symbols)
+    title, line, table = report.wrong[0].blocks
+    assert title == Text("test 1, answers 57 to 80 of 100, all that is read:")
+    assert [text_of(cell) for cell in table.rows[1]].count("x") == 1
+    assert line == Code(" ".join(symbols))
 
 
 def test_what_can_not_be_read_is_a_note(copy_runs: Path) -> None:
@@ -134,7 +147,7 @@ def test_what_can_not_be_read_is_a_note(copy_runs: Path) -> None:
     assert len(notes) == 2
     assert re.search(r"shaw-seed2 shows nothing that came out wrong: answers\.json can't be read", notes[0] + notes[1])
     assert any(note.endswith("it has no answers.json") for note in notes)
-    assert [length.tests for length in report.wrong] == []
+    assert report.wrong == []
 
 
 def test_curves_are_means_with_chance_and_the_training_range(copy_runs: Path) -> None:
@@ -186,16 +199,16 @@ def test_panels_for_few_and_many(schemes: int, tasks: int, tmp_path: Path) -> No
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_a_report_of_several_tasks(copy_runs: Path) -> None:
     html = (report_of(copy_runs) / "report.html").read_text()
-    assert '<table class="matrix">' not in html  # of one task
+    assert '<table class="matrix' not in html  # of one task
     assert html.index("Who solves the range") < html.index("What comes out wrong") < html.index('id="exact_by_length"')
     write_task_run(copy_runs, "shaw", 1, {10: 1.0, 20: 0.6}, 500, data="sort")
     folder = report_of(copy_runs)
     html, markdown = ((folder / f"report.{kind}").read_text() for kind in ("html", "md"))
-    assert '<table class="matrix">' in html
+    assert '<table class="matrix sortable">' in html
     assert html.count("What comes out wrong") == 2
     assert ["shaw", "1 of 3", "250, never: 2", "0.600", "0.300", "0.500 (n = 1)"] in page_in(folder).rows
     assert "| shaw | 0.60 | 0.30 | 1.00 | 0.60 |" in markdown
-    assert "    has just read SEP   a   b" in markdown
+    assert "| has just read | SEP | a | b | wrong |" in markdown
     assert (folder / "figures" / "exact_by_length.svg").exists()
     with (folder / "results.csv").open() as file:
         rows = list(csv.DictReader(file))

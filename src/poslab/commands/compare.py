@@ -31,11 +31,12 @@ from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run, evaluation_seconds
 from poslab.processors import compute_on
+from poslab.report import terminal
 from poslab.runs.evaluation import Evaluation, read_evaluation
 from poslab.runs.folder import RunFolder
 from poslab.runs.load import LeftOut, Run, read_runs
 from poslab.runs.plan import PLAN, PlannedGroup, picked, read_plan
-from poslab.runs.screen import clock, table
+from poslab.runs.screen import clock
 
 
 def run_comparison(config: CompareConfig, command: str) -> Path:
@@ -202,20 +203,7 @@ def _report_folder(config: CompareConfig) -> Path:
 
 
 def _print(report: Report, folder: Path) -> None:
-    for verdict in report.contrasts:
-        print(f"- {verdict.sentence}")
-    for section in report.sections:
-        if len(report.sections) > 1:
-            print(f"\n{section.title}\n")
-        rows = [
-            [cells[n] for n in section.on_screen] for cells in (section.columns, *section.rows, *section.reference_rows)
-        ]
-        print(table(rows[0], rows[1:]))
-        print()
-        for answer in section.first_answers:
-            print(f"- {answer}")
-        for caveat in section.comparison.caveats:
-            print(f"  caveat: {caveat}")
-        for note in section.notes:
-            print(f"note: {note}", file=sys.stderr)
+    print(terminal.page(report.on_screen))
+    for note in (note for section in report.sections for note in section.notes):
+        print(f"note: {note}", file=sys.stderr)
     print(f"\nreport  {folder / 'report.html'} (also report.md, results.csv)")

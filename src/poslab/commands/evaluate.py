@@ -11,10 +11,10 @@ from poslab.config.scripts import EvaluateConfig
 from poslab.errors import SettingError, as_typed
 from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
 from poslab.processors import compute_on
+from poslab.report.terminal import table
 from poslab.runs.checkpoint import Checkpoint, choose_device, find_checkpoint, load_checkpoint
 from poslab.runs.evaluation import STRETCH, Evaluation, LengthLoss, every_stretch
 from poslab.runs.folder import EVALUATION
-from poslab.runs.screen import table
 from poslab.tasks.metric import perplexity
 
 _COLUMNS = (

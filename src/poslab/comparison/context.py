@@ -22,7 +22,7 @@ import numpy as np
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.statistics import estimate
-from poslab.comparison.table import Table
+from poslab.report.blocks import Table
 from poslab.runs.evaluation import Evaluation, last_targets
 from poslab.runs.load import Run
 

@@ -25,8 +25,8 @@ from poslab.comparison.groups import Group
 from poslab.comparison.missing_seeds import missing_seeds, outcomes_of, signed_ranks
 from poslab.comparison.sentences import p_text
 from poslab.comparison.statistics import CONFIDENCE, holm, seeds_to_claim, sign_flip_test
-from poslab.comparison.table import Table
 from poslab.config.contrasts import ALL, Contrast, named, read_registrations, runs_finished
+from poslab.report.blocks import Table
 from poslab.runs.plan import Planned
 
 SHOWN, NOT_SHOWN, OPPOSITE, NOT_TESTED = "shown", "not shown", "the opposite shown", "not tested"

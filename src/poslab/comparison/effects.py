@@ -14,7 +14,7 @@ import numpy as np
 from poslab.comparison.compare import Comparison
 from poslab.comparison.curves import Curve, Points
 from poslab.comparison.groups import Group
-from poslab.comparison.table import Table
+from poslab.report.blocks import Table
 
 
 def steps_to(level: float, points: Points) -> float | None:
@@ -59,7 +59,7 @@ def effect_table(comparison: Comparison, curves: Mapping[str, Mapping[int, Curve
     )
     if any(group.diverged for group in comparison.groups):
         remark += " Seeds that diverged are in none of these figures."
-    return Table("What the differences are worth", columns, rows, remark, "schemes")
+    return Table("What the differences are worth", columns, rows, remark, sortable=True)
 
 
 def _row(group: Group, base: Group, comparison: Comparison, curves: Mapping[str, Mapping[int, Curve]]) -> list[str]:

@@ -11,8 +11,8 @@ from itertools import accumulate
 from pathlib import Path
 
 from poslab.comparison.tasks import TaskRuns
+from poslab.report.blocks import Block, Cell, Code, Details, Row, Table, Text
 from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
-from poslab.tasks.base import in_columns
 
 _MOST_TESTS = 3  # shown of each length
 _WIDTH = 96  # characters of a row of answers, with a space after each
@@ -48,40 +48,25 @@ class WrongTest:
         return f"test {self.asked.number + 1}{part}"
 
     @property
-    def line(self) -> str:
-        """Return the whole input as text."""
-        return " ".join(self.asked.reads)
+    def blocks(self) -> list[Block]:
+        """Return the whole input, and the answers."""
+        return [Text(f"{self.title}, all that is read:"), Code(" ".join(self.asked.reads)), self.table]
 
     @property
-    def reads(self) -> list[str]:
-        """Return the input token at each position shown."""
-        return [self.asked.reads[self.asked.places[n]] for n in self.places]
-
-    @property
-    def right(self) -> list[str]:
-        return [self.asked.right[n] for n in self.places]
-
-    @property
-    def as_text(self) -> str:
-        """Return the test in columns, with the wrong answers of the schemes."""
-        rows = {"has just read": self.reads, "right": self.right}
+    def table(self) -> Table:
+        """Return the answers of the schemes below the right ones, errors marked."""
+        rows: list[Row] = [["right", *(self.asked.right[n] for n in self.places), ""]]
         for label, answer in self.answers.items():
-            rows[label] = [answer.said[n] if n in answer.errors else "." for n in self.places]
-        return in_columns(rows)
+            said = [Cell(answer.said[n], marked=n in answer.errors) for n in self.places]
+            count = f"{len(answer.errors)} of {len(answer.right)}"
+            rows.append([Cell(label, f"seed {self.seeds[label]}"), *said, count])
+        reads = [self.asked.reads[self.asked.places[n]] for n in self.places]
+        return Table("", ["has just read", *reads, "wrong"], rows, kind="answers")
 
 
-@dataclass(frozen=True)
-class WrongAtLength:
-    """Tests with errors at one length. open: whether the page shows them unfolded."""
-
-    title: str
-    tests: list[WrongTest]
-    remarks: list[str]
-    open: bool
-
-
-def wrong_by_length(task: TaskRuns) -> tuple[list[WrongAtLength], list[str]]:
-    """Return (the tests with errors at each length, notes on runs whose answers are not available)."""
+def wrong_by_length(task: TaskRuns) -> tuple[list[Details], list[str]]:
+    """Return (the tests with errors at each length, all but one of them folded away, notes on runs whose answers are
+    not available)."""
     medians = {n: {label: task.median_run(label, n) for label in task.runs} for n in task.lengths(task.metric)}
     read: dict[Path, WrongAnswers] = {}
     notes = []
@@ -106,8 +91,8 @@ def wrong_by_length(task: TaskRuns) -> tuple[list[WrongAtLength], list[str]]:
         remarks = [f"Nothing wrong in the first {LOOKED_AT} tests: {', '.join(without)}"] if without else []
         remarks += [f"Wrong in yet other tests: {', '.join(left)}"] if left else []
         title = f"length {length}, {task.multiple(length)}: {counts}"
-        shown = [WrongTest(answers, seeds) for answers in tests]
-        found.append(WrongAtLength(title, shown, remarks, length == opened))
+        shown = [block for answers in tests for block in WrongTest(answers, seeds).blocks]
+        found.append(Details(title, [*shown, *(Text(f"{remark}.") for remark in remarks)], open=length == opened))
     return found, notes
 
 

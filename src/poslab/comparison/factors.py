@@ -22,9 +22,9 @@ from poslab.comparison.missing_seeds import without_lost
 from poslab.comparison.scores import Score
 from poslab.comparison.sentences import p_text, sentence
 from poslab.comparison.statistics import Difference, paired
-from poslab.comparison.table import Table
 from poslab.config.train import default_settings
 from poslab.errors import as_typed
+from poslab.report.blocks import Table
 
 Level = tuple[str, ...]
 Cell = tuple[Group, Group]  # equal in all but the factor

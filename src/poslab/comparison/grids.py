@@ -18,9 +18,9 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from poslab.comparison.compare import Comparison
 from poslab.comparison.figures import Styles, add_legend, styles_of
 from poslab.comparison.groups import Group
-from poslab.comparison.panels import Panel
-from poslab.comparison.table import Table
 from poslab.config.train import default_settings
+from poslab.report import blocks
+from poslab.report.blocks import Table
 
 _CAPTION = (
     "Each line is a scheme, by the value of the setting that it was trained with: means over seeds, and bars from the "
@@ -120,7 +120,7 @@ def _remark(comparison: Comparison, found: Sequence[Grid], beyond: bool) -> str:
 Curves = dict[str, dict[float, list[float]]]  # by label and the value of the setting: the figure of each seed
 
 
-def setting_panels(titled: Mapping[str, Comparison]) -> list[Panel]:
+def setting_panels(titled: Mapping[str, Comparison]) -> list[blocks.Figure]:
     """Return a figure for each numeric setting that varies within a scheme, with a panel for each task or text."""
     names = dict.fromkeys(name for one in titled.values() for grid in grids(one) for name in _numbers(grid))
     panels = []
@@ -128,7 +128,7 @@ def setting_panels(titled: Mapping[str, Comparison]) -> list[Panel]:
         curves = {title: _curves(comparison, name) for title, comparison in titled.items()}
         having = {title: of for title, of in curves.items() if of}
         figure = _figure(name, having, titled)
-        panels.append(Panel(f"over_{name}", f"By {name}", _CAPTION, figure))
+        panels.append(blocks.Figure(f"over_{name}", f"By {name}", _CAPTION, figure))
     return panels
 
 

@@ -1,46 +1,33 @@
 """Comparison of all pairs of groups, in lines and as a matrix."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
 from poslab.comparison.compare import Comparison
 from poslab.comparison.sentences import p_text
 from poslab.comparison.statistics import Difference
+from poslab.report.blocks import Cell, Row, Table
 
 
-class Cell(NamedTuple):
-    """Figure of the row's group less that of the column's. told: both figures, the interval and p, in words."""
-
-    text: str
-    told: str = ""
-    shown: bool = False  # whether the difference is claimed
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """Matrix of all pairs. heads: a number and a label for each column. rows: a label, and a cell for each column.
-
-    Empty cells are those across the diagonal, with the other sign.
-    """
-
-    heads: list[tuple[int, str]]
-    rows: list[tuple[str, list[Cell]]]
-
-
-def matrix(comparison: Comparison) -> Matrix | None:
+def matrix(comparison: Comparison) -> Table | None:
     """Return the matrix from the best group to the worst, each row ahead of those below it.
 
-    None if only the baseline was compared, or for a single pair, which the table covers.
+    Empty cells are those across the diagonal, with the other sign. None if only the baseline was compared, or for a
+    single pair, which the table covers.
     """
     labels = [group.label for group in comparison.groups]
     if len(comparison.pairs) < 2:
         return None
-    rows = []
+    rows: list[Row] = []
     for place, first in enumerate(labels[:-1]):
         others = labels[place + 1 :]
         cells = [_cell(comparison, first, second, comparison.pairs[first, second]) for second in others]
-        rows.append((f"{place + 1} {first}", [Cell("")] * place + cells))
-    return Matrix(list(enumerate(labels, start=1))[1:], rows)
+        rows.append([f"{place + 1} {first}", *[""] * place, *cells])
+    columns: Row = ["", *(Cell(str(number), label) for number, label in enumerate(labels[1:], start=2))]
+    note = (
+        f"From the best to the worst: the row's {comparison.score} less that of the scheme with the column's number, "
+        "over common seeds. Marked is what is shown to differ, under Holm's correction for all "
+        f"{len(comparison.pairs)} pairs. Surprising: a mark far from the right end of its row while its neighbours "
+        "have none."
+    )
+    return Table("All pairs", columns, rows, note, "pairs", "A cell under the mouse has the interval and p.")
 
 
 def _cell(comparison: Comparison, first: str, second: str, d: Difference) -> Cell:

@@ -1,10 +1,8 @@
 """Panels of a report: figures with captions that say how to read them, and notes on what could not be drawn."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from poslab.comparison import figures
@@ -20,6 +18,7 @@ from poslab.evaluation.files import own_task, own_text
 from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps, draw
 from poslab.evaluation.task_metrics import legible_example
 from poslab.positions import Curves
+from poslab.report.blocks import Figure
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import start_and_best
 from poslab.runs.evaluation import Evaluation
@@ -73,23 +72,12 @@ _CAPTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Figure of the report, with the name of its file. small: whether it stands beside others of its kind."""
-
-    name: str
-    title: str
-    caption: str
-    figure: Figure
-    small: bool = False
-
-
 def loss_panels(
     comparison: Comparison,
     evaluations: Mapping[str, list[Evaluation]],
     by_seed: Mapping[str, Mapping[int, Curve]],
     over_text: Mapping[str, Difference] | None = None,
-) -> tuple[list[Panel], list[str]]:
+) -> tuple[list[Figure], list[str]]:
     """Return (panels of the score by run, and of losses by step, position and length, notes).
 
     evaluations, over_text: of groups that have them, by label; the latter are differences over seeds and text. by_seed:
@@ -113,14 +101,14 @@ def loss_panels(
     name, title = ("losses", score.title) if score.is_loss else ("scores", score.title)
     caption = _BY_RUN + (_OVER_TEXT if over_text else "")
     scores = figures.scores_figure(comparison, styles, references, over_text or {})
-    by_run = Panel(name, title.capitalize(), caption, scores)
+    by_run = Figure(name, title.capitalize(), caption, scores)
     traded = trade_off_figure(comparison, styles)
-    trade_offs = [Panel("trade_offs", *_CAPTIONS["trade_offs"], traded)] if traded else []
-    panels = [by_run, *trade_offs, *(Panel(name, *_CAPTIONS[name], figure) for name, figure in drawn.items())]
+    trade_offs = [Figure("trade_offs", *_CAPTIONS["trade_offs"], traded)] if traded else []
+    panels = [by_run, *trade_offs, *(Figure(name, *_CAPTIONS[name], figure) for name, figure in drawn.items())]
     return panels, [f"no loss curve in {', '.join(empty)}"] if empty else []
 
 
-def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool) -> tuple[list[Panel], list[str]]:
+def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool) -> tuple[list[Figure], list[str]]:
     """Return (panels of attention and learned tables of each group's median run, notes).
 
     sentence: the text whose attention is drawn; None: the beginning of the validation text, or an example of the task.
@@ -147,11 +135,11 @@ def model_panels(comparison: Comparison, sentence: str | None, allow_code: bool)
             notes.append(f"{group.label} has no picture of its attention: {error}")
     title, caption = _CAPTIONS["attention"]
     caption = caption.format(comparison.score.metric.name)
-    attention = [Panel("attention", title, caption, attention_figure(maps, words))] if maps else []
+    attention = [Figure("attention", title, caption, attention_figure(maps, words))] if maps else []
     return attention + learned, notes
 
 
-def _learned(group: Group, checkpoint: Checkpoint) -> list[Panel]:
+def _learned(group: Group, checkpoint: Checkpoint) -> list[Figure]:
     run, model = group.median_run, checkpoint.model
     before = {name: start for name, (start, _) in start_and_best(RunFolder(run.folder)).items()}
     with torch.no_grad():
@@ -163,7 +151,7 @@ def _learned(group: Group, checkpoint: Checkpoint) -> list[Panel]:
         dotted = "; dotted: before training" if isinstance(start, Curves) else ""
         title = f"{picture.title}: {group.label}"
         caption = f"{group.label}, seed {run.seed}{dotted}. {picture.caption}".rstrip(". ")
-        panels.append(Panel(f"learned_{group.label}_{name}", title, caption, draw(picture, start), small=True))
+        panels.append(Figure(f"learned_{group.label}_{name}", title, caption, draw(picture, start), small=True))
     return panels
 
 

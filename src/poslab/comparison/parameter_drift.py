@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from poslab.comparison.groups import Group
-from poslab.comparison.table import Table
+from poslab.report.blocks import Table
 from poslab.runs.checkpoint_files import start_and_best
 from poslab.runs.folder import RunFolder
 from poslab.runs.load import Run

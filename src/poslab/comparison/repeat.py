@@ -12,6 +12,8 @@ from poslab.config.schemes import is_task
 from poslab.config.train import role_of
 from poslab.runs.load import Run
 
+NOT_RECORDED = "not recorded"
+
 
 def command_of(group: Group) -> str:
     """Return the command that repeats a group: the one typed for one of its runs, with the seeds of all.
@@ -21,7 +23,7 @@ def command_of(group: Group) -> str:
     recorded = [run.config.get("overrides") for run in group.runs]
     typed = next((overrides for overrides in recorded if isinstance(overrides, list)), None)
     if typed is None or any(run.config.get("extended") for run in group.runs):
-        return "not recorded"
+        return NOT_RECORDED
     settings = [str(o) for o in typed if role_of(_name(str(o))) not in NOT_REPEATED | {Role.SEED}]
     many = ["-m"] if len(group.runs) > 1 else []
     seeds = ",".join(str(seed) for seed in group.values)

@@ -1,21 +1,37 @@
-"""Report of a comparison: report.html, report.md, results.csv and figures."""
+"""Report of a comparison: its blocks, and report.html, report.md, results.csv and figures in a folder."""
 
-import base64
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-
+from poslab.comparison import factors, pairs
 from poslab.comparison.contrasts import Verdict, verdict_table
-from poslab.comparison.panels import Panel
+from poslab.comparison.grids import choices
+from poslab.comparison.repeat import NOT_RECORDED, command_of, configurations, facts
 from poslab.comparison.sections import Section, file_name
-from poslab.comparison.task_report import Matrix
-from poslab.evaluation.pictures import svg
+from poslab.report.blocks import (
+    Block,
+    Bullets,
+    Code,
+    Definitions,
+    Details,
+    Figure,
+    Gallery,
+    Heading,
+    Table,
+    Text,
+)
+from poslab.report.files import write_report
 from poslab.runs.load import LeftOut
+
+_WRONG = (
+    "Each scheme answers in the run of its median figure at that length, all on the same test: the first one that most "
+    "of them get wrong. Where a scheme gets that right, a further test shows it wrong. Having read a symbol of the "
+    "first row, it says the one below."
+)
 
 
 @dataclass(frozen=True)
@@ -30,63 +46,128 @@ class Report:
     command: str
     left_out: Sequence[LeftOut] = ()
     contrasts: list[Verdict] = field(default_factory=list)
-    overview: list[Panel] = field(default_factory=list)
-    matrices: Sequence[Matrix] = ()
+    overview: list[Figure] = field(default_factory=list)
+    matrices: Sequence[Table] = ()
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Return the page."""
+        names: set[str] = set()
+        overview = [_named(figure, "", names) for figure in self.overview]
+        command: list[Block] = [Text("This page:"), Code(self.command)]
+        if len(self.sections) == 1:
+            (section,) = self.sections
+            figures = [_named(figure, "", names) for figure in section.panels]
+            content = _section(section, figures, "schemes", [*self.left_out, *section.comparison.left_out], command)
+            return [*self._claims, *self.matrices, *overview, *content]
+        contents = [f"{section.title}: {'; '.join(section.verdicts)}" for section in self.sections]
+        links = [section.id for section in self.sections]
+        page = [*self._claims, Heading("Each by itself", [Bullets(contents, links=links)]), *self.matrices, *overview]
+        for section in self.sections:
+            figures = [_named(figure, f"{section.id}_", names) for figure in section.panels]
+            content = _section(section, figures, f"{section.id}_schemes", section.comparison.left_out)
+            page.append(Heading(section.title, content, section.id))
+        return [*page, *command, *_list("Left out", _reasons(self.left_out))]
+
+    @property
+    def on_screen(self) -> list[Block]:
+        """Return what the terminal shows: verdicts, and of each section the table, answers and caveats."""
+        sections: list[Block] = []
+        for section in self.sections:
+            caveats = Bullets(section.comparison.caveats, "caveat")
+            content: list[Block] = [section.table, Bullets(section.first_answers, "answer"), caveats]
+            sections += content if len(self.sections) == 1 else [Heading(section.title, content)]
+        return [self._verdicts, *sections]
 
     def write(self, folder: Path) -> None:
         """Write report.html, report.md, results.csv and figures/ into `folder`, over an earlier report there."""
-        overview, by_section = self._by_file_name()
-        panels = overview | {name: panel for of_section in by_section for name, panel in of_section.items()}
-        pictures = {name: svg(panel.figure) for name, panel in panels.items()}
-        (folder / "figures").mkdir(parents=True, exist_ok=True)
-        for name, picture in pictures.items():
-            _write(folder / "figures" / f"{name}.svg", picture)
-        environment = Environment(
-            loader=PackageLoader("poslab.comparison"),
-            autoescape=select_autoescape(["html.j2", "html"]),
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        content = {
-            "report": self,
-            "contrast_table": verdict_table(self.contrasts),
-            "overview": overview,
-            "sections": list(zip(self.sections, by_section, strict=True)),
-            "data_uris": {name: _data_uri(picture) for name, picture in pictures.items()},
-        }
-        for name in ("report.html", "report.md"):
-            _write(folder / name, environment.get_template(f"{name}.j2").render(content))
+        write_report(folder, "Which position scheme?", self.blocks)
         _write_results(folder / "results.csv", self.sections)
 
-    def _by_file_name(self) -> tuple[dict[str, Panel], list[dict[str, Panel]]]:
-        """Return the panels of the overview and of each section, by portable and unique file names."""
-        taken: set[str] = set()
+    @property
+    def _verdicts(self) -> Bullets:
+        return Bullets([verdict.sentence for verdict in self.contrasts], "answer")
 
-        def named(panels: Sequence[Panel], prefix: str) -> dict[str, Panel]:
-            by_name = {}
-            for panel in panels:
-                name = file_name(prefix + panel.name)
-                while name in taken:
-                    name += "_"
-                taken.add(name)
-                by_name[name] = panel
-            return by_name
-
-        many = len(self.sections) > 1
-        overview = named(self.overview, "")
-        return overview, [named(section.panels, f"{section.id}_" if many else "") for section in self.sections]
+    @property
+    def _claims(self) -> list[Block]:
+        if not self.contrasts:
+            return []
+        table = verdict_table(self.contrasts)
+        seeds = Details("seed by seed", [replace(table, title="", note="")])
+        return [Heading("What was claimed before the runs", [self._verdicts, seeds, Text(table.note)])]
 
 
-def _data_uri(picture: str) -> str:
-    """Return a picture as a data URI within the page, so that nothing is fetched and ids of two pictures cannot
-    collide."""
-    return "data:image/svg+xml;base64," + base64.b64encode(picture.encode()).decode()
+def _section(
+    section: Section, figures: Sequence[Figure], anchor: str, left_out: Sequence[LeftOut], command: Sequence[Block] = ()
+) -> list[Block]:
+    """Return a section's blocks. anchor: of its table. command: how to repeat the page."""
+    blocks: list[Block] = [Bullets(section.first_answers, "answer")]
+    if section.in_short:
+        blocks.append(Details("by how much, and how sure that is", [Bullets(section.answers)]))
+    if section.comparison.caveats:
+        blocks.append(Text("These answers are weakened by this:"))
+        blocks.append(Bullets(section.comparison.caveats, "caveat"))
+    blocks += [Text(f"{section.figures_are} {section.claims_are}"), replace(section.table, anchor=anchor)]
+    blocks += _further_tables(section)
+    if section.task:
+        blocks.append(Heading("What comes out wrong", [Text(_WRONG), *section.task.wrong]))
+    if section.moved:
+        blocks.append(Details("how far training moved what schemes learn", [replace(section.moved, title="")]))
+    blocks += _list("Missing", section.notes) + _list("Left out", _reasons(left_out))
+    blocks += [figure for figure in figures if not figure.small]
+    small = [figure for figure in figures if figure.small]
+    if small:
+        whose = Text(f"In each scheme's run of the median {section.score.metric.name}.")
+        blocks.append(Heading("What was learned", [whose, Gallery(small)]))
+    return [*blocks, *_sources(section, command)]
 
 
-def _write(file: Path, text: str) -> None:
-    """Write text that may contain folder names with bytes that are not UTF-8."""
-    file.write_text(text, encoding="utf-8", errors="replace")
+def _further_tables(section: Section) -> list[Block]:
+    """Return all tables below that of the schemes."""
+    comparison = section.comparison
+    blocks: list[Block | None] = [pairs.matrix(comparison), section.effects and _highlighted(section.effects, section)]
+    if section.of_factors:
+        blocks.append(factors.effect_table(section.of_factors))
+        two_way = factors.two_way_tables(comparison)
+        if two_way:
+            tables = [replace(table, note="") for table in two_way]
+            blocks.append(Details("two settings at a time", [*tables, Text(two_way[0].note)]))
+    blocks += [choices(comparison), section.task and _highlighted(section.task.table, section), *section.of_context]
+    return [block for block in blocks if block]
+
+
+def _highlighted(table: Table, section: Section) -> Table:
+    return replace(table, highlight=section.comparison.baseline)
+
+
+def _sources(section: Section, command: Sequence[Block]) -> list[Block]:
+    """Return how to repeat the section's runs, and the page, and the facts of data, machine and code."""
+    groups, runs = section.comparison.groups, section.comparison.runs
+    commands = [(group.label, command_of(group)) for group in groups]
+    lines = [f"{label}: {text}" if text == NOT_RECORDED else text for label, text in commands]
+    settings = [Details(f"complete settings: {whose}", [Code(text)]) for whose, text in configurations(groups)]
+    folders = Details(f"{len(runs)} runs", [Code("\n".join(str(run.folder) for run in runs))])
+    return [
+        Heading("To repeat it", [Code("\n".join(lines)), *settings, *command]),
+        Heading("Data and versions", [Definitions(facts(runs)), folders]),
+    ]
+
+
+def _reasons(left_out: Sequence[LeftOut]) -> list[str]:
+    return [f"{left.folder}: {left.reason}" for left in left_out]
+
+
+def _list(title: str, lines: Sequence[str]) -> list[Block]:
+    return [Heading(title, [Bullets(lines)])] if lines else []
+
+
+def _named(figure: Figure, prefix: str, taken: set[str]) -> Figure:
+    """Return the figure with a portable name that no other one of the page has."""
+    name = file_name(prefix + figure.name)
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return replace(figure, name=name)
 
 
 def _write_results(file: Path, sections: Sequence[Section]) -> None:

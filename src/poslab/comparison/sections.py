@@ -9,16 +9,13 @@ from statistics import fmean
 from poslab.comparison import factors, pairs
 from poslab.comparison.compare import Comparison
 from poslab.comparison.convergence import shared_references
-from poslab.comparison.grids import choices
 from poslab.comparison.groups import Group
-from poslab.comparison.panels import Panel
-from poslab.comparison.repeat import command_of, configurations, facts
 from poslab.comparison.scores import Score
 from poslab.comparison.seeds_and_text import claims_by_text
 from poslab.comparison.sentences import p_text
 from poslab.comparison.statistics import Difference
-from poslab.comparison.table import Table
 from poslab.comparison.task_report import TaskReport
+from poslab.report.blocks import Figure, Table
 from poslab.runs.evaluation import Evaluation
 
 
@@ -36,7 +33,7 @@ class Section:
     evaluations: Mapping[str, list[Evaluation]]
     answers: list[str]
     notes: list[str]
-    panels: list[Panel]
+    panels: list[Figure]
     task: TaskReport | None = None
     moved: Table | None = None
     over_text: Mapping[str, Difference] = field(default_factory=dict)
@@ -44,21 +41,14 @@ class Section:
     of_context: Sequence[Table] = ()
 
     @property
-    def tables(self) -> list[Table]:
-        """Return all tables below that of the schemes."""
-        of_factors = factors.effect_table(self.of_factors) if self.of_factors else None
-        solved = self.task.table if self.task else None
-        tables = (self.effects, of_factors, choices(self.comparison), solved, *self.of_context)
-        return [table for table in tables if table]
+    def id(self) -> str:
+        """Return the title as a part of file names and of anchors in the page."""
+        return file_name(self.title)
 
     @cached_property
     def of_factors(self) -> list[factors.Effect]:
         """Return the effects of settings in which groups of one scheme differ."""
         return factors.effects(self.comparison)
-
-    @cached_property
-    def two_way_tables(self) -> list[Table]:
-        return factors.two_way_tables(self.comparison)
 
     @property
     def by_factor(self) -> list[str]:
@@ -66,18 +56,8 @@ class Section:
         return factors.in_words(self.of_factors) + factors.confounded(self.comparison)
 
     @property
-    def matrix(self) -> pairs.Matrix | None:
-        """Return the matrix of all pairs, if all pairs were tested."""
-        return pairs.matrix(self.comparison)
-
-    @property
     def score(self) -> Score:
         return self.comparison.score
-
-    @property
-    def id(self) -> str:
-        """Return the title as a part of file names and of anchors in the page."""
-        return file_name(self.title)
 
     @property
     def verdicts(self) -> list[str]:
@@ -214,13 +194,19 @@ class Section:
         return ["n/a" if found is None else self.score.interval(found.interval, "+")]
 
     @property
-    def on_screen(self) -> list[int]:
-        """Return the columns that fit on a screen."""
-        return [0, 1, 2, 3, 5, 6, 7, *([8] if self.over_text else [])]
-
-    @property
-    def rows(self) -> list[list[str]]:
-        return [self.row(group) for group in self.comparison.groups]
+    def table(self) -> Table:
+        """Return the table of schemes."""
+        return Table(
+            "Schemes",
+            self.columns,
+            [self.row(group) for group in self.comparison.groups],
+            self.legend,
+            highlight=self.comparison.baseline,
+            foot=self.reference_rows,
+            sortable=True,
+            sorted_by=(2, "descending" if self.score.metric.higher_is_better else "ascending"),
+            narrow=[0, 1, 2, 3, 5, 6, 7, *([8] if self.over_text else [])],
+        )
 
     @property
     def reference_rows(self) -> list[list[str]]:
@@ -229,18 +215,6 @@ class Section:
         ascending = sorted(losses.items(), key=lambda item: item[1])
         empty = [""] * (len(self.columns) - 3)
         return [[f"({name})", "", self.score.text(loss), *empty] for name, loss in ascending]
-
-    @property
-    def repeats(self) -> list[tuple[str, str]]:
-        return [(group.label, command_of(group)) for group in self.comparison.groups]
-
-    @property
-    def configurations(self) -> list[tuple[str, str]]:
-        return configurations(self.comparison.groups)
-
-    @property
-    def facts(self) -> dict[str, str]:
-        return facts(self.comparison.runs)
 
     @property
     def _other_lengths(self) -> list[int]:

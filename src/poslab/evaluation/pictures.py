@@ -3,15 +3,12 @@
 Figures are made without pyplot, whose global state would keep them.
 """
 
-import io
 import math
 import textwrap
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import Any, TypeVar
 
-import matplotlib
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -174,13 +171,3 @@ def _draw_curves(axes: Axes, picture: Curves, start: Mapping[str, Tensor]) -> No
         handles = axes.get_legend_handles_labels()[0]
         handles += [Line2D([], [], color="gray", linestyle=":", linewidth=1, label="before training")] if start else []
         axes.legend(handles=handles, fontsize="small", ncols=1 + len(picture.lines) // 7)
-
-
-def svg(figure: Figure, salt: str = "poslab", text: str = "path") -> str:
-    """Return the figure as SVG text; equal figures give equal text. salt: other names inside, for several in one page.
-    text: as "path", or "none" for what a browser sets in a font of its own."""
-    buffer = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": salt, "svg.fonttype": text}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # it draws a box, as a browser would
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()

@@ -15,9 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
 from torch import Tensor
 
-from poslab.evaluation.pictures import draw, looks, svg
+from poslab.evaluation.pictures import draw, looks
 from poslab.explanation.measures import Ablation, Attention
 from poslab.positions import Curves, OnText, Picture, Strip
+from poslab.report.svg import svg
 
 Limits = tuple[float, float]
 _SIZE = (4.6, 3.3)  # inches: as wide as a phone's screen at the size at which text is set

@@ -1,6 +1,4 @@
-"""Durations and tables for the screen."""
-
-from collections.abc import Sequence
+"""Durations and text for the screen."""
 
 
 def clock(seconds: float) -> str:
@@ -13,18 +11,3 @@ def clock(seconds: float) -> str:
 def printable(text: str) -> str:
     """Replace each character that a terminal would obey by a dot."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{MIDDLE DOT}" for c in text)
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str = "<") -> str:
-    """Lay out lines of columns as wide as their widest cell.
-
-    align: a character for each column, "<" for text and ">" for numbers; the columns beyond hold numbers.
-    """
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    return "\n".join(table_line(cells, widths, align) for cells in (header, *rows))
-
-
-def table_line(cells: Sequence[str], widths: Sequence[int], align: str = "<") -> str:
-    """Lay out one line of a table whose rows are not all known yet."""
-    sides = align.ljust(len(cells), ">")
-    return "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(cells, sides, widths, strict=True)).rstrip()

@@ -1,0 +1,1 @@
+"""Reports as blocks, rendered to html, markdown and the terminal."""
