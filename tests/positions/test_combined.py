@@ -75,7 +75,7 @@ def test_embeddings_of_both() -> None:
 
 
 def test_terms_of_both() -> None:
-    """Beyond its own distances a table goes on as it ends; of two windows, the smaller one counts."""
+    """Tables are continued as they end; of two windows, the smaller one counts."""
     first = RelativeTerms(0, 3, bias=torch.tensor([[1.0, 2, 3, 4]]), keys=torch.randn(4, 5), window=7)
     second = RelativeTerms(
         -1, 1, bias=torch.tensor([[10.0, 20, 30], [40, 50, 60]]), values=torch.randn(2, 3, 5), window=9
@@ -124,10 +124,6 @@ def test_only_what_a_scheme_needs_is_asked_for() -> None:
 def test_a_model_draws_in_training_and_else_where_it_is_told() -> None:
     scheme = Randomized(Absolute(), max_position=60)
     drawn = [scheme.sample(SHAPE, 40, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
-    assert drawn[0].shape == (40,)
-    assert (drawn[0].diff() > 0).all()
-    assert drawn[0][0] >= 0
-    assert drawn[0][-1] < 60
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
     assert scheme.tables(SHAPE)["position"].shape == (60, 24)
@@ -157,7 +153,7 @@ def test_too_few_positions() -> None:
     counting = GPT(Randomized(RoPE(), max_position=50, count_in_evaluation=True), **SIZES).eval()
     assert counting(torch.zeros(1, 51, dtype=torch.long)).shape == (1, 51, 61)
     (warning,) = Randomized(RoPE(), max_position=40).warnings(SHAPE)
-    assert "nothing is random" in warning
+    assert warning == "pos.max_position=40: nothing is random for texts of 40 tokens, the longest"
     assert not Randomized(RoPE(), max_position=40).warnings(replace(SHAPE, longest_text=39))
 
 
@@ -205,7 +201,6 @@ def test_answers_are_the_mean_over_draws() -> None:
 
 
 def test_a_text_that_is_generated_has_one_draw() -> None:
-    """Read with a cache, token by token, it has the positions of one pass; rows of unequal length count their own."""
     model = drawing_model()
     prompts = [[5, 3, 8, 1, 13, 2], [7, 4, 9]]
     texts = model.generate(prompts, 20, temperature=0.0)

@@ -1,7 +1,5 @@
 """Contextual position encoding: x-transformers, tables that say nothing, what counts as a gate."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from poslab.attention import scheme_attention
-from poslab.errors import SettingError
 from poslab.positions import ModelShape
 from poslab.positions.deberta import DeBERTa
 
@@ -19,7 +18,6 @@ def drawn_tables(scheme: DeBERTa, shape: ModelShape) -> dict[str, Tensor]:
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("length", "max_distance"), [(12, 4), (12, 12), (7, 12), (300, 140)])
 def test_equals_transformers(length: int, max_distance: int, causal: bool) -> None:
-    """Below, at and beyond max_distance, and beyond one block of a kernel."""
     library = pytest.importorskip(
         "transformers.models.deberta.modeling_deberta", reason="needs transformers, in the extra 'bench'"
     )
@@ -55,14 +53,3 @@ def test_rows_for_the_future_are_not_used_by_a_causal_decoder() -> None:
     for gradient in torch.autograd.grad(scheme_attention(scheme, tables, q, k, v).sum(), [*tables.values()]):
         used = gradient.abs().amax((0, 1, 3)) > 1e-12  # of each row
         assert used.tolist() == 5 * [False] + 5 * [True]
-
-
-def test_rows_that_never_train_are_named() -> None:
-    warning = "so the rows for 8 to 9 never train"
-    assert warning in DeBERTa(10).warnings(ModelShape(8, 4, 1, 1))[0]
-    assert DeBERTa(8).warnings(ModelShape(8, 4, 1, 1)) == []
-
-
-def test_refuses_a_distance_below_1() -> None:
-    with pytest.raises(SettingError, match="max_distance"):
-        DeBERTa(0)

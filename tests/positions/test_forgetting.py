@@ -1,7 +1,5 @@
 """Forgetting Transformer: x-transformers, its two definitions, gates that are open, long texts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest
@@ -33,7 +31,6 @@ def some_tables(strength: float = 0.5) -> dict[str, Tensor]:
 
 
 def test_equals_x_transformers() -> None:
-    """Its "data-dependent ALiBi", which is the same paper's."""
     library = pytest.importorskip("x_transformers.x_transformers", reason="needs x-transformers, in the extra 'bench'")
     tables, (q, k, v, x) = some_tables(), some_text(30)
     gates = library.DataDependentAlibi(16, 2).double()

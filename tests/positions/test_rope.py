@@ -1,7 +1,5 @@
 """Rotary positions: the formula and its scalings, the layers without, the libraries' results, angles once per pass."""
 
-from __future__ import annotations
-
 import weakref
 from typing import Any
 
@@ -12,10 +10,11 @@ from torch import Tensor
 from poslab import GPT
 from poslab.attention import scheme_attention
 from poslab.errors import SettingError
-from poslab.positions import ModelShape, rotary
+from poslab.positions import ModelShape, PositionScheme, rotary
 from poslab.positions.rope import RoPE
 from poslab.positions.rope_nope import RoPENoPE
 from poslab.positions.rotary import once_per_pass
+from poslab.positions.xpos import XPos
 
 NEEDS = "needs transformers, in the extra 'bench'"
 SCALED = [
@@ -28,18 +27,7 @@ SCALED = [
 ]
 
 
-def shape(head_dim: int = 16, context: int = 256, layers: int = 4, causal: bool = True) -> ModelShape:
-    return ModelShape(context, 2 * head_dim, layers, 2, causal)
-
-
-def frequencies(scheme: RoPE, head_dim: int = 32) -> Tensor:
-    """Return the angle by which each pair turns at position 1, (head_dim / 2,), by rotating (1, 0)."""
-    x = torch.tensor([1.0, 0.0]).double().repeat_interleave(head_dim // 2)[None, None, None]  # (1, 1, 1, Dh)
-    a, b = scheme.rotate({}, x, torch.tensor([1]))[0, 0, 0].chunk(2)
-    return torch.atan2(b, a)
-
-
-# The formula
+SHAPE = ModelShape(context_length=256, embed_dim=32, num_layers=4, num_heads=2)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -77,7 +65,7 @@ def test_half_precision_only_rounds_the_result() -> None:
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_gradients(interleaved: bool) -> None:
-    """The first and the second, also where x is a slice of something larger, as queries are."""
+    """Gradients of both orders, also where x is a slice of something larger, as queries are."""
     positions = torch.arange(3)
     whole = torch.randn(1, 3, 2 * 14, dtype=torch.float64, requires_grad=True)
 
@@ -96,20 +84,6 @@ def test_compiled() -> None:
     (expected,) = torch.autograd.grad(scheme.rotate({}, x, positions).square()[..., :3].sum(), x)
     (found,) = torch.autograd.grad(compiled(x).square()[..., :3].sum(), x)
     assert torch.allclose(found, expected, atol=1e-6)
-
-
-# Scalings
-
-
-@pytest.mark.parametrize("settings", SCALED)
-def test_fast_pairs_stay_and_slow_ones_are_divided(settings: dict[str, Any]) -> None:
-    scaled = RoPE(**settings)
-    plain = frequencies(RoPE(base=scaled.base))
-    share = frequencies(scaled) / plain
-    assert share[-1] == pytest.approx(1 / scaled.factor)
-    assert share[0] == pytest.approx(1 if settings["scaling"] != "linear" else 1 / scaled.factor)
-    assert (share.diff() <= 1e-12).all()
-    assert torch.allclose(frequencies(RoPE(**settings | {"factor": 1.0})), plain)
 
 
 @pytest.mark.parametrize("settings", [{"base": 500.0}, *SCALED])
@@ -156,9 +130,6 @@ def test_x_transformers() -> None:
     assert torch.allclose(found, library.apply_rotary_pos_emb(x, turns), atol=1e-5)
 
 
-# Layers without positions
-
-
 def test_every_kth_layer_of_smollm3() -> None:
     smollm = pytest.importorskip("transformers.models.smollm3.configuration_smollm3", reason=NEEDS)
     x, positions = torch.randn(1, 2, 5, 16), torch.arange(5)
@@ -168,22 +139,6 @@ def test_every_kth_layer_of_smollm3() -> None:
             scheme = RoPENoPE(every=every, window=None)
             for hook in (scheme.query, scheme.key):
                 assert torch.equal(hook({}, layer, x, positions), RoPE().rotate({}, x, positions) if has_rope else x)
-
-
-def test_a_window_in_the_other_layers() -> None:
-    q, k, v = torch.randn(3, 1, 2, 12, 8, dtype=torch.float64)
-    scheme = RoPENoPE(every=2, window=3)
-    whole = scheme_attention(scheme, {}, q, k, v, layer=1, num_layers=2)
-    assert torch.allclose(whole, torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
-    local = scheme_attention(scheme, {}, q, k, v, layer=0, num_layers=2)
-    for i in range(12):
-        seen = slice(max(0, i - 2), i + 1)
-        q_i, keys = RoPE().rotate({}, q, torch.arange(12))[:, :, i : i + 1], RoPE().rotate({}, k, torch.arange(12))
-        expected = torch.nn.functional.scaled_dot_product_attention(q_i, keys[:, :, seen], v[:, :, seen])
-        assert torch.allclose(local[:, :, i : i + 1], expected)
-
-
-# Settings
 
 
 @pytest.mark.parametrize(
@@ -203,7 +158,7 @@ def test_a_window_in_the_other_layers() -> None:
 )
 def test_what_can_not_be(settings: dict[str, Any], option: str) -> None:
     with pytest.raises(SettingError) as refusal:
-        RoPENoPE(**settings).check(shape())
+        RoPENoPE(**settings).check(SHAPE)
     assert refusal.value.option == option
 
 
@@ -224,12 +179,9 @@ def test_what_can_not_be(settings: dict[str, Any], option: str) -> None:
     ],
 )
 def test_warnings(scheme: RoPE, said: str | None) -> None:
-    scheme.check(shape())
-    warnings = scheme.warnings(shape())
+    scheme.check(SHAPE)
+    warnings = scheme.warnings(SHAPE)
     assert [w.startswith(said) for w in warnings] == ([True] if said else []), warnings
-
-
-# Angles, once per pass
 
 
 @pytest.fixture
@@ -243,14 +195,16 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     return calls
 
 
-@pytest.mark.parametrize("scheme", [RoPE(), RoPENoPE(every=2)])
+@pytest.mark.parametrize(("scheme", "each"), [(RoPE(), 1), (RoPENoPE(every=2), 1), (XPos(), 2)])  # and what fades
 @pytest.mark.parametrize("given", [None, torch.tensor([[0, 1, 2], [5, 6, 7]])], ids=["counted", "by row"])
-def test_angles_are_computed_once_per_pass(scheme: RoPE, given: Tensor | None, computed: list[Tensor]) -> None:
+def test_angles_are_computed_once_per_pass(
+    scheme: PositionScheme, each: int, given: Tensor | None, computed: list[Tensor]
+) -> None:
     model = GPT(scheme, vocab_size=11, context_length=8, embed_dim=8, num_layers=4, num_heads=2)
     computed.clear()  # the hooks were tried
     for passes in (1, 2, 3):
         model(torch.zeros(2, 3, dtype=torch.long), positions=given).sum().backward()
-        assert len(computed) == passes
+        assert len(computed) == each * passes
 
 
 def test_other_positions_types_and_schemes_have_angles_of_their_own(computed: list[Tensor]) -> None:

@@ -1,14 +1,12 @@
-"""Shaw's relative representations: reference indices, the paper's formula as loops, table sizes."""
+"""Shaw's relative representations: reference indices, the values of each pair, their beginning."""
 
 import math
 
 import pytest
 import torch
 
-from poslab import GPT
-from poslab.attention import attend
-from poslab.errors import SettingError
-from poslab.positions import ModelShape, RelativeTerms
+from poslab.attention import scheme_attention
+from poslab.positions import ModelShape
 from poslab.positions.shaw import Shaw
 
 
@@ -26,55 +24,22 @@ def test_reference_indices(reference_cases: dict) -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(
-    "switches",
-    [{}, {"values": False}, {"keys": False}, {"share_layers": True}, {"share_heads": False}],
-    ids=["default", "keys only", "values only", "shared by layers", "per head"],
-)
-def test_attention_equals_the_paper(causal: bool, switches: dict) -> None:
-    """Equations 3 and 4, with a_ij looked up pair by pair."""
-    k_max, length, heads, head_dim = 3, 9, 2, 4
-    scheme = Shaw(max_distance=k_max, **switches)
-    shape = ModelShape(length, heads * head_dim, num_layers=2, num_heads=heads, causal=causal)
-    tables = {name: table.double() for name, table in scheme.tables(shape).items()}
-    q, k, v = torch.randn(3, 1, heads, length, head_dim, dtype=torch.float64)
-    layer = 1
-
-    def looked_up(name: str, head: int, distance: int) -> torch.Tensor:
-        if name not in tables:
-            return torch.zeros(head_dim, dtype=torch.float64)
-        table = tables[name] if scheme.share_layers else tables[name][layer]
-        table = table if scheme.share_heads else table[head]
-        row = max(-k_max, min(k_max, distance)) + (0 if causal else k_max)
-        return table[row]
-
-    expected = torch.zeros_like(q)
-    for h in range(heads):
-        for i in range(length):
-            seen = range(i + 1) if causal else range(length)
-            e = [torch.dot(q[0, h, i], k[0, h, j] + looked_up("keys", h, i - j)) / math.sqrt(head_dim) for j in seen]
-            alpha = torch.stack(e).softmax(0)
-            expected[0, h, i] = sum(
-                a * (v[0, h, j] + looked_up("values", h, i - j)) for a, j in zip(alpha, seen, strict=True)
-            )
-    terms = scheme.relative(tables, shape, layer, range(0 if causal else 1 - length, length))
-    assert torch.allclose(attend(q, k, v, terms, causal=causal), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_parameter_count(causal: bool) -> None:
-    """L tables of K + 1 rows (2 K + 1 when the future is visible) and Dh columns, for keys and for values."""
-    layers, heads, head_dim, k = 3, 4, 8, 5
-    sizes = {"vocab_size": 50, "embed_dim": heads * head_dim, "num_layers": layers, "num_heads": heads}
-    rows = k + 1 if causal else 2 * k + 1
-    for switches, tables in [
-        ({}, 2 * layers),
-        ({"values": False}, layers),
-        ({"share_layers": True}, 2),
-        ({"share_heads": False}, 2 * layers * heads),
-    ]:
-        model = GPT(Shaw(max_distance=k, **switches), causal=causal, **sizes)
-        assert model.parameter_counts()["scheme"] == tables * rows * head_dim
+@pytest.mark.parametrize("switches", [{}, {"share_layers": True}, {"share_heads": False}], ids=str)
+def test_values_are_looked_up_for_each_pair(causal: bool, switches: dict[str, bool]) -> None:
+    """Equation 3; its scores are compared in test_reference_scores.py."""
+    scheme, length, lowest = Shaw(3, keys=False, **switches), 9, 0 if causal else -3
+    tables = scheme.tables(ModelShape(length, 8, num_layers=2, num_heads=2, causal=causal))
+    table = tables["values"] if scheme.share_layers else tables["values"][1]
+    table = table.expand(2, -1, -1)  # (H, R, Dh)
+    q, k, v = torch.randn(3, 1, 2, length, 4)
+    index = torch.arange(length)
+    distance = index[:, None] - index  # (T, T)
+    hidden = (distance < 0) & causal
+    weights = (q @ k.mT / 2).masked_fill(hidden, -torch.inf).softmax(-1)  # (1, H, T, T)
+    added = table[:, distance.clamp(lowest, 3) - lowest]  # (H, T, T, Dh)
+    expected = weights @ v + (weights[..., None] * added).sum(-2)
+    found = scheme_attention(scheme, tables, q, k, v, layer=1, num_layers=2, causal=causal)
+    assert torch.allclose(found, expected, atol=1e-6)
 
 
 def test_xavier_for_each_table() -> None:
@@ -84,21 +49,3 @@ def test_xavier_for_each_table() -> None:
     assert table.abs().max() <= bound
     assert table.abs().max() > 0.99 * bound
     assert abs(table.std().item() - bound / math.sqrt(3)) < 0.01
-
-
-def test_refuses() -> None:
-    for settings, option in [({"max_distance": 0}, "max_distance"), ({"keys": False, "values": False}, "keys")]:
-        with pytest.raises(SettingError) as refusal:
-            Shaw(**settings)
-        assert refusal.value.option == option
-
-
-def test_warns_of_rows_that_never_train() -> None:
-    shape = ModelShape(16, embed_dim=8, num_layers=1, num_heads=1)
-    assert "16 to 16" in Shaw(max_distance=16).warnings(shape)[0]
-    assert Shaw(max_distance=15).warnings(shape) == []
-
-
-def test_table_of_another_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="keys has 4 rows"):
-        RelativeTerms(0, 4, keys=torch.zeros(4, 8))

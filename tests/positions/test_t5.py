@@ -1,17 +1,13 @@
 """T5's buckets and bias: reference tables, stored values of Hugging Face's T5, the library itself, and the paper."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import attention_by_loops, t5_bucket
 
-from poslab import GPT
-from poslab.attention import attend
 from poslab.errors import SettingError
 from poslab.positions import ModelShape
 from poslab.positions.t5 import T5, relative_position_bucket
@@ -77,87 +73,6 @@ def test_same_buckets_on_gpu() -> None:
         on_gpu = relative_position_bucket(positions.cuda(), **arguments)
         assert on_gpu.is_cuda
         assert torch.equal(on_gpu.cpu(), relative_position_bucket(positions, **arguments))
-
-
-def test_bias_shape_and_orientation(reference_cases: dict) -> None:
-    case = reference_cases["t5_bias_shape"]
-    shape = ModelShape(context_length=32, embed_dim=64, num_layers=2, num_heads=case["num_heads"])
-    scheme = T5()
-    tables = scheme.tables(shape)
-    query_length, key_length = case["query_length"], case["key_length"]
-    terms = scheme.relative(tables, shape, 0, range(query_length))
-    bias = terms.dense_bias(query_length, key_length)
-    assert list(bias.shape) == case["shape"]
-    for head in range(case["num_heads"]):
-        for i in range(query_length):
-            for j in range(i + 1):  # queries are rows, keys are columns
-                assert bias[0, head, i, j] == tables["bias"][t5_bucket(j - i, False, 32, 128), head]
-
-
-def test_last_query_stands_at_the_last_key() -> None:
-    shape = ModelShape(context_length=32, embed_dim=64, num_layers=2, num_heads=4)
-    scheme = T5(scale=0.5)
-    tables = scheme.tables(shape)
-    bias = scheme.relative(tables, shape, 0, range(20)).dense_bias(query_length=3, key_length=20)
-    assert bias.shape == (1, 4, 3, 20)
-    assert torch.equal(bias[0, :, -1, -1], 0.5 * tables["bias"][0])
-    assert torch.equal(bias[0, :, 0, 0], 0.5 * tables["bias"][t5_bucket(-17, False, 32, 128)])
-
-
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("share_layers", [True, False])
-def test_attention_equals_the_paper(causal: bool, share_layers: bool) -> None:
-    """The bias of each pair's bucket, by loops: kernel and `attention_by_loops` agree with it."""
-    scheme = T5(num_buckets=8, max_distance=12, scale=0.7, share_layers=share_layers)
-    shape = ModelShape(context_length=16, embed_dim=12, num_layers=2, num_heads=2, causal=causal)
-    table = scheme.tables(shape)["bias"].double()
-    q, k, v = torch.randn(3, 1, 2, 16, 6, dtype=torch.float64)
-    for layer in range(2):
-        own = table if share_layers else table[layer]
-        expected = torch.zeros_like(q)
-        for h in range(2):
-            for i in range(16):
-                seen = range(i + 1 if causal else 16)
-                buckets = [t5_bucket(j - i, not causal, 8, 12) for j in seen]
-                scores = k[0, h, seen] @ q[0, h, i] / math.sqrt(6) + 0.7 * own[buckets, h]
-                expected[0, h, i] = scores.softmax(0) @ v[0, h, seen]
-        terms = scheme.relative({"bias": table}, shape, layer, range(0 if causal else -15, 16))
-        assert torch.allclose(attend(q, k, v, terms, causal=causal), expected, atol=1e-12)
-        by_loops = attention_by_loops(q, k, v, terms, causal=causal, offset=0, scale=6**-0.5)
-        assert torch.allclose(by_loops, expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("share_layers", [True, False])
-def test_parameter_count(share_layers: bool) -> None:
-    model = GPT(T5(num_buckets=16, share_layers=share_layers), vocab_size=50, embed_dim=32, num_layers=3, num_heads=4)
-    assert model.parameter_counts()["scheme"] == 16 * 4 * (1 if share_layers else 3)
-
-
-@pytest.mark.parametrize(
-    ("settings", "causal", "option"),
-    [
-        ({"num_buckets": 1}, True, "num_buckets"),
-        ({"num_buckets": 7}, False, "num_buckets"),
-        ({"num_buckets": 2}, False, "num_buckets"),
-        ({"max_distance": 16}, True, "max_distance"),
-        ({"max_distance": 8}, False, "max_distance"),
-        ({"scale": float("nan")}, True, "scale"),
-    ],
-)
-def test_refuses(settings: dict, causal: bool, option: str) -> None:
-    with pytest.raises(SettingError) as refusal:
-        GPT(T5(**settings), vocab_size=50, embed_dim=32, num_layers=1, num_heads=4, causal=causal)
-    assert refusal.value.option == option
-
-
-def test_warns_of_buckets_that_never_train() -> None:
-    def warnings_at(context_length: int) -> list[str]:
-        return T5().warnings(ModelShape(context_length, embed_dim=8, num_layers=1, num_heads=1))
-
-    assert "buckets 27-31" in warnings_at(64)[0]
-    assert warnings_at(256) == []
-    bidirectional = ModelShape(256, embed_dim=8, num_layers=1, num_heads=1, causal=False)
-    assert T5().warnings(bidirectional) == []
 
 
 def test_initial_bias_is_normal_with_the_spread_of_t5() -> None:

@@ -1,16 +1,12 @@
 """Rotary positions with decay: the formula, x-transformers' result, far positions, half precision, where it ends."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
 
-from poslab import GPT
 from poslab.attention import scheme_attention
 from poslab.errors import SettingError
-from poslab.positions import ModelShape, rotary
-from poslab.positions.rope import RoPE
+from poslab.positions import ModelShape
 from poslab.positions.xpos import XPos
 
 SHAPE = ModelShape(context_length=64, embed_dim=32, num_layers=2, num_heads=2)
@@ -23,7 +19,7 @@ def products(scheme: XPos, q: Tensor, k: Tensor, positions: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("length", [50, 77])
 def test_x_transformers(length: int) -> None:
-    """Whose centre is the middle of the text."""
+    """Positions of x-transformers are centred in the middle of the text."""
     library = pytest.importorskip("x_transformers.x_transformers", reason="needs x-transformers, in the extra 'bench'")
     q, k = torch.randn(2, 2, 3, length, 32)
     positions = torch.arange(length)
@@ -32,19 +28,6 @@ def test_x_transformers(length: int) -> None:
     found = products(XPos(base=1000.0, scale_base=64.0), q, k, positions)
     # In the rest of the square, which nobody sees, products grow.
     assert torch.allclose(found.tril(), (theirs[0] @ theirs[1].transpose(-1, -2)).tril(), atol=1e-4)
-
-
-def test_products_fade_by_channel() -> None:
-    """A pair's own product falls by zeta for every scale_base positions of distance; the angle is RoPE's."""
-    scheme, positions = XPos(scale_base=10.0), torch.tensor([0, 10])
-    for d in range(8):
-        x = torch.zeros(1, 1, 2, 16, dtype=torch.float64)
-        x[..., 2 * d] = 1.0
-        turned = RoPE(interleaved=True).rotate({}, x, positions)
-        plain = (turned @ turned.transpose(-1, -2))[0, 0]
-        found = products(scheme, x, x, positions)[0, 0]
-        zeta = (2 * d / 16 + 0.4) / 1.4
-        assert torch.allclose(found, plain * torch.tensor([[1, 1 / zeta], [zeta, 1]]), atol=1e-12)
 
 
 @pytest.mark.parametrize("start", [0, 4000, 32_768 - 300])
@@ -75,16 +58,6 @@ def test_half_precision_over_the_first_positions() -> None:
     for dtype, within in ((torch.float16, 0.02), (torch.bfloat16, 0.1)):
         found = scheme_attention(XPos(), {}, *(x.to(dtype) for x in (q, k, v)), positions=positions)
         assert (found.float() - exact).abs().max() < within
-
-
-def test_rotations_are_computed_once_per_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    angles = rotary.angles
-    monkeypatch.setattr(rotary, "angles", lambda positions, of: (calls.append(of), angles(positions, of))[1])
-    model = GPT(XPos(), vocab_size=11, context_length=8, embed_dim=8, num_layers=3, num_heads=2)
-    calls.clear()  # the hooks were tried
-    model(torch.zeros(2, 8, dtype=torch.long)).sum().backward()
-    assert len(calls) == 2  # angles, and what fades
 
 
 def test_where_it_ends() -> None:

@@ -1,6 +1,7 @@
 """Attention as loops over single pairs, written from the formulas and from nothing else. Slow, and meant to be."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,21 +55,17 @@ def _pair(terms: RelativeTerms | None, head: int, distance: int, nothing: Tensor
     return bias, key, value, query
 
 
-def t5_bucket(relative_position: int, bidirectional: bool, num_buckets: int, max_distance: int) -> int:
-    """Raffel et al. 2020, section 2.1, for one number and in double precision."""
-    first = 0
-    if bidirectional:
-        num_buckets //= 2
-        first = num_buckets if relative_position > 0 else 0
-        distance = abs(relative_position)
-    else:
-        distance = max(0, -relative_position)
-    exact = num_buckets // 2
-    if distance < exact:
-        return first + distance
-    share = math.log(distance / exact) / math.log(max_distance / exact)
-    # The tiny addition: where the exact value is a whole number, rounding must not fall below it.
-    return first + min(num_buckets - 1, exact + int(share * (num_buckets - exact) + 1e-6))
+def random_terms(
+    kind: str, heads: int, head_dim: int, lowest: int, highest: int, dtype: torch.dtype = torch.float64, **window: Any
+) -> tuple[RelativeTerms | None, list[Tensor]]:
+    """Return terms with random tables, and the list of these; kind: "none", or tables as in "bias, keys per head"."""
+    if kind == "none":
+        return None, []
+    rows = highest - lowest + 1
+    vectors = (heads, rows, head_dim) if kind.endswith(" per head") else (rows, head_dim)
+    shapes = {name: (heads, rows) if name == "bias" else vectors for name in kind.removesuffix(" per head").split(", ")}
+    tables = {name: torch.randn(shape, dtype=dtype, requires_grad=True) for name, shape in shapes.items()}
+    return RelativeTerms(lowest, highest, **tables, **window), list(tables.values())
 
 
 def has_formula(scheme: PositionScheme) -> bool:
