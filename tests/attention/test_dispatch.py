@@ -7,50 +7,26 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import attention_by_loops
+from oracles import attention_by_loops, random_terms
 from torch import Tensor
 
 from poslab.attention import BACKENDS, attend, choose_backend
 from poslab.errors import SettingError
 from poslab.positions import RelativeTerms
 
-KINDS = ["none", "bias", "keys", "values", "queries", "keys, values", "bias, keys, values, queries", "all per head"]
+KINDS = ["none", "bias", "keys", "values", "queries", "keys, values", "bias, keys, values, queries"]
+KINDS += ["bias, keys, values, queries per head"]
+# With the backends that compute them; "auto" is one of these, see test_choice_of_backend.
+CASES = [(kind, backend) for kind in KINDS for backend in ("reference", "blockwise")] + [("none", "sdpa")]
 
 
-def make_terms(
-    kind: str, heads: int, head_dim: int, lowest: int, highest: int, window: int | None = None
-) -> RelativeTerms | None:
-    if kind == "none":
-        return None
-    rows = highest - lowest + 1
-    vectors = (heads, rows, head_dim) if kind == "all per head" else (rows, head_dim)
-    names = KINDS[-2].split(", ") if kind == "all per head" else kind.split(", ")
-    shapes = {name: (heads, rows) if name == "bias" else vectors for name in names}
-    tables = {name: torch.randn(shape, dtype=torch.float64, requires_grad=True) for name, shape in shapes.items()}
-    return RelativeTerms(lowest, highest, **tables, window=window)
-
-
-def inputs(heads: int, queries: int, keys: int, head_dim: int) -> list[Tensor]:
-    return [torch.randn(2, heads, n, head_dim, dtype=torch.float64, requires_grad=True) for n in (queries, keys, keys)]
-
-
-def leaves(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms | None) -> list[Tensor]:
-    return [q, k, v] if terms is None else [q, k, v, *terms.tables.values()]
-
-
-def backends_for(kind: str) -> list[str]:
-    """Return the backends that compute it; "auto" is one of the others, see test_choice_of_backend."""
-    return ["reference", "blockwise", *(["sdpa"] if kind == "none" else [])]
-
-
-CASES = [(kind, backend) for kind in KINDS for backend in backends_for(kind)]
+def inputs(heads: int, queries: int, keys: int) -> list[Tensor]:
+    return [torch.randn(2, heads, n, 4, dtype=torch.float64, requires_grad=True) for n in (queries, keys, keys)]
 
 
 @pytest.mark.parametrize(("kind", "backend"), CASES)
 @given(
-    heads=st.integers(1, 3),
-    queries=st.integers(1, 6),
-    keys=st.integers(1, 8),
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 8)),
     offset=st.integers(-2, 9),
     clip=st.integers(0, 9),
     causal=st.booleans(),
@@ -61,9 +37,7 @@ CASES = [(kind, backend) for kind in KINDS for backend in backends_for(kind)]
 def test_equals_loops_in_outputs_and_gradients(
     kind: str,
     backend: str,
-    heads: int,
-    queries: int,
-    keys: int,
+    sizes: tuple[int, int, int],
     offset: int,
     clip: int,
     causal: bool,
@@ -71,14 +45,15 @@ def test_equals_loops_in_outputs_and_gradients(
     window: int | None,
 ) -> None:
     torch.manual_seed(0)
-    q, k, v = inputs(heads, queries, keys, head_dim=4)
-    terms = make_terms(kind, heads, 4, 0 if causal else -clip, clip, window)
+    heads, queries, keys = sizes
+    q, k, v = inputs(heads, queries, keys)
+    terms, tables = random_terms(kind, heads, 4, 0 if causal else -clip, clip, window=window)
     out = attend(q, k, v, terms, causal=causal, offset=offset, scale=scale, backend=backend)
     expected = attention_by_loops(q, k, v, terms, causal=causal, offset=offset, scale=0.5 if scale is None else scale)
     assert torch.allclose(out, expected, atol=1e-12)
     weights = torch.randn_like(out)
     found, wanted = (
-        torch.autograd.grad((result * weights).sum() + 0 * q.sum(), leaves(q, k, v, terms), materialize_grads=True)
+        torch.autograd.grad((result * weights).sum() + 0 * q.sum(), [q, k, v, *tables], materialize_grads=True)
         for result in (out, expected)
     )
     for gradient, want in zip(found, wanted, strict=True):
@@ -86,34 +61,30 @@ def test_equals_loops_in_outputs_and_gradients(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(keys=st.integers(1, 9), lowest=st.integers(-3, 0), clip=st.integers(0, 10), extreme=st.sampled_from([0.0, 1e9]))
+@given(
+    keys=st.integers(1, 9),
+    lowest=st.integers(-3, 0),
+    clip=st.integers(0, 10),
+    extreme=st.sampled_from([0.0, 1e9, -math.inf]),
+)
 @settings(max_examples=25, deadline=None)
 def test_the_newest_token_of_a_cache(kind: str, keys: int, lowest: int, clip: int, extreme: float) -> None:
     torch.manual_seed(0)
-    q, k, v = (x.detach() for x in inputs(2, 1, keys, 4))
-    terms = make_terms(kind, 2, 4, lowest, clip)
+    q, k, v = (x.detach() for x in inputs(2, 1, keys))
+    terms, _ = random_terms(kind, 2, 4, lowest, clip)
     if terms is not None and terms.bias is not None:
-        terms = replace(terms, bias=terms.bias.detach() + extreme)
+        terms = replace(terms, bias=terms.bias.detach() + torch.tensor([[0.0], [extreme]]))
     out = attend(q, k, v, terms, offset=keys - 1, cached=True)
     expected = attend(q, k, v, terms, offset=keys - 1, backend="reference")
     assert torch.allclose(out, expected, atol=1e-12 if extreme == 0 else 1e-6)
-
-
-def test_the_newest_token_of_a_head_that_sees_nothing() -> None:
-    q, k, v = (x.detach() for x in inputs(2, 1, 5, 4))
-    bias = torch.randn(2, 3, dtype=torch.float64)
-    bias[1] = -math.inf
-    out = attend(q, k, v, RelativeTerms(0, 2, bias=bias), offset=4, cached=True)
-    assert torch.equal(out[:, 1], torch.zeros(2, 1, 4, dtype=torch.float64))
-    assert torch.allclose(out, attend(q, k, v, RelativeTerms(0, 2, bias=bias), offset=4, backend="reference"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("causal", [True, False])
 def test_dropout_drops_weights_and_keeps_the_mean(kind: str, causal: bool) -> None:
     """Every row of a batch has masks of its own: 4,000 equal rows are as many draws."""
-    q, k, v = (x.detach()[:1] for x in inputs(2, 6, 6, 4))
-    terms = make_terms(kind, 2, 4, 0 if causal else -3, 3)
+    q, k, v = (x.detach()[:1] for x in inputs(2, 6, 6))
+    terms, _ = random_terms(kind, 2, 4, 0 if causal else -3, 3)
     with torch.no_grad():
         exact = attend(q, k, v, terms, causal=causal)[0]
         rows = (x.expand(4000, -1, -1, -1) for x in (q, k, v))
@@ -126,7 +97,7 @@ def test_dropout_drops_weights_and_keeps_the_mean(kind: str, causal: bool) -> No
 @pytest.mark.parametrize("backend", ["reference", "blockwise"])
 def test_dropout_masks_are_the_same_for_every_kind(backend: str) -> None:
     """At one seed, what differs between schemes is the scheme: tables of zeros leave exactly the plain attention."""
-    q, k, v = (x.detach() for x in inputs(2, 6, 6, 4))
+    q, k, v = (x.detach() for x in inputs(2, 6, 6))
 
     def draw(terms: RelativeTerms | None) -> Tensor:
         torch.manual_seed(7)
@@ -148,8 +119,10 @@ def test_choice_of_backend() -> None:
 
 
 def test_unusable_backends_are_refused() -> None:
-    q, k, v = inputs(2, 4, 4, 4)
+    q, k, v = inputs(2, 4, 4)
     with pytest.raises(SettingError, match="valid: " + ", ".join(BACKENDS)):
         attend(q, k, v, backend="flash")
     with pytest.raises(SettingError, match="can't compute relative terms; valid: auto, reference, blockwise"):
-        attend(q, k, v, make_terms("keys", 2, 4, 0, 3), backend="sdpa")
+        attend(q, k, v, random_terms("keys", 2, 4, 0, 3)[0], backend="sdpa")
+    with pytest.raises(SettingError, match=r"^backend="):
+        attend(q, k, v, window=3, backend="sdpa")

@@ -1,19 +1,14 @@
 """Reading with a cache is reading: for every scheme, the logits are those of the full pass, however the text comes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from common import SCHEMES, VARIANTS, make_scheme
-from oracles import attention_by_loops
 from strong_models import CONTEXT, NAMES, SIZES, close, some_tokens, strong_model, with_window
 from torch import Tensor
 
 from poslab import GPT
-from poslab.attention import attend
 from poslab.errors import SettingError
 from poslab.model.cache import KeyValueCache
-from poslab.positions import RelativeTerms
 
 ONE_BY_ONE, UNEVEN, PROMPT_AND_ONE = [1] * 40, [3, 1, 20, 1, 15], [39, 1]
 
@@ -110,31 +105,3 @@ def test_terms_are_made_a_few_times_and_not_for_each_token(monkeypatch: pytest.M
     monkeypatch.setattr(model, "_terms", lambda distances: (made.append(distances.stop), make(distances))[1])
     in_chunks(model, some_tokens(1, 100), [10, *[1] * 90], KeyValueCache(64))
     assert made == [20, 42, 64]
-
-
-@pytest.mark.parametrize("window", [None, 1, 4])
-@pytest.mark.parametrize("offset", [0, 3])
-def test_attend_hides_by_window_and_first_key(window: int | None, offset: int) -> None:
-    q = torch.randn(2, 2, 5, 8, dtype=torch.float64)
-    k, v = torch.randn(2, 2, 2, 5 + offset, 8, dtype=torch.float64)
-    terms = RelativeTerms(0, 2, bias=torch.randn(2, 3).double(), keys=torch.randn(3, 8).double())
-    first_key = torch.tensor([0, 4])
-    found = attend(q, k, v, terms, offset=offset, window=window, first_key=first_key)
-    for row, first in enumerate(first_key.tolist()):
-        for i in range(5):
-            at = offset + i
-            begin = first if window is None else max(first, at + 1 - window)
-            if begin > at:
-                assert torch.equal(found[row, :, i], torch.zeros(2, 8, dtype=torch.float64))
-                continue
-            one = (x[row : row + 1, :, begin : at + 1] for x in (k, v))
-            expected = attention_by_loops(
-                q[row : row + 1, :, i : i + 1], *one, terms, causal=True, offset=at - begin, scale=8**-0.5
-            )
-            assert torch.allclose(found[row : row + 1, :, i : i + 1], expected, atol=1e-12)
-
-
-def test_flash_attention_knows_no_window() -> None:
-    q = torch.randn(1, 2, 5, 8)
-    with pytest.raises(SettingError, match=r"^backend="):
-        attend(q, q, q, window=3, backend="sdpa")

@@ -118,7 +118,6 @@ def test_untrained_loss_is_that_of_a_uniform_guess() -> None:
 
 @pytest.mark.parametrize("size", ["num_heads=5", "num_heads=0", "context_length=0", "num_layers=-1", "embed_dim=-4"])
 def test_impossible_sizes(size: str) -> None:
-    """Settings are refused without torch by the check that the model has, too."""
     option, value = size.split("=")
     given = SMALL | {option: int(value)}
     of_settings = {name: value for name, value in given.items() if name != "vocab_size"}

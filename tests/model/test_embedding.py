@@ -1,14 +1,12 @@
 """Positions from outside, and those that a scheme draws in training: what kernels and the cache make of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest
 import torch
-from common import SCHEMES, make_scheme
-from foreign_schemes import Gated, Mixed, PerLayerBias, Rotary, Sinusoid
+from foreign_schemes import Gated, Mixed, PerLayerBias, Sinusoid
 from oracles import attention_by_loops
+from strong_models import NAMES, SIZES, strong_model
 from torch import Tensor
 
 from poslab import GPT
@@ -16,31 +14,17 @@ from poslab.attention import scheme_attention
 from poslab.errors import SettingError
 from poslab.model.cache import KeyValueCache
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
-from poslab.positions.music import MusicTransformer
-from poslab.positions.xpos import XPos
 
-SIZES = {"vocab_size": 61, "context_length": 40, "embed_dim": 24, "num_layers": 2, "num_heads": 2}
-FOREIGN = {"gated": Gated, "mixed": Mixed, "rotary": Rotary}
 RISING = torch.tensor([[0, 1, 2, 5, 6, 9, 20, 21, 22, 30], [3, 4, 7, 7, 7, 8, 11, 12, 15, 39]])
 RESTARTING = torch.tensor([0, 1, 2, 3, 0, 1, 2, 0, 1, 2])
 
 
-def strong_model(name: str, **sizes: object) -> GPT:
-    torch.manual_seed(0)
-    scheme = FOREIGN[name]() if name in FOREIGN else make_scheme(name)
-    model = GPT(scheme, dropout=0.0, **(SIZES | sizes)).double()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)
-    return model.eval()
-
-
-every_scheme = pytest.mark.parametrize("name", [*SCHEMES, *FOREIGN])
+every_scheme = pytest.mark.parametrize("name", NAMES)
 
 
 @every_scheme
 def test_counting_positions_are_the_default(name: str) -> None:
-    model, tokens = strong_model(name), torch.randint(61, (2, 10))
+    model, tokens = strong_model(name).double(), torch.randint(61, (2, 10))
     assert torch.equal(model(tokens, positions=torch.arange(10)), model(tokens))
     assert torch.allclose(model(tokens, positions=torch.arange(10).expand(2, -1)), model(tokens), atol=1e-12)
 
@@ -48,7 +32,7 @@ def test_counting_positions_are_the_default(name: str) -> None:
 @every_scheme
 @pytest.mark.parametrize("causal", [True, False])
 def test_each_row_has_its_own(name: str, causal: bool) -> None:
-    model, tokens = strong_model(name, causal=causal), torch.randint(61, (2, 10))
+    model, tokens = strong_model(name, causal=causal).double(), torch.randint(61, (2, 10))
     together = model(tokens, positions=RISING)
     for row, positions, logits in zip(tokens, RISING, together, strict=True):
         assert torch.allclose(model(row[None], positions=positions)[0], logits, atol=1e-10)
@@ -57,7 +41,7 @@ def test_each_row_has_its_own(name: str, causal: bool) -> None:
 @every_scheme
 @pytest.mark.parametrize("positions", [RISING, RESTARTING], ids=["rising", "restarting"])
 def test_a_cache_reads_them(name: str, positions: Tensor) -> None:
-    model, tokens = strong_model(name).float(), torch.randint(61, (2, 10))
+    model, tokens = strong_model(name), torch.randint(61, (2, 10))
     cache = KeyValueCache()
     parts = zip(tokens.split([4, 1, 5], dim=1), positions.split([4, 1, 5], dim=-1), strict=True)
     found = torch.cat([model(part, cache, own) for part, own in parts], dim=1)
@@ -68,7 +52,6 @@ def test_a_cache_reads_them(name: str, positions: Tensor) -> None:
 @pytest.mark.parametrize("backend", ["reference", "blockwise"])
 @pytest.mark.parametrize("positions", [RISING[0], RESTARTING], ids=["rising", "restarting"])
 def test_relative_terms_go_by_them(positions: Tensor, backend: str, causal: bool) -> None:
-    """Against loops that are told every distance."""
     scheme, shape = Mixed(), ModelShape(40, 24, 1, 2, causal)
     tables = {name: table.double() for name, table in scheme.tables(shape).items()}
     terms = scheme.relative(tables, shape, 0, range(40))
@@ -120,8 +103,7 @@ class Jumping(Sinusoid):
 
 @dataclass(frozen=True)
 class JumpingBias(PerLayerBias):
-    def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor:
-        return 2 * torch.arange(length) + torch.randint(9, (1,), generator=generator)
+    sample = Jumping.sample
 
 
 @pytest.mark.parametrize("scheme", [Jumping(), JumpingBias()])
@@ -149,25 +131,6 @@ def test_what_is_random_after_them_is_the_same_for_all_schemes() -> None:
         model(torch.randint(61, (2, 10)))
         after.append(torch.rand(4))
     assert all(torch.equal(numbers, after[0]) for numbers in after)
-
-
-def test_attention_for_a_model_of_ones_own_refuses_what_it_would_get_wrong() -> None:
-    q, tables = torch.randn(2, 2, 12, 8), MusicTransformer().tables(ModelShape(8, 16, 1, 2))
-    with pytest.raises(SettingError, match=r"^tokens=12 long: these tables know 8 positions, no more"):
-        scheme_attention(MusicTransformer(), tables, q, q, q)
-    for positions, problem in (
-        (torch.arange(5), "one for each of the 12 tokens"),
-        (RISING[:1].expand(3, -1), "tokens"),
-    ):
-        with pytest.raises(SettingError, match=rf"^positions=.*{problem}"):
-            scheme_attention(PositionScheme(), {}, q, q, q, positions=positions)
-    with pytest.raises(SettingError, match=r"^positions=3 rows: must be one row, or one for each of the 2 texts"):
-        scheme_attention(PositionScheme(), {}, q, q, q, positions=torch.arange(12).expand(3, -1))
-    with pytest.raises(SettingError, match=r"^scale_base=512: knows 32768 positions, but the context is 40001"):
-        scheme_attention(XPos(), {}, q, q, q, positions=torch.arange(12) + 39989)
-    for dropout_p in (1.0, -0.1, float("nan")):
-        with pytest.raises(SettingError, match=r"^dropout_p=.* must be at least 0 and below 1"):
-            scheme_attention(PositionScheme(), {}, q, q, q, dropout_p=dropout_p)
 
 
 def test_a_scheme_that_ends_before_the_context_is_refused_at_once() -> None:

@@ -1,7 +1,5 @@
 """Retrieved memory: what is found, what is mixed in, what has gradients, and what nobody sees."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +16,6 @@ from poslab.config.schema import Retrieval
 from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError
 from poslab.model.block import Attention
-from poslab.model.memory import Memory
 from poslab.model.memory.retrieval import Lookup, RetrievedAttention, distance_bias, nearest, remembered, unit
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 
@@ -30,7 +27,7 @@ def tensors(*shapes: tuple[int, ...], grad: bool = False) -> list[Tensor]:
 
 
 def layer(k: int) -> RetrievedAttention:
-    """One whose gate and scale differ by head."""
+    """Return a layer whose gate and scale differ by head."""
     made = RetrievedAttention(H, Retrieval(0, max(k, N), k)).double()
     torch.nn.init.normal_(made.gate)
     torch.nn.init.normal_(made.log_scale)
@@ -109,7 +106,6 @@ def test_the_nearest_of_many(count: int, k: int, newest: bool, monkeypatch: pyte
 
 
 def test_of_equal_keys_the_newest_are_found() -> None:
-    """Also where their products differ in the last bits; larger ones come before, wherever they are."""
     q = torch.ones(1, 1, 2, DH)
     keys = torch.full((1, 1, 400, DH), 1.0) + 2e-7 * torch.rand(400, 1)
     keys[..., 5, :] = 2.0
@@ -122,7 +118,6 @@ def test_of_equal_keys_the_newest_are_found() -> None:
 
 
 def test_rows_without_memories_have_local_attention() -> None:
-    """To the bit, and with gradients that are zero rather than none or no number."""
     local, q = tensors((2, H, T, DH), (2, H, T, DH), grad=True)
     keys, values = tensors((2, H, N, DH), (2, H, N, DH))
     made = layer(k=4)
@@ -144,23 +139,6 @@ def test_only_the_nearest_count() -> None:
     assert not target_mask.all()
     values = values.masked_fill(~target_mask[..., None], 1e6)
     assert torch.equal(mixed(made, local, q, keys, values, [N] * B), before)
-
-
-def test_bias_by_true_distance() -> None:
-    """Distances of query `first` + t to memory n of N, whose newest is one before the segment: first + t + N - n."""
-    terms = RelativeTerms(0, 20, bias=torch.randn(H, 21, dtype=torch.float64, requires_grad=True))
-    local, q = tensors((1, H, T, DH), (1, H, T, DH))
-    keys, values = unit(tensors((1, H, N, DH))[0]), tensors((1, H, N, DH))[0]
-    made = layer(k=N)
-    found = mixed(made, local, q, keys, values, [N], terms, first=2)
-    bias = terms.dense_bias(T, N, offset=N + 2)
-    scores = made.log_scale.exp()[:, None, None] * unit(q) @ keys.mT + bias
-    share = made.gate.sigmoid()[:, None, None]
-    wanted = torch.lerp(local, scores.softmax(-1) @ values, share)
-    assert torch.allclose(found, wanted, atol=1e-12)
-    assert terms.bias is not None
-    gradients = [torch.autograd.grad(out.square().sum(), terms.bias)[0] for out in (found, wanted)]
-    assert torch.allclose(*gradients, atol=1e-12)
 
 
 def test_a_bias_may_hide_everything() -> None:
@@ -194,7 +172,6 @@ def test_what_is_remembered() -> None:
 
 
 def test_16_bits() -> None:
-    """Under autocast the search is in float32; what comes out is what went in."""
     local, q, v = (torch.randn(1, H, T, DH, dtype=torch.bfloat16) for _ in range(3))
     keys, values = remembered(None, unit(q), 9), remembered(None, v, 9)
     made = RetrievedAttention(H, Retrieval(0, 9, 1))
@@ -269,10 +246,18 @@ def by_hand(model: GPT, tokens: Tensor) -> Tensor:
     return torch.cat(found, 1)
 
 
-@pytest.mark.parametrize(("pos", "layer"), [("t5", 0), *((name, 2) for name in SCHEMES)])
-def test_a_model_that_retrieves_everything(pos: str, layer: int) -> None:
-    """Is dense attention over all earlier segments beside local attention, for every scheme, gradients included."""
-    model = tiny(parse_scheme(pos), layer=layer, size=100, k=100)
+WITH_BIAS = ("t5", "alibi", "kerple", "rope_t5")
+
+
+@pytest.mark.parametrize(
+    ("pos", "layer", "bias"),
+    [("t5", 0, False), *((name, 2, False) for name in SCHEMES), *((name, 1, True) for name in WITH_BIAS)],
+)
+def test_retrieving_everything_is_dense_attention_beside_the_local(pos: str, layer: int, bias: bool) -> None:
+    model = tiny(parse_scheme(pos), layer=layer, size=100, k=100, position_bias=bias)
+    with torch.no_grad():
+        for table in model.position_tables.parameters() if bias else ():
+            table.uniform_(0.5, 1)
     tokens = torch.randint(11, (2, 21))
     hidden, memory = model.hidden_in_segments(tokens)
     wanted = by_hand(model, tokens)
@@ -287,28 +272,6 @@ def test_a_model_that_retrieves_everything(pos: str, layer: int) -> None:
         assert (one is None and other is None) or torch.allclose(one, other, atol=1e-9), name
     assert memory.keys is not None
     assert memory.keys.shape[-2] == 21
-
-
-@pytest.mark.parametrize("pos", ["t5", "alibi", "kerple", "rope_t5"])
-def test_a_model_with_a_bias_on_what_it_retrieves(pos: str) -> None:
-    model = tiny(parse_scheme(pos), layer=1, size=100, k=100, position_bias=True)
-    with torch.no_grad():
-        for table in model.position_tables.parameters():
-            table.uniform_(0.5, 1)
-    tokens = torch.randint(11, (2, 15))
-    assert torch.allclose(model.hidden_in_segments(tokens)[0], by_hand(model, tokens), atol=1e-10)
-
-
-def test_only_what_is_asked() -> None:
-    for layer in (0, 2):
-        model = tiny(layer=layer, size=9, k=4)
-        tokens, target_mask = torch.randint(11, (3, 20)), torch.rand(3, 20) < 0.2
-        hidden, memory = model.hidden_in_segments(tokens)
-        of_targets, same = model.hidden_in_segments(tokens, target_mask=target_mask)
-        assert torch.allclose(of_targets, hidden[target_mask], atol=1e-12)
-        assert memory.keys is not None
-        assert same.keys is not None
-        assert torch.allclose(same.keys, memory.keys, atol=1e-12)
 
 
 @pytest.mark.parametrize("memory_length", [0, 4])
@@ -332,29 +295,7 @@ def test_nothing_of_the_future_or_of_another_document(memory_length: int) -> Non
     assert torch.equal(first[1], second[1])
 
 
-def test_rows_have_their_own_memory() -> None:
-    model = tiny(layer=2, size=7, k=2)
-    tokens = torch.randint(11, (3, 20))
-    together, memory = model.hidden_in_segments(tokens)
-    for row in range(3):
-        alone, of_row = model.hidden_in_segments(tokens[row : row + 1])
-        assert torch.allclose(alone, together[row : row + 1], atol=1e-12)
-        assert of_row.keys is not None
-        assert torch.allclose(of_row.keys, memory.rows(slice(row, row + 1)).plain()["keys"], atol=1e-12)
-
-
-def test_memory_is_what_was_saved() -> None:
-    """Memory passes through a checkpoint, and is split and joined again, to the bit."""
-    model = tiny(layer=2, memory_length=4, size=8, k=2)
-    tokens = torch.randint(11, (4, 18))
-    _, memory = model.hidden_in_segments(tokens[:, :12])
-    joined = Memory.joined([Memory.from_plain(memory.rows(slice(0, 1)).plain()), memory.rows(slice(1, 4))])
-    wanted, found = (model.hidden_with_memory(tokens[:, 12:], one)[0] for one in (memory, joined))
-    assert torch.equal(wanted, found)
-
-
 def test_without_it_the_model_is_the_same() -> None:
-    """To the bit, its weights and its first windows."""
     torch.manual_seed(0)
     plain = GPT(**TINY)
     torch.manual_seed(0)
@@ -374,7 +315,6 @@ def test_without_it_the_model_is_the_same() -> None:
 @pytest.mark.parametrize("memory_length", [0, 4])
 @pytest.mark.parametrize("pos", ["t5", "rope", "shaw", "sinusoidal"])
 def test_cached_reading_is_that_of_segments(pos: str, memory_length: int) -> None:
-    """However many tokens come at a time, and where rows begin at different times."""
     model = tiny(parse_scheme(pos), memory_length, layer=1, size=14, k=5, position_bias=pos == "t5")
     tokens, padding = torch.randint(11, (3, 25)), torch.tensor([0, 2, 6])
     texts = [model.hidden_in_segments(row[None, skipped:])[0][0] for row, skipped in zip(tokens, padding, strict=True)]

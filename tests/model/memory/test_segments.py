@@ -1,7 +1,5 @@
 """Memory beyond the window: a text read segment by segment is the formula, for every scheme that can be far away."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -11,6 +9,7 @@ from oracles import has_formula
 from torch import Tensor
 
 from poslab import GPT
+from poslab.config.schema import Retrieval
 from poslab.errors import SettingError
 from poslab.model.memory import Memory
 from poslab.positions import HeadInputs, ModelShape, PositionScheme
@@ -18,13 +17,7 @@ from poslab.positions.randomized import Randomized
 from poslab.positions.rope_nope import RoPENoPE
 
 SEGMENT, MEMORY, SEGMENTS = 3, 4, 3  # a memory that begins within a segment
-SIZES: dict[str, Any] = {
-    "vocab_size": 61,
-    "context_length": SEGMENT,
-    "embed_dim": 24,
-    "num_layers": 2,
-    "num_heads": 2,
-}
+SIZES: dict[str, Any] = {"vocab_size": 61, "context_length": SEGMENT, "embed_dim": 24, "num_layers": 2, "num_heads": 2}
 
 
 def remembers(name: str) -> bool:
@@ -54,7 +47,7 @@ def some_tokens(*shape: int) -> Tensor:
 
 
 def by_formula(model: GPT, tokens: Tensor, read: list[int]) -> Tensor:
-    """One text, tokens (N,), in one pass, layer by layer -> its hidden states (N, D).
+    """Return hidden states (N, D) of one text, tokens (N,), in one pass, layer by layer.
 
     read: before each segment, how many tokens of its document were. A query sees its segment and so many tokens before
     it, at most memory_length; keys and values of these are made of what knows no gradient. Scores are the scheme's
@@ -128,7 +121,6 @@ def test_segments_are_the_formula(name: str) -> None:
 
 
 def test_a_first_segment_is_a_window_to_the_bit_and_later_ones_remember() -> None:
-    """Training draws the same numbers, too."""
     for name in REMEMBERING:
         model = strong_model(name, dropout=0.1, embed_dim=24).train()
         tokens = some_tokens(2, 2 * SEGMENT)
@@ -155,9 +147,12 @@ def test_without_memory_segments_are_windows_to_the_bit() -> None:
     assert memory.read.tolist() == [10, 10]
 
 
-@pytest.mark.parametrize("memory_length", [0, MEMORY])
-def test_only_what_is_asked_is_computed_and_nothing_else_changes(memory_length: int) -> None:
-    model = strong_model("t5", memory_length=memory_length)
+RETRIEVALS = [{"retrieval": Retrieval(0, size=9, k=4)}, {"retrieval": Retrieval(1, size=9, k=4), "memory_length": 0}]
+
+
+@pytest.mark.parametrize("sizes", [{}, {"memory_length": 0}, *RETRIEVALS], ids=str)
+def test_only_targets_are_computed_and_nothing_else_changes(sizes: dict[str, Any]) -> None:
+    model = strong_model("t5", **sizes)
     tokens = some_tokens(3, 4 * SEGMENT - 1)
     everything, whole = model.hidden_in_segments(tokens)
     for position_ids in ([(0, 4), (2, 1), (2, 10), (1, 10)], [(1, 7)], []):
@@ -176,7 +171,6 @@ def test_only_what_is_asked_is_computed_and_nothing_else_changes(memory_length: 
 
 @pytest.mark.parametrize("name", REMEMBERING)
 def test_kernels_agree_where_memory_is_before_several_blocks(name: str) -> None:
-    """The fast ones with the dense reference, with dropout, and where rows began documents in their own places."""
     found = {}
     for backend in ("reference", "auto"):
         sizes = {"context_length": 130, "num_layers": 1, "memory_length": 121, "dropout": 0.3}
@@ -193,14 +187,15 @@ def test_kernels_agree_where_memory_is_before_several_blocks(name: str) -> None:
         torch.testing.assert_close(own, other, atol=1e-6, rtol=1e-5)
 
 
-def test_memory_is_taken_apart_joined_and_kept() -> None:
-    model = strong_model("t5")
+@pytest.mark.parametrize("retrieval", [None, Retrieval(1, size=8, k=2)])
+def test_memory_is_taken_apart_joined_and_kept(retrieval: Retrieval | None) -> None:
+    model = strong_model("t5", retrieval=retrieval)
     tokens = some_tokens(3, 3 * SEGMENT)
     _, memory = model.hidden_in_segments(tokens)
     parts = [memory.rows(slice(0, 1)), memory.rows(slice(1, 3))]
     assert [len(part.read) for part in parts] == [1, 2]
     for again in (Memory.joined(parts), Memory.from_plain(memory.plain()), memory.to("cpu")):
-        assert again.plain().keys() == {"read", "inputs"}
+        assert again.plain().keys() == {"read", "inputs"} | ({"keys", "values"} if retrieval else set())
         assert all(torch.equal(tensor, memory.plain()[name]) for name, tensor in again.plain().items())
     assert Memory.joined([model.empty_memory(2), model.empty_memory(1)]).plain().keys() == {"read"}
 
@@ -240,18 +235,15 @@ def test_a_scheme_that_ends_is_refused_in_a_line(name: str) -> None:
             {"pos": Randomized(max_position=6)},
             "memory_length=4: this position scheme ends at a length: it knows 6 positions, no more",
         ),
+        (
+            {"pos": make_scheme("xpos", scale_base=1), "memory_length": 64},
+            "memory_length=64: this position scheme ends at a length",
+        ),
     ],
 )
 def test_a_model_that_cant_remember_is_refused_in_a_line(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(SettingError, match=f"^{problem}"):
         GPT(**({"memory_length": MEMORY} | SIZES | settings))
-
-
-def test_a_scheme_that_ends_farther_away_remembers_up_to_there() -> None:
-    """Schemes of distances alone: positions may begin with the memory."""
-    strong_model("xpos", memory_length=100)
-    with pytest.raises(SettingError, match=r"^memory_length=64: this position scheme ends at a length"):
-        GPT(make_scheme("xpos", scale_base=1), **SIZES, memory_length=64)
 
 
 def test_drawn_positions_are_of_memory_and_segment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,12 +271,8 @@ def test_dropout_and_bfloat16_train(name: str) -> None:
     assert memory.inputs is not None
 
 
-# Generation
-
-
 @pytest.mark.parametrize("name", REMEMBERING)
 def test_cached_reading_is_that_of_segments(name: str) -> None:
-    """Rows of unequal length are each their own text, with segments of their own."""
     model = strong_model(name)
     tokens, padding = some_tokens(2, 12), torch.tensor([0, 8])
     expected = [model.hidden_in_segments(row[None, begin:])[0][0] for row, begin in zip(tokens, padding, strict=True)]
@@ -296,7 +284,6 @@ def test_cached_reading_is_that_of_segments(name: str) -> None:
 
 
 def test_generation_remembers_the_whole_prompt() -> None:
-    """And drops what no token sees any more; with a window it slides as any model does."""
     model = strong_model("t5", num_layers=4)
     prompt = some_tokens(1, 5 * SEGMENT + 1)
     changed = prompt.clone()
