@@ -60,32 +60,15 @@ def test_losses_of_other_last_tokens_are_not_mixed_in(tmp_path: Path) -> None:
 LENGTHS = [LengthLoss(16, 8, 4.0, 4.0, [4.0] * 16, 3)]
 GOOD = {"text_sha256": "abc"} | Evaluation(32, 9, LENGTHS, [4.0], "").plain()
 (LENGTH,) = GOOD["lengths"]
-SPOILT = [
-    *({"lengths": [LENGTH | {"length": length}]} for length in ("16", 0)),
-    {"lengths": [LENGTH | {"loss": "high"}]},
-    *({"lengths": [LENGTH | {"by_position": by_position}]} for by_position in ([None], 4.0)),
-    {"lengths": {"16": 4.0}},
-    {"lengths": [{"length": 16}]},
-    {"context_length": None},
-    {"consecutive_losses": ["4.0"]},
-]
+SPOILT = [{"lengths": [LENGTH | {"loss": "high"}]}, {"lengths": [{"length": 16}]}, {"context_length": None}]
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{}", "[1]", "[" * 100_000, "\x00", *(json.dumps(GOOD | spoilt) for spoilt in SPOILT)]
-)
+@pytest.mark.parametrize("content", ["", "{}", "[1]", "\x00", *(json.dumps(GOOD | spoilt) for spoilt in SPOILT)])
 def test_foreign_files_are_replaced(content: str, tmp_path: Path) -> None:
     (tmp_path / "evaluation.json").write_text(content)
     assert read_evaluation(tmp_path) is None
     text = Text("a text", "abc", random_text(60))
     assert written(tmp_path, text, 8) == read_evaluation(tmp_path)
-
-
-def test_nothing_half_is_left_where_writing_fails(tmp_path: Path) -> None:
-    (tmp_path / "evaluation.json").mkdir()
-    with pytest.raises(OSError, match=r"evaluation\.json"):
-        written(tmp_path, Text("a text", "abc", random_text(60)), 8)
-    assert [path.name for path in tmp_path.iterdir()] == ["evaluation.json"]
 
 
 def scalars(folder: Path) -> dict[str, dict[int, list[float]]]:

@@ -24,8 +24,7 @@ from poslab.tasks.metric import perplexity
 
 @torch.no_grad()
 def by_windows(model: GPT, text: Tensor, length: int, stride: int) -> tuple[list[float], list[float], int]:
-    """The loss of each token after the first, the mean at each place of a full window, and how many of those there are:
-    one window at a time, from the definition."""
+    """Return the loss of each token after the first, means by place in full windows, and their number."""
     counted: dict[int, float] = {}
     full = []
     for start in range(0, len(text), stride):
@@ -45,9 +44,6 @@ def by_windows(model: GPT, text: Tensor, length: int, stride: int) -> tuple[list
     return [counted[i] for i in sorted(counted)], means, len(full)
 
 
-# Losses
-
-
 @given(
     name=st.sampled_from(UNBOUNDED),
     count=st.integers(2, 34),
@@ -64,7 +60,6 @@ def by_windows(model: GPT, text: Tensor, length: int, stride: int) -> tuple[list
 @example(name=ENDLESS, count=31, length=6, stride=6, batch=24, rows=10)
 @settings(max_examples=30, deadline=None, derandomize=True)
 def test_losses_by_definition(name: str, count: int, length: int, stride: int, batch: int, rows: int) -> None:
-    """Also token by token, so that a swap or a shift shows."""
     model, text = lively_model(name), random_text(count)
     overlapping = min(stride, length)
     with mock.patch.multiple(evaluation, _BATCH_TOKENS=batch, _LOGIT_ROWS=rows):
@@ -85,8 +80,7 @@ def test_losses_by_definition(name: str, count: int, length: int, stride: int, b
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_losses_of_many_blocks(name: str) -> None:
-    """At a length that takes the kernels, several windows at a time."""
-    model, text = lively_model(name, context=200), random_text(901)
+    model, text = lively_model(name, context=200), random_text(901).to(torch.uint8)
     found = evaluate(model, text, [200])
     separate, _, _ = by_windows(model, text, 200, 200)
     sliding, by_position, windows = by_windows(model, text, 200, 100)
@@ -104,7 +98,7 @@ def test_losses_of_many_blocks(name: str) -> None:
 def test_consecutive_losses_are_those_of_the_training_length(count: int, validated: int | None) -> None:
     model, text = lively_model(ENDLESS), random_text(count)[: None if validated is None else validated + 1]
     own = min(CONTEXT, len(text) - 1)
-    found = evaluate(model, random_text(count), [], validated=validated)
+    found = evaluate(model, random_text(count).long(), [], validated=validated)
     assert found.consecutive_losses == pytest.approx(by_windows(model, text, own, own)[0], abs=1e-4)
 
 
@@ -177,14 +171,9 @@ def test_a_text_shorter_than_the_context_has_no_last_losses() -> None:
     assert (found.last_losses, found.context_gains, found.metrics) == ({}, {}, {})
 
 
-def test_a_length_given_twice_is_measured_once() -> None:
-    found = evaluate(lively_model(ENDLESS), random_text(20), [8, 4, 8])
-    assert [result.length for result in found.lengths] == [4, 8]
-
-
 def test_no_windows_overlap_by_the_whole_length() -> None:
     """A stride beyond the length would leave tokens out."""
-    (result,) = evaluate(lively_model(ENDLESS), random_text(30), [4], stride=9).lengths
+    (result,) = evaluate(lively_model(ENDLESS), random_text(30), [4, 4], stride=9).lengths
     assert result.stride == 4
     assert result.sliding_loss == pytest.approx(result.loss, rel=1e-6)
 
@@ -205,18 +194,9 @@ def test_the_model_is_left_as_it_was() -> None:
     model.eval()
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
-def test_tokens_of_any_type(dtype: torch.dtype) -> None:
-    text = random_text(40)
-    assert evaluate(lively_model(ENDLESS), text.to(dtype), [8]) == evaluate(lively_model(ENDLESS), text, [8])
-
-
 def test_perplexity() -> None:
     assert perplexity(2.0) == math.exp(2)
     assert perplexity(1e4) == math.inf
-
-
-# In training
 
 
 def test_a_window_that_came_to_two_devices_counts_once() -> None:
@@ -231,9 +211,6 @@ def test_a_window_that_came_to_two_devices_counts_once() -> None:
     (result,) = evaluate(model, text, [CONTEXT]).lengths
     assert mean_loss(losses) == pytest.approx(result.loss, rel=1e-7)
     assert sum(count for _, count in losses.values()) == len(text) - 1
-
-
-# Memory
 
 
 def largest_tensor(name: str, length: int, vocab_size: int) -> int:

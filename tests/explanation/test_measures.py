@@ -19,6 +19,7 @@ from poslab.explanation.retrieved import QUERIES, retrieved
 from poslab.model.memory.retrieval import unit
 from poslab.positions import OnText, Strip
 
+SIZES = {"vocab_size": VOCAB, "context_length": CONTEXT, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
 SHIFTED = [name for name in UNBOUNDED if make_scheme(name).shift_invariant]
 
 
@@ -27,19 +28,13 @@ def questions(count: int = 6, length: int = CONTEXT) -> list[Questions]:
     return [Questions(texts[:, :-1], texts[:, -1])]
 
 
-@pytest.fixture
-def decaying() -> GPT:
-    """Attention that no text changes, but position does."""
-    model = GPT(FastDecay(1.0), vocab_size=VOCAB, context_length=CONTEXT, embed_dim=16, num_layers=2, num_heads=2)
+def test_attention_that_only_knows_distance() -> None:
+    """Shares are the softmax of the bias, with text as without."""
+    model = GPT(FastDecay(1.0), **SIZES).eval()
     with torch.no_grad():
         for block in model.blocks:
             block.attention.query_key_value.weight.zero_()
-    return model.eval()
-
-
-def test_attention_that_only_knows_distance(decaying: GPT) -> None:
-    """What is measured is the softmax of the bias, with text as without."""
-    found = attention(decaying, random_text(3 * CONTEXT).long().view(3, CONTEXT))
+    found = attention(model, random_text(3 * CONTEXT).long().view(3, CONTEXT))
     queries = range(CONTEXT // 2, CONTEXT)
     expected = [
         sum(torch.arange(i, -1, -1).neg().float().softmax(0)[i - d] for i in queries if i >= d)
@@ -130,7 +125,7 @@ def test_questions_of_a_task_are_its_own(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_picture_has_a_caption(name: str) -> None:
-    """Of poslab's own schemes, which are those that the README lists; a stranger's may do without."""
+    """Schemes that the README lists have captions; a stranger's may do without."""
     model = lively_model(name)
     if f"\n| `{name}` |" in (REPOSITORY / "src/poslab/positions/README.md").read_text(encoding="utf-8"):
         pictures = model.pictures() | model.explanations(sample_pairs(model, random_text(5).long()))
@@ -151,15 +146,8 @@ def test_strips_and_tables() -> None:
 
 
 def test_what_is_retrieved() -> None:
-    """Of the longest document's beginning, by the last tokens of a segment that memory ends with."""
-    model = GPT(
-        vocab_size=VOCAB,
-        context_length=CONTEXT,
-        embed_dim=16,
-        num_layers=2,
-        num_heads=2,
-        retrieval=Retrieval(layer=0, size=2 * CONTEXT + 1, k=3),
-    ).eval()
+    """Memories of the longest document, found by the last tokens of a segment."""
+    model = GPT(retrieval=Retrieval(layer=0, size=2 * CONTEXT + 1, k=3), **SIZES).eval()
     text, ends = random_text(9 * CONTEXT).long(), torch.tensor([CONTEXT, 3 * CONTEXT])
     tokens = of_text("text", text, model, ends).passage
     assert tokens is not None
@@ -190,8 +178,7 @@ def test_a_sentence_of_ones_own_retrieves_from_the_text(monkeypatch: pytest.Monk
 
 
 def test_answers_beyond_the_context_are_read_in_segments() -> None:
-    sizes = {"vocab_size": VOCAB, "context_length": CONTEXT, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
-    model = GPT(memory_length=4, **sizes).eval()
+    model = GPT(memory_length=4, **SIZES).eval()
     (some,) = questions(3, 2 * CONTEXT + 1)
     found = ablation(model, [some], False, truncate(2 * CONTEXT + 1))
     logits = model.hidden_in_segments(some.tokens)[0][:, -1] @ model.token_embedding.weight.T

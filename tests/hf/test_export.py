@@ -71,7 +71,6 @@ def test_the_tokenizer_is_the_same(tmp_path: Path) -> None:
 def test_other_schemes_bring_code_and_load_in_both(
     trained: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Named by no scheme: any that learns something and that no architecture of transformers computes."""
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     name = next(n for n in SOUND if n not in KNOWN and make_scheme(n).overrides("tables"))
     run = trained("experiment=smoke", "trainer=cpu", f"pos={name}", "data.vocabulary=observed")
@@ -87,7 +86,6 @@ def test_other_schemes_bring_code_and_load_in_both(
 
 
 def with_code(name: str, **sizes: object) -> "transformers.PreTrainedModel":
-    """Return the model as the code of an exported folder makes it."""
     from poslab.hf.modeling_poslab import PoslabConfig, PoslabForCausalLM
 
     sizes = SIZES | {"dropout": 0.0} | sizes
@@ -158,7 +156,7 @@ def test_masks_that_cannot_be(causal: bool, mask: list[object], problem: str) ->
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_gpt2_of_transformers_begins_a_run(name: str, tmp_path: Path) -> None:
-    """Its own position table is kept by the scheme that has the same one, and only by that."""
+    """The position table of GPT-2 is kept by the scheme that has the same one, and only by that."""
     theirs = _gpt2(tmp_path)
     model = GPT(make_scheme(name), dropout=0.0, **SIZES).eval()
     said = init_from_pretrained(model, tmp_path, Vocabulary(load_tokenizer("gpt2")))
@@ -237,8 +235,6 @@ def test_export_script_and_a_run_that_begins_there(
     assert "a gpt2 model: AutoModelForCausalLM.from_pretrained('out')" in output
     config = compose_config("init_from=out")
     assert config.settings.init_from == str(tmp_path / "out")
-    code, _, errors = run_script("export", f"ckpt={run}", "to=out")
-    assert (code, errors) == (2, "error: to=out: is there already; name a folder that is empty, or is to be made\n")
 
 
 def _gpt2(folder: Path) -> "transformers.GPT2LMHeadModel":

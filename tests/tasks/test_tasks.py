@@ -156,8 +156,7 @@ def test_every_answer_is_the_oracles(name: str) -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_an_answer_is_read_only_after_it_was_asked(name: str) -> None:
-    """Other answers in the places after the first question leave what is read up to there as it is; and written answers
-    are read one place after they were asked."""
+    """Written answers are read one token after their question."""
     task = make_task(name)
     for reads, says in _rows(task, task.batch(torch.Generator().manual_seed(3), 20, task.max_length)):
         if not {"SEP", "="} & set(reads):
@@ -290,10 +289,7 @@ def test_coupled_digits_share_a_position() -> None:
         (lambda: Back(batch_size=0, **LENGTHS), "batch_size=0: must be at least 1"),
         (lambda: Majority(**LENGTHS), "test_lengths=[8,12]: 8: lengths must be at least 1 and odd"),
         (lambda: Majority(min_length=8, max_length=8, test_lengths=[9]), "max_length=8: leaves no length to train on"),
-        (
-            lambda: FlipFlop(**LENGTHS | {"test_lengths": [9]}),
-            "[9]: 9: lengths must be at least 4 and even",
-        ),
+        (lambda: FlipFlop(**LENGTHS | {"test_lengths": [9]}), "[9]: 9: lengths must be at least 4 and even"),
         (lambda: FlipFlop(ignore=1.5, **LENGTHS), "ignore=1.5: must be a share"),
         (lambda: Recall(**LENGTHS), "pairs=4: they take 12 tokens, each key asked once, more than length 4"),
         (lambda: Recall(keys=70_000_000_000, **LENGTHS), "keys=70000000000: must be at most 1048576"),
