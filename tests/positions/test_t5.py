@@ -1,4 +1,4 @@
-"""T5's buckets and bias: reference tables, stored values of Hugging Face's T5, the library itself, and the paper."""
+"""T5's buckets: reference tables, stored values of Hugging Face's T5, and the library itself."""
 
 import json
 from pathlib import Path
@@ -15,23 +15,23 @@ from poslab.positions.t5 import T5, relative_position_bucket
 STORED = json.loads((Path(__file__).parent / "t5_buckets.json").read_text())
 
 
+def buckets_of(case: dict, positions: torch.Tensor) -> list:
+    arguments = {name: case[name] for name in ("bidirectional", "num_buckets", "max_distance")}
+    return relative_position_bucket(positions, **arguments).tolist()
+
+
 def test_reference_tables(reference_cases: dict) -> None:
     for case in reference_cases["t5_bucket_tables"]:
         query = torch.arange(case["query_length"])[:, None]
         key = torch.arange(case["key_length"])[None, :]
-        arguments = {name: case[name] for name in ("bidirectional", "num_buckets", "max_distance")}
-        assert relative_position_bucket(key - query, **arguments).tolist() == case["buckets"]
+        assert buckets_of(case, key - query) == case["buckets"]
 
 
 @pytest.mark.parametrize(
     "case", STORED["cases"], ids=lambda c: f"{c['num_buckets']}-{c['max_distance']}-{c['bidirectional']}"
 )
 def test_stored_values_of_hugging_face(case: dict) -> None:
-    positions = torch.tensor(STORED["relative_positions"])
-    arguments = {name: case[name] for name in ("bidirectional", "num_buckets", "max_distance")}
-    buckets = relative_position_bucket(positions, **arguments)
-    assert buckets.dtype == torch.int64
-    assert buckets.tolist() == case["buckets"]
+    assert buckets_of(case, torch.tensor(STORED["relative_positions"])) == case["buckets"]
 
 
 @given(
