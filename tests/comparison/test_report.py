@@ -128,21 +128,6 @@ def test_facts_of_runs_that_differ(tmp_path: Path) -> None:
     assert "unknown or 4,612 training tokens" in text
 
 
-@pytest.mark.usefixtures("no_figures")
-def test_names_are_text_not_markup(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        write_run(tmp_path, "absolute", seed)
-        change_summary(write_run(tmp_path, "t5", seed), pos="<img src=x>|$x^{$")
-    os.rename(tmp_path / "t5-seed2", tmp_path / "<b>&amp;")
-    (tmp_path / "<i>left").mkdir()
-    folder = report_of(tmp_path)
-    page = page_in(folder)
-    assert {row[0] for row in page.tables[0][1:]} == {"absolute", "<img src=x>|$x^{$"}
-    assert "x" not in page.sources
-    assert any("<i>left: no run in it" in item for item in page.lists[-1])
-    assert [len(row) for row in markdown_rows(folder) if set(row) != {"---"}] == [len(row) for row in page.rows]
-
-
 @pytest.mark.usefixtures("blank_pictures")
 def test_folders_whose_names_are_no_text(tmp_path: Path) -> None:
     root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))

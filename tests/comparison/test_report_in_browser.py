@@ -79,47 +79,6 @@ def test_every_figure_renders_and_nothing_is_fetched(report: Path, visit: Callab
         assert shown > 300, name
 
 
-def losses_shown(page: Any) -> list[str]:
-    return page.eval_on_selector_all("#schemes tbody tr", "rows => rows.map(row => row.cells[2].innerText)")
-
-
-def test_heads_sort_the_table(crowded: Path, visit: Callable[..., Any]) -> None:
-    page = visit(crowded, DESKTOP)
-    by_loss = losses_shown(page)
-    assert len(by_loss) == 11  # a row per scheme
-    assert by_loss == sorted(by_loss, key=float)
-    page.click("th >> text=loss")
-    assert losses_shown(page) == by_loss[::-1]
-    page.focus("th button >> text=tokens/s")
-    page.keyboard.press("Enter")
-    speeds = page.eval_on_selector_all("#schemes tbody tr", "rows => rows.map(row => row.cells[9].innerText)")
-    assert speeds == sorted(speeds, key=lambda speed: int(speed.replace(",", "")))
-    sorted_by = page.eval_on_selector_all(
-        "th[aria-sort]", "heads => heads.map(head => [head.innerText, head.ariaSort])"
-    )
-    assert [(name.split()[0], how) for name, how in sorted_by] == [("tokens/s", "ascending")]
-    page.click("th >> text=longer windows")  # what has no number there comes last, either way
-    for _ in range(2):
-        last = page.eval_on_selector_all("#schemes tbody tr", "rows => rows.map(row => row.cells[11].innerText)")
-        assert not last[-1][0].isdigit()
-        assert last[0][0].isdigit()
-        page.click("th >> text=longer windows")
-    page.click("th >> text=scheme")
-    names = page.eval_on_selector_all("#schemes tbody tr", "rows => rows.map(row => row.cells[0].innerText)")
-    assert names == sorted(names)
-
-
-def test_without_scripts_the_table_is_in_order_of_the_loss(report: Path, browser: Any) -> None:
-    page = browser.new_page(java_script_enabled=False)
-    page.goto(report.as_uri())
-    rows = page.inner_text("#schemes tbody").splitlines()
-    losses = [float(row.split("\t")[2]) for row in rows]
-    assert losses == sorted(losses)
-    assert "sorts the table" not in page.inner_text("body")
-    assert page.query_selector_all("button") == []
-    page.close()
-
-
 @pytest.mark.parametrize("name", PAGES)
 def test_a_phone_scrolls_downwards_only(name: str, visit: Callable[..., Any], request: pytest.FixtureRequest) -> None:
     page = visit(request.getfixturevalue(name), PHONE)
@@ -143,16 +102,6 @@ def test_no_column_is_cut_off(
     assert page.evaluate(CUT_OFF) == 0
     assert name != "crowded" or "emptyempty" in page.inner_text("body")
     assert name != "tasks" or page.locator(".answers").first.is_visible()
-
-
-def test_heads_sort_the_matrix(tasks: Path, visit: Callable[..., Any]) -> None:
-    page = visit(tasks, DESKTOP)
-    assert len(page.query_selector_all(".matrix")) == 2
-    names = "rows => rows.map(row => row.cells[0].innerText)"
-    assert page.eval_on_selector_all(".matrix >> nth=0 >> tbody tr", names) == SCHEMES[:12]
-    for _ in range(2):  # ascending, then descending
-        page.locator(".matrix").first.locator("th >> text=2× (20)").first.click()
-    assert page.eval_on_selector_all(".matrix >> nth=0 >> tbody tr", names) == SCHEMES[11::-1]
 
 
 def test_configuration_folds_out(report: Path, visit: Callable[..., Any]) -> None:

@@ -12,18 +12,7 @@ from poslab.comparison.contrasts import Verdict, verdict_table
 from poslab.comparison.grids import choices
 from poslab.comparison.repeat import NOT_RECORDED, command_of, configurations, facts
 from poslab.comparison.sections import Section, file_name
-from poslab.report.blocks import (
-    Block,
-    Bullets,
-    Code,
-    Definitions,
-    Details,
-    Figure,
-    Gallery,
-    Heading,
-    Table,
-    Text,
-)
+from poslab.report.blocks import Block, Bullets, Code, Definitions, Details, Figure, Gallery, Heading, Table, Text
 from poslab.report.files import write_report
 from poslab.runs.load import LeftOut
 

@@ -8,22 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import Template
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from poslab.report.blocks import (
-    Block,
-    Bullets,
-    Cell,
-    Code,
-    Definitions,
-    Details,
-    Figure,
-    Gallery,
-    Heading,
-    Row,
-    Table,
-    Text,
-)
+from poslab.report.blocks import Block, Bullets, Cell, Code, Definitions, Details, Figure, Gallery, Heading, Table, Text
 
 _PAGE = Path(__file__).with_name("page.html")  # its style and script
 _SORTS = Markup('<span class="hint" hidden> A column\'s head sorts the table by it.</span>')
@@ -31,7 +18,7 @@ _SORTS = Markup('<span class="hint" hidden> A column\'s head sorts the table by 
 
 def page(title: str, blocks: Sequence[Block]) -> str:
     """Return the page, with its pictures as data URIs, so that nothing is fetched."""
-    content = {"title": _element("h1", title).striptags(), "body": _element("h1", title) + _all(blocks, 2)}
+    content = {"title": escape(title), "body": _element("h1", title) + _all(blocks, 2)}
     return Template(_PAGE.read_text(encoding="utf-8")).substitute(content)
 
 
@@ -103,7 +90,7 @@ def _table(table: Table, level: int) -> Markup:
     return Markup("\n").join(lines)
 
 
-def _rows(rows: Iterable[Row], highlight: str | None = None) -> Iterable[Markup]:
+def _rows(rows: Iterable[Sequence[str | Cell]], highlight: str | None = None) -> Iterable[Markup]:
     for first, *cells in rows:
         kind = "highlight" if first == highlight else ""
         yield Markup("\n") + _element("tr", *(_cell(cell, "td") for cell in (first, *cells)), class_=kind)

@@ -1,0 +1,92 @@
+"""Style and script of page.html, in a browser."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure as Drawing
+
+from poslab.report.blocks import Bullets, Cell, Code, Details, Figure, Heading, Table, Text
+from poslab.report.files import write_report
+
+pytestmark = pytest.mark.browser
+
+DESKTOP, PHONE, PAPER = 1280, 390, 680  # pixels; A4 within its margins
+OVERFLOW = "document.documentElement.scrollWidth"
+FIRST = "rows => rows.map(row => row.cells[0].innerText)"
+LOSSES = ["1.50", "2.50", "10.00", "n/a"]
+LONG = "0123456789" * 20
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of every kind of table, with texts too long for a line."""
+    folder = tmp_path_factory.mktemp("page")
+    rows = [[name, loss] for name, loss in zip(["t5", "rope", "nope", "fire"], LOSSES, strict=True)]
+    rows[1][1] = "baseline"
+    settings = {"anchor": "losses", "highlight": "nope", "sortable": True, "sorted_by": (1, "ascending")}
+    losses = Table("Schemes", ["scheme", "loss"], rows, "Losses.", foot=[["(bigram)", "0.1"]], **settings)
+    groups = [(f"task {n}", 3) for n in range(6)]
+    shades = [[name, *(Cell(f"{n / 18:.2f}", name, shade=n % 11) for n in range(18))] for name in ("fire", "alibi")]
+    heads = [f"{n}× ({n}0)" for _ in groups for n in (1, 2, 3)]
+    matrix = Table("Tasks", ["scheme", *heads], shades, "Means.", "matrix", sortable=True, groups=groups)
+    answers = Table("", ["has just read", *["s1"] * 20, "wrong"], [["right", *["s1"] * 20, ""]], kind="answers")
+    blocks = [
+        Bullets([LONG], "answer"),
+        losses,
+        matrix,
+        Details("open", [answers, Code(LONG)], open=True),
+        Details("folded", [Text(f"Hidden {LONG}.")]),
+        Heading(LONG, [Figure("wide", LONG, "Caption.", Drawing(figsize=(12, 3)))], "below"),
+    ]
+    write_report(folder, "Page", blocks)
+    return folder / "report.html"
+
+
+def test_heads_sort_a_table_but_its_foot(page: Path, visit: Callable[..., Any]) -> None:
+    """What is no number comes last, and a baseline's difference is 0."""
+    seen = visit(page, DESKTOP)
+    rows = "#losses tbody tr"
+    assert seen.eval_on_selector_all(rows, FIRST) == ["t5", "rope", "nope", "fire"]
+    seen.click("#losses th >> text=loss")  # was ascending
+    assert seen.eval_on_selector_all(rows, FIRST) == ["nope", "t5", "rope", "fire"]
+    seen.focus("#losses th button >> text=scheme")
+    seen.keyboard.press("Enter")
+    assert seen.eval_on_selector_all(rows, FIRST) == ["fire", "nope", "rope", "t5"]
+    assert seen.eval_on_selector_all("th[aria-sort]", "heads => heads.map(head => head.ariaSort)") == ["ascending"]
+    assert seen.eval_on_selector_all("#losses tfoot tr", FIRST) == ["(bigram)"]
+
+
+def test_heads_below_groups_sort_a_matrix(page: Path, visit: Callable[..., Any]) -> None:
+    seen = visit(page, DESKTOP)
+    assert seen.eval_on_selector_all(".matrix tbody tr", FIRST) == ["fire", "alibi"]
+    seen.locator(".matrix th >> text=scheme").click()
+    assert seen.eval_on_selector_all(".matrix tbody tr", FIRST) == ["alibi", "fire"]
+
+
+def test_without_scripts(page: Path, browser: Any) -> None:
+    seen = browser.new_page(java_script_enabled=False)
+    seen.goto(page.as_uri())
+    assert "sorts the table" not in seen.inner_text("body")
+    assert seen.query_selector_all("button") == []
+    seen.close()
+
+
+@pytest.mark.parametrize(("width", "medium"), [(DESKTOP, "screen"), (PHONE, "screen"), (PAPER, "print")])
+def test_nothing_is_wider_than_the_page(page: Path, width: int, medium: str, visit: Callable[..., Any]) -> None:
+    seen = visit(page, width, medium)
+    assert seen.evaluate(OVERFLOW) <= width
+    for box in seen.query_selector_all("figure div, .table"):
+        assert box.bounding_box()["width"] <= width
+    assert seen.locator(".answers").is_visible()
+    assert ("Hidden" in seen.inner_text("body")) is False
+    assert seen.locator("summary >> text=folded").is_visible() == (medium == "screen")
+    if width == PHONE:  # figures keep a size at which their text can be read
+        assert seen.evaluate("document.images[0].getBoundingClientRect().width") > width
+
+
+def test_details_fold_out(page: Path, visit: Callable[..., Any]) -> None:
+    seen = visit(page, DESKTOP)
+    seen.click("summary >> text=folded")
+    assert "Hidden" in seen.inner_text("body")
