@@ -1,0 +1,141 @@
+"""Results as a table: a row for each run, metric and length.
+
+| column | meaning |
+|---|---|
+| scheme | what is compared |
+| seed | whole number; runs of one seed are compared in pairs |
+| value | the figure; empty of a run that is missing |
+| data | task or text: each is compared by itself |
+| metric, length | which figure it is |
+| status | finished, diverged or missing |
+| better, unit | of the metric: lower or higher; its unit |
+| any other | a setting: rows of one scheme that differ in it are of different groups |
+
+Only the first three are needed. Without a status, an empty value is of a missing run, and nan or an infinite one of a
+run that diverged.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+NEEDED = ("scheme", "seed", "value")
+KNOWN = (*NEEDED, "data", "metric", "length", "status", "better", "unit")
+FINISHED, DIVERGED, MISSING = "finished", "diverged", "missing"
+_STATUSES = (FINISHED, DIVERGED, MISSING)
+_KEY = ("scheme", "seed", "data", "metric", "length")
+
+
+class BadTable(ValueError):
+    """A table that can't be read; the message is one line that names row and column."""
+
+
+def read_table(file: Path) -> pd.DataFrame:
+    """Read a table of results from a csv file, also compressed, or a parquet file, and check it.
+
+    Returns it with all columns of KNOWN, settings as text. Raises BadTable, and OSError for a file that can't be
+    opened.
+    """
+    try:
+        if file.suffix == ".parquet":
+            found = pd.read_parquet(file)
+        else:
+            found = pd.read_csv(file, dtype=str, keep_default_na=False, skipinitialspace=True)
+    except OSError:
+        raise
+    except Exception as error:  # pandas and pyarrow have some twenty for files that are no such table
+        raise BadTable(
+            f"can't be read as {file.suffix.removeprefix('.') or 'csv'}: {str(error).splitlines()[0]}"
+        ) from error
+    return checked(found)
+
+
+def checked(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with all columns of KNOWN. Raises BadTable, with the first wrong row and column."""
+    table = table.rename(columns=lambda name: str(name).strip())
+    missing = [name for name in NEEDED if name not in table]
+    if missing:
+        raise BadTable(f"has no column {' and no column '.join(missing)}; it has {', '.join(table) or 'none'}")
+    if table.empty:
+        raise BadTable("has no rows")
+    text = table.apply(_as_text)
+    found = text.assign(seed=_numbers(text, "seed"), value=_numbers(text, "value"))
+    found["length"] = _numbers(text, "length") if "length" in text else np.nan
+    for name, default in (("data", "results"), ("metric", "value"), ("better", ""), ("unit", "")):
+        found[name] = text[name].replace("", default) if name in text else default
+    found["status"] = _statuses(text, found["value"])
+    _require(found["scheme"] != "", "scheme", text, "is empty")
+    _require(found["seed"] % 1 == 0, "seed", text, "is no whole number")
+    _require((found["length"] % 1 == 0) | found["length"].isna(), "length", text, "is no whole number")
+    _require(found["better"].isin(["", "lower", "higher"]), "better", text, "is neither lower nor higher")
+    _require_once(found)
+    return found.astype({"seed": "int64", "length": "Int64"})
+
+
+def settings_of(table: pd.DataFrame) -> list[str]:
+    """Return the columns that are settings, and differ within the table.
+
+    Raises BadTable for one that differs in every row of a scheme, as a time of measurement does: no two rows would be
+    seeds of one group.
+    """
+    settings = [name for name in table if name not in KNOWN and table[name].nunique() > 1]
+    for name in settings:
+        seeds = table.groupby(["scheme", name])["seed"].nunique()
+        if (
+            len(table) > 2
+            and table["seed"].nunique() > 1
+            and (seeds == 1).all()
+            and table[name].nunique() > len(table) / 2
+        ):
+            raise BadTable(
+                f"column {name}: nearly every row has a value of its own, so it can't be a setting; leave it out"
+            )
+    return settings
+
+
+def _as_text(column: "pd.Series[str]") -> "pd.Series[str]":
+    """Return the column as text, without spaces around it, empty where nothing stands."""
+    return column.map(lambda value: "" if value is None or value is pd.NA else str(value).strip())
+
+
+def _numbers(text: pd.DataFrame, name: str) -> "pd.Series[float]":
+    """Return a column as numbers, NaN where it is empty."""
+    blank = text[name] == ""
+    numbers = pd.to_numeric(text[name].mask(blank), errors="coerce").astype(float)
+    _require(numbers.notna() | blank | text[name].str.lower().isin(["nan", "+nan", "-nan"]), name, text, "is no number")
+    return numbers
+
+
+def _statuses(text: pd.DataFrame, values: "pd.Series[float]") -> "pd.Series[str]":
+    inferred = pd.Series(
+        np.select([text["value"] == "", ~np.isfinite(values)], [MISSING, DIVERGED], FINISHED), text.index
+    )
+    if "status" not in text:
+        return inferred
+    statuses = text["status"].where(text["status"] != "", inferred)
+    _require(statuses.isin(_STATUSES), "status", text, f"is none of {', '.join(_STATUSES)}")
+    _require((statuses != FINISHED) | (inferred == FINISHED), "value", text, "is no number, of a run that is finished")
+    return statuses
+
+
+def _require(holds: "pd.Series[bool]", name: str, text: pd.DataFrame, problem: str) -> None:
+    """Raise BadTable for the first row for which it doesn't hold. Rows are counted as lines of a csv file."""
+    if not holds.all():
+        index = int((~holds).to_numpy().argmax())
+        raise BadTable(f"row {index + 2}, column {name}: {text[name].iloc[index]!r} {problem}")
+
+
+def _require_once(table: pd.DataFrame) -> None:
+    """Raise BadTable for the first row that has the key and the settings of an earlier one."""
+    key = [*_KEY, *(name for name in table if name not in KNOWN)]
+    again = table.duplicated(key)
+    if again.any():
+        second = int(again.to_numpy().argmax())
+        row = table.iloc[second]
+        same = (table[key] == row[key]) | (table[key].isna() & row[key].isna())
+        first = int(same.all(axis=1).to_numpy().argmax())
+        raise BadTable(
+            f"rows {first + 2} and {second + 2} are both {row['scheme']} with seed {row['seed']:.0f}, {row['metric']}: "
+            f"a column that tells them apart is missing"
+        )

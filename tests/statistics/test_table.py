@@ -1,0 +1,85 @@
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from poslab.statistics.table import BadTable, read_table, settings_of
+
+GOOD = "scheme,seed,value\na,1,4.0\na,2,4.1\nb,1,3.9\nb,2,4.0\n"
+
+
+def read(tmp_path: Path, text: str, name: str = "results.csv") -> pd.DataFrame:
+    (tmp_path / name).write_text(text)
+    return read_table(tmp_path / name)
+
+
+def test_three_columns_are_enough(tmp_path: Path) -> None:
+    table = read(tmp_path, GOOD)
+    assert table["seed"].tolist() == [1, 2, 1, 2]
+    assert table["value"].tolist() == [4.0, 4.1, 3.9, 4.0]
+    assert set(table["status"]) == {"finished"}
+    assert (set(table["data"]), set(table["metric"])) == ({"results"}, {"value"})
+    assert table["length"].isna().all()
+    assert settings_of(table) == []
+
+
+@pytest.mark.parametrize("suffix", [".csv.gz", ".parquet"])
+def test_files_of_other_kinds_are_the_same_table(tmp_path: Path, suffix: str) -> None:
+    table = read(tmp_path, "scheme,seed,value,length,width\na,1,4.0,32,8\na,2,nan,,8\nb,1,,32,16\n")
+    file = tmp_path / f"results{suffix}"
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+        pd.read_csv(tmp_path / "results.csv").assign(status=table["status"]).to_parquet(file)
+    else:
+        pd.read_csv(tmp_path / "results.csv", dtype=str, keep_default_na=False).to_csv(file, index=False)
+    pd.testing.assert_frame_equal(read_table(file), table, check_like=True)
+
+
+def test_a_status_is_inferred_from_the_value(tmp_path: Path) -> None:
+    table = read(tmp_path, "scheme,seed,value\na,1,4.0\na,2,nan\na,3,\na,4,inf\n")
+    assert table["status"].tolist() == ["finished", "diverged", "missing", "diverged"]
+    given = read(tmp_path, "scheme,seed,value,status\na,1,4.0,\na,2,9.5,diverged\na,3,,missing\n")
+    assert given["status"].tolist() == ["finished", "diverged", "missing"]
+
+
+def test_any_other_column_is_a_setting(tmp_path: Path) -> None:
+    table = read(tmp_path, "scheme,seed,value,width,host\na,1,4.0,8,x\na,2,4.1,8,x\na,1,3.9,16,x\na,2,4.0,16,x\n")
+    assert settings_of(table) == ["width"]
+
+
+def test_a_column_with_a_value_for_each_row_is_no_setting(tmp_path: Path) -> None:
+    table = read(tmp_path, "scheme,seed,value,runtime\na,1,4.0,8.1\na,2,4.1,8.2\nb,1,3.9,8.3\nb,2,4.0,8.4\n")
+    with pytest.raises(BadTable, match="column runtime: nearly every row has a value of its own"):
+        settings_of(table)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "can't be read as csv: No columns to parse from file"),
+        ("scheme,seed,value\n", "has no rows"),
+        ("scheme,seed,loss\na,1,4.0\n", "has no column value; it has scheme, seed, loss"),
+        ("scheme,seed,value\na,1,4.0\nb,x,4.0\n", "row 3, column seed: 'x' is no number"),
+        ("scheme,seed,value\na,1.5,4.0\n", "row 2, column seed: '1.5' is no whole number"),
+        ("scheme,seed,value\na,,4.0\n", "row 2, column seed: '' is no whole number"),
+        ("scheme,seed,value\n,1,4.0\n", "row 2, column scheme: '' is empty"),
+        ("scheme,seed,value\na,1,four\n", "row 2, column value: 'four' is no number"),
+        (
+            "scheme,seed,value,status\na,1,,finished\n",
+            "row 2, column value: '' is no number, of a run that is finished",
+        ),
+        (
+            "scheme,seed,value,status\na,1,4.0,done\n",
+            "row 2, column status: 'done' is none of finished, diverged, missing",
+        ),
+        ("scheme,seed,value,better\na,1,4.0,more\n", "row 2, column better: 'more' is neither lower nor higher"),
+        (
+            "scheme,seed,value\na,1,4.0\nb,1,4.0\na,1,4.1\n",
+            "rows 2 and 4 are both a with seed 1, value: a column that tells them apart is missing",
+        ),
+    ],
+)
+def test_a_bad_table_is_refused_in_one_line_with_row_and_column(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(BadTable) as refused:
+        read(tmp_path, text)
+    assert str(refused.value) == problem
