@@ -161,22 +161,31 @@ def test_pictures_are_drawn_ever_more_rarely_and_of_the_last_weights(
     assert [image.step for image in events_of(folder).Images("attention")] == [3, 6, 12, 15]
 
 
-def hparams_of(folder: Path) -> dict[str, object]:
+def hparams_of(folder: Path) -> tuple[str, dict[str, object]]:
+    """Return the name of the run's group in TensorBoard's HPARAMS tab, and its settings."""
     metadata = events_of(folder).summary_metadata["_hparams_/session_start_info"]
     start = HParamsPluginData.FromString(metadata.plugin_data.content).session_start_info
-    return {key: getattr(value, value.WhichOneof("kind")) for key, value in start.hparams.items()}
+    return start.group_name, {key: getattr(value, value.WhichOneof("kind")) for key, value in start.hparams.items()}
 
 
 def test_hparams_have_one_flat_key_set(trained: Callable[..., Path]) -> None:
     names = [RICHEST, next(name for name in SOUND if name != RICHEST)]
-    settings = {name: hparams_of(trained(*SMOKE, f"pos={name}")) for name in names}
+    settings = {name: hparams_of(trained(*SMOKE, f"pos={name}"))[1] for name in names}
     assert len({tuple(sorted(keys)) for keys in settings.values()}) == 1
     for name, values in settings.items():
         assert values["pos"] == name
-        assert values["seed"] == 1
         assert values["model.embed_dim"] == 32
         given = {f"pos.{field.name}" for field in dataclasses.fields(make_scheme(name))}
         assert {key for key in values if key.startswith("pos.") and values[key] != "n/a"} == given
+
+
+def test_seeds_of_one_configuration_are_one_group_of_hparams(finished: Path, tmp_path: Path) -> None:
+    group, settings = hparams_of(finished)
+    for folder, change, same in (("seed", "seed=2", True), ("rate", "optim.learning_rate=0.002", False)):
+        run(tmp_path / folder, f"pos={RICHEST}", change)
+        assert (hparams_of(tmp_path / folder)[0] == group) is same
+    assert group.startswith(RICHEST)
+    assert "seed" not in settings
 
 
 def test_same_seed_same_bits_and_another_seed_others(finished: Path, tmp_path: Path) -> None:

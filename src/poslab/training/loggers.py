@@ -2,10 +2,12 @@
 names one. All get the same keys. TensorBoard shows beside the scalars settings to compare runs by, sample texts, and
 pictures of the scheme."""
 
+import hashlib
 import logging
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -126,28 +128,37 @@ _METRICS = ("val/best_loss", "val/loss", "train/loss", "train/tokens_per_s")
 
 
 class HyperParameters(Callback):
-    """Callback that fills the HPARAMS tab, from the first step on; other loggers get the settings, too."""
+    """Callback that fills the HPARAMS tab, from the first step on; other loggers get the settings, too.
+
+    Runs that differ in nothing but the seed are one row of the tab, whose figures are their means.
+    """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         writer, module = writer_of(trainer), ours(pl_module)
         if writer is None or trainer.global_step:  # a run that resumes has them already
             return
         settings = flat_settings(module.config)
-        metrics = [*_METRICS, *(f"val/{figure.name}" for figure in module.scoring.figures)]
-        experiment, start, _ = hparams(settings, dict.fromkeys(metrics, 0.0))
-        _show_first(experiment, ("pos", "seed"))
-        writer.file_writer.add_summary(experiment)
-        writer.file_writer.add_summary(start)
         for other in trainer.loggers[1:]:
             other.log_hyperparams(settings)
+        metrics = [*_METRICS, *(f"val/{figure.name}" for figure in module.scoring.figures)]
+        del settings["seed"]  # a row of the tab is a group of runs, which differ in nothing else
+        experiment, start, _ = hparams(settings, dict.fromkeys(metrics, 0.0))
+        digest = hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()
+        with _plugin_data(start) as data:
+            data.session_start_info.group_name = f"{module.config.pos_name} {digest[:8]}"
+        with _plugin_data(experiment) as data:
+            for info in data.experiment.hparam_infos:  # those that differ come first, the others in alphabetical order
+                info.differs = info.name == "pos"
+        writer.file_writer.add_summary(experiment)
+        writer.file_writer.add_summary(start)
 
 
-def _show_first(experiment: Any, names: tuple[str, ...]) -> None:
-    """Mark columns as differing: TensorBoard shows these before all others, which it puts in alphabetical order."""
-    (content,) = experiment.value
+@contextmanager
+def _plugin_data(summary: Any) -> Iterator[HParamsPluginData]:
+    """Give the settings within one of TensorBoard's summaries, to be changed."""
+    (content,) = summary.value
     data = HParamsPluginData.FromString(content.metadata.plugin_data.content)
-    for info in data.experiment.hparam_infos:
-        info.differs = info.name in names
+    yield data
     content.metadata.plugin_data.content = data.SerializeToString()
 
 
