@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 from runs_to_compare import write_curve
+from scipy import stats
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from poslab.comparison.curves import Curve, read_curve
+from poslab.comparison.curves import Curve, read_curve, write_means
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff" * 4000, "folder", "undecodable"])
@@ -30,3 +32,27 @@ def test_truncated_events_are_read_as_far_as_they_go(tmp_path: Path) -> None:
     assert len(read_curve(tmp_path).validation) == 50
     file.write_bytes(file.read_bytes()[:-200])
     assert 20 < len(read_curve(tmp_path).validation) < 50
+
+
+def test_means_over_seeds_are_events_of_their_own(tmp_path: Path) -> None:
+    """With the interval, at the steps that all seeds have; those of an earlier comparison go, and nothing else."""
+    curves = {
+        "t5 a=1": {
+            seed: Curve([], [(1, 5.0 + seed), (2, 4.0 + seed), (3, 4.0)][:last]) for seed, last in ((1, 3), (2, 2))
+        },
+        "alone": {1: Curve([], [(1, 5.0)])},
+    }
+    (tmp_path / "gone").mkdir()
+    for name in ("events.out.tfevents.1.host.1.0.means", "events.out.tfevents.1.host.1.0"):
+        (tmp_path / "gone" / name).touch()
+    write_means(tmp_path, curves)
+    assert [file.name for file in (tmp_path / "gone").iterdir()] == ["events.out.tfevents.1.host.1.0"]
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == ["gone", "t5_a_1"]
+    events = EventAccumulator(str(tmp_path / "t5_a_1"))
+    events.Reload()
+    scalars = {name: [(e.step, e.value) for e in events.Scalars(name)] for name in events.Tags()["scalars"]}
+    half = stats.t.ppf(0.975, 1) * 0.5
+    assert scalars.pop("val/loss") == [(1, 6.5), (2, 5.5)]
+    assert scalars.pop("val/loss, lower end") == [(1, pytest.approx(6.5 - half)), (2, pytest.approx(5.5 - half))]
+    assert scalars.pop("val/loss, upper end") == [(1, pytest.approx(6.5 + half)), (2, pytest.approx(5.5 + half))]
+    assert scalars == {}

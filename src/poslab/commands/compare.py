@@ -14,7 +14,7 @@ from poslab.comparison import parameter_drift
 from poslab.comparison.compare import Comparison, compare, token_sentences
 from poslab.comparison.context import context_tables
 from poslab.comparison.contrasts import verdicts
-from poslab.comparison.curves import Curve, read_curve
+from poslab.comparison.curves import Curve, read_curve, write_means
 from poslab.comparison.curves import by_group as curves_by_group
 from poslab.comparison.effects import effect_table
 from poslab.comparison.grids import setting_panels
@@ -68,6 +68,9 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     by_setting = setting_panels({section.title: section.comparison for section in sections})
     report = _with_tasks(Report(sections, command, left_out, registered, by_setting))
     report.write(folder)
+    for section in sections:
+        means = folder / "tensorboard" / (section.id if len(sections) > 1 else "")
+        write_means(means, curves_by_group(section.comparison.groups, curves))
     _print(report, folder)
     return folder
 

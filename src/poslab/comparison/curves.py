@@ -1,14 +1,18 @@
-"""Loss curves, read back from a run's TensorBoard events."""
+"""Loss curves: read from the TensorBoard events of runs, and means over seeds written as events of their own."""
 
 import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.tensorboard import SummaryWriter
 
 from poslab.comparison.groups import Group
+from poslab.comparison.statistics import estimate
+from poslab.config.files import safe_name
 
 Points = list[tuple[int, float]]
 
@@ -37,3 +41,30 @@ def read_curve(folder: Path) -> Curve:
 def by_group(groups: Sequence[Group], curves: Mapping[Path, Curve]) -> dict[str, dict[int, Curve]]:
     """Return the curves of all runs, by the label of the group and the seed."""
     return {group.label: {run.seed: curves[run.folder] for run in group.runs} for group in groups}
+
+
+_MEANS = ".means"  # ends the name of the event files, so that a new comparison can replace them
+_LOSS, _LOW, _HIGH = "val/loss", "val/loss, lower end", "val/loss, upper end"
+
+
+def write_means(folder: Path, curves: Mapping[str, Mapping[int, Curve]]) -> None:
+    """Write the mean validation loss over seeds and its 95 % interval for TensorBoard, each group to a folder of its
+    own; they replace those of an earlier comparison. Groups of one seed have their run's curve, and no folder.
+
+    curves: by the group's label and the seed. The custom scalars tab draws the interval as a band.
+    """
+    for earlier in folder.glob(f"*/events.out.tfevents.*{_MEANS}"):
+        earlier.unlink()
+    for label, by_seed in curves.items():
+        losses = [dict(curve.validation) for curve in by_seed.values()]
+        common = sorted(set.intersection(*map(set, losses))) if len(losses) > 1 else []
+        steps = [step for step in common if all(math.isfinite(of_seed[step]) for of_seed in losses)]
+        if not steps:
+            continue
+        with SummaryWriter(str(folder / safe_name(label)), filename_suffix=_MEANS) as writer:
+            writer.add_custom_scalars({"over seeds": {_LOSS: ["Margin", [_LOSS, _LOW, _HIGH]]}})
+            for step in steps:
+                found = estimate(of_seed[step] for of_seed in losses)
+                low, high = found.interval or (found.mean, found.mean)
+                for name, value in zip((_LOSS, _LOW, _HIGH), (found.mean, low, high), strict=True):
+                    writer.add_scalar(name, value, step)
