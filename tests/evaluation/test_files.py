@@ -22,7 +22,6 @@ def test_earlier_lengths_are_kept(tmp_path: Path) -> None:
     text = Text("a text", "abc", random_text(60))
     written(tmp_path, text, 16, 4)
     before = read_evaluation(tmp_path, "abc")
-    assert before is not None
     merged = written(tmp_path, text, 8, 4)
     assert [result.length for result in merged.lengths] == [4, 8, 16]
     assert merged.lengths[0] == before.lengths[0]
@@ -96,7 +95,6 @@ def test_tensorboard_has_each_length_once(tmp_path: Path) -> None:
     for length, values in shown["loss_by_length/sliding"].items():
         assert values == [pytest.approx(found[length].sliding_loss)]
     by_position = found[CONTEXT].by_position
-    assert by_position is not None
     assert shown["loss_by_position"] == {i: [pytest.approx(loss)] for i, loss in enumerate(by_position)}
 
 

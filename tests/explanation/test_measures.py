@@ -83,7 +83,6 @@ def test_a_shift_changes_nothing_where_only_distances_count(name: str) -> None:
 def test_shifts_end_where_positions_do(name: str) -> None:
     model = lively_model(name)
     known = model.pos.max_length(model.shape)
-    assert known is not None
     changes = shift(model, CONTEXT // 2, 9 * known)
     assert max(changes) + CONTEXT // 2 == known
     ablation(model, [truncate(CONTEXT // 2)[CONTEXT // 2](some) for some in questions()], False, changes)
@@ -150,7 +149,6 @@ def test_what_is_retrieved() -> None:
     model = GPT(retrieval=Retrieval(layer=0, size=2 * CONTEXT + 1, k=3), **SIZES).eval()
     text, ends = random_text(9 * CONTEXT).long(), torch.tensor([CONTEXT, 3 * CONTEXT])
     tokens = of_text("text", text, model, ends).passage
-    assert tokens is not None
     assert torch.equal(tokens, text[3 * CONTEXT : 7 * CONTEXT])
     found = retrieved(model, tokens)
     assert found.gates.tolist() == [0.5, 0.5]
@@ -173,7 +171,6 @@ def test_a_sentence_of_ones_own_retrieves_from_the_text(monkeypatch: pytest.Monk
     text = random_text(5 * CONTEXT + 3).long()
     vocabulary = Symbols(tuple(f"s{n}" for n in range(VOCAB)))
     probe_data = of_text("text", text, model).with_sentence(vocabulary, "s1 s2 s3", CONTEXT)
-    assert probe_data.passage is not None
     assert torch.equal(probe_data.passage, torch.cat([text[: 5 * CONTEXT], torch.tensor([1, 2, 3])]))
 
 

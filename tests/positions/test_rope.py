@@ -25,8 +25,6 @@ SCALED = [
     {"scaling": "llama3", "factor": 8.0, "original_context": 8192, "base": 500000.0},
     {"scaling": "llama3", "factor": 2.0, "original_context": 64},
 ]
-
-
 SHAPE = ModelShape(context_length=256, embed_dim=32, num_layers=4, num_heads=2)
 
 

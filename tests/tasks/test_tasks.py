@@ -268,7 +268,6 @@ def _share_of(task: Task, symbol: str) -> float:
 def test_coupled_digits_share_a_position() -> None:
     task = Addition(coupled=True, positions=20, **LENGTHS)
     examples = task.test(8)
-    assert examples.positions is not None
     assert examples.positions.shape == examples.tokens.shape
     for row in examples.positions.tolist():
         start = row[1] - 1

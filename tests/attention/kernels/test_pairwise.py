@@ -16,7 +16,6 @@ LENGTH = 300  # of three blocks
 
 def change(tables: Mapping[str, Tensor], tile: ScoreTile) -> Tensor:
     """A function of all that a tile knows, large where a query sees nothing."""
-    assert tile.token_state is not None
     distance = (tile.i - tile.j).abs().to(tile.scores.dtype)
     own = tile.token_state[:, :, tile.query_index.clamp(min=0), 0]  # (B, H, m)
     total = (tile.scores.sigmoid() * tile.seen).cumsum(-1)

@@ -15,7 +15,6 @@ from poslab.attention import PositionIds, SchemeLayer
 from poslab.config.schema import Retrieval
 from poslab.config.schemes import parse_scheme
 from poslab.errors import SettingError
-from poslab.model.block import Attention
 from poslab.model.memory.retrieval import Lookup, RetrievedAttention, distance_bias, nearest, remembered, unit
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms
 
@@ -149,7 +148,6 @@ def test_a_bias_may_hide_everything() -> None:
     out = mixed(made, local, q, keys, values, [N], terms, first=3)
     assert torch.allclose(out, local * (1 - made.gate.sigmoid()[:, None, None]), atol=1e-12)
     out.sum().backward()
-    assert made.log_scale.grad is not None
     assert made.log_scale.grad.isfinite().all()
 
 
@@ -201,26 +199,16 @@ TINY = {"vocab_size": 11, "context_length": 6, "embed_dim": 16, "num_layers": 3,
 def tiny(pos: PositionScheme | None = None, memory_length: int = 0, **settings: Any) -> GPT:
     """Model in double precision, with a gate and scale that differ by head."""
     model = GPT(pos, memory_length=memory_length, retrieval=Retrieval(**settings), **TINY).double().eval()
-    retrieval = attention_of(model).retrieval
-    assert retrieval is not None
+    retrieval = model.blocks[model.retrieval.layer].attention.retrieval
     torch.nn.init.normal_(retrieval.gate)
     torch.nn.init.normal_(retrieval.log_scale)
     return model
 
 
-def attention_of(model: GPT) -> Attention:
-    assert model.retrieval is not None
-    attention = model.blocks[model.retrieval.layer].attention
-    assert isinstance(attention, Attention)
-    return attention
-
-
 def by_hand(model: GPT, tokens: Tensor) -> Tensor:
-    """The hidden states of a text in segments, the layer that retrieves written out: dense, over all before."""
+    """Return hidden states of a text in segments, the layer that retrieves written out: dense, over all before."""
     retrieval, length = model.retrieval, model.shape.context_length
-    assert retrieval is not None
-    made, keys, values, found = attention_of(model).retrieval, [], [], []
-    assert made is not None
+    made, keys, values, found = model.blocks[retrieval.layer].attention.retrieval, [], [], []
     for segment in tokens.split(length, dim=1):
         position_ids = PositionIds(torch.arange(segment.shape[1]))
         x = model._embed(segment, position_ids)
@@ -235,7 +223,6 @@ def by_hand(model: GPT, tokens: Tensor) -> Tensor:
                     if retrieval.position_bias:
                         there = sum(part.shape[-2] for part in keys)
                         whole = model.relative_terms(there + segment.shape[1])[number]
-                        assert whole is not None
                         scores = scores + whole.dense_bias(segment.shape[1], there, offset=there)
                     out = torch.lerp(out, scores.softmax(-1) @ torch.cat(values, -2), made.shares[:, None, None])
                 keys.append(unit(k).detach())
@@ -270,7 +257,6 @@ def test_retrieving_everything_is_dense_attention_beside_the_local(pos: str, lay
     )
     for name, one, other in zip(parameters, mine, theirs, strict=True):
         assert (one is None and other is None) or torch.allclose(one, other, atol=1e-9), name
-    assert memory.keys is not None
     assert memory.keys.shape[-2] == 21
 
 
@@ -286,8 +272,6 @@ def test_nothing_of_the_future_or_of_another_document(memory_length: int) -> Non
     third = []
     for before in (tokens[:, :12], earlier):
         _, memory = model.hidden_in_segments(before)
-        assert memory.keys is not None
-        assert memory.values is not None
         memory = replace(memory, keys=memory.keys.clone(), values=memory.values.clone())
         third.append((model.hidden_with_memory(tokens[:, 12:18], memory.restarted(torch.tensor([12, 0])))[0], memory))
     (first, _), (second, _) = third

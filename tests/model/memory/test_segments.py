@@ -129,7 +129,6 @@ def test_a_first_segment_is_a_window_to_the_bit_and_later_ones_remember() -> Non
         torch.manual_seed(1)
         found, memory = model.hidden_with_memory(tokens[:, :SEGMENT], model.empty_memory(2))
         assert torch.equal(found, expected), name
-        assert memory.inputs is not None
         assert memory.inputs.shape == (2, 2, SEGMENT, 24)
         assert not memory.inputs.requires_grad
         model.eval()
