@@ -107,6 +107,7 @@ def test_values_have_the_types_of_their_fields() -> None:
         (["pth=x"], "pth=x: unknown setting; did you mean path? valid: path, count"),
         (["count=1,2"], "count=1,2: must be a whole number"),
         (["count=${share}"], "count=${share}: must be a whole number"),
+        (["sizes="], "sizes=: must be a list of whole numbers such as [64,128] or null"),
         (["sizes=64,x"], "sizes=[64,x]: must be a list of whole numbers such as [64,128] or null"),
     ],
 )

@@ -73,6 +73,8 @@ def _value(text: str, hint: Any) -> Any:
     """Return null and lists as such; other values as text, which `typed` converts to the field's type."""
     if text == "null" and NoneType in kinds(hint):
         return None
+    if list[int] in kinds(hint) and not text:  # refused by `typed`; an empty list is []
+        return text
     if not {list[int], list[str]} & set(kinds(hint)):
         return text
     if os.path.exists(os.path.expanduser(text)):  # a path with a comma or in brackets is one

@@ -182,15 +182,16 @@ def _extended(before: dict[str, Any], config: TrainConfig, step: int) -> list[st
 @contextmanager
 def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
     """Add the command that resumes the run to whatever ends it, but to a user's error."""
-    command = _resume_command(folder, config)
     threading.excepthook = _report_of_thread
     try:
         yield
     except Interrupted as interrupted:
+        command = _resume_command(folder, config)
         raise Interrupted(interrupted.number, f"{interrupted}; resume with: {command}") from None
     except UserError:
         raise
     except Exception as error:
+        command = _resume_command(folder, config)
         if getattr(error, "errno", None) in _NO_ROOM:
             kept = "its checkpoints are intact" if folder.resumable else "it has no checkpoint yet"
             reason = getattr(error, "strerror", error)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pytorch_lightning import Trainer, seed_everything
+from pytorch_lightning import seed_everything
 
 from poslab import distributed
 from poslab.config.files import write_whole
@@ -18,7 +18,6 @@ from poslab.errors import Diverged, SettingError, lacks_memory
 from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
 from poslab.hf.pretrained import init_from_pretrained
 from poslab.model.decoder import GPT
-from poslab.processors import busy_with_others
 from poslab.runs.checkpoint_files import write_start
 from poslab.runs.code import code_fingerprint, task_sha256
 from poslab.runs.folder import RunFolder, new_run_folder
@@ -39,10 +38,9 @@ from poslab.training.trainer import (
     count_batches,
     keep_freed_memory,
     make_trainer,
-    missing_compiler,
     quieten,
+    run_warnings,
     set_threads,
-    slow_precision,
 )
 
 
@@ -61,26 +59,28 @@ def train(config: TrainConfig) -> Summary:
     distributed.init()
     distributed.check_same(flat(config) | vars(config.settings))
     with ExitStack() as held:
-        resumes = config.settings.resume is not None
-        earlier = held.enter_context(open_run_to_resume(config, world_size)) if resumes else None
+        earlier = held.enter_context(open_run_to_resume(config, world_size)) if config.settings.resume else None
         summary = _train(replace(config, **provenance_fields(config, earlier)), earlier, world_size, held)
     distributed.close()
     return summary
 
 
 def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, held: ExitStack) -> Summary:
-    """earlier: the run that resumes. held: keeps the lock of a new run's folder."""
+    """Train from the settings to the summary. earlier: the run that resumes. held: keeps the lock of a new folder."""
     set_threads(config.settings.threads or (earlier.threads if earlier else None), world_size)
     seed_everything(config.settings.seed, workers=True, verbose=False)
+
     with distributed.first_process_first():
         scoring = _make_scoring(config)
     data: DataModule = scoring.data
     distributed.check_same({"data": data.sha256})
+
     model = _make_model(config, data.vocabulary.size)
     module = _make_module(model, config, scoring, world_size)
     checkpoint = earlier.checkpoint if earlier else None
     if config.settings.init_from is not None and checkpoint is None:
         print(init_from_pretrained(model, Path(config.settings.init_from), data.vocabulary))
+
     train_batches = count_batches(config.trainer, data)
     distributed.barrier()  # all that can be refused has been
     if earlier:
@@ -89,13 +89,15 @@ def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, hel
         folder = held.enter_context(new_run_folder(config.settings.run_dir, config.pos_name, config.settings.seed))
     if is_first_process():
         write_whole(folder.config, yaml.safe_dump(config.recorded, sort_keys=False, allow_unicode=True))
+
     every, stop = min(config.trainer.log_every_n_steps, train_batches), StopRequest()
     trainer = make_trainer(config, folder, every, scoring, stop, world_size)
     if trainer.is_global_zero:
-        notes = _warnings(config, trainer) + (earlier.notes if earlier else [])
+        notes = run_warnings(config, trainer) + (earlier.notes if earlier else [])
         introduce(module, data, folder, notes, earlier.state.step if earlier else None)
     # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
     trainer.precision_plugin.convert_module(module)
+
     with resume_hints(folder, config):
         if trainer.is_global_zero:
             _prepare_folder(folder, module, new=checkpoint is None)
@@ -151,17 +153,7 @@ def _make_module(model: GPT, config: TrainConfig, scoring: Scoring[Any], world_s
 
 
 def _prepare_folder(folder: RunFolder, module: LanguageModel, new: bool) -> None:
+    """Save the scheme's initial parameters if the run is new, and remove the mark of an earlier divergence."""
     if new and module.config.pos.overrides("tables"):
         write_start(folder, dict(module.model.position_tables.named_parameters()))
     folder.diverged.unlink(missing_ok=True)
-
-
-def _warnings(config: TrainConfig, trainer: Trainer) -> list[str]:
-    """Collect what a user should know before the training."""
-    reach = config.model.context_length + config.model.memory_length
-    warnings = config.pos.warnings(replace(config.model.shape, context_length=reach))
-    warnings += slow_precision(config.trainer, trainer.strategy.root_device)
-    warnings += missing_compiler(config.model, config.trainer)
-    if config.settings.threads is None and trainer.world_size == 1:
-        warnings += busy_with_others()
-    return warnings

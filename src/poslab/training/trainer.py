@@ -21,6 +21,7 @@ from poslab.data.module import DataModule
 from poslab.distributed import cluster_environment, launch
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.scoring import Scoring
+from poslab.processors import busy_with_others
 from poslab.runs.checkpoint import choose_device
 from poslab.runs.folder import RunFolder
 from poslab.signals import StopRequest
@@ -199,6 +200,17 @@ def bfloat16_units() -> str | None:
     """Name what of this processor computes in bfloat16; None: nothing does, and software is slower than float32."""
     capabilities = torch.cpu.get_capabilities()
     return next((unit for name, unit in _BFLOAT16_UNITS.items() if capabilities.get(name)), None)
+
+
+def run_warnings(config: TrainConfig, trainer: Trainer) -> list[str]:
+    """Collect what a user should know before the training."""
+    reach = config.model.context_length + config.model.memory_length
+    notes = config.pos.warnings(replace(config.model.shape, context_length=reach))
+    notes += slow_precision(config.trainer, trainer.strategy.root_device)
+    notes += missing_compiler(config.model, config.trainer)
+    if config.settings.threads is None and trainer.world_size == 1:
+        notes += busy_with_others()
+    return notes
 
 
 def slow_precision(settings: TrainerConfig, device: torch.device) -> list[str]:
