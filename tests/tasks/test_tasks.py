@@ -179,6 +179,10 @@ def test_examples_are_a_function_of_seed_and_step(name: str) -> None:
     test = task.test(task.test_lengths[0])
     assert len(test.tokens) == 512
     assert torch.equal(test.tokens, task.test(task.test_lengths[0]).tokens)
+    of_seeds = [task.test(task.test_lengths[0], seed).tokens for seed in (1, 1, 2)]
+    assert torch.equal(*of_seeds[:2])
+    assert not torch.equal(*of_seeds[1:])
+    assert not torch.equal(of_seeds[0], test.tokens)
 
 
 def test_tests_are_not_of_training() -> None:

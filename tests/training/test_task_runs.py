@@ -238,7 +238,7 @@ def test_summary_holds_the_metrics_of_the_best_weights(finished: Path) -> None:
     model = poslab.load(finished)
     config = compose_config(*TINY_TASK)
     assert isinstance(config.data, Task)
-    assert summary.metrics == measure(model, config.data)
+    assert summary.metrics == measure(model, config.data, summary.seed)
     for name in ("exact", "accuracy", "exact_no_eos", "accuracy_chance"):
         assert list(plain[name]) == ["4", "6"]
         assert plain[name] == summary.metrics[name]

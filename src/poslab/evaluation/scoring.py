@@ -170,7 +170,7 @@ class TaskScoring(Scoring[TaskDataModule]):
 
     def test(self, folder: Path) -> MetricsByLength:
         model = load_checkpoint(find_checkpoint(str(folder)), allow_code=True).model
-        metrics = measure(model, self.data.task)
+        metrics = measure(model, self.data.task, self.config.settings.seed)
         curves = {f"{name}_by_length": {int(n): share for n, share in curve.items()} for name, curve in metrics.items()}
         write_scalars(folder, curves)
         wrong_answers(model, self.data.task).write(folder / ANSWERS)

@@ -67,13 +67,16 @@ def proportions(scores: Mapping[int, Answers]) -> dict[str, float]:
     return dict(zip((metric.name for metric in SHARES), values, strict=False))
 
 
-def measure(model: GPT, task: Task) -> MetricsByLength:
-    """Return metrics at every test length: `exact` and `accuracy` of the task, the same with an ending for its parts
-    and for its shifts, and `..._chance` of the best answer that doesn't look at the question."""
+def measure(model: GPT, task: Task, seed: int | None = None) -> MetricsByLength:
+    """Return metrics at every test length, on the tests of a seed.
+
+    These are `exact` and `accuracy` of the task, the same with an ending for its parts and for its shifts, and
+    `..._chance` of the best answer that doesn't look at the question.
+    """
     metrics: MetricsByLength = {}
     for length in sorted(task.test_lengths):
         for ending, variant in _variants(task).items():
-            for name, share in _mean_over_draws(model, variant, variant.test(length)).items():
+            for name, share in _mean_over_draws(model, variant, variant.test(length, seed)).items():
                 metrics.setdefault(f"{name}{ending}", {})[str(length)] = round(share, 5)
         for name, share in chance(task, length).items():
             metrics.setdefault(f"{name}_chance", {})[str(length)] = round(share, 5)
@@ -124,8 +127,8 @@ def _answer(task: Task, number: int, tokens: Tensor, targets: Tensor, predicted:
 
 
 def chance(task: Task, length: int) -> dict[str, float]:
-    """Return the metrics of the one symbol that is most often right at that length, measured on the task's own
-    tests."""
+    """Return the metrics of the one symbol that is most often right at that length, measured on the tests
+    that are shown."""
     targets = task.test(length).targets
     predicted = torch.full_like(targets, int(targets[targets != IGNORED].bincount().argmax()))
     return _proportions(predicted, targets)

@@ -161,9 +161,14 @@ class Task:
         lengths = self.lengths[::-1][::step][::-1]  # the longest is always among them
         return [self.batch(_generator("validation", n), VALIDATION_EXAMPLES, n) for n in lengths]
 
-    def test(self, length: int) -> Examples:
-        """Return the examples that every model is tested on at that length."""
-        return self.batch(_generator("test", length), TEST_EXAMPLES, length)
+    def test(self, length: int, seed: int | None = None) -> Examples:
+        """Return examples to test a model on at that length, the same for all runs of a seed.
+
+        With one set for all seeds, an interval over seeds would not know what other examples change. seed: None for
+        examples that are to be shown, the same for all runs.
+        """
+        names = ("test", length) if seed is None else ("test", length, seed)
+        return self.batch(_generator(*names), TEST_EXAMPLES, length)
 
     def example(self, length: int | None = None) -> str:
         """Format one example: its tokens, and below them its targets. length: by default the shortest of training from
