@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from processes import run_here, run_process
 from runs_to_compare import SUMMARY, change_config, change_summary
 
-from hydra_plugins.poslab_sweeper.sweeper import ResumableSweeper
+from hydra_plugins.poslab_sweeper.sweeper import combinations as swept_combinations
 from poslab.comparison.compare import compare
 from poslab.config.contrasts import ALL, checked_contrasts, parse_contrast
 from poslab.config.files import CONFIGS, fingerprint, initial_sha256
@@ -124,7 +124,7 @@ def combinations(*arguments: str) -> tuple[list[tuple[str, ...]], DictConfig, Co
     config = composed(*(a for a in arguments if a.startswith("experiment=")), hydra=True)
     given = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
     parsed = OverridesParser.create(loader).parse_overrides([*given, *arguments])
-    (overrides,) = ResumableSweeper.split_arguments(parsed, None)
+    overrides = swept_combinations(parsed)
     return overrides, config, loader
 
 

@@ -1,42 +1,69 @@
-"""Hydra sweeper of poslab, in the package where Hydra looks for plugins; the work is done in poslab.sweep."""
+"""Hydra sweeper of poslab, in the package where Hydra looks for plugins; the work is done in poslab.sweep.
+
+It uses Hydra's public interface for plugins; what poslab uses of its private parts is in poslab/config/overrides.py.
+"""
 
 import sys
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
 
 from poslab.errors import UserError
 
 
-class ResumableSweeper(BasicSweeper):
-    """Sweeper of the unfinished combinations among those that Hydra's own sweeper makes. A failed job stops no other;
-    the exit code is 1 if any failed."""
+class ResumableSweeper(Sweeper):
+    """Sweeper of the combinations of overrides that are not finished yet. A failed job stops no other; the exit code is
+    1 if any failed."""
 
-    def sweep(self, arguments: list[str]) -> Any:
+    def __init__(self, params: dict[str, str] | None = None) -> None:
+        """Make the sweeper; params: overrides that a yaml gives, as those of an experiment."""
+        self.params = params or {}
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.config, self.loader = config, hydra_context.config_loader
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> None:
         from poslab.sweep import run_sweep
 
         assert self.config is not None
         assert self.launcher is not None
-        assert self.hydra_context is not None
-        loader = self.hydra_context.config_loader
-        parsed = OverridesParser.create(config_loader=loader).parse_overrides([*self._parse_config(), *arguments])
-        (combinations,) = self.split_arguments(parsed, None)
-        if not combinations:
-            empty = next(o for o in reversed(parsed) if o.is_discrete_sweep() and not list(o.sweep_string_iterator()))
-            raise UserError(f"{str(empty.input_line).lstrip('+')}: has no values, so there are no jobs")
-        if not run_sweep(combinations, self.config, loader, self.launcher):
+        given = [*(f"{name}={value}" for name, value in self.params.items()), *arguments]
+        overrides = OverridesParser.create(config_loader=self.loader).parse_overrides(given)
+        if not run_sweep(combinations(overrides), self.config, self.loader, self.launcher):
             sys.exit(1)
+
+
+def combinations(overrides: Sequence[Override]) -> list[list[str]]:
+    """Return every combination of the values of overrides, of which the last of a name counts.
+
+    Raises UserError for an override without values.
+    """
+    choices: dict[str, list[str]] = {}
+    for override in overrides:
+        name = override.get_key_element()
+        swept = override.is_sweep_override()
+        values: Any = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]
+        choices[name] = [f"{name}={value}" for value in values]
+    for override in reversed(overrides):
+        if not choices[override.get_key_element()]:
+            raise UserError(f"{str(override.input_line).lstrip('+')}: has no values, so there are no jobs")
+    return [list(combination) for combination in product(*choices.values())]
 
 
 ConfigStore.instance().store(
     group="hydra/sweeper",
     name="resumable",
-    node={
-        "_target_": f"{__name__}.{ResumableSweeper.__name__}",
-        "max_batch_size": None,
-        "params": None,
-    },
+    node={"_target_": f"{__name__}.{ResumableSweeper.__name__}", "params": None},
     provider="poslab",
 )

@@ -2,7 +2,8 @@
 what Hydra refuses in one line of the user's words.
 
 Hydra's parser of flags and its start of an application have no public name but hydra.main, which reads sys.argv and not
-a list of arguments: both are used as in hydra-core 1.3.2, _internal/utils.py.
+a list of arguments: both are used as in hydra-core 1.3.2 to 1.3.8, _internal/utils.py. They are all that poslab uses
+of Hydra's private parts.
 """
 
 import re
