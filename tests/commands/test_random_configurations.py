@@ -1,6 +1,5 @@
-"""Configurations drawn at random: each trains a step with a finite loss, or is refused in one line."""
+"""Configurations drawn at random: each trains a step, or is refused in one line."""
 
-import math
 import shutil
 import tempfile
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 from common import FULL_CAMPAIGN, SOUND, compose_config, make_scheme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pytorch_lightning import Callback
 
 from poslab.config.fields import kinds
 from poslab.config.schema import PRECISIONS
@@ -77,20 +75,9 @@ TINY = [
 ]  # fmt: skip
 
 
-class Losses(Callback):
-    """Callback that notes the loss of every training batch."""
-
-    def __init__(self, seen: list[float]) -> None:
-        self.seen = seen
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any) -> None:
-        self.seen.append(float(outputs["loss"]))
-
-
 @pytest.mark.slow
-def test_every_draw_trains_or_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    losses: list[float] = []
-    monkeypatch.setattr("poslab.training.trainer.Pictures", lambda *_: Losses(losses))  # which would take the time
+def test_every_draw_trains_or_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """A loss that is no number is refused as well: the run stops."""
     ends = {"trained": 0, "refused": 0}
 
     @settings(max_examples=DRAWS, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -100,7 +87,6 @@ def test_every_draw_trains_or_is_refused(monkeypatch: pytest.MonkeyPatch, capsys
         options = {argument.split("=")[0] for argument in drawn}
         tiny = [argument for argument in TINY if argument.split("=")[0] not in options]
         refusal = ""
-        losses.clear()
         try:
             summary = vars(train(compose_config(*tiny, *drawn, f"run_dir={folder}")))
         except UserError as error:
@@ -114,8 +100,6 @@ def test_every_draw_trains_or_is_refused(monkeypatch: pytest.MonkeyPatch, capsys
             assert ": " in refusal
         else:
             assert summary["steps"] == 1
-            assert losses
-            assert all(map(math.isfinite, losses))
 
     try_out()
     print(f"campaign: {ends['trained']} configurations trained, {ends['refused']} were refused")

@@ -217,17 +217,6 @@ def test_the_verdict_has_1417_tokens(verdict: Corpus, gpt2: tiktoken.Encoding) -
     assert len(set(gpt2.encode_ordinary(text))) == 1416  # the split cuts a word in two
 
 
-def test_full_is_the_default_and_changes_nothing(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    config = compose_config(f"data.cache_dir={tmp_path}")
-    assert config.data.vocabulary == "full"
-    data = TextDataModule(config.data, context_length=256, seed=1)
-    text = VERDICT.read_text()
-    assert data.corpus.train.tolist() == gpt2.encode_ordinary(text[: int(0.9 * len(text))])
-    assert (data.vocabulary.name, data.vocabulary.size, data.vocabulary.observed) == ("full", 50257, None)
-    assert data.vocabulary.encode("xylophone zebras") == gpt2.encode_ordinary("xylophone zebras")
-    assert {file.suffix for file in tmp_path.iterdir()} == {".tokens", ".ends", ".parts"}
-
-
 def test_text_survives_encoding_and_decoding(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
     text = FOREIGN
     (tmp_path / "text.txt").write_text(text)

@@ -42,32 +42,6 @@ def test_the_libraries_compute_what_ours_does(library: str, scale: float | None)
     assert torch.allclose(theirs(), attend(q, k, v, terms, scale=scale), atol=1e-5)
 
 
-@dataclass(frozen=True)
-class Turning(PositionScheme):
-    """Positions of a training step, keys that are scaled by them, and scores by what their tokens bring along."""
-
-    def sample(self, shape, length, generator):
-        return 2 * torch.arange(length)
-
-    def key(self, tables, layer, k, positions):
-        return k * (1 + positions[:, None])
-
-    def token_state(self, tables, layer, x):
-        return x[:, None, :, :1].expand(-1, SHAPE[1], -1, -1)
-
-    def score_mod(self, tables, layer, pairs):
-        return pairs.scores + pairs.token_state.mT
-
-
-def test_attention_is_measured_with_all_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entrants, "parse_scheme", lambda name: Turning())
-    q, k, v = torch.randn(3, *SHAPE)
-    (x,), forward = entrants.poslab_attention("turning", "auto", q, k, v)
-    growing = torch.arange(1.0, 80, 2)[:, None]
-    expected = attend(q, k * growing, v, key_bias=x[:, None, :, 0].expand(-1, SHAPE[1], -1))
-    assert torch.allclose(forward(), expected, atol=1e-5)
-
-
 def test_every_scheme_has_its_rows() -> None:
     ours = {f"poslab {scheme}" for scheme in SCHEMES}
     assert ours | {f"{name}, dense" for name in ours} <= set(attention.ENTRANTS)
