@@ -39,11 +39,15 @@ ENVIRONMENTS = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture(params=ENVIRONMENTS)
 def expected(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Launch:
     """Sets an environment; which process it is."""
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
     variables, expected = ENVIRONMENTS[request.param]
     for variable in variables.split():
         monkeypatch.setenv(*variable.split("="))
@@ -70,8 +74,6 @@ def test_the_first_makes_the_folder_and_the_others_join_it(expected: Launch, tmp
 
 def test_a_node_that_is_started_by_hand_needs_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NODE_RANK", "1")
     with pytest.raises(SettingError, match="must be given, unless torchrun"), new_run_folder(None, "t5", 1):
         pass
@@ -82,8 +84,6 @@ def test_processes_that_never_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     def lonely(*arguments: object, **named: object) -> None:
         raise torch.distributed.DistStoreError("timed out after 1800 seconds\nmore")
 
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
     for name in ("MASTER_ADDR", "MASTER_PORT", "SLURM_NTASKS_PER_NODE"):
         monkeypatch.setenv(name, "1")  # so that what init sets goes with the test
     monkeypatch.setenv("SLURM_PROCID", "0")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import REPOSITORY, SMOKE, RunScript
+from common import REPOSITORY, SMOKE, RunScript, assert_refused
 
 from poslab import __version__
 from poslab.commands.cli import COMMANDS, main
@@ -37,9 +37,7 @@ def test_lists_its_commands_and_says_its_version(program: Called) -> None:
 
 
 def test_what_is_no_command(program: Called) -> None:
-    code, text, complaint = program("trian", "pos=t5")
-    assert (code, text, complaint.count("\n")) == (2, "", 1)
-    assert complaint.startswith("error: trian: unknown command; did you mean train? valid: train, compare")
+    assert_refused(program("trian", "pos=t5"), "trian: unknown command; did you mean train? valid: train, compare")
     lost = "error: seed=2: a command comes first, as in poslab train seed=2 'sample.prompt=I had'\n"
     assert program("seed=2", "sample.prompt=I had") == (2, "", lost)
 
@@ -85,19 +83,10 @@ def test_an_option_of_the_user_must_not_have_a_taken_name(option: str, program: 
         assert program("train", "--config-dir", "mine", *SMOKE, *further) == (2, "", refusal)
 
 
-@pytest.mark.parametrize(
-    ("yaml", "message"),
-    [
-        ("steepest: 1.0", "pos._target_=: must be given (the class of a scheme, or the name of one)"),
-        ("a: 1\nb: ]", '/mine/pos/mine.yaml", line 2'),
-    ],
-)
-def test_an_option_of_the_user_that_is_wrong_is_named(yaml: str, message: str, program: Called, tmp_path: Path) -> None:
+def test_an_option_of_the_user_that_is_wrong_is_named(program: Called, tmp_path: Path) -> None:
     (tmp_path / "mine" / "pos").mkdir(parents=True)
-    (tmp_path / "mine" / "pos" / "mine.yaml").write_text(yaml)
-    code, _, complaints = program("train", "--config-dir", "mine", *SMOKE, "pos=mine")
-    assert (code, complaints.count("\n")) == (2, 1)
-    assert message in complaints
+    (tmp_path / "mine" / "pos" / "mine.yaml").write_text("a: 1\nb: ]")
+    assert_refused(program("train", "--config-dir", "mine", *SMOKE, "pos=mine"), '/mine/pos/mine.yaml", line 2')
 
 
 def test_hydra_completes_the_settings_of_train(run_script: RunScript, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """scripts/evaluate.py: its table and files, and what it refuses."""
 
 import math
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from common import ALIBI, ENDING, ENDLESS, RunScript, assert_refused
-from runs_to_evaluate import VERDICT, copied, make_run, mean
+from corpora import VERDICT
+from runs_to_evaluate import make_run, mean
 
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.checkpoint_files import read_checkpoint, save_weights
@@ -24,7 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def run(runs: dict[str, Path], tmp_path: Path) -> Path:
     """A run that a test may change."""
-    return copied(runs[ENDLESS], tmp_path / "run")
+    return shutil.copytree(runs[ENDLESS], tmp_path / "run")
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def script(monkeypatch: pytest.MonkeyPatch, run_script: RunScript, tmp_path: Pat
 
 @pytest.mark.parametrize("name", [ENDLESS, ENDING])
 def test_table(name: str, script: RunScript, runs: dict[str, Path], tmp_path: Path) -> None:
-    folder = copied(runs[name], tmp_path / "run")
+    folder = shutil.copytree(runs[name], tmp_path / "run")
     code, output, errors = script("ckpt=run", "lengths=[16,32,128,1024]", "stride=8", "device=cpu")
     assert (code, errors) == (0, "")
     assert "validation part; at every length, all 533 tokens but the first count" in output

@@ -102,18 +102,14 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     assert kills["while writing"] >= WHILE_WRITING
 
 
-def mount(*arguments: str) -> None:
-    mounted = subprocess.run(["mount", *arguments], capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"a file system can't be mounted here: {mounted.stderr.strip()}")
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount("-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder))
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"a file system can't be mounted here: {mounted.stderr.strip()}")
     yield folder
     subprocess.run(["umount", folder], check=True)
 

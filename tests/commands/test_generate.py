@@ -84,9 +84,9 @@ def test_notes_about_what_the_model_can_not_see(script: RunScript, runs: dict[st
 
 def test_words_that_the_model_does_not_know(script: RunScript, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", f"pos={ENDLESS}")  # with the text's own vocabulary
-    code, text, said = script(f"ckpt={run}", "prompt=I had", "prompt=Some zebras")
-    assert (code, text) == (2, "")
-    assert said.startswith("error: prompt=Some zebras: the model knows only the 1,417 tokens of the text")
+    refused = script(f"ckpt={run}", "prompt=I had", "prompt=Some zebras")
+    assert_refused(refused, "prompt=Some zebras: the model knows only the 1,417 tokens of the text")
+    assert refused[1] == ""
     assert load_checkpoint(run / "checkpoints" / "last.ckpt").vocabulary.end_of_text is None
 
 

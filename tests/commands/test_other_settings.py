@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import ALIBI, SMOKE, RunScript
+from common import ALIBI, SMOKE, RunScript, assert_refused
 
 from poslab import load
 from poslab.errors import SettingError
@@ -90,9 +90,7 @@ def test_what_the_scheme_says_of_them_is_said(run: Path, run_script: RunScript) 
 )
 def test_refused_in_one_line(script: str, setting: str, problem: str, run: Path, run_script: RunScript) -> None:
     needed = {"evaluate": (), "generate": ("prompt=I",)}[script]
-    code, output, errors = run_script(script, f"ckpt={run}", *needed, setting)
-    assert (code, output, errors.count("\n")) == (2, "", 1)
-    assert errors.startswith(f"error: {problem}")
+    assert_refused(run_script(script, f"ckpt={run}", *needed, setting), problem)
     assert not list(run.glob("evaluation*"))
 
 

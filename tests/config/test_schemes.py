@@ -176,9 +176,7 @@ def test_labels_tell_what_differs_and_no_more(tmp_path: Path) -> None:
     assert labels == {"randomized of=rope", "randomized of=t5 of.scale=1.0", "randomized of=t5 of.scale=2.0"}
 
 
-def test_a_scheme_of_a_stranger_within_one_of_poslab_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_scheme_of_a_stranger_within_one_of_poslab_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, run = tmp_path / "within_file.py", tmp_path / "run"
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within one second would not be seen
 
@@ -197,9 +195,7 @@ def test_a_scheme_of_a_stranger_within_one_of_poslab_s(
     for attempt in (lambda: load(run), lambda: resume(run, "trainer.max_epochs=3")):
         with pytest.raises(SettingError, match=r"its scheme is within_file\.MyALiBi, which is no part of poslab"):
             attempt()
-    capsys.readouterr()
     assert load(run, allow_code=True).pos == config.pos
-    assert capsys.readouterr().err == ""
     resume(run, "trainer.max_epochs=3", "pos.of._target_=within_file.MyALiBi")  # named, so it may be imported
     load_anew(ALIBI.replace("bias = -slopes", "bias = slopes"))
     scheme_fingerprint.cache_clear()
@@ -207,8 +203,6 @@ def test_a_scheme_of_a_stranger_within_one_of_poslab_s(
     assert identity(changed) != before
     with pytest.raises(SettingError, match=r"Randomized with within_file\.MyALiBi has changed since step"):
         resume(run, "trainer.max_epochs=4", "allow_code=true")
-    load(run, allow_code=True)
-    assert "with within_file.MyALiBi has changed since it was trained" in capsys.readouterr().err
 
 
 def test_classes_a_checkpoint_names_within_a_scheme_are_texts(tmp_path: Path) -> None:

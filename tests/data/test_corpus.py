@@ -133,12 +133,6 @@ def test_tokens_without_documents_are_cut_by_their_number(gpt2: tiktoken.Encodin
     assert (loaded.train.tolist(), loaded.validation.tolist()) == ([*range(90)], [*range(90, 100)])
 
 
-def test_missing_files(tmp_path: Path) -> None:
-    for path in (tmp_path / "missing.txt", tmp_path / "*.txt", tmp_path):
-        with pytest.raises(SettingError, match="no "):
-            find_files(str(path))
-
-
 def test_settings_that_no_corpus_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusal(path: Path, **given: str) -> str:
         with pytest.raises(SettingError) as refused:

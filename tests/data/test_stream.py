@@ -133,10 +133,10 @@ def test_a_stream_that_is_too_short(tmp_path: Path) -> None:
         streamed(VERDICT, tmp_path, batch_size=windows + 1)
 
 
-def small_model(memory_length: int, scheme: str = ENDLESS) -> GPT:
+def small_model(memory_length: int, scheme: str = ENDLESS, retrieval: Retrieval | None = None) -> GPT:
     torch.manual_seed(3)
     sizes = {"vocab_size": 256, "context_length": CONTEXT, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
-    return GPT(make_scheme(scheme), **sizes, init_std=0.5, memory_length=memory_length).eval()
+    return GPT(make_scheme(scheme), **sizes, init_std=0.5, memory_length=memory_length, retrieval=retrieval).eval()
 
 
 ENDS = torch.tensor([40, 41, 200, 333])
@@ -223,8 +223,7 @@ def test_what_retrieves_reads_on_by_a_scheme_that_ends() -> None:
     model = small_model(0, ENDING)
     (ended,) = evaluate(model, text, [2 * CONTEXT]).lengths
     assert ended.loss is None
-    sizes = {"vocab_size": 256, "context_length": CONTEXT, "embed_dim": 16, "num_layers": 2, "num_heads": 2}
-    retrieving = GPT(make_scheme(ENDING), **sizes, retrieval=Retrieval(layer=1, size=64, k=4)).eval()
+    retrieving = small_model(0, ENDING, Retrieval(layer=1, size=64, k=4))
     (found,) = evaluate(retrieving, text, [2 * CONTEXT]).lengths
     assert found.loss is not None
     assert found.note == ""

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 import tiktoken
 import torch
-from common import RunScript, compose_config
+from common import RunScript, assert_refused, compose_config
 from corpora import SHAKESPEARE, VERDICT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -124,16 +124,13 @@ def test_a_run_by_character_is_used_later(run_script: RunScript, tmp_path: Path)
     train(compose_config(*QUICK, f"data.path={VERDICT}", "data.encoding=characters", f"run_dir={folder}"))
     model = load(folder)
     assert model.tokenizer.decode(model.tokenizer.encode("I HAD")) == "I HAD"
-    code, _, errors = run_script("generate", f"ckpt={folder}", "prompt=one Käse")
     of_text = f"the model knows only the {model.tokenizer.size} characters of the text it was trained on"
-    assert (code, errors) == (2, f"error: prompt=one Käse: {of_text}, not 'Kä'\n")
+    assert_refused(run_script("generate", f"ckpt={folder}", "prompt=one Käse"), f"Käse: {of_text}, not 'Kä'\n")
     code, _, errors = run_script("evaluate", f"ckpt={folder}", "lengths=[16]")
     assert (code, errors) == (0, "")
     other = tmp_path / "other.txt"
     other.write_text("A café, and much more of it")
-    code, _, errors = run_script("evaluate", f"ckpt={folder}", f"data_path={other}", "lengths=[4]")
-    assert (code, errors.count("\n")) == (2, 1)
-    assert errors.endswith("not 'é'\n")
+    assert_refused(run_script("evaluate", f"ckpt={folder}", f"data_path={other}", "lengths=[4]"), "not 'é'\n")
 
 
 def test_a_run_by_byte_reads_anything(run_script: RunScript, tmp_path: Path) -> None:

@@ -4,14 +4,16 @@ import copy
 import math
 import pickle
 import random
-from collections.abc import Callable
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from common import ENDING, ENDLESS, compose_config, make_scheme
-from runs_to_evaluate import VERDICT, LargestTensor, Malicious, copied, make_run
+from corpora import VERDICT
+from runs_to_evaluate import LargestTensor, Malicious, make_run
 from safetensors.torch import load_file
 
 from poslab.errors import SettingError
@@ -31,7 +33,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(made_once: Path, tmp_path: Path) -> Path:
     """A run that a test may change."""
-    return copied(made_once, tmp_path / "run")
+    return shutil.copytree(made_once, tmp_path / "run")
 
 
 def content_of(run: Path) -> dict[str, Any]:
@@ -107,24 +109,17 @@ def test_a_malicious_pickle_runs_nothing(hidden_in: str, run: Path, tmp_path: Pa
     assert (tmp_path / "attacked").exists()
 
 
-def without(*keys: str) -> Callable[[dict[str, Any]], None]:
-    def remove(content: dict[str, Any]) -> None:
-        *path, last = keys
-        for key in path:
-            content = content[key]
-        del content[last]
-
-    return remove
+ABSENT = object()
 
 
-def with_value(value: Any, *keys: str) -> Callable[[dict[str, Any]], None]:
-    def put(content: dict[str, Any]) -> None:
-        *path, last = keys
-        for key in path:
-            content = content[key]
-        content[last] = value
-
-    return put
+def put(content: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Set a value in nested dictionaries, or remove it."""
+    *groups, name = path
+    for group in groups:
+        content = content[group]
+    content[name] = value
+    if value is ABSENT:
+        del content[name]
 
 
 def test_both_formats_hold_the_same(run: Path, tmp_path: Path) -> None:
@@ -164,24 +159,24 @@ def test_any_flipped_bit_is_named_or_changes_nothing(seed: int, run: Path) -> No
     assert (after.pos_name, after.data_sha256) == (before.pos_name, before.data_sha256)
 
 
-DAMAGE = {
-    "no description": without("poslab"),
-    "no weights": without("state_dict"),
-    "a weight less": without("state_dict", "model.final_norm.bias"),
-    "weights of another shape": with_value(torch.zeros(3), "state_dict", "model.final_norm.bias"),
-    "a weight too many": with_value(torch.zeros(3), "state_dict", "model.extra"),
-    "half a model": without("poslab", "config", "model", "embed_dim"),
-    "a smaller vocabulary": with_value(torch.arange(7), "poslab", "observed"),
-    "no scheme's setting": with_value(3, "poslab", "config", "pos", "depth"),
-    "no scheme of poslab's": with_value("poslab.errors.UserError", "poslab", "config", "pos", "_target_"),
-    "nothing of poslab's": with_value("poslab.nothing.There", "poslab", "config", "pos", "_target_"),
+DAMAGE: dict[str, tuple[tuple[str, ...], Any]] = {
+    "no description": (("poslab",), ABSENT),
+    "no weights": (("state_dict",), ABSENT),
+    "a weight less": (("state_dict", "model.final_norm.bias"), ABSENT),
+    "weights of another shape": (("state_dict", "model.final_norm.bias"), torch.zeros(3)),
+    "a weight too many": (("state_dict", "model.extra"), torch.zeros(3)),
+    "half a model": (("poslab", "config", "model", "embed_dim"), ABSENT),
+    "a smaller vocabulary": (("poslab", "observed"), torch.arange(7)),
+    "no scheme's setting": (("poslab", "config", "pos", "depth"), 3),
+    "no scheme of poslab's": (("poslab", "config", "pos", "_target_"), "poslab.errors.UserError"),
+    "nothing of poslab's": (("poslab", "config", "pos", "_target_"), "poslab.nothing.There"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_checkpoints_are_refused_in_one_line(damage: str, run: Path) -> None:
     content, file = content_of(run), run / "checkpoints" / "last.ckpt"
-    DAMAGE[damage](content)
+    put(content, *DAMAGE[damage])
     torch.save(content, file)
     with pytest.raises(SettingError) as refusal:
         load_checkpoint(file)
@@ -206,7 +201,7 @@ def test_a_wrong_value_ends_in_one_line_or_a_model(part: tuple[str, ...], run: P
     content, file = content_of(run), run / "checkpoints" / "crafted.ckpt"
     for value in WRONG:
         about = copy.deepcopy(content["poslab"])
-        with_value(value, *part)(about)
+        put(about, part, value)
         torch.save(content | {"poslab": about}, file)
         with LargestTensor() as seen:
             try:

@@ -94,9 +94,7 @@ def test_a_damaged_file_is_refused_in_one_line(change: dict[str, Any], reason: s
     with pytest.raises(ValueError, match=reason) as error:
         WrongAnswers.read(tmp_path)
     assert "\n" not in str(error.value)
-
-
-def test_no_file(tmp_path: Path) -> None:
+    (tmp_path / "answers.json").unlink()
     with pytest.raises(ValueError, match=r"^it has no answers\.json$"):
         WrongAnswers.read(tmp_path)
 

@@ -81,11 +81,6 @@ def _yaml_of(scheme: str) -> dict[str, Any]:
     return OmegaConf.to_container(OmegaConf.load(CONFIGS / "pos" / f"{scheme}.yaml"))  # type: ignore[return-value]
 
 
-def _with_settings(name: str, settings: dict[str, Any]) -> str:
-    """ "t5", {"scale": 0.5} -> "t5[scale=0.5]"."""
-    return f"{name}[{','.join(f'{key}={value}' for key, value in settings.items())}]"
-
-
 _SHAPE = ModelShape(context_length=32, embed_dim=32, num_layers=2, num_heads=2)
 
 
@@ -97,11 +92,14 @@ def _is_sound(name: str) -> bool:
     return True
 
 
-# Each scheme with the settings other than its defaults that it wants tried, for the tests where settings can matter.
+# Each scheme with the settings other than its defaults that it wants tried, for the tests where settings can matter:
+# "t5[scale=0.5]" is ("t5", {"scale": 0.5}).
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {}
 # Those with which a model can be made: one that is refused fails in the tests of its own, and in no others.
 SOUND = [name for name in SCHEMES if _is_sound(name)]
-VARIANTS |= {_with_settings(n, settings): (n, settings) for n in SOUND for settings in make_scheme(n).variants}
+for _name in SOUND:
+    for _settings in make_scheme(_name).variants:
+        VARIANTS[f"{_name}[{','.join(f'{key}={value}' for key, value in _settings.items())}]"] = _name, _settings
 
 
 def _richest(names: list[str]) -> str:
@@ -132,8 +130,4 @@ def make_task(name: str, **settings: object) -> Task:
     return parse_task(OmegaConf.to_container(node) | settings)
 
 
-def _task_yamls() -> list[str]:
-    return sorted(p.stem for p in CONFIGS.glob("data/*.yaml") if "_target_" in OmegaConf.load(p).get("data", {}))
-
-
-TASKS = _task_yamls()
+TASKS = sorted(p.stem for p in CONFIGS.glob("data/*.yaml") if "_target_" in OmegaConf.load(p).get("data", {}))

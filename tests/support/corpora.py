@@ -11,11 +11,7 @@ import tiktoken
 from common import REPOSITORY
 
 VERDICT = REPOSITORY / "data" / "the-verdict.txt"
-
-
 SHAKESPEARE = REPOSITORY / "data" / "tinyshakespeare.txt"
-
-
 DOCUMENTS = [
     "The first one.",
     " begins with a space",

@@ -5,7 +5,6 @@ sweep do. Training draws no pictures in them. What all this leaves out is tested
 among the slow tests.
 """
 
-import contextlib
 import io
 import multiprocessing
 import os
@@ -22,7 +21,7 @@ from unittest import mock
 from pytorch_lightning import Callback
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-_PRELOADED = ["poslab.sweep.loaded", "torch.utils.tensorboard", "poslab.commands.cli", "poslab.comparison.report"]
+PRELOADED = ["poslab.sweep.loaded", "torch.utils.tensorboard", "poslab.commands.cli", "poslab.comparison.report"]
 
 
 class Script:
@@ -42,7 +41,7 @@ class Script:
         self._stdout = stdout or self._outputs / "stdout"
         self._stderr = self._outputs / "stderr"
         context: Any = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(_PRELOADED)
+        context.set_forkserver_preload(PRELOADED)
         environment = {**os.environ, **(env or {})}
         self.process = context.Process(
             target=_run, args=(self.arguments, cwd, environment, self._stdout, self._stderr), daemon=False
@@ -100,28 +99,6 @@ def grown_by(training: "subprocess.Popen[str]") -> tuple[str, int]:
     output, _ = training.communicate()
     assert training.returncode == 0
     return output, int(output.rsplit("grown by", 1)[1])
-
-
-def run_here(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """scripts/<name>.py in this process: for sweeps, whose jobs then come from the fork server that is there."""
-    path = str(REPOSITORY / "scripts" / f"{name}.py")
-    output, errors = io.StringIO(), io.StringIO()
-    with (
-        contextlib.chdir(cwd),
-        contextlib.redirect_stdout(output),
-        contextlib.redirect_stderr(errors),
-        mock.patch.object(sys, "argv", [path, *arguments]),
-        mock.patch.object(sys, "path", [*sys.path]),
-        mock.patch.dict(os.environ),
-        mock.patch("poslab.commands.cli.raise_on_signals"),  # pytest's own way stays
-    ):
-        multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
-        code: Any = 0
-        try:
-            runpy.run_path(path, run_name="__main__")
-        except SystemExit as end:
-            code = end.code or 0
-    return subprocess.CompletedProcess([path, *arguments], code, output.getvalue(), errors.getvalue())
 
 
 def _run(arguments: list[str], cwd: Path, environment: dict[str, str], stdout: Path, stderr: Path) -> None:

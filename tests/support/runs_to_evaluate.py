@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import REPOSITORY, compose_config, make_scheme
+from common import compose_config, make_scheme
 from omegaconf import OmegaConf
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -17,7 +17,6 @@ from poslab import GPT
 from poslab.data.module import TextDataModule
 from poslab.runs.checkpoint_files import describe, save_weights
 
-VERDICT = REPOSITORY / "data" / "the-verdict.txt"
 VOCAB, CONTEXT = 23, 12
 
 
@@ -79,13 +78,6 @@ def make_run(folder: Path, *overrides: str) -> Path:
     content = {"poslab": describe(config, data.corpus), "state_dict": state}
     torch.save(content, folder / "checkpoints" / "last.ckpt")
     save_weights(folder / "checkpoints" / "best.safetensors", state, content["poslab"])
-    return folder
-
-
-def copied(run: Path, folder: Path) -> Path:
-    (folder / "checkpoints").mkdir(parents=True)
-    for file in ("config.yaml", "checkpoints/last.ckpt", "checkpoints/best.safetensors"):
-        (folder / file).write_bytes((run / file).read_bytes())
     return folder
 
 

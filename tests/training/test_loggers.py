@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from common import SMOKE, RunScript, compose_config
+from common import SMOKE, RunScript, assert_refused, compose_config
 from runs_to_resume import logged, resume
 
 from poslab.errors import UserError
@@ -83,10 +83,8 @@ def test_a_logger_that_is_not_installed(
 ) -> None:
     monkeypatch.setattr(loggers, "find_spec", lambda package: None)
     monkeypatch.chdir(tmp_path)
-    code, _, complaint = run_script("train", *SMOKE, f"logger={name}")
-    assert code == 2
-    missing = f'error: logger={name}: needs a package that is not installed: pip install "poslab[{name}]"\n'
-    assert complaint == missing
+    missing = f'logger={name}: needs a package that is not installed: pip install "poslab[{name}]"\n'
+    assert_refused(run_script("train", *SMOKE, f"logger={name}"), missing)
     assert list(tmp_path.iterdir()) == []
 
 

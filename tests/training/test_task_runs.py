@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import BOUNDED, ENDLESS, REPOSITORY, RunScript, compose_config, make_scheme
+from common import BOUNDED, ENDLESS, REPOSITORY, RunScript, assert_refused, compose_config, make_scheme
 from processes import run_process
 from runs_to_resume import TINY_TASK, resume
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -314,9 +314,7 @@ def test_scripts_know_a_task_from_a_text(finished: Path, run_script: RunScript) 
     code, output, _ = run_script("generate", f"ckpt={finished}", "prompt=BOS a b SEP", "max_new_tokens=2", "device=cpu")
     assert code == 0
     assert output.startswith("BOS a b SEP ")
-    code, _, complaint = run_script("evaluate", f"ckpt={finished}", "device=cpu")
-    assert code == 2
-    assert "was trained on a task" in complaint
+    assert_refused(run_script("evaluate", f"ckpt={finished}", "device=cpu"), "was trained on a task")
 
 
 def test_an_edited_task_is_not_taken_for_the_one_trained(
@@ -337,8 +335,7 @@ def test_an_example_is_printed(run_script: RunScript) -> None:
     code, output, _ = run_script("train", "data=reverse", "data.min_length=4", "--example")
     assert (code, len(output.splitlines())) == (0, 3)
     assert output.startswith("reverse, length 4\nreads BOS ")
-    code, _, complaint = run_script("train", "--example")
-    assert (code, complaint) == (2, "error: --example: of a task, as in data=recall --example\n")
+    assert_refused(run_script("train", "--example"), "--example: of a task, as in data=recall --example\n")
 
 
 def test_a_task_from_outside_as_in_the_readme(tmp_path: Path) -> None:
