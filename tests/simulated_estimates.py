@@ -1,0 +1,434 @@
+"""Simulated studies: how often the further estimates of `poslab.statistics` hold what they state.
+
+    python tests/simulated_estimates.py
+
+prints the tables of data/studies/simulated_estimates.md. `statistics/test_simulated_estimates.py` holds the same
+figures, of fewer studies, to their limits.
+"""
+
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+
+import numpy as np
+from scipy import signal, special, stats
+
+from poslab.comparison.seeds_and_text import two_way
+from poslab.statistics.best import best_set, rank_intervals
+from poslab.statistics.blocks import contiguous_blocks, text_blocks
+from poslab.statistics.equality import equality
+from poslab.statistics.pairing import pairing
+from poslab.statistics.power import plan_seeds
+from poslab.statistics.prediction import next_difference
+from poslab.statistics.proportions import at_most, proportion, proportions_differ
+from poslab.statistics.survival import log_rank, time_to_solve
+
+Array = np.ndarray
+World = Callable[[np.random.Generator, tuple[int, ...]], Array]
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.normal(size=shape)
+
+
+def _t3(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.standard_t(3, size=shape) / 3**0.5
+
+
+def _one_skewed(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """The first of the schemes has few seeds with high losses."""
+    drawn = rng.normal(size=shape)
+    drawn[..., 0, :] = rng.exponential(size=drawn[..., 0, :].shape) - 1
+    return drawn
+
+
+def _one_noisy(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """The first of the schemes is five times as noisy as the others."""
+    drawn = rng.normal(size=shape)
+    drawn[..., 0, :] *= 5
+    return drawn
+
+
+# Noise (..., schemes, seeds) of mean 0 and, but for the noisy scheme, sd 1.
+WORLDS: dict[str, World] = {
+    "normal": _normal,
+    "t(3)": _t3,
+    "one skewed scheme": _one_skewed,
+    "one noisy scheme": _one_noisy,
+}
+SEEDS = (3, 5, 10)
+
+
+def differences(world: str, count: int, n: int, seed: int = 1) -> Array:
+    """Return paired differences (count, n) of two schemes with equal means, with an sd of 1."""
+    drawn = WORLDS[world](np.random.default_rng(seed), (count, 2, n))
+    return (drawn[:, 0] - drawn[:, 1]) / (26**0.5 if world == "one noisy scheme" else 2**0.5)
+
+
+# Number of seeds
+
+
+def power_of_planned(world: str, count: int, pilot: int, effect: float = 0.6) -> tuple[float, float]:
+    """Return the power of a new study of the expected number of seeds, and how often the assured number reaches 80 %.
+
+    effect: in standard deviations of the differences.
+    """
+    plans = [plan_seeds(float(sd), pilot, effect) for sd in differences(world, count, pilot).std(1, ddof=1)]
+    sizes = np.unique(np.geomspace(2, 500, 40).astype(int))
+    power = [_power(world, int(n), effect) for n in sizes]
+    expected, assured = (
+        np.interp([min(getattr(plan, of), 500) for plan in plans], sizes, power) for of in ("expected", "assured")
+    )
+    return float(expected.mean()), float((assured >= 0.795).mean())  # the power itself is simulated
+
+
+def _power(world: str, n: int, effect: float, count: int = 4000) -> float:
+    gaps = differences(world, count, n, seed=2) + effect
+    t = gaps.mean(1) / gaps.std(1, ddof=1) * n**0.5
+    return float((t > special.stdtrit(n - 1, 0.975)).mean())
+
+
+# All or nothing
+
+
+def rejections(of: Callable[[int, int, int, int], float], n: int, first: float, second: float, alpha: float) -> float:
+    """Return how often a test of two groups of n seeds that solve with these probabilities has p <= alpha; exact."""
+    by_first, by_second = (stats.binom.pmf(range(n + 1), n, p) for p in (first, second))
+    return float(sum(by_first[a] * by_second[b] for a, b in _pairs(n) if of(a, n, b, n) <= alpha))
+
+
+def false_differences(of: Callable[[int, int, int, int], float], n: int, alpha: float) -> float:
+    """Return the highest rate of false differences, over all probabilities to solve that both have; exact."""
+    grid = np.linspace(0.01, 0.99, 99)
+    pmf = stats.binom.pmf(np.arange(n + 1)[:, None], n, grid)  # (n + 1, 99)
+    return float(np.max(sum(pmf[a] * pmf[b] for a, b in _pairs(n) if of(a, n, b, n) <= alpha)))
+
+
+def _pairs(n: int) -> Iterable[tuple[int, int]]:
+    return ((a, b) for a, b in product(range(n + 1), repeat=2) if a != b)
+
+
+def fisher(first: int, of_first: int, second: int, of_second: int) -> float:
+    table = [[first, of_first - first], [second, of_second - second]]
+    return float(stats.fisher_exact(table).pvalue)
+
+
+def limits_that_miss(n: int) -> tuple[float, float]:
+    """Return how often the interval of a proportion, and its upper limit, miss the true one at most; exact."""
+    grid = np.linspace(0.005, 0.995, 199)
+    pmf = stats.binom.pmf(np.arange(n + 1)[:, None], n, grid)
+    intervals = [proportion(count, n) for count in range(n + 1)]
+    outside = np.array([(grid < of.low - 1e-9) | (grid > of.high + 1e-9) for of in intervals])
+    above = np.array([grid > at_most(count, n) + 1e-9 for count in range(n + 1)])
+    return float((pmf * outside).sum(0).max()), float((pmf * above).sum(0).max())
+
+
+# Time to solve
+
+
+def solve_times(rng: np.random.Generator, n: int, solve: float, faster: float = 1.0) -> tuple[Array, Array]:
+    """Return lognormal times (n,) with a median of 1 / faster, and whether they are within the budget that
+    the proportion `solve` of all runs keeps."""
+    times = rng.lognormal(-math.log(faster), 0.5, n)
+    budget = math.exp(0.5 * stats.norm.ppf(solve))
+    return np.minimum(times, budget), times <= budget
+
+
+def misses_of_median(of: Callable[[Array, Array], tuple[float, float]], count: int, n: int, solve: float) -> float:
+    """Return how often the limits of the median miss the truth."""
+    rng, missed = np.random.default_rng(3), 0
+    for _ in range(count):
+        low, high = of(*solve_times(rng, n, solve))
+        missed += not low <= 1 <= high
+    return missed / count
+
+
+def median_limits(times: Array, solved: Array) -> tuple[float, float]:
+    found = time_to_solve(times, solved)
+    return found.low, found.high
+
+
+def greenwood(times: Array, solved: Array) -> tuple[float, float]:
+    """Return the limits that scipy's interval of the curve gives, by Greenwood's variance of its log-log."""
+    curve = stats.ecdf(stats.CensoredData(times[solved], right=times[~solved])).sf
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        interval = curve.confidence_interval(method="log-log")
+    low = curve.quantiles[np.nan_to_num(interval.low.probabilities, nan=0.0) <= 0.5]
+    high = curve.quantiles[np.nan_to_num(interval.high.probabilities, nan=1.0) < 0.5]
+    return low.min(initial=math.inf), high.min(initial=math.inf)
+
+
+def times_differ(count: int, n: int, solve: float, faster: float = 1.0) -> float:
+    """Return how often the permuted log-rank test finds a difference of two groups of n seeds at 5 %."""
+    rng = np.random.default_rng(4)
+    found = [log_rank(solve_times(rng, n, solve), solve_times(rng, n, solve, faster)) <= 0.05 for _ in range(count)]
+    return float(np.mean(found))
+
+
+# Equality
+
+
+def shown_equal(world: str, count: int, n: int, difference: float, margin: float = 1.0) -> float:
+    """Return how often equality within a margin is shown at 5 %; both are in standard deviations of the differences."""
+    found = [equality(gaps, margin).p_value for gaps in differences(world, count, n) + difference]
+    return float(np.mean([p is not None and p < 0.05 for p in found]))
+
+
+# The best set
+
+MEANS: dict[str, Callable[[int], Array]] = {
+    "all tie": np.zeros,
+    "half of them 1.5 sd worse": lambda k: 1.5 * (np.arange(k) >= k // 2),
+    "spaced over 3 sd": lambda k: np.linspace(0, 3, k),
+    "one is best by 2 sd": lambda k: 2.0 * (np.arange(k) > 0),
+}
+
+
+def best_kept(world: str, means: str, count: int, k: int, n: int) -> tuple[float, float]:
+    """Return how often the set holds a truly best scheme, the one that is lost most often, and the mean size."""
+    mean = MEANS[means](k)
+    losses = WORLDS[world](np.random.default_rng(5), (count, k, n)) + mean[:, None]
+    names = [str(scheme) for scheme in range(k)]
+    kept = np.zeros(k)
+    for sweep in losses:
+        members = best_set(
+            {name: dict(enumerate(row)) for name, row in zip(names, sweep.tolist(), strict=True)}
+        ).members
+        kept[[int(name) for name in members]] += 1
+    return float(kept[mean == 0].min() / count), float(kept.sum() / count)
+
+
+def best_solver_kept(solve: Sequence[float], count: int, n: int) -> tuple[float, float]:
+    """Return `best_kept` of schemes that solve a task with these probabilities."""
+    rng, best = np.random.default_rng(6), np.array(solve) == max(solve)
+    kept = np.zeros(len(solve))
+    for _ in range(count):
+        drawn = (rng.uniform(size=(len(solve), n)) < np.array(solve)[:, None]).astype(float)
+        figures = {str(scheme): dict(enumerate(row)) for scheme, row in enumerate(drawn.tolist())}
+        kept[[int(name) for name in best_set(figures, lower=False, proportion=True).members]] += 1
+    return float(kept[best].min() / count), float(kept.sum() / count)
+
+
+def ranks_hold(world: str, means: str, count: int, k: int, n: int) -> float:
+    """Return how often the rank intervals of all schemes cover their ranks at once, from Holm's claims on all pairs."""
+    mean = MEANS[means](k)
+    losses = WORLDS[world](np.random.default_rng(7), (count, k, n)) + mean[:, None]
+    first, second = np.triu_indices(k, 1)
+    gaps = losses[:, first] - losses[:, second]
+    p_values = np.nan_to_num(stats.ttest_1samp(gaps, 0, axis=-1).pvalue, nan=1.0)
+    hold = 0
+    for sweep_gaps, p in zip(gaps.mean(-1), p_values, strict=True):
+        claimed = holm(p) < 0.05
+        shown = {
+            (a, b) if gap < 0 else (b, a)
+            for a, b, gap in zip(first[claimed], second[claimed], sweep_gaps[claimed], strict=True)
+        }
+        intervals = rank_intervals(range(k), shown)
+        hold += all(
+            low <= 1 + (mean < mean[scheme]).sum() and (mean <= mean[scheme]).sum() <= high
+            for scheme, (low, high) in intervals.items()
+        )
+    return hold / count
+
+
+def holm(p_values: Array) -> Array:
+    order = p_values.argsort()
+    corrected = np.empty_like(p_values)
+    corrected[order] = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
+    return corrected
+
+
+# One run ahead
+
+
+def next_runs(world: str, count: int, n: int, difference: float) -> tuple[float, float]:
+    """Return how often the prediction interval misses the next difference, and the limits of the probability that it
+    is below 0 miss that probability."""
+    gaps = differences(world, count, n + 1) - difference
+    truth = float((differences(world, 400_000, 1, seed=8) < difference).mean())
+    found = [(next_difference(past[:-1]), past[-1]) for past in gaps]
+    outside = [not of.low <= following <= of.high for of, following in found if of]
+    missed = [not of.probability_low <= truth <= of.probability_high for of, _ in found if of]
+    return float(np.mean(outside)), float(np.mean(missed))
+
+
+def misses_of_correlation(world: str, count: int, n: int, correlation: float) -> float:
+    """Return how often the interval misses the correlation over seeds of two schemes."""
+    rng = np.random.default_rng(9)
+    own = WORLDS[world](rng, (count, 2, n)) * (1 - correlation) ** 0.5
+    both = own + rng.normal(size=(count, 1, n)) * correlation**0.5
+    truth = correlation / (25 * (1 - correlation) + correlation) ** 0.5 if world == "one noisy scheme" else correlation
+    found = [pairing(*pair) for pair in both]
+    return float(np.mean([not of.low <= truth <= of.high for of in found if of]))
+
+
+# Text
+
+
+def correlated_text(lengths: float, count: int, seeds: int = 5, tokens: int = 1200 * 16) -> Array:
+    """Return differences (count, seeds, tokens / 16) of stretches of 16 tokens, around 0, on texts of so many
+    correlation lengths.
+
+    The text's part is a first-order autoregression; seeds differ little.
+    """
+    rng, n = np.random.default_rng(10), tokens // 16
+    r = math.exp(-lengths / n)
+    noise = rng.normal(size=(count, n))
+    noise[:, 1:] *= (1 - r * r) ** 0.5
+    text = signal.lfilter([1], [1, -r], noise, axis=1)
+    of_seeds = 0.02 * text.mean(1).std() * rng.normal(size=(count, seeds, 1))
+    return text[:, None] + of_seeds + rng.normal(size=(count, seeds, n))
+
+
+def misses_of_text(lengths: float, count: int) -> tuple[float, float, float]:
+    """Return how often intervals over seeds and text miss the truth, with 40 blocks and with blocks by the
+    correlation, and how often there is one."""
+    texts = correlated_text(lengths, count)
+    chosen = [found.differences for text in texts if (found := text_blocks(text, smallest=1))]
+    before = _misses([contiguous_blocks(text, 40) for text in texts])
+    return before, _misses(chosen), len(chosen) / count
+
+
+def misses_of_documents(spread: float, count: int, documents: int = 30) -> tuple[float, float]:
+    """Return how often intervals miss where documents differ, and how often there is one; spread: of log lengths."""
+    rng, found = np.random.default_rng(11), []
+    for _ in range(count):
+        ids = np.repeat(np.arange(documents), np.maximum(5, 100 * rng.lognormal(0, spread, documents)).astype(int))
+        text = rng.normal(size=documents)[ids] + 0.02 * rng.normal(size=(5, 1)) + rng.normal(size=(5, len(ids)))
+        if blocks := text_blocks(text, ids):
+            found.append(blocks.differences)
+    return _misses(found), len(found) / count
+
+
+def _misses(found: Sequence[Array]) -> float:
+    outside = []
+    for blocks in found:
+        mean, sd, freedom = two_way(blocks)
+        outside.append(abs(mean) > special.stdtrit(freedom, 0.975) * sd)
+    return float(np.mean(outside)) if outside else math.nan
+
+
+# The tables
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str | float | tuple[float, ...]]]) -> None:
+    """Print a table; proportions as per cent."""
+    print("| " + " | ".join(head) + " |\n|" + " --- |" * len(head))
+    for row in rows:
+        print("| " + " | ".join(map(_cell, row)) + " |", flush=True)
+    print()
+
+
+def _cell(value: str | float | tuple[float, ...]) -> str:
+    if isinstance(value, tuple):
+        return " / ".join(map(_cell, value))
+    return value if isinstance(value, str) else f"{100 * value:.1f}"
+
+
+def main(count: int = 4000) -> None:
+    worlds = [*WORLDS]
+    print("Power of a new study, planned from a pilot / pilots after which the assured number has a power of 80 %\n")
+    table(["pilot", *worlds], ([f"{n} seeds", *(power_of_planned(w, count, n) for w in worlds)] for n in SEEDS))
+    print("All-or-nothing tasks, exact: Fisher's test / Boschloo's\n")
+    tests = fisher, proportions_differ
+    table(
+        ["seeds", "most false at 5 %", "most false, 7 comparisons", "0.95 against 0.05 found, one of 7", "limits miss"],
+        (
+            [
+                str(n),
+                tuple(false_differences(of, n, 0.05) for of in tests),
+                tuple(7 * false_differences(of, n, 0.05 / 7) for of in tests),
+                tuple(rejections(of, n, 0.95, 0.05, 0.05 / 7) for of in tests),
+                limits_that_miss(n),
+            ]
+            for n in (3, 5, 8, 10)
+        ),
+    )
+    print("Misses of the median time to solve, by the share of seeds that solve: poslab / Greenwood's variance\n")
+    both = median_limits, greenwood
+    table(
+        ["seeds", "99 %", "75 %", "55 %"],
+        (
+            [
+                str(n),
+                *(tuple(misses_of_median(of, count // 2, n, solve) for of in both) for solve in (0.99, 0.75, 0.55)),
+            ]
+            for n in (3, 5, 7, 10, 20)
+        ),
+    )
+    print("Permuted log-rank test, times that are found to differ: alike / one is twice as fast\n")
+    table(
+        ["seeds", "99 % solve", "60 % solve"],
+        (
+            [str(n), *(tuple(times_differ(count // 8, n, solve, of) for of in (1, 2)) for solve in (0.99, 0.6))]
+            for n in (3, 5, 8, 10)
+        ),
+    )
+    print("Equality within 1 sd shown: truth at the margin / truth 0\n")
+    table(
+        ["seeds", *worlds],
+        ([str(n), *(tuple(shown_equal(w, count, n, of) for of in (1, 0)) for w in worlds)] for n in SEEDS),
+    )
+    print("The best set holds a best scheme / mean size, in schemes\n")
+    table(
+        ["schemes, seeds, truth", *worlds],
+        (
+            [f"{k}, {n}, {means}", *(_kept(best_kept(w, means, count // (1 if k < 10 else 4), k, n)) for w in worlds)]
+            for k in (4, 18)
+            for n in SEEDS
+            for means in MEANS
+        ),
+    )
+    solving = {
+        "all 0.5": (0.5,) * 4,
+        "0.95, others 0.05": (0.95, 0.05, 0.05, 0.05),
+        "two 0.9, two 0.1": (0.9, 0.9, 0.1, 0.1),
+    }
+    print("The same of four schemes that solve a task or not\n")
+    table(
+        ["seeds", *solving],
+        ([str(n), *(_kept(best_solver_kept(of, count // 8, n)) for of in solving.values())] for n in (3, 5, 8)),
+    )
+    print("Rank intervals of all schemes hold at once\n")
+    table(
+        ["schemes, seeds, truth", *worlds],
+        (
+            [f"{k}, {n}, {means}", *(ranks_hold(w, means, count // 4, k, n) for w in worlds)]
+            for k, n in ((4, 5), (18, 5), (18, 10))
+            for means in ("all tie", "spaced over 3 sd")
+        ),
+    )
+    print("One run ahead: misses of the prediction interval / of the limits of the probability\n")
+    table(
+        ["seeds, difference", *worlds],
+        ([f"{n}, {of} sd", *(next_runs(w, count, n, of) for w in worlds)] for n in SEEDS for of in (0, 1)),
+    )
+    print("Misses of the interval of a correlation\n")
+    table(
+        ["seeds, correlation", *worlds],
+        (
+            [f"{n}, {of}", *(misses_of_correlation(w, count // 2, n, of) for w in worlds)]
+            for n in (5, 10)
+            for of in (0, 0.5, 0.9)
+        ),
+    )
+    print("Misses of intervals over 5 seeds and text\n")
+    table(
+        ["correlation lengths of the text", "40 blocks", "blocks by the correlation", "given"],
+        ([str(of), *misses_of_text(of, count // 2)] for of in (1200, 60, 40, 20, 14, 10, 5)),
+    )
+    table(
+        ["30 documents, spread of their log lengths", "documents as blocks", "given"],
+        ([str(of), *misses_of_documents(of, count // 2)] for of in (0, 0.5, 1)),
+    )
+
+
+def _kept(found: tuple[float, float]) -> str:
+    return f"{100 * found[0]:.1f} / {found[1]:.1f}"
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""The best set and rank intervals: against tests of scipy, and figures whose answer is clear."""
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from poslab.statistics.best import best_set, rank_intervals
+
+
+def by_seed(*figures: float) -> dict[int, float]:
+    return dict(enumerate(figures))
+
+
+LOSSES = {
+    "rope": by_seed(4.0, 4.11, 3.9, 4.02),
+    "t5": by_seed(4.01, 4.09, 3.92, 4.03),
+    "absolute": by_seed(4.5, 4.62, 4.41, 4.49),
+}
+
+
+def test_members_and_p_values() -> None:
+    """Each p-value is the smallest of the one-sided t tests, times their number."""
+    found = best_set(LOSSES)
+    assert found.members == ("rope", "t5")
+    for name in LOSSES:
+        alone = [
+            stats.ttest_rel([*LOSSES[name].values()], [*other.values()], alternative="greater").pvalue
+            for label, other in LOSSES.items()
+            if label != name
+        ]
+        assert found.p_values[name] == pytest.approx(min(1.0, 2 * min(alone)))
+
+
+def test_direction_confidence_and_order() -> None:
+    higher = {name: {seed: -loss for seed, loss in of.items()} for name, of in LOSSES.items()}
+    assert best_set(higher, lower=False).members == ("rope", "t5")
+    assert best_set(higher).members == ("absolute",)
+    assert best_set(LOSSES, confidence=1 - 1e-9).members == ("rope", "t5", "absolute")
+    assert best_set({"alone": by_seed(1.0)}).members == ("alone",)
+
+
+def test_seeds_in_common_are_compared() -> None:
+    """However they are ordered; with fewer than two, nothing is shown."""
+    shuffled = {**LOSSES, "absolute": dict(reversed(LOSSES["absolute"].items()))}
+    assert best_set(shuffled).p_values == pytest.approx(best_set(LOSSES).p_values)
+    others = {**LOSSES, "absolute": {10 + seed: loss for seed, loss in LOSSES["absolute"].items()}}
+    assert "absolute" in best_set(others).members
+
+
+def test_even_differences_are_no_certainty() -> None:
+    """The t test would divide by zero."""
+    even = {"a": by_seed(1, 2, 3, 4), "b": by_seed(2, 3, 4, 5)}
+    assert best_set(even).p_values == {"a": 1.0, "b": 1 / 16}
+    same = {"a": by_seed(1, 2, 3), "b": by_seed(1, 2, 3)}
+    assert best_set(same).members == ("a", "b")
+
+
+def test_proportions_are_unpaired() -> None:
+    """5 of 5 against 0 of 5, all solved or not: half of Boschloo's p-value; else one choice of labels of 252."""
+    solved = {"a": by_seed(1, 1, 1, 1, 1), "b": by_seed(0, 0, 0, 0, 0), "c": by_seed(1, 0, 1, 1, 1)}
+    found = best_set(solved, lower=False, proportion=True)
+    assert found.members == ("a", "c")
+    assert found.p_values["b"] == pytest.approx(2 * 0.5**10)
+    nearly = {**solved, "b": by_seed(0.1, 0, 0.2, 0, 0), "c": solved["a"]}
+    assert best_set(nearly, lower=False, proportion=True).p_values["b"] == pytest.approx(2 / 252)
+
+
+@pytest.mark.parametrize("figures", [{}, by_seed(1.0, math.inf)], ids=["none", "diverged"])
+def test_figures_are_finite(figures: dict[int, float]) -> None:
+    with pytest.raises(ValueError, match="finite figures"):
+        best_set({**LOSSES, "music": figures})
+
+
+def test_ranks_that_differences_leave() -> None:
+    assert rank_intervals("abc", []) == {"a": (1, 3), "b": (1, 3), "c": (1, 3)}
+    assert rank_intervals("abc", [("a", "b"), ("a", "c")]) == {"a": (1, 1), "b": (2, 3), "c": (2, 3)}
+
+
+def test_ranks_cover_every_order_that_agrees() -> None:
+    shown = [("a", "c"), ("b", "c"), ("a", "d")]
+    orders = [order for order in permutations("abcd") if all(order.index(x) < order.index(y) for x, y in shown)]
+    ranks = {group: np.array([1 + order.index(group) for order in orders]) for group in "abcd"}
+    found = rank_intervals("abcd", shown)
+    assert found == {group: (of.min(), of.max()) for group, of in ranks.items()}

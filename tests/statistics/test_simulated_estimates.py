@@ -1,0 +1,121 @@
+"""Estimates hold on simulated studies what they state: figures of `simulated_estimates.py`, of fewer studies."""
+
+import pytest
+
+from poslab.statistics.proportions import proportions_differ
+from simulated_estimates import (
+    SEEDS,
+    WORLDS,
+    best_kept,
+    best_solver_kept,
+    false_differences,
+    fisher,
+    greenwood,
+    limits_that_miss,
+    median_limits,
+    misses_of_correlation,
+    misses_of_documents,
+    misses_of_median,
+    misses_of_text,
+    next_runs,
+    power_of_planned,
+    ranks_hold,
+    rejections,
+    shown_equal,
+    times_differ,
+)
+
+COUNT = 400
+BY_CHANCE = 3 * (0.05 * 0.95 / COUNT) ** 0.5  # three standard errors of a proportion of 5 %
+
+
+@pytest.mark.parametrize("pilot", SEEDS)
+def test_assured_number_has_its_power_after_most_pilots(pilot: int) -> None:
+    expected, reached = power_of_planned("normal", COUNT, pilot)
+    assert expected < 0.78
+    assert reached > 0.75
+
+
+@pytest.mark.parametrize("n", [3, 5, 8])
+def test_proportions_differ_falsely_as_rarely_as_promised(n: int) -> None:
+    for alpha in (0.05, 0.05 / 7):
+        assert false_differences(proportions_differ, n, alpha) <= alpha
+    assert max(limits_that_miss(n)) <= 0.05
+
+
+def test_tasks_that_are_solved_or_not() -> None:
+    """0.95 against 0.05, one of 7 comparisons: Fisher's test finds nothing with 5 seeds."""
+    found = {n: rejections(proportions_differ, n, 0.95, 0.05, 0.05 / 7) for n in (5, 8)}
+    assert found[5] > 0.55
+    assert found[8] > 0.95
+    assert rejections(fisher, 5, 0.95, 0.05, 0.05 / 7) == 0
+
+
+@pytest.mark.parametrize("n", [3, 7, 20])
+@pytest.mark.parametrize("solve", [0.99, 0.55])
+def test_median_time_to_solve_is_covered(n: int, solve: float) -> None:
+    assert misses_of_median(median_limits, COUNT, n, solve) <= 0.05 + BY_CHANCE
+
+
+def test_greenwoods_limits_would_not_do() -> None:
+    assert misses_of_median(greenwood, COUNT, 3, 0.99) > 0.08
+
+
+def test_times_differ_falsely_as_rarely_as_promised() -> None:
+    assert times_differ(COUNT // 2, 5, 0.6) <= 0.05 + 2 * BY_CHANCE
+    assert times_differ(20, 8, 0.6, faster=3) > 0.5
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("n", [3, 10])
+def test_equality_is_shown_falsely_as_rarely_as_promised(world: str, n: int) -> None:
+    most = 0.08 if world == "one skewed scheme" else 0.05  # as of any t test of few seeds that are skewed
+    assert shown_equal(world, COUNT, n, 1) <= most + BY_CHANCE
+
+
+def test_equality_is_shown_where_it_holds() -> None:
+    assert shown_equal("normal", COUNT, 10, 0) > 0.6
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize(("k", "n", "count"), [(4, 3, COUNT), (4, 10, COUNT), (18, 5, 100)])
+def test_best_set_holds_the_best(world: str, k: int, n: int, count: int) -> None:
+    """The scheme that is lost most often is the most unlucky one of k, and not only by chance."""
+    kept, _ = best_kept(world, "all tie", count, k, n)
+    assert kept > 0.94 - 4 * (0.05 * 0.95 / count) ** 0.5
+
+
+def test_best_set_is_small_where_one_is_best() -> None:
+    assert best_kept("normal", "one is best by 2 sd", 100, 4, 10) < (1.01, 1.5)
+    kept, size = best_solver_kept((0.95, 0.05, 0.05, 0.05), 50, 8)
+    assert kept > 0.9
+    assert size < 1.5
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_ranks_are_covered(world: str) -> None:
+    assert ranks_hold(world, "all tie", COUNT, 4, 5) > 0.95 - BY_CHANCE
+
+
+@pytest.mark.parametrize("world", ["normal", "one skewed scheme", "one noisy scheme"])
+@pytest.mark.parametrize("n", [3, 10])
+def test_next_run_is_covered(world: str, n: int) -> None:
+    most = 0.1 if world == "one skewed scheme" else 0.05  # the probability is that of a normal distribution
+    assert max(next_runs(world, COUNT, n, 1)) <= most + BY_CHANCE
+
+
+@pytest.mark.parametrize("correlation", [0, 0.9])
+def test_correlation_is_covered(correlation: float) -> None:
+    assert misses_of_correlation("normal", COUNT, 5, correlation) <= 0.05 + BY_CHANCE
+
+
+@pytest.mark.parametrize("lengths", [1200, 20])
+def test_other_text_is_covered(lengths: float) -> None:
+    before, after, given = misses_of_text(lengths, 200)
+    assert after <= 0.08 + BY_CHANCE
+    assert given > 0.95
+    assert before > 0.25 or lengths == 1200
+
+
+def test_other_documents_are_covered() -> None:
+    assert misses_of_documents(0.5, 200)[0] <= 0.06 + BY_CHANCE * 2**0.5
