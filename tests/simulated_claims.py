@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from paired_figures import differences
 from scipy import special, stats
 
-from poslab.comparison.seeds_and_text import two_way
-from poslab.comparison.statistics import differences
 from poslab.statistics.power import seeds_needed
+from poslab.statistics.text import two_way
 
 Array = np.ndarray
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]

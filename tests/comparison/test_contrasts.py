@@ -11,9 +11,9 @@ from runs_to_compare import change_summary, compare_folders, page_in, plan_of, r
 
 from poslab.comparison.compare import compare
 from poslab.comparison.contrasts import Verdict, verdict_table, verdicts
-from poslab.comparison.statistics import seeds_to_claim
 from poslab.config.contrasts import parse_contrast, register
 from poslab.runs.load import read_runs
+from poslab.statistics.permutation import seeds_to_claim
 
 
 def verdicts_in(root: Path, *contrasts: str) -> list[Verdict]:

@@ -20,12 +20,11 @@ from runs_to_compare import (
     set_scheme,
     write_run,
 )
-from scipy import stats
 
 from poslab.comparison.compare import compare
 from poslab.comparison.factors import confounded, effects, factors, in_words, two_way_tables
-from poslab.comparison.statistics import holm
 from poslab.runs.load import read_runs
+from poslab.statistics.paired import paired
 
 Losses = dict[tuple[tuple[str, Any], ...], dict[int, float]]
 
@@ -76,19 +75,24 @@ def test_effects_are_paired_over_seeds_and_the_other_settings(tmp_path: Path) ->
             mean({"keys": k, "values": not k}, distances) for k in (True, False)
         ),
     }
-    expected = holm({name: stats.ttest_rel(*pair).pvalue for name, pair in asked.items()})
-    found = {f"{effect.level} {effect.reference}": effect for effect in effects(compare_folders(tmp_path))}
+    expected = paired({name: tuple(dict(enumerate(of)) for of in pair) for name, pair in asked.items()})
+    comparison = compare_folders(tmp_path)
+    alone, found = (
+        {f"{effect.level} {effect.reference}": effect for effect in of}
+        for of in (effects(comparison), comparison.effects)
+    )
     assert found.keys() == asked.keys()
     for name, (level, reference) in asked.items():
         assert found[name].difference.mean == pytest.approx(np.mean(level) - np.mean(reference))
-        assert found[name].difference.p_value == pytest.approx(expected[name])
+        assert alone[name].difference.p_value == pytest.approx(expected[name].p_value)
+        assert found[name].difference.comparisons == len(comparison.groups) - 1 + len(asked)
         assert (found[name].difference.n, len(found[name].cells)) == (3, 3)
     said = in_words(list(found.values()))
     (keys_or_values_,) = (text for text in said if "without" in text)
     assert keys_or_values_.startswith("shaw: keys without values is better than values without keys by 0.0")
     assert keys_or_values_.endswith("; a mean over 3 settings of max_distance")
     assert any(text.startswith("shaw: max_distance=1 is worse than max_distance=16 by 0.0") for text in said)
-    assert said[-1] == "shaw: no effect can be shown of max_distance=4 instead of max_distance=16"
+    assert said[-1].startswith("shaw: no effect can be shown of max_distance=4 instead of max_distance=16, ")
 
 
 def test_a_mean_of_two_directions_says_so(tmp_path: Path) -> None:
@@ -96,7 +100,7 @@ def test_a_mean_of_two_directions_says_so(tmp_path: Path) -> None:
         return 0.0 if num_buckets == 32 else (0.3 if max_distance == 128 else -0.05)
 
     write_grid(tmp_path, "t5", {"num_buckets": [8, 32], "max_distance": [32, 128]}, effect)
-    (said,) = (text for text in in_words(effects(compare_folders(tmp_path))) if "num_buckets=8 is worse" in text)
+    (said,) = (text for text in in_words(compare_folders(tmp_path).effects) if "num_buckets=8 is worse" in text)
     assert said.endswith("; a mean over 2 settings of max_distance; the other way round with max_distance=32")
 
 

@@ -4,13 +4,13 @@ import json
 import math
 import shutil
 from collections.abc import Mapping
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paired_figures import differences
 from runs_to_compare import (
     change_config,
     change_summary,
@@ -24,9 +24,7 @@ from runs_to_compare import (
 
 from poslab.commands.compare import run_comparison
 from poslab.comparison.compare import compare
-from poslab.comparison.missing_seeds import outcomes_of, signed_ranks
 from poslab.comparison.sentences import sentence
-from poslab.comparison.statistics import differences, paired, signed_rank_test
 from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
 from poslab.runs.load import read_runs
@@ -111,17 +109,9 @@ def test_a_group_that_diverges_often_is_worse() -> None:
     assert sentence("shaw", "base", d) == "shaw is worse than base: of shaw, 8 of 8 seeds diverged"
     assert sentence("base", "shaw", d.reversed) == "base is better than shaw: of shaw, 8 of 8 seeds diverged"
     shares = {"base": dict.fromkeys(SEEDS, 0.0), "shaw": dict.fromkeys(SEEDS, -math.inf)}
-    assert sentence("shaw", "base", differences(shares, "base", EXACT)["shaw"], metric=EXACT).startswith(
+    assert sentence("shaw", "base", differences(shares, "base", proportion=True)["shaw"], metric=EXACT).startswith(
         "shaw is worse"
     )
-
-
-def test_outcomes_of_a_pair() -> None:
-    found = outcomes_of({1: 4.0, 2: math.inf, 3: math.inf}, {1: 3.0, 2: 4.0, 3: math.inf, 5: 1.0}, range(1, 6))
-    assert (found.planned, found.missing, found.diverged) == (5, (4, 5), (2, 1))
-    assert found.differences == (1.0, math.inf, 0.0)
-    assert signed_ranks([0.5, -math.inf, math.inf, -1.0]) == [1.0, -3.5, 3.5, -2.0]
-    assert signed_rank_test([-1.0] * 11 + [math.inf]) < 0.05 < signed_rank_test([-1.0] * 7 + [math.inf])
 
 
 def test_holm_s_family_is_the_planned_one() -> None:
@@ -136,8 +126,6 @@ def test_holm_s_family_is_the_planned_one() -> None:
     lost = {"base": values["base"], "t5": values["t5"], "shaw": {1: values["shaw"][1]}}
     assert differences(lost, "base", planned={"shaw": SEEDS})["t5"].p_value == pytest.approx(2 * alone.p_value)
     assert differences({k: lost[k] for k in ("base", "t5")}, "base", family=2)["t5"].p_value == 2 * alone.p_value
-    pairs = {(a, b): (values[a], values[b]) for a, b in combinations(("base", "t5"), 2)}
-    assert paired(pairs, family=3)["base", "t5"].p_value == pytest.approx(3 * alone.p_value)
 
 
 def test_simulated_false_claims_with_diverged_seeds() -> None:

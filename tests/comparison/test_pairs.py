@@ -20,7 +20,6 @@ from scipy import stats
 
 from poslab.comparison.compare import compare
 from poslab.comparison.pairs import matrix
-from poslab.comparison.statistics import holm
 from poslab.config.command_line import parse_line
 from poslab.config.schemes import parse_scheme, schemes
 from poslab.config.scripts import CompareConfig
@@ -28,6 +27,7 @@ from poslab.errors import UserError
 from poslab.positions.base import ENTRANCES, HOOKS, knows_nothing
 from poslab.report.blocks import Cell
 from poslab.runs.load import read_runs
+from poslab.statistics.families import holm
 
 
 def test_every_pair_is_tested_in_one_family(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_the_page_of_all_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str
     screen = capsys.readouterr().out
     assert "- rope is better than 4: t5, shaw, " in screen
     assert "- pairs that are shown to differ: 10 of 10" in screen
-    assert "number of pairs" in (folder / "report.md").read_text()
+    assert "for all 10 comparisons of this page" in (folder / "report.md").read_text()
 
 
 def test_a_natural_baseline(tmp_path: Path) -> None:

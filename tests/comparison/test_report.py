@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from paired_figures import differences
 from runs_to_compare import (
     VERDICT,
     change_summary,
@@ -22,8 +23,8 @@ from runs_to_compare import (
 )
 
 from poslab.comparison.sentences import p_text
-from poslab.comparison.statistics import differences, estimate
 from poslab.runs.evaluation import LengthLoss
+from poslab.statistics.paired import estimate
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -1,8 +1,8 @@
-"""Intervals over seeds and text at once, and what a comparison says of them (coverage: `test_simulated_claims.py`)."""
+"""What a comparison says of held-out text, by intervals over seeds and text at once."""
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,70 +17,15 @@ from runs_to_compare import (
     write_run,
     write_sweep,
 )
-from scipy import stats
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.seeds_and_text import (
-    FEWEST_BLOCKS,
-    MOST_BLOCKS,
-    SMALLEST_BLOCK,
-    _compared,
-    blocks,
-    claims_by_text,
-    text_differences,
-    two_way,
-)
-from poslab.comparison.statistics import Difference
+from poslab.comparison.seeds_and_text import _compared, claims_by_text, text_differences
 from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import read_evaluation
-from simulated_claims import misses
+from poslab.statistics.paired import Difference
+from poslab.statistics.text import FEWEST_BLOCKS, SMALLEST_BLOCK
 
 TOKENS = 533
-
-
-def test_tokens_that_are_correlated_are_covered() -> None:
-    """Differences of neighbouring tokens are alike over some tokens; blocks of a long text reach farther."""
-    rng = np.random.default_rng(3)
-    noise = (rng.exponential(size=(300, 4007)) - 1).cumsum(1)
-    of_text = noise[:, 7:] - noise[:, :-7]  # moving averages over 7
-    rate = misses(np.stack([blocks(rng.normal(0, 0.1, (5, 1)) + row + rng.normal(size=(5, 4000))) for row in of_text]))
-    assert rate < 0.09
-
-
-@pytest.mark.parametrize("values", [[0.1, 0.3, 0.2], range(12)], ids=str)
-@pytest.mark.parametrize("over", ["seeds", "blocks"])
-def test_where_only_seeds_or_blocks_differ_it_is_the_interval_over_them(values: Sequence[float], over: str) -> None:
-    differences = np.repeat(np.array(values, float)[:, None], 20, 1)
-    found = two_way(differences if over == "seeds" else differences.T)
-    assert [float(x) for x in found] == pytest.approx([np.mean(values), stats.sem(values), len(values) - 1])
-
-
-def test_against_the_table_of_an_analysis_of_variance() -> None:
-    """Mean squares by loops, Satterthwaite's formula by hand."""
-    rng = np.random.default_rng(4)
-    d = rng.normal(size=(3, 1)) + rng.normal(size=(1, 10)) + rng.normal(size=(3, 10))
-    of_seeds = 10 * sum((row.mean() - d.mean()) ** 2 for row in d) / 2
-    of_blocks = 3 * sum((column.mean() - d.mean()) ** 2 for column in d.T) / 9
-    residuals = [(d[s, b] - d[s].mean() - d[:, b].mean() + d.mean()) ** 2 for s in range(3) for b in range(10)]
-    of_rest = sum(residuals) / 18
-    square = of_seeds + of_blocks - of_rest
-    assert square > max(of_seeds, of_blocks)
-    freedom = square**2 / (of_seeds**2 / 2 + of_blocks**2 / 9 + of_rest**2 / 18)
-    assert [float(x) for x in two_way(d)] == pytest.approx([d.mean(), (square / 30) ** 0.5, freedom])
-
-
-@pytest.mark.parametrize("tokens", [SMALLEST_BLOCK, 533, 100_001])
-def test_blocks_are_means_of_neighbours(tokens: int) -> None:
-    losses = np.random.default_rng(6).normal(4, 1, (2, tokens))
-    found = blocks(losses)
-    count = min(MOST_BLOCKS, tokens // SMALLEST_BLOCK)
-    assert found.shape == (2, count)
-    assert found.mean(1) == pytest.approx(losses.mean(1), abs=1e-12)  # though some have a token more
-    assert found[1, -1] == pytest.approx(losses[1, -(tokens // count) :].mean(), abs=0.2)
-    assert blocks(losses[:, : SMALLEST_BLOCK - 1]).shape == (2, 0)
-
-
-# What a comparison says
 
 
 def write_pair(root: Path, of_text: float, tokens: int = TOKENS, seeds: int = 5, **summary: float) -> None:
@@ -160,13 +105,12 @@ def test_the_same_difference_everywhere_is_no_certainty(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "changes"),
     [
-        ({"seeds": 2}, {}),
         ({"tokens": SMALLEST_BLOCK * FEWEST_BLOCKS - 1}, {}),
         ({}, {"test_tokens": 77}),
     ],
     ids=str,
 )
-def test_few_seeds_few_tokens_and_other_tokens_say_nothing_of_other_text(
+def test_few_tokens_and_other_tokens_say_nothing_of_other_text(
     options: dict[str, int], changes: dict[str, int], tmp_path: Path
 ) -> None:
     write_pair(tmp_path, of_text=0.05, **options)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from poslab.comparison.statistics import paired
+from poslab.statistics.families import one_family
+from poslab.statistics.paired import paired
 from simulated_claims import (
     BLOCKS,
     GROUPS,
@@ -33,7 +34,7 @@ def test_what_is_simulated_is_what_poslab_claims(effects: tuple[float, ...]) -> 
         found = []
         for sweep in losses:
             by_seed = [dict(enumerate(of_group)) for of_group in sweep]
-            tested = paired({(a, b): (by_seed[b], by_seed[a]) for a, b in pairs})
+            (tested,) = one_family([paired({(a, b): (by_seed[b], by_seed[a]) for a, b in pairs})])
             found.append([np.sign(d.mean) if d.significant else 0 for d in tested.values()])
         assert np.array_equal(claims(losses, pairs), found)
         assert np.any(found) or not any(effects)

@@ -11,7 +11,7 @@ from typing import Any
 from tqdm import tqdm
 
 from poslab.comparison import parameter_drift
-from poslab.comparison.compare import Comparison, compare, token_sentences
+from poslab.comparison.compare import Comparison, as_one_page, compare_alone, token_sentences
 from poslab.comparison.context import context_tables
 from poslab.comparison.contrasts import verdicts
 from poslab.comparison.curves import Curve, read_curve, write_means
@@ -85,9 +85,10 @@ def _with_finished(titled: Mapping[str, list[Run]]) -> tuple[dict[str, list[Run]
 def _comparisons(
     titled: Mapping[str, Sequence[Run]], config: CompareConfig, plan: Sequence[PlannedGroup]
 ) -> list[tuple[Comparison, list[str]]]:
-    """Compare the runs of each task or text by themselves, with notes. Where there are several, `metric`, `length`,
-    `validation` and `baseline` count for those that know them. Raises UserError for what none knows, and where runs
-    can't be compared.
+    """Compare the runs of each task or text by themselves, with notes, and correct all comparisons as one family.
+
+    Where there are several, `metric`, `length`, `validation` and `baseline` count for those that know them. Raises
+    UserError for what none knows, and where runs can't be compared.
     """
     wanted = {"metric": config.metric, "length": config.length, "baseline": config.baseline}
     wanted["validation"] = config.validation if config.validation != LAST else None
@@ -99,7 +100,7 @@ def _comparisons(
             try:
                 rest: dict[str, Any] = {"effect": config.effect, "allow_differences": config.allow_differences}
                 rest |= {"all_pairs": config.pairs == "all", "plan": plan}
-                compared.append((compare(runs, **known, **rest), notes))  # type: ignore[arg-type]
+                compared.append((compare_alone(runs, **known, **rest), notes))  # type: ignore[arg-type]
                 break
             except SettingError as error:
                 if known.get(error.option) is None:
@@ -112,7 +113,8 @@ def _comparisons(
     for errors in unknown.values():
         if len(errors) == len(titled):
             raise errors[0]
-    return compared
+    corrected = as_one_page([comparison for comparison, _ in compared])
+    return list(zip(corrected, (notes for _, notes in compared), strict=True))
 
 
 def _section(

@@ -2,47 +2,68 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from poslab.comparison.convergence import convergence_warning
+from poslab.comparison.factors import Effect, effects
 from poslab.comparison.groups import Group, differences_beyond_the_scheme, group_runs, same_tokens
 from poslab.comparison.missing_seeds import unsettled
 from poslab.comparison.provenance import caveats
 from poslab.comparison.scores import Score, score_of, scored
 from poslab.comparison.sentences import sentence, token_sentence
-from poslab.comparison.statistics import Difference, Estimate, differences, paired, token_difference
 from poslab.config.contrasts import named
 from poslab.config.schemes import default_scheme
 from poslab.errors import SettingError, UserError, require_one_of
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.load import LeftOut, Run
 from poslab.runs.plan import Planned, PlannedGroup, comparable, planned_seeds
+from poslab.statistics.families import one_family
+from poslab.statistics.paired import Difference, Estimate, paired
+from poslab.statistics.text import token_difference
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Groups of runs on the same data from the best to the worst, by `score`, and how each differs from the baseline.
 
-    planned: the seeds that were planned. answers: by label, a sentence comparing a group with the baseline. further:
-    other sentences. caveats: differences between the runs, other than the scheme, that weaken the answers. pairs: for
-    each pair, in the order of the groups, first minus second, if all pairs were tested; `differences` are then of the
-    same family.
+    caveats: differences between the runs, other than the scheme, that weaken the answers. planned: the seeds that were
+    planned. effect: the difference that matters, if named. pairs: for each pair, in the order of the groups, first
+    minus second, if all pairs were tested; `differences` are then those with the baseline. effects: of settings.
     """
 
     score: Score
     groups: list[Group]
     baseline: str
-    differences: dict[str, Difference]
-    answers: dict[str, str]
-    further: list[str]
+    differences: Mapping[str, Difference]
     caveats: list[str]
     left_out: list[LeftOut]
     planned: Planned
+    effect: float | None = None
     pairs: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
+    effects: Sequence[Effect] = ()
+
+    @cached_property
+    def answers(self) -> dict[str, str]:
+        """Return by label a sentence that compares a group with the baseline."""
+        return _answers(self.groups, self.baseline, self.differences, self.effect)
+
+    @cached_property
+    def further(self) -> list[str]:
+        """Return sentences on other pairs, and on groups without a finished run."""
+        only = f"only {self.baseline} is here (n = {len(self.groups[0].runs)}), so there is nothing to compare it with"
+        alone = [] if self.answers else [only]
+        return [*alone, *_of_other_pairs(self.groups, self.baseline, self.pairs), *self.planned.sentences]
+
+    @property
+    def comparisons(self) -> int:
+        """Return the number of comparisons of the page, by which p-values and intervals are corrected."""
+        return max((d.comparisons for d in self.differences.values()), default=1)
 
     @property
     def runs(self) -> list[Run]:
@@ -59,7 +80,7 @@ class Comparison:
         return {name: [group for group in self.groups if group.scheme == name] for name in names}
 
 
-def compare(
+def compare_alone(
     runs: Sequence[Run],
     left_out: Sequence[LeftOut] = (),
     *,
@@ -72,7 +93,8 @@ def compare(
     all_pairs: bool = False,
     plan: Sequence[PlannedGroup] = (),
 ) -> Comparison:
-    """Group the runs and compare each group with the baseline, or all with each other.
+    """Group the runs and compare each group with the baseline, or all with each other, p-values and intervals those of
+    one comparison (`as_one_page`).
 
     The score is the one that `metric`, `length` and `validation` name, or the usual one; runs without it are left out.
     baseline: as `_baseline` reads it. plan: that of the sweeps of these runs.
@@ -100,23 +122,45 @@ def compare(
     if not groups:
         raise UserError("no finished run to compare, but for seeds that diverged as well")
     asked, baseline = baseline, _natural_baseline(groups) if baseline is None else _baseline(baseline, groups)
-    figures = {group.label: group.outcomes for group in groups}
-    by_pair = _all_pairs(figures, planned, score) if all_pairs else {}
-    if all_pairs:
-        by_label = _with(baseline, by_pair)
-    else:
-        seeds = {label: planned.of_pair(label, baseline) for label in figures}
-        by_label = differences(figures, baseline, score.metric, seeds, planned.groups - 1)
-        by_label = by_label if asked else unsettled(by_label, planned, baseline, default_scheme())
     weakened = [repeat.caveat for repeat in repeats if repeat.caveat]
     weakened += [f"{key} differs: {values}" for key, values in other_differences.items()] + caveats(runs, score)
     repeated = [LeftOut(repeat.run.folder, repeat.reason) for repeat in repeats]
-    answers = _answers(groups, baseline, by_label, effect)
-    only = f"only {baseline} is here (n = {len(groups[0].runs)}), so there is nothing to compare it with"
-    further = [*([] if answers else [only]), *_of_other_pairs(groups, baseline, by_pair), *planned.sentences]
     ended = [LeftOut(run.folder, run.diverged) for run in diverged]
     out = [*left_out, *without, *foreign, *ended, *repeated]
-    return Comparison(score, groups, baseline, by_label, answers, further, weakened, out, planned, by_pair)
+    labels = [group.label for group in groups]
+    tested = combinations(labels, 2) if all_pairs else ((label, baseline) for label in labels if label != baseline)
+    found = _differences(groups, list(tested), planned)
+    by_label = _with(baseline, found)
+    if not (asked or all_pairs):
+        by_label = unsettled(by_label, planned, baseline, default_scheme())
+    comparison = Comparison(
+        score, groups, baseline, by_label, weakened, out, planned, effect, found if all_pairs else {}
+    )
+    return replace(comparison, effects=effects(comparison))
+
+
+def as_one_page(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Return the comparisons with all that they test, pairs and effects of settings, corrected as one family."""
+    tests: list[Mapping[Any, Difference]] = []
+    planned = []
+    for one in comparisons:
+        groups = one.planned.groups
+        tests += [one.pairs or one.differences, {number: of.difference for number, of in enumerate(one.effects)}]
+        planned += [math.comb(groups, 2) if one.pairs else groups - 1, 0]
+    corrected = one_family(tests, planned)
+    found = []
+    for one, by_pair, by_number in zip(comparisons, corrected[::2], corrected[1::2], strict=True):
+        effects_of_settings = [replace(of, difference=by_number[number]) for number, of in enumerate(one.effects)]
+        by_label = _with(one.baseline, by_pair) if one.pairs else by_pair
+        pairs = by_pair if one.pairs else {}
+        found.append(replace(one, differences=by_label, pairs=pairs, effects=effects_of_settings))
+    return found
+
+
+def compare(runs: Sequence[Run], left_out: Sequence[LeftOut] = (), **settings: Any) -> Comparison:
+    """Compare the runs as the only ones of a page; see `compare_alone`."""
+    (comparison,) = as_one_page([compare_alone(runs, left_out, **settings)])
+    return comparison
 
 
 def _natural_baseline(groups: Sequence[Group]) -> str:
@@ -151,12 +195,16 @@ def _baseline(given: str, groups: Sequence[Group]) -> str:
     return most_usual[0]
 
 
-def _all_pairs(
-    figures: Mapping[str, Mapping[int, float]], planned: Planned, score: Score
+def _differences(
+    groups: Sequence[Group], pairs: Sequence[tuple[str, str]], planned: Planned
 ) -> dict[tuple[str, str], Difference]:
-    pairs = {pair: (figures[pair[0]], figures[pair[1]]) for pair in combinations(figures, 2)}
-    seeds = {pair: planned.of_pair(*pair) for pair in pairs}
-    return paired(pairs, score.metric, seeds, math.comb(planned.groups, 2))
+    figures = {group.label: group.outcomes for group in groups}
+    return paired(
+        {(first, second): (figures[first], figures[second]) for first, second in pairs},
+        proportion=groups[0].score.metric.is_proportion,
+        planned={pair: planned.of_pair(*pair) for pair in pairs},
+        groups=planned.groups,
+    )
 
 
 def _with(baseline: str, pairs: Mapping[tuple[str, str], Difference]) -> dict[str, Difference]:
@@ -181,7 +229,8 @@ def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluatio
         losses = [evaluation.consecutive_losses for evaluation in pair]
         if same_tokens(run, baseline_run) and 0 < len(losses[0]) == len(losses[1]) and np.isfinite(losses).all():
             part = "validation" if run.summary.test_tokens is None else "test"
-            found, by_run = token_difference(*losses), comparison.differences[label].mean or 0.0
+            found = token_difference(*losses, comparisons=len(measured))
+            by_run = comparison.differences[label].mean or 0.0
             if found.interval and found.interval.low * found.interval.high > 0 > found.mean * by_run:
                 sentences.append(_two_directions(label, comparison, found, part))
             else:

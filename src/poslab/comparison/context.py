@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.statistics import estimate
 from poslab.report.blocks import Table
 from poslab.runs.evaluation import Evaluation, last_targets
 from poslab.runs.load import Run
+from poslab.statistics.paired import estimate
 
 LEAST_GAIN = 0.01
 SHARES = (0.1, 0.5, 1.0)  # r, as in the paper

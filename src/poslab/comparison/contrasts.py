@@ -6,10 +6,11 @@ just untrue, each margin could as well have the other sign, so p is the proporti
 as high (Fisher 1935, section 21). n seeds that all agree give p = 1 / 2^n, and no less. A claim about all schemes is as
 sure as it is for the scheme for which it is least sure (Berger 1982).
 
-All contrasts that a sweep registered are one family: by Holm's correction for their number, the chance that any of them
-is shown though it is false is at most 1 - CONFIDENCE. The same holds separately for the opposites (the other scheme is
-better; the figure is on the other side of its limit). Nothing is tested while planned seeds are missing (see
-`poslab.comparison.missing_seeds`); a diverged seed counts against its scheme, and signs are then flipped on ranks.
+All contrasts that a sweep registered are one family, apart from that of the page: they were chosen before there were
+runs to choose by. By Holm's correction for their number, the chance that any of them is shown though it is false is at
+most 1 - CONFIDENCE. The same holds separately for the opposites (the other scheme is better; the figure is on the other
+side of its limit). Nothing is tested while planned seeds are missing (see `poslab.comparison.missing_seeds`); a
+diverged seed counts against its scheme, and signs are then flipped on ranks.
 Adding seeds where there were too few to show anything does not weaken this; adding seeds until a contrast is shown
 does.
 """
@@ -22,12 +23,15 @@ from statistics import fmean
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group
-from poslab.comparison.missing_seeds import missing_seeds, outcomes_of, signed_ranks
+from poslab.comparison.missing_seeds import missing_seeds
 from poslab.comparison.sentences import p_text
-from poslab.comparison.statistics import CONFIDENCE, holm, seeds_to_claim, sign_flip_test
 from poslab.config.contrasts import ALL, Contrast, named, read_registrations, runs_finished
 from poslab.report.blocks import Table
 from poslab.runs.plan import Planned
+from poslab.statistics.families import holm
+from poslab.statistics.outcomes import outcomes_of
+from poslab.statistics.paired import CONFIDENCE
+from poslab.statistics.permutation import seeds_to_claim, sign_flip_test, signed_ranks
 
 SHOWN, NOT_SHOWN, OPPOSITE, NOT_TESTED = "shown", "not shown", "the opposite shown", "not tested"
 
@@ -168,8 +172,9 @@ def verdict_table(found: Sequence[Verdict]) -> Table:
         "",
     ]
     remark = (
-        f"p: of an exact sign-flip test over seeds, by Holm's method corrected for the {len(found)} contrasts that "
-        "were registered; shown is what is below 0.05. Everything else on this page is description."
+        f"p: of an exact sign-flip test over seeds, by Holm's method corrected for the {len(found)} contrasts. They "
+        "are a family of their own, as they were registered before the runs; shown is what is below 0.05. Everything "
+        "else on this page is description."
     )
     return Table("Seed by seed", columns, [verdict.row for verdict in found], remark, "contrasts")
 

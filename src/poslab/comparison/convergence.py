@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from poslab.comparison.scores import Score
-from poslab.comparison.statistics import Difference
 from poslab.runs.load import Run
+from poslab.statistics.paired import Difference
 
 COUNTED = {"bigram": "pairs of tokens", "unigram": "single tokens"}  # what models that need no training count
 

@@ -11,8 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch.utils.tensorboard import SummaryWriter
 
 from poslab.comparison.groups import Group
-from poslab.comparison.statistics import estimate
 from poslab.config.files import safe_name
+from poslab.statistics.paired import estimate
 
 Points = list[tuple[int, float]]
 

@@ -3,8 +3,8 @@
 A scheme trained with several values of several settings is a grid of groups, and which of thirty groups is best is
 seldom the question. An effect is the mean figure with one value of a setting less that with another, over those values
 of all other settings with which both were trained, paired by seed. Each seed gives one such difference, so the test is
-the paired one of two schemes (`statistics.paired`); all effects of a comparison are one family for Holm's correction,
-beside that of the groups. Where an average hides two directions, the sentence says so.
+the paired one of two schemes (`statistics.paired`), in one family with all comparisons of the page. Where an average
+hides two directions, the sentence says so.
 
 Settings that always change together are one factor, as nothing can separate them.
 """
@@ -14,17 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
+from typing import TYPE_CHECKING
 
-from poslab.comparison.compare import Comparison
 from poslab.comparison.convergence import convergence_warning
 from poslab.comparison.groups import Group
 from poslab.comparison.missing_seeds import without_lost
 from poslab.comparison.scores import Score
 from poslab.comparison.sentences import p_text, sentence
-from poslab.comparison.statistics import Difference, paired
 from poslab.config.train import default_settings
 from poslab.errors import as_typed
 from poslab.report.blocks import Table
+from poslab.statistics.paired import Difference, paired
+
+if TYPE_CHECKING:
+    from poslab.comparison.compare import Comparison
 
 Level = tuple[str, ...]
 Cell = tuple[Group, Group]  # equal in all but the factor
@@ -117,8 +120,8 @@ class Effect:
 def effect_table(found: Sequence[Effect]) -> Table:
     remark = (
         f"An effect is the mean {found[0].score} with one value of a setting less that with another, over those values "
-        'of the other settings with which both were trained ("settings" counts them), seed by seed. p is corrected by '
-        f"Holm's method for these {len(found)} effects, a family of their own."
+        'of the other settings with which both were trained ("settings" counts them), seed by seed. p and intervals '
+        "are corrected for these effects and all other comparisons of the page together."
     )
     columns = ("scheme", "effect", "difference", "95 % interval", "p (Holm)", "n", "settings")
     return Table("Settings by themselves", columns, [effect.row for effect in found], remark, "factors")
@@ -156,9 +159,9 @@ def _is_number(text: str) -> bool:
     return text.replace(".", "", 1).replace("e-", "", 1).lstrip("-").isdecimal()
 
 
-def effects(comparison: Comparison) -> list[Effect]:
+def effects(comparison: "Comparison") -> list[Effect]:
     """Return every effect in the comparison: of each value of each factor instead of the first one, and for two
-    switches of one alone instead of the other alone.
+    switches of one alone instead of the other alone. Their p-values and intervals are not yet corrected.
 
     Effects that are a single pair of groups which the comparison has tested are left out: it would be the same test
     twice.
@@ -183,7 +186,8 @@ def effects(comparison: Comparison) -> list[Effect]:
     for place, (*_, cells, _) in enumerate(asked):
         figures[place] = _figures(cells, 0, diverged=True), _figures(cells, 1, diverged=True)
         seeds[place] = comparison.planned.of_pairs((first.label, second.label) for first, second in cells)
-    found = without_lost(paired(figures, comparison.score.metric, seeds), comparison.planned)
+    alone = paired(figures, proportion=comparison.score.metric.is_proportion, planned=seeds)
+    found = without_lost(alone, comparison.planned)
     return [Effect(*one, comparison.score, found[place]) for place, one in enumerate(asked)]
 
 
@@ -211,7 +215,7 @@ def _figures(cells: Sequence[Cell], side: int, diverged: bool = False) -> dict[i
     return {seed: fmean(of_cell[side][seed] for of_cell in values) for seed in sorted(seeds)}
 
 
-def _is_tested(cells: Sequence[Cell], comparison: Comparison) -> bool:
+def _is_tested(cells: Sequence[Cell], comparison: "Comparison") -> bool:
     labels = {group.label for group in cells[0]}
     return len(cells) == 1 and (bool(comparison.pairs) or comparison.baseline in labels)
 
@@ -231,7 +235,7 @@ def in_words(found: Sequence[Effect]) -> list[str]:
     return texts
 
 
-def two_way_tables(comparison: Comparison) -> list[Table]:
+def two_way_tables(comparison: "Comparison") -> list[Table]:
     """Return tables of group means by two factors, over seeds and over those values of the others that all have.
 
     One for each pair of factors of each scheme, where some values of the others occur with all of theirs.
@@ -277,7 +281,7 @@ def _means(
     }
 
 
-def confounded(comparison: Comparison) -> list[str]:
+def confounded(comparison: "Comparison") -> list[str]:
     """Return a sentence on factors that never differ alone between two groups, so that their effects are unknown."""
     texts = []
     for scheme, groups in comparison.by_scheme.items():

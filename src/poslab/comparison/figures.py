@@ -12,9 +12,10 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.curves import Curve
-from poslab.comparison.statistics import Difference, Interval, estimate
 from poslab.evaluation.pictures import looks, wrapped
 from poslab.runs.evaluation import Evaluation
+from poslab.statistics.intervals import Interval
+from poslab.statistics.paired import Difference, estimate
 
 Styles = Mapping[str, dict[str, Any]]  # by label, for matplotlib's plot
 Lines = Mapping[str, Sequence[Sequence[tuple[float, float]]]]  # by label, for each seed (place, loss) pairs

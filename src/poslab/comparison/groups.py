@@ -11,7 +11,6 @@ import numpy as np
 
 from poslab.comparison.provenance import Repeat
 from poslab.comparison.scores import Score
-from poslab.comparison.statistics import Estimate, estimate
 from poslab.config.fields import NOT_COMPARED
 from poslab.config.schemes import TARGET, distinguishing, parse_scheme, targets
 from poslab.config.train import default_settings, flat
@@ -19,6 +18,7 @@ from poslab.errors import SettingError, as_typed
 from poslab.positions.base import knows_nothing
 from poslab.runs.code import outside
 from poslab.runs.load import Run
+from poslab.statistics.paired import Estimate, estimate
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Group:
 
     @property
     def estimate(self) -> Estimate:
-        return estimate(self.values.values(), self.score.metric)
+        return estimate(self.values.values(), proportion=self.score.metric.is_proportion)
 
     @property
     def rank(self) -> tuple[float, float, float]:

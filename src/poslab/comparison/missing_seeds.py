@@ -1,4 +1,4 @@
-"""Missing and diverged seeds: how they enter the comparison of two groups.
+"""Missing and diverged seeds in words, and comparisons that they leave in doubt.
 
 Comparing the runs that are there compares survivors. So
 
@@ -10,103 +10,40 @@ Comparing the runs that are there compares survivors. So
 - planned groups count in Holm's family, whether they have runs or not.
 
 So no claim can come of a run that is damaged or gone. Seeds are planned by the sweep (`poslab.runs.plan`); without a
-plan, those count that any group of the comparison has.
+plan, those count that any group of the comparison has. The numbers are in `poslab.statistics.outcomes`.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
-import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
-
-import numpy as np
-from scipy import stats
-
-if TYPE_CHECKING:
-    from poslab.comparison.statistics import Difference
-    from poslab.runs.plan import Planned
+from poslab.runs.plan import Planned
+from poslab.statistics.outcomes import SeedOutcomes
+from poslab.statistics.paired import Difference
 
 Key = TypeVar("Key")
 
 
-@dataclass(frozen=True)
-class SeedOutcomes:
-    """Results of two groups over their planned seeds.
+def incomplete_sentence(outcomes: SeedOutcomes, first: str, second: str, claim: str, others: str) -> str:
+    """Return a sentence for two groups that are not complete.
 
-    differences: first - second for each seed that is there, infinite where one diverged, 0 where both did. diverged:
-    how many seeds of the first and of the second did. unsettled: why the comparison itself is in doubt, if so.
+    claim: "better" or "worse", if that can be shown. others: how they differ in the seeds that neither lacks, if there
+    are such.
     """
-
-    planned: int = 0
-    missing: tuple[int, ...] = ()
-    diverged: tuple[int, int] = (0, 0)
-    differences: tuple[float, ...] = ()
-    unsettled: str = ""
-
-    @property
-    def complete(self) -> bool:
-        return not (self.missing or any(self.diverged) or self.unsettled)
-
-    @property
-    def leaning(self) -> float:
-        """Return the sum of signed ranks: above 0 if the first group has the higher figures."""
-        return float(sum(signed_ranks(self.differences)))
-
-    @property
-    def favours_diverged(self) -> bool:
-        """Return whether the group that looks better has diverged seeds."""
-        return any(math.isinf(d) and d * self.leaning < 0 for d in self.differences)
-
-    def sentence(self, first: str, second: str, claim: str, others: str) -> str:
-        """Return a sentence for two groups that are not complete.
-
-        claim: "better" or "worse", if that can be shown. others: how they differ in the seeds that neither lacks, if
-        there are such.
-        """
-        counts = zip((first, second), self.diverged, strict=True)
-        failed = [f"of {name}, {count} of {self.planned} seeds diverged" for name, count in counts if count]
-        failed += [self.unsettled] if self.unsettled else []
-        if self.missing:
-            failed.insert(0, missing_seeds(self.missing, f"{self.planned} seeds"))
-        said = (
-            f"{first} is {claim} than {second}" if claim else f"no difference between {first} and {second} can be shown"
-        )
-        rest = f"{'so far' if self.missing or self.unsettled else 'in the others'} {others}"
-        return "; ".join([f"{said}: {', '.join(failed)}", *([rest] if others else [])])
-
-    @property
-    def reversed(self) -> SeedOutcomes:
-        return replace(
-            self, diverged=(self.diverged[1], self.diverged[0]), differences=tuple(-d for d in self.differences)
-        )
-
-
-def outcomes_of(first: Mapping[int, float], second: Mapping[int, float], planned: Collection[int]) -> SeedOutcomes:
-    """Return the results of two groups.
-
-    first, second: figures by seed, infinite for diverged seeds. planned: the seeds planned for both; those that both
-    have count as well.
-    """
-    common = sorted(first.keys() & second.keys())
-    missing = tuple(sorted({*planned} - {*common}))
-    of_first, of_second = (sum(math.isinf(of[seed]) for seed in common) for of in (first, second))
-    found = (
-        0.0 if math.isinf(first[seed]) and math.isinf(second[seed]) else first[seed] - second[seed] for seed in common
-    )
-    return SeedOutcomes(len(common) + len(missing), missing, (of_first, of_second), tuple(found))
+    counts = zip((first, second), outcomes.diverged, strict=True)
+    failed = [f"of {name}, {count} of {outcomes.planned} seeds diverged" for name, count in counts if count]
+    failed += [outcomes.unsettled] if outcomes.unsettled else []
+    if outcomes.missing:
+        failed.insert(0, missing_seeds(outcomes.missing, f"{outcomes.planned} seeds"))
+    said = f"{first} is {claim} than {second}" if claim else f"no difference between {first} and {second} can be shown"
+    rest = f"{'so far' if outcomes.missing or outcomes.unsettled else 'in the others'} {others}"
+    return "; ".join([f"{said}: {', '.join(failed)}", *([rest] if others else [])])
 
 
 def missing_seeds(missing: Sequence[int], of_all: str) -> str:
     """Return the missing seeds in words, "2 of 5 seeds are missing (4, 5)"."""
     are = "are" if len(missing) > 1 else "is"
     return f"{len(missing)} of {of_all} {are} missing ({', '.join(map(str, missing))})"
-
-
-def signed_ranks(differences: Sequence[float]) -> list[float]:
-    """Return ranks of sizes, with the signs of the differences; infinite sizes share the last ones."""
-    array = np.asarray(differences, dtype=float)
-    return list(map(float, np.sign(array) * stats.rankdata(np.abs(array))))
 
 
 def unsettled(by_label: Mapping[str, Difference], planned: Planned, baseline: str, first: str) -> dict[str, Difference]:

@@ -2,8 +2,8 @@
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.sentences import p_text
-from poslab.comparison.statistics import Difference
 from poslab.report.blocks import Cell, Row, Table
+from poslab.statistics.paired import Difference
 
 
 def matrix(comparison: Comparison) -> Table | None:

@@ -11,7 +11,6 @@ from poslab.comparison.convergence import shared_references
 from poslab.comparison.curves import Curve
 from poslab.comparison.groups import Group
 from poslab.comparison.pareto import trade_off_figure
-from poslab.comparison.statistics import Difference
 from poslab.config.schemes import is_task
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import own_task, own_text
@@ -24,6 +23,7 @@ from poslab.runs.checkpoint_files import start_and_best
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.folder import RunFolder
 from poslab.runs.load import Run
+from poslab.statistics.paired import Difference
 from poslab.tasks.metric import LOSS
 
 _BY_RUN = (

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from statistics import fmean
 
 from poslab.comparison import factors, pairs
@@ -13,10 +12,10 @@ from poslab.comparison.groups import Group
 from poslab.comparison.scores import Score
 from poslab.comparison.seeds_and_text import claims_by_text
 from poslab.comparison.sentences import p_text
-from poslab.comparison.statistics import Difference
 from poslab.comparison.task_report import TaskReport
 from poslab.report.blocks import Figure, Table
 from poslab.runs.evaluation import Evaluation
+from poslab.statistics.paired import FEWEST_SEEDS, Difference
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,10 @@ class Section:
         """Return the title as a part of file names and of anchors in the page."""
         return file_name(self.title)
 
-    @cached_property
-    def of_factors(self) -> list[factors.Effect]:
+    @property
+    def of_factors(self) -> Sequence[factors.Effect]:
         """Return the effects of settings in which groups of one scheme differ."""
-        return factors.effects(self.comparison)
+        return self.comparison.effects
 
     @property
     def by_factor(self) -> list[str]:
@@ -130,8 +129,8 @@ class Section:
         """Return the condition of a claim, in words."""
         if self.score.metric.is_proportion:
             further = (
-                ", and so does an exact sign-flip test: where all seeds agree, a t test takes the next one for "
-                "certain, while by this one n such seeds are worth p = 2 / 2^n"
+                ", and so does an exact test: where all seeds agree, a t test takes the next one for certain. Groups "
+                "whose every seed solves the task or fails are compared as counts, by Boschloo's exact test"
             )
         else:
             further = (
@@ -139,8 +138,10 @@ class Section:
             )
         return (
             "Differences are paired: runs of one seed start from the same weights and see the same batches. Claims are "
-            "made where a paired t test, corrected by Holm's method for the number of "
-            f"{'pairs' if self.comparison.pairs else 'schemes'}, gives p below 0.05{further}."
+            f"made from {FEWEST_SEEDS} seeds on, where a paired t test, corrected by Holm's method for all "
+            f"{self.comparison.comparisons} comparisons of this page, gives p below 0.05{further}. Intervals of "
+            "differences are simultaneous: all of the page cover at once in 95 % of sweeps. Those of single schemes "
+            "are not corrected."
         )
 
     @property

@@ -1,15 +1,16 @@
 """Sentences on differences: how large they are, how sure, and what would make them surer."""
 
-from poslab.comparison.statistics import (
-    CONFIDENCE,
-    NATS,
-    Difference,
-    Estimate,
-    seeds_to_claim,
-)
+import math
+
+from poslab.comparison.missing_seeds import incomplete_sentence
+from poslab.statistics.intervals import Interval, TwoShares
+from poslab.statistics.paired import CONFIDENCE, FEWEST_SEEDS, Difference, Estimate
+from poslab.statistics.permutation import boschloo_test, seeds_to_claim
 from poslab.statistics.power import MOST_SEEDS, seeds_needed
 from poslab.tasks import Metric
+from poslab.tasks.metric import loss_metric
 
+NATS = loss_metric(None)
 SMALLEST_P = 1e-6  # less is not told apart: by then all hangs on the t test's assumptions
 
 
@@ -23,33 +24,34 @@ def sentence(
 ) -> str:
     """Return a sentence on a difference that claims no more than the corrected p-value.
 
-    effect: by default `usual_effect`. A claimed difference is given as a size, with its interval's sign to match; one
-    that is not claimed is name - baseline.
+    effect: by default `usual_effect`. A claimed difference is given as a size, with the ends of its interval in the
+    same direction; one that is not claimed is name - baseline.
     """
     d, effect = difference, effect or usual_effect(metric)
     if not d.outcomes.complete:
         claim = ("better" if d.leaning * metric.sign < 0 else "worse") if d.significant else ""
-        return d.outcomes.sentence(name, baseline, claim, _of_survivors(d, metric))
+        return incomplete_sentence(d.outcomes, name, baseline, claim, _of_survivors(d, metric))
     if d.mean is None:
         return f"{name} and {baseline} have no seed in common"
     size, word = abs(d.mean), "better" if d.mean * metric.sign < 0 else "worse"
     amount = f"{size:.{_decimals(metric, size)}f} {_unit(metric)}"
-    if d.sd is None or d.p_value is None:
+    if d.n < FEWEST_SEEDS:
         was = f"was {amount} {word} than {baseline}" if size else f"and {baseline} were equal"
-        return f"{name} {was} in one run each; one run says nothing about chance"
-    if d.interval is None:
+        if d.n == 1:
+            return f"{name} {was} in one run each; one run says nothing about chance"
+        return f"{name} {was} in the mean of {d.n} seeds; to claim a difference takes {FEWEST_SEEDS} or more"
+    if d.interval is None or (d.sd == 0 and not d.significant):
         said = _of_equal_differences(name, baseline, d, f"{word} than {baseline} by {amount}" if size else "")
         return said if metric.is_proportion or not size else f"{said}; losses that were trained never differ so evenly"
     if d.significant:
         low, high = sorted(map(abs, d.interval))
-        return f"{name} is {word} than {baseline} by {_numbers(size, low, high, metric)}, n = {d.n}"
+        return f"{name} is {word} than {baseline} by {_at_least(size, low, high, metric)}, n = {d.n}"
     text = f"no difference between {name} and {baseline} can be shown with n = {d.n}"
-    text += f" ({_numbers(d.mean, *d.interval, metric)})"
+    text += f" ({_numbers(d.mean, d.interval, d.comparisons, metric)})"
     if d.interval.low > 0 or d.interval.high < 0:
-        by = "by the exact test and" if metric.is_proportion else "after"
-        text += f"; the interval excludes 0, but p = {p_text(d.p_value)} {by} Holm's correction"
-    needed = seeds_needed(d.sd, effect, alpha=(1 - CONFIDENCE) / d.comparisons)
-    needed = max(needed, seeds_to_claim(d.comparisons)) if metric.is_proportion else needed
+        text += f"; the interval excludes 0, but p = {p_text(d.p_value or 0)} by the exact test and Holm's correction"
+    needed = seeds_needed(d.sd or 0.0, effect, alpha=(1 - CONFIDENCE) / d.comparisons)
+    needed = max(needed, _seeds_that_agree(d)) if metric.is_proportion else needed
     return f"{text}; {_outlook(*d.interval, needed, d.n, effect)}"
 
 
@@ -58,7 +60,7 @@ def _of_survivors(d: Difference, metric: Metric) -> str:
         return ""
     if d.interval is None:
         return f"{d.mean:+.{_decimals(metric, d.mean)}f} {_unit(metric)}, n = {d.n}"
-    return f"{_numbers(d.mean, *d.interval, metric)}, n = {d.n}"
+    return f"{_numbers(d.mean, d.interval, d.comparisons, metric)}, n = {d.n}"
 
 
 def usual_effect(metric: Metric) -> float:
@@ -75,8 +77,17 @@ def _of_equal_differences(name: str, baseline: str, d: Difference, verdict: str)
         return f"{name} and {baseline} were equal in each of {d.n} seeds"
     if d.significant:
         return f"{name} is {verdict} in each of {d.n} seeds"
-    few = f"too few to claim it (p = {p_text(d.p_value or 0)}); {seeds_to_claim(d.comparisons)} such seeds would do"
+    few = f"too few to claim it (p = {p_text(d.p_value or 0)}); {_seeds_that_agree(d)} such seeds would do"
     return f"{name} was {verdict} in each of {d.n} seeds, {few}"
+
+
+def _seeds_that_agree(d: Difference) -> int:
+    """Return how many seeds would show the difference if they all agree."""
+    if isinstance(d.method, TwoShares):
+        return next(n for n in range(1, MOST_SEEDS) if d.comparisons * boschloo_test(n, 0, n) < 1 - CONFIDENCE)
+    if d.method:  # labels exchanged among 2 n seeds, and its p-value doubled (`share_test`)
+        return next(n for n in range(1, MOST_SEEDS) if 4 * d.comparisons / math.comb(2 * n, n) < 1 - CONFIDENCE)
+    return seeds_to_claim(d.comparisons)
 
 
 def token_sentence(name: str, baseline: str, difference: Estimate, part: str = "validation") -> str | None:
@@ -110,9 +121,19 @@ def _outlook(low: float, high: float, needed: int, n: int, effect: float) -> str
     return f"{n} seeds usually show a difference of {effect:g}, yet the interval does not exclude it"
 
 
-def _numbers(mean: float, low: float, high: float, metric: Metric) -> str:
+def _at_least(size: float, low: float, high: float, metric: Metric) -> str:
+    """Return a claimed size with the ends of its interval, "0.080 nats, at least 0.050 and at most 0.110"."""
+    places = _decimals(metric, low, size, high)
+    least = f"at least {low:.{places}f}" if low else "more than 0"
+    return f"{size:.{places}f} {_unit(metric)}, {least} and at most {high:.{places}f}"
+
+
+def _numbers(mean: float, interval: Interval, comparisons: int, metric: Metric) -> str:
+    """Return a difference that is not claimed with its interval, "-0.010 nats [-0.030, 0.010]"."""
+    low, high = interval
     places = _decimals(metric, low, high) if low <= 0 <= high else _decimals(metric, low, mean, high)
-    return f"{mean:z.{places}f} {_unit(metric)} [{low:z.{places}f}, {high:z.{places}f}]"
+    all_at_once = f" for {comparisons} comparisons at once" if comparisons > 1 else ""
+    return f"{mean:z.{places}f} {_unit(metric)} [{low:z.{places}f}, {high:z.{places}f}]{all_at_once}"
 
 
 def _unit(metric: Metric) -> str:
