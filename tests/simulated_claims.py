@@ -1,52 +1,147 @@
-"""Simulated sweeps: how often comparisons make false claims, and find true differences.
+"""Simulated sweeps: how often a page makes false claims, how often intervals beside claims miss, and what is found.
 
     python tests/simulated_claims.py
 
-prints the table of data/studies/simulated_claims.md. `test_simulated_claims.py` holds the same figures, of
-fewer sweeps, to their limits, and the vectorised rule here to that of poslab.
+prints the tables of data/studies/simulated_claims.md. `test_simulated_claims.py` holds the same figures, of fewer
+sweeps, to their limits, and the vectorised rule here to that of poslab.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
 
 import numpy as np
-from paired_figures import differences
 from scipy import special, stats
 
+from poslab.statistics.families import one_family
+from poslab.statistics.paired import Difference, paired
+from poslab.statistics.permutation import boschloo_test
 from poslab.statistics.power import seeds_needed
 from poslab.statistics.text import two_way
 
 Array = np.ndarray
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
+Pairs = Sequence[tuple[int, int]]
 NOISES: dict[str, Draw] = {
     "normal": lambda rng, shape: rng.normal(size=shape),
     "t(3)": lambda rng, shape: rng.standard_t(3, size=shape),
     "skewed": lambda rng, shape: rng.exponential(size=shape) - 1,
 }
-GROUPS, SEEDS, BLOCKS = 5, 5, 33
 
 
-def sweeps(rng: np.random.Generator, noise: Draw, count: int, effects: Sequence[float], seeds: int = SEEDS) -> Array:
-    """Return simulated losses (count, groups, seeds).
-
-    The effect of a seed on all groups is ten times the noise; the last group's noise is twice that of the others.
-    """
-    shape = (count, len(effects), seeds)
-    scale = np.ones(len(effects))
-    scale[-1] = 2
-    of_seeds = 10 * rng.normal(size=(count, 1, seeds))
-    return 4 + of_seeds + np.array(effects)[:, None] + scale[:, None] * noise(rng, shape)
+def bimodal(apart: float) -> Draw:
+    """Return normal noise around one of two modes, so many standard deviations apart, whichever a seed falls into."""
+    return lambda rng, shape: rng.normal(size=shape) + apart * (rng.integers(0, 2, shape) - 0.5)
 
 
-def pairs_of(groups: int, all_pairs: bool) -> list[tuple[int, int]]:
-    """Return the pairs with the first group, or all pairs."""
-    return [(a, b) for a in range(groups) for b in range(a + 1, groups) if all_pairs or a == 0]
+def bad_seeds(by: float) -> Draw:
+    """Return normal noise to which one run in ten adds so many standard deviations."""
+    return lambda rng, shape: rng.normal(size=shape) + by * (rng.random(shape) < 0.1)
 
 
-def claims(losses: Array, pairs: Sequence[tuple[int, int]]) -> Array:
-    """Return the signs (sweeps, pairs) of the differences that are claimed, 0 where none is."""
-    gaps = np.stack([losses[:, b] - losses[:, a] for a, b in pairs], axis=1)
-    return signs(gaps.mean(-1), stats.ttest_1samp(gaps, 0, axis=-1).pvalue)
+def correlated(r: float) -> Draw:
+    """Return normal noise that has this correlation between schemes over seeds."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        *pages, _, seeds = shape
+        return math.sqrt(r) * rng.normal(size=(*pages, 1, seeds)) + math.sqrt(1 - r) * rng.normal(size=shape)
+
+    return draw
+
+
+def one_scheme(of_one: Draw, which: int = 1) -> Draw:
+    """Return normal noise, and other noise of the same mean in one scheme; the baseline is the first, 0."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        noise = rng.normal(size=shape)
+        noise[..., which, :] = of_one(rng, noise[..., which, :].shape)
+        return noise
+
+    return draw
+
+
+def rare(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Return noise of mean 0 that is mostly a little below it, and 10 standard deviations above in one run of ten."""
+    return rng.normal(size=shape) + 10 * (rng.random(shape) < 0.1) - 1
+
+
+# Noise (pages, sections, schemes, seeds), for which all schemes have the same mean.
+WORLDS: dict[str, Draw] = {
+    "normal": NOISES["normal"],
+    "normal, correlation over seeds .93": correlated(0.93),
+    "normal, correlation over seeds .5": correlated(0.5),
+    "t(3)": NOISES["t(3)"],
+    "one scheme five times as noisy": one_scheme(lambda rng, shape: 5 * rng.normal(size=shape)),
+    "one scheme skewed": one_scheme(NOISES["skewed"]),
+    "one bad run in ten, by 5 sd": bad_seeds(5),
+    "one bad run in ten, by 20 sd": bad_seeds(20),
+    "bimodal, modes 4 sd apart": bimodal(4),
+    "bimodal, modes 10 sd apart": bimodal(10),
+}
+EXCEPTIONS: dict[str, Draw] = {
+    "the baseline skewed": one_scheme(NOISES["skewed"], which=0),
+    "one scheme has one bad run in ten": one_scheme(rare),
+    "the baseline has one bad run in ten": one_scheme(rare, which=0),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """Size of a page."""
+
+    seeds: int = 5
+    schemes: int = 4
+    sections: int = 1
+    all_pairs: bool = False
+
+    @property
+    def pairs(self) -> Pairs:
+        """Return the pairs with the first scheme, or all pairs."""
+        return [pair for pair in combinations(range(self.schemes), 2) if self.all_pairs or pair[0] == 0]
+
+
+# Losses
+
+
+@dataclass(frozen=True)
+class Found:
+    """Claims of pages: signs of differences, 0 where nothing is claimed, and intervals; all (pages, tests)."""
+
+    signs: Array
+    low: Array
+    high: Array
+
+    def false(self, truth: Array) -> float:
+        """Return the proportion of pages with a claim that is not so. truth: true differences (tests)."""
+        return float(((self.signs != 0) & (self.signs != np.sign(truth))).any(1).mean())
+
+    def missing(self, truth: Array) -> float:
+        """Return the proportion of pages on which some interval beside a claim misses the true difference."""
+        return float(((self.signs != 0) & ((truth < self.low) | (truth > self.high))).any(1).mean())
+
+
+def find(losses: Array, pairs: Pairs) -> Found:
+    """Return what pages claim of losses (pages, sections, schemes, seeds), as poslab does."""
+    n = losses.shape[-1]
+    gaps = np.stack([losses[:, :, b] - losses[:, :, a] for a, b in pairs], axis=2)
+    every = combinations(range(losses.shape[2]), 2)
+    sds = np.stack([(losses[:, :, a] - losses[:, :, b]).std(-1, ddof=1) for a, b in every], axis=2)
+    usual = np.quantile(sds, min(0.5, 2 / n), axis=-1, keepdims=True) if sds.shape[2] > 2 else 0.0
+    error = np.maximum(gaps.std(-1, ddof=1), usual / 2) / n**0.5
+    mean, error = (of.reshape(len(losses), -1) for of in (gaps.mean(-1), error))
+    p_values = 2 * special.stdtr(n - 1, -np.abs(mean) / error)
+    half = special.stdtrit(n - 1, 1 - 0.025 / mean.shape[1]) * error
+    return with_intervals(mean, p_values, mean - half, mean + half)
+
+
+def with_intervals(mean: Array, p_values: Array, low: Array, high: Array) -> Found:
+    """Return what is claimed by Holm's method over the last axis; intervals of claims end at 0."""
+    claimed = signs(mean, p_values)
+    return Found(
+        claimed, np.where(claimed > 0, np.maximum(low, 0), low), np.where(claimed < 0, np.minimum(high, 0), high)
+    )
 
 
 def signs(means: Array, p_values: Array) -> Array:
@@ -59,13 +154,97 @@ def signs(means: Array, p_values: Array) -> Array:
     return np.where(corrected < 0.05, np.sign(means), 0)
 
 
-def false_claims(noise: Draw, count: int, *, all_pairs: bool, effects: Sequence[float] = (0,) * GROUPS) -> float:
-    """Return the proportion of sweeps that claim a difference that does not exist, or one in the wrong direction."""
-    losses = sweeps(np.random.default_rng(1), noise, count, effects)
-    pairs = pairs_of(len(effects), all_pairs)
-    truth = np.sign([effects[b] - effects[a] for a, b in pairs])
-    found = claims(losses, pairs)
-    return float(((found != 0) & (found != truth)).any(1).mean())
+def pages(draw: Draw, size: Size, count: int, effects: Sequence[float], seed: int = 1) -> Iterator[Found]:
+    """Yield what simulated pages claim, in parts of a few million numbers. effects: of the schemes, in all sections."""
+    rng = np.random.default_rng(seed)
+    each = size.sections * size.schemes * size.seeds * max(1, size.schemes // 3)
+    part = max(1, 4_000_000 // each)
+    for start in range(0, count, part):
+        noise = draw(rng, (min(part, count - start), size.sections, size.schemes, size.seeds))
+        yield find(4 + noise + np.asarray(effects)[:, None], size.pairs)
+
+
+def half_differ(schemes: int) -> tuple[float, ...]:
+    """Return effects of which half are 0 and the others 1, 2, 3, 1, ... sd, up and down."""
+    return tuple(0.0 if k % 2 == 0 else (1 + k // 2 % 3) * (-1) ** (k // 2) for k in range(schemes))
+
+
+@cache
+def rates(draw: Draw, size: Size, count: int, effects: tuple[float, ...] = ()) -> tuple[float, float]:
+    """Return the proportions of pages with any false claim, and with an interval beside a claim that misses."""
+    effects = effects or (0.0,) * size.schemes
+    truth = np.tile([effects[b] - effects[a] for a, b in size.pairs], size.sections)
+    found = [(of.false(truth), of.missing(truth), len(of.signs)) for of in pages(draw, size, count, effects)]
+    false, missing, counts = np.array(found).T
+    return float(np.average(false, weights=counts)), float(np.average(missing, weights=counts))
+
+
+def shown(draw: Draw, size: Size, count: int, effect: float) -> float:
+    """Return the proportion of pages that claim a difference of one scheme by `effect` sd, all others being alike."""
+    effects = [0.0, effect] + [0.0] * (size.schemes - 2)
+    found = [((of.signs[:, 0] > 0).mean(), len(of.signs)) for of in pages(draw, size, count, effects, seed=2)]
+    share, counts = np.array(found).T
+    return float(np.average(share, weights=counts))
+
+
+# Proportions
+
+
+def solved(rng: np.random.Generator, rates: Sequence[float], count: int, seeds: int, r: float = 0.0) -> Array:
+    """Return 0 and 1 (sweeps, schemes, seeds): whether runs solve a task. r: correlation over seeds behind that."""
+    hidden = correlated(r)(rng, (count, len(rates), seeds))
+    return (hidden < special.ndtri(np.asarray(rates))[:, None]).astype(float)
+
+
+def find_solved(values: Array) -> Found:
+    """Return what is claimed of schemes that solve or fail, against the first one, as poslab does."""
+    n, comparisons = values.shape[-1], values.shape[1] - 1
+    count = values.sum(-1).astype(int)
+    table = np.array([[boschloo_test(a, b, n) for b in range(n + 1)] for a in range(n + 1)])
+    a, b = count[:, 1:], count[:, :1]
+    z = special.ndtri(1 - 0.025 / comparisons)
+    (low_a, high_a), (low_b, high_b) = (wilson(of / n, n, z) for of in (a, b))
+    mean = (a - b) / n
+    below, above = np.hypot(a / n - low_a, high_b - b / n), np.hypot(high_a - a / n, b / n - low_b)
+    return with_intervals(mean, np.broadcast_to(table[a, b], mean.shape), mean - below, mean + above)
+
+
+def wilson(share: Array, n: int, z: float) -> tuple[Array, Array]:
+    middle, half = share + z * z / (2 * n), z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
+
+
+def rates_of_solved(rates: Sequence[float], seeds: int, count: int, r: float = 0.0) -> tuple[float, float, float]:
+    """Return the proportions of sweeps with any false claim, with an interval beside a claim that misses, and that
+    claim the last scheme to differ."""
+    found = find_solved(solved(np.random.default_rng(7), rates, count, seeds, r))
+    truth = np.subtract(rates[1:], rates[0])
+    return found.false(truth), found.missing(truth), float((found.signs[:, -1] != 0).mean())
+
+
+def graded(rng: np.random.Generator, schemes: int, seeds: int) -> Array:
+    """Return proportions (schemes, seeds): one run in three solves the task, others get any part of it right."""
+    shape = (schemes, seeds)
+    return np.where(rng.random(shape) < 1 / 3, 0.97 + 0.03 * rng.random(shape), rng.beta(1, 2, shape))
+
+
+def compared(groups: Sequence[Mapping[int, float]], planned: Collection[int] = (), **kind: bool) -> list[Difference]:
+    """Compare the first of the groups, figures by seed, with each other one, by poslab. planned: seeds of them all."""
+    pairs = {number: (group, groups[0]) for number, group in enumerate(groups) if number}
+    family = len(pairs) if planned else 0
+    alone = paired(pairs, planned=dict.fromkeys(pairs, planned), groups=family + 1, **kind)
+    return list(one_family([alone], [family])[0].values())
+
+
+def false_claims_of_graded(schemes: int, seeds: int, count: int) -> float:
+    rng = np.random.default_rng(8)
+    drawn = ([dict(enumerate(of)) for of in graded(rng, schemes, seeds).tolist()] for _ in range(count))
+    return sum(any(d.significant for d in compared(groups, proportion=True)) for groups in drawn) / count
+
+
+# Stated power, missing and diverged runs, other text
+
+GROUPS, SEEDS, BLOCKS = 5, 5, 33
 
 
 def power(noise: Draw, count: int, ratio: float = 1.0) -> float:
@@ -100,13 +279,11 @@ def false_claims_of_survivors(noise: Draw, count: int, *, counted: bool = True) 
         losses = 4 + rng.normal(size=8) + drawn
         losses[unstable, drawn[unstable] > 1] = math.inf
         there = (rng.uniform(size=losses.shape) > 0.03) & (counted | np.isfinite(losses))
-        values = {
-            str(group): {seed: float(losses[group, seed]) for seed in np.flatnonzero(there[group])}
-            for group in range(GROUPS)
-        }
-        planned = {group: range(8) for group in values} if counted else None
-        found = differences(values, "0", planned=planned, family=GROUPS - 1 if counted else 0)
-        claimed += any(d.significant and (group != str(unstable) or d.leaning < 0) for group, d in found.items())
+        groups = [
+            {seed: float(losses[group, seed]) for seed in np.flatnonzero(there[group])} for group in range(GROUPS)
+        ]
+        found = compared(groups, range(8) if counted else ())
+        claimed += any(d.significant and (group < unstable or d.leaning < 0) for group, d in enumerate(found, 1))
     return claimed / count
 
 
@@ -134,7 +311,7 @@ def false_claims_of_text(noise: Draw, count: int, parts: Sequence[float], *, ove
     """
     losses = crossed(np.random.default_rng(4), noise, (count, GROUPS, SEEDS, BLOCKS), parts)
     gaps = losses[:, 1:] - losses[:, :1]
-    over_seeds = signs(gaps.mean((-2, -1)), stats.ttest_1samp(gaps.mean(-1), 0, axis=-1).pvalue)
+    over_seeds = find(losses.mean(-1)[:, None], [(0, group) for group in range(1, GROUPS)]).signs
     mean, sd, freedom = two_way(gaps)
     over_both = signs(mean, 2 * special.stdtr(freedom, -np.abs(mean) / sd))
     return float(((over_seeds != 0) & ((over_both == over_seeds) | (not over_text))).any(1).mean())
@@ -143,35 +320,115 @@ def false_claims_of_text(noise: Draw, count: int, parts: Sequence[float], *, ove
 SPREADS = {"seeds alone": (1, 0, 1), "text alone": (0.1, 1, 1), "both": (1, 1, 1), "neither": (0, 0, 1)}
 
 
+# Tables
+
+
+def print_table(head: Sequence[str], rows: dict[str, Callable[[], Sequence[str]]]) -> None:
+    print(f"\n| {' | '.join(head)} |\n|{' --- |' * len(head)}")
+    for name, cells in rows.items():
+        print(f"| {name} | {' | '.join(cells())} |", flush=True)
+
+
+def percent(*shares: float) -> str:
+    return " / ".join(f"{100 * share:.1f}" for share in shares)
+
+
+def pages_of(all_pairs: bool = False) -> list[list[Size]]:
+    """Return for each column of a table the sizes of pages in its cells: 1, 4 and 12 sections."""
+    columns = [(n, schemes) for schemes in (4, 18) for n in (3, 5, 10)]
+    return [[Size(n, schemes, sections, all_pairs) for sections in (1, 4, 12)] for n, schemes in columns]
+
+
+def count_for(size: Size, count: int) -> int:
+    """Return fewer pages of those that take long."""
+    return max(count // 5, min(count, count * 400 // (size.sections * size.schemes * size.seeds)))
+
+
 def main(count: int = 20_000) -> None:
-    rows: dict[str, Callable[[Draw], float]] = {
-        "any false claim, 4 schemes against a baseline": lambda draw: false_claims(draw, count, all_pairs=False),
-        "any false claim, all 10 pairs": lambda draw: false_claims(draw, count, all_pairs=True),
-        "any false claim, all pairs, two of five differ": lambda draw: false_claims(
-            draw, count, all_pairs=True, effects=(0, 0, 0, 3, 6)
-        ),
+    heads = [f"{size[0].schemes} schemes, n = {size[0].seeds}" for size in pages_of()]
+
+    def cells(draw: Draw, which: int, differ: bool, all_pairs: bool = False) -> Callable[[], list[str]]:
+        def rate(size: Size) -> float:
+            effects = half_differ(size.schemes) if differ else ()
+            return rates(draw, size, count_for(size, count), effects)[which]
+
+        return lambda: [percent(*map(rate, sizes)) for sizes in pages_of(all_pairs)]
+
+    worlds = {name: cells(draw, 0, False) for name, draw in WORLDS.items()}
+    worlds |= {f"{name}, all pairs": cells(WORLDS[name], 0, False, True) for name in ("normal", "t(3)")}
+    for title, rows in {
+        "any false claim, %: 1 / 4 / 12 sections": worlds,
+        "any false claim, %: the exception": {name: cells(draw, 0, False) for name, draw in EXCEPTIONS.items()},
+        "any false claim, %: half of the schemes differ": {name: cells(draw, 0, True) for name, draw in WORLDS.items()},
+        "an interval beside a claim misses, %": {name: cells(draw, 1, True) for name, draw in WORLDS.items()},
+    }.items():
+        print_table([title, *heads], rows)
+    powers = {
+        f"a scheme differs by {effect:g} sd, {name}": lambda effect=effect, draw=draw: [
+            percent(*(shown(draw, size, count // 5, effect) for size in sizes)) for sizes in pages_of()
+        ]
+        for name, draw in {"normal": WORLDS["normal"], "t(3)": WORLDS["t(3)"]}.items()
+        for effect in (2.0, 4.0, 8.0)
+    }
+    print_table(["shown, %", *heads], powers)
+
+    seeds = (3, 5, 8, 10)
+    print_table(
+        ["tasks that are solved or not, %: any false claim / an interval misses", *(f"n = {n}" for n in seeds)],
+        {
+            f"{k} comparisons, {name}": lambda k=k, of=of, r=r: [
+                percent(*rates_of_solved((of * (k + 1))[: k + 1], n, count, r)[:2]) for n in seeds
+            ]
+            for k in (7, 17)
+            for name, of, r in (
+                ("all solve it with a chance of .05", [0.05], 0.0),
+                ("of .5", [0.5], 0.0),
+                ("of .9", [0.9], 0.0),
+                ("of .5, correlation over seeds .5", [0.5], 0.5),
+                ("every other one .05 and .95", [0.05, 0.95], 0.0),
+                ("every other one .3 and .7", [0.3, 0.7], 0.0),
+            )
+        },
+    )
+    print_table(
+        ["tasks, %", *(f"n = {n}" for n in seeds)],
+        {
+            "partly solved, equal schemes: any false claim of 7": lambda: [
+                percent(false_claims_of_graded(8, n, count // 10)) for n in seeds
+            ]
+        }
+        | {
+            f"solved .95 against .05, {k} comparisons: shown": lambda k=k: [
+                percent(rates_of_solved([0.05] * k + [0.95], n, count)[2]) for n in seeds
+            ]
+            for k in (1, 7, 17, 84)
+        },
+    )
+    rest: dict[str, Callable[[Draw], float]] = {
         "power where 80 % are stated, 10 seeds": lambda draw: power(draw, count),
     }
     for name, parts in SPREADS.items():
-        rows[f"misses of a 95 % interval over seeds and text; differences vary by {name}"] = lambda draw, parts=parts: (
+        rest[f"misses of a 95 % interval over seeds and text; differences vary by {name}"] = lambda draw, parts=parts: (
             misses(crossed(np.random.default_rng(5), draw, (count // 4, SEEDS, BLOCKS), parts))
         )
-    rows["any false claim, 8 seeds, one scheme diverges where its loss is high"] = lambda draw: (
-        false_claims_of_survivors(draw, count // 20)
+    rest |= {
+        "any false claim, 8 seeds, one scheme diverges where its loss is high": lambda draw: false_claims_of_survivors(
+            draw, count // 20
+        ),
+        "... if the runs that are there were compared": lambda draw: false_claims_of_survivors(
+            draw, count // 20, counted=False
+        ),
+        "any false claim for other text, 4 schemes that differ on this one": lambda draw: false_claims_of_text(
+            draw, count // 10, SPREADS["text alone"]
+        ),
+        "... if claims over seeds were taken for it": lambda draw: false_claims_of_text(
+            draw, count // 10, SPREADS["text alone"], over_text=False
+        ),
+    }
+    print_table(
+        ["5 seeds, 4 schemes against a baseline, %", *NOISES],
+        {name: lambda share=share: [percent(share(draw)) for draw in NOISES.values()] for name, share in rest.items()},
     )
-    rows["... if the runs that are there were compared"] = lambda draw: false_claims_of_survivors(
-        draw, count // 20, counted=False
-    )
-    rows["any false claim for other text, 4 schemes that differ on this one"] = lambda draw: false_claims_of_text(
-        draw, count // 10, SPREADS["text alone"]
-    )
-    rows["... if claims over seeds were taken for it"] = lambda draw: false_claims_of_text(
-        draw, count // 10, SPREADS["text alone"], over_text=False
-    )
-    print("| of simulated sweeps with 5 seeds, % | " + " | ".join(NOISES) + " |")
-    print("| --- |" + " --- |" * len(NOISES))
-    for name, share in rows.items():
-        print(f"| {name} | " + " | ".join(f"{100 * share(draw):.1f}" for draw in NOISES.values()) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,55 +4,115 @@ import numpy as np
 import pytest
 
 from poslab.statistics.families import one_family
-from poslab.statistics.paired import paired
+from poslab.statistics.paired import Difference, paired
 from simulated_claims import (
     BLOCKS,
-    GROUPS,
+    EXCEPTIONS,
     NOISES,
     SEEDS,
     SPREADS,
-    claims,
+    WORLDS,
+    Found,
+    Size,
+    compared,
     crossed,
-    false_claims,
+    false_claims_of_graded,
     false_claims_of_survivors,
     false_claims_of_text,
+    find,
+    find_solved,
+    half_differ,
     misses,
-    pairs_of,
     power,
-    sweeps,
+    rates,
+    rates_of_solved,
+    shown,
+    solved,
 )
 
-COUNT = 4000
-BY_CHANCE = 3 * (0.05 * 0.95 / COUNT) ** 0.5  # three standard errors of a share of 5 %
+COUNT = 2000
+LIMIT = 0.05 + 3 * (0.05 * 0.95 / COUNT) ** 0.5  # three standard errors of a share of 5 %
 
 
-@pytest.mark.parametrize("effects", [(0, 0, 0, 0), (0, 0, 3, -3)])
-def test_what_is_simulated_is_what_poslab_claims(effects: tuple[float, ...]) -> None:
-    losses = sweeps(np.random.default_rng(0), NOISES["normal"], 60, effects)
-    for all_pairs in (False, True):
-        pairs = pairs_of(len(effects), all_pairs)
-        found = []
-        for sweep in losses:
-            by_seed = [dict(enumerate(of_group)) for of_group in sweep]
-            (tested,) = one_family([paired({(a, b): (by_seed[b], by_seed[a]) for a, b in pairs})])
-            found.append([np.sign(d.mean) if d.significant else 0 for d in tested.values()])
-        assert np.array_equal(claims(losses, pairs), found)
-        assert np.any(found) or not any(effects)
+def assert_same(simulated: Found, page: int, tested: list[Difference]) -> None:
+    assert [d.significant * np.sign(d.mean) for d in tested] == simulated.signs[page].tolist()
+    for test, d in enumerate(tested):
+        ends = d.interval or (simulated.low[page, test], simulated.high[page, test])
+        assert ends == pytest.approx((simulated.low[page, test], simulated.high[page, test]))
 
 
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("all_pairs", [False, True])
-@pytest.mark.parametrize("effects", [(0,) * GROUPS, (0, 0, 0, 3, 6)], ids=["alike", "some differ"])
-def test_any_false_claim(noise: str, all_pairs: bool, effects: tuple[float, ...]) -> None:
-    rate = false_claims(NOISES[noise], COUNT, all_pairs=all_pairs, effects=effects)
-    assert 0.001 < rate <= 0.05 + BY_CHANCE
+@pytest.mark.parametrize("size", [Size(5, 4), Size(3, 4, sections=2), Size(4, 3, sections=2, all_pairs=True)], ids=str)
+@pytest.mark.parametrize("world", ["normal", "bimodal, modes 4 sd apart"])
+def test_what_is_simulated_is_what_poslab_claims(size: Size, world: str) -> None:
+    effects = np.array([0.0, 0.0, 9.0, -20.0])[: size.schemes, None]
+    losses = 4 + effects + WORLDS[world](np.random.default_rng(0), (60, size.sections, size.schemes, size.seeds))
+    found = find(losses, size.pairs)
+    for number, page in enumerate(losses):
+        groups = [[dict(enumerate(of)) for of in section.tolist()] for section in page]
+        sections = [paired({(a, b): (section[b], section[a]) for a, b in size.pairs}) for section in groups]
+        assert_same(found, number, [d for section in one_family(sections) for d in section.values()])
+    assert 0 < (found.signs != 0).mean() < 1
+
+
+def test_solved_tasks_as_simulated_are_what_poslab_claims() -> None:
+    values = solved(np.random.default_rng(0), [0.1, 0.1, 0.9, 0.5], 60, 7)
+    found = find_solved(values)
+    for number, sweep in enumerate(values.tolist()):
+        tested = compared([dict(enumerate(of)) for of in sweep], proportion=True)
+        assert_same(found, number, tested)
+    assert 0 < (found.signs != 0).mean() < 1
+
+
+@pytest.mark.parametrize("size", [Size(3), Size(5, 4, 4), Size(10, 4), Size(5, 8, all_pairs=True)], ids=str)
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("differ", [False, True], ids=["alike", "half differ"])
+def test_any_false_claim_and_any_interval_that_misses(world: str, size: Size, differ: bool) -> None:
+    false, missing = rates(WORLDS[world], size, COUNT, half_differ(size.schemes) if differ else ())
+    assert false <= LIMIT
+    assert missing <= LIMIT
+
+
+def test_a_bad_run_that_was_not_drawn_is_the_exception() -> None:
+    """No test knows of it: the page says how often seeds may fail that did not."""
+    assert rates(EXCEPTIONS["one scheme has one bad run in ten"], Size(10), COUNT)[0] > 0.1
+
+
+def test_differences_are_found() -> None:
+    assert shown(WORLDS["normal"], Size(3), COUNT, 8.0) > 0.7
+    assert shown(WORLDS["normal"], Size(5, 18), COUNT, 4.0) > 0.5
+
+
+# Tasks that are solved or not
+
+
+@pytest.mark.parametrize("chance", [[0.05], [0.5], [0.9], [0.05, 0.95], [0.3, 0.7]], ids=str)
+@pytest.mark.parametrize("seeds", [3, 5, 8])
+@pytest.mark.parametrize("r", [0.0, 0.5])
+def test_claims_of_solved_tasks(chance: list[float], seeds: int, r: float) -> None:
+    """Partial nulls, too: of eight schemes every other one solves the task as often."""
+    false, missing, _ = rates_of_solved((chance * 8)[:8], seeds, COUNT, r)
+    assert false <= LIMIT
+    assert missing <= LIMIT
+
+
+@pytest.mark.parametrize(("comparisons", "seeds", "least"), [(7, 8, 0.8), (17, 8, 0.8), (1, 5, 0.8), (7, 5, 0.5)])
+def test_a_scheme_that_solves_the_task_is_found(comparisons: int, seeds: int, least: float) -> None:
+    """Flipped signs under Holm's correction found none of these."""
+    assert rates_of_solved([0.05] * comparisons + [0.95], seeds, COUNT)[2] >= least
+
+
+def test_claims_of_tasks_that_are_partly_solved() -> None:
+    assert false_claims_of_graded(4, 6, 150) <= 0.05 + 3 * (0.05 * 0.95 / 150) ** 0.5
+
+
+# Stated power, and runs that are gone
 
 
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("ratio", [0.8, 1.5])
 def test_power_is_as_stated(noise: str, ratio: float) -> None:
     """At least 80 % where noise is normal or has long tails; with few seeds that are skewed a little less."""
-    assert power(NOISES[noise], COUNT, ratio) > 0.75
+    assert power(NOISES[noise], 4000, ratio) > 0.75
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -63,7 +123,7 @@ def test_survivors_are_not_taken_for_all(noise: str) -> None:
 
 
 def test_survivors_alone_would_mislead() -> None:
-    assert false_claims_of_survivors(NOISES["normal"], 100, counted=False) > 0.1
+    assert false_claims_of_survivors(NOISES["normal"], 150, counted=False) > 0.06
 
 
 # Other text
@@ -73,11 +133,11 @@ def test_survivors_alone_would_mislead() -> None:
 @pytest.mark.parametrize("spread", SPREADS)
 def test_any_false_claim_for_other_text(noise: str, spread: str) -> None:
     """Also where the schemes do differ on this text, as most seeds agree."""
-    assert false_claims_of_text(NOISES[noise], COUNT // 8, SPREADS[spread]) <= 0.05 + BY_CHANCE * 8**0.5
+    assert false_claims_of_text(NOISES[noise], 500, SPREADS[spread]) <= 0.05 + 3 * (0.05 * 0.95 / 500) ** 0.5
 
 
 def test_claims_over_seeds_are_none_for_other_text() -> None:
-    assert false_claims_of_text(NOISES["normal"], COUNT // 8, SPREADS["text alone"], over_text=False) > 0.5
+    assert false_claims_of_text(NOISES["normal"], 500, SPREADS["text alone"], over_text=False) > 0.5
 
 
 # Differences that are skewed themselves, which those of equal schemes are not, fool intervals of few seeds.
@@ -90,4 +150,4 @@ MOST_MISSES = {"normal": 0.065, "t(3)": 0.065, "skewed": 0.13}
 def test_coverage_of_seeds_and_text(noise: str, spread: tuple[float, ...], seeds: int, of_text: int) -> None:
     """Wider than need be where little but the rest varies."""
     rate = misses(crossed(np.random.default_rng(1), NOISES[noise], (2000, seeds, of_text), spread))
-    assert 0.01 < rate <= MOST_MISSES[noise] + BY_CHANCE
+    assert 0.01 < rate <= MOST_MISSES[noise] + 0.0103

@@ -132,16 +132,16 @@ def paired(
 def usual_sd(groups: Sequence[Figures], planned: int = 0) -> float:
     """Return the sd of differences over common seeds that is usual among some groups; 0 if there are fewer than three.
 
-    It is a quantile over all pairs of groups: with three seeds the median, with n the 1.5 / n quantile, as the more
-    seeds there are, the less likely is it by chance that some pairs are much more alike than others. Pairs that lack a
-    seed, or a group of so many that were planned, count as the widest of the others.
+    It is a quantile over all pairs of groups: up to four seeds the median, with n the 2 / n quantile, as the more seeds
+    there are, the less likely is it by chance that some pairs are much more alike than others. Pairs that lack a seed,
+    or a group of so many that were planned, count as the widest of the others.
     """
     common = [_common(*pair) for pair in combinations(groups, 2)]
     n, total = max((of.shape[1] for of in common), default=0), math.comb(max(planned, len(groups)), 2)
     if n < FEWEST_SEEDS or total < 3:
         return 0.0
     known = [float((of[0] - of[1]).std(ddof=1)) for of in common if of.shape[1] == n]
-    return float(np.quantile(known + [max(known)] * (total - len(known)), 1.5 / n))
+    return float(np.quantile(known + [max(known)] * (total - len(known)), min(0.5, 2 / n)))
 
 
 def _common(group: Figures, baseline: Figures) -> NDArray[np.float64]:
