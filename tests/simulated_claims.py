@@ -15,9 +15,9 @@ from itertools import combinations
 import numpy as np
 from scipy import special, stats
 
+from poslab.statistics.counts import TwoCounts
 from poslab.statistics.families import one_family
 from poslab.statistics.paired import Difference, paired
-from poslab.statistics.permutation import boschloo_test
 from poslab.statistics.power import seeds_needed
 from poslab.statistics.text import two_way
 
@@ -199,19 +199,14 @@ def solved(rng: np.random.Generator, rates: Sequence[float], count: int, seeds: 
 def find_solved(values: Array) -> Found:
     """Return what is claimed of schemes that solve or fail, against the first one, as poslab does."""
     n, comparisons = values.shape[-1], values.shape[1] - 1
-    count = values.sum(-1).astype(int)
-    table = np.array([[boschloo_test(a, b, n) for b in range(n + 1)] for a in range(n + 1)])
-    a, b = count[:, 1:], count[:, :1]
-    z = special.ndtri(1 - 0.025 / comparisons)
-    (low_a, high_a), (low_b, high_b) = (wilson(of / n, n, z) for of in (a, b))
-    mean = (a - b) / n
-    below, above = np.hypot(a / n - low_a, high_b - b / n), np.hypot(high_a - a / n, b / n - low_b)
-    return with_intervals(mean, np.broadcast_to(table[a, b], mean.shape), mean - below, mean + above)
-
-
-def wilson(share: Array, n: int, z: float) -> tuple[Array, Array]:
-    middle, half = share + z * z / (2 * n), z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
+    each = range(n + 1)
+    counts = [[TwoCounts(a, b, n) for b in each] for a in each]
+    p_values = np.array([[counts[a][b].p_value for b in each] for a in each])
+    ends = np.array([[counts[a][b].interval((a - b) / n, 1 - 0.05 / comparisons) for b in each] for a in each])
+    solved = values.sum(-1).astype(int)
+    first, others = solved[:, :1], solved[:, 1:]
+    low, high = np.moveaxis(ends[others, first], -1, 0)
+    return with_intervals((others - first) / n, p_values[others, first], low, high)
 
 
 def rates_of_solved(rates: Sequence[float], seeds: int, count: int, r: float = 0.0) -> tuple[float, float, float]:

@@ -8,7 +8,6 @@ from scipy import stats
 
 from poslab.statistics.permutation import (
     MOST_EXACT,
-    boschloo_test,
     label_test,
     share_test,
     sign_flip_test,
@@ -71,13 +70,7 @@ def test_labels_of_successes_are_fishers() -> None:
         assert label_test(*groups) == pytest.approx(stats.fisher_exact([[a, b], [6 - a, 6 - b]]).pvalue)
 
 
-@pytest.mark.parametrize(("a", "b", "n"), [(5, 0, 5), (0, 4, 5), (8, 1, 8), (3, 1, 6), (12, 0, 12), (2, 2, 4)])
-def test_boschloo_equal_to_scipy(a: int, b: int, n: int) -> None:
-    assert boschloo_test(a, b, n) == pytest.approx(stats.boschloo_exact([[a, b], [n - a, n - b]]).pvalue, rel=1e-4)
-
-
 def test_which_exact_test_is_taken() -> None:
-    assert share_test([1.0, 0.95, 0.99], [0.0, 0.02, 0.0]) == boschloo_test(3, 0, 3)
     few, other = [0.5, 0.55, 0.6, 0.62, 0.61], [0.4, 0.41, 0.42, 0.43, 0.44]
     assert share_test(few, other) == 2 * label_test(few, other) == 4 / 252
     seeds = np.linspace(0.2, 0.8, 10)

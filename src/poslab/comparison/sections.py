@@ -130,7 +130,7 @@ class Section:
         if self.score.metric.is_proportion:
             further = (
                 ", and so does an exact test: where all seeds agree, a t test takes the next one for certain. Groups "
-                "whose every seed solves the task or fails are compared as counts, by Boschloo's exact test"
+                "whose every seed solves the task or fails are compared as counts, by an exact test alone"
             )
         else:
             further = (

@@ -3,9 +3,10 @@
 import math
 
 from poslab.comparison.missing_seeds import incomplete_sentence
-from poslab.statistics.intervals import Interval, TwoShares
+from poslab.statistics.counts import TwoCounts
+from poslab.statistics.intervals import Interval
 from poslab.statistics.paired import CONFIDENCE, FEWEST_SEEDS, Difference, Estimate
-from poslab.statistics.permutation import boschloo_test, seeds_to_claim
+from poslab.statistics.permutation import seeds_to_claim
 from poslab.statistics.power import MOST_SEEDS, seeds_needed
 from poslab.tasks import Metric
 from poslab.tasks.metric import loss_metric
@@ -83,8 +84,8 @@ def _of_equal_differences(name: str, baseline: str, d: Difference, verdict: str)
 
 def _seeds_that_agree(d: Difference) -> int:
     """Return how many seeds would show the difference if they all agree."""
-    if isinstance(d.method, TwoShares):
-        return next(n for n in range(1, MOST_SEEDS) if d.comparisons * boschloo_test(n, 0, n) < 1 - CONFIDENCE)
+    if isinstance(d.method, TwoCounts):
+        return next(n for n in range(1, MOST_SEEDS) if d.comparisons * TwoCounts(n, 0, n).p_value < 1 - CONFIDENCE)
     if d.method:  # labels exchanged among 2 n seeds, and its p-value doubled (`share_test`)
         return next(n for n in range(1, MOST_SEEDS) if 4 * d.comparisons / math.comb(2 * n, n) < 1 - CONFIDENCE)
     return seeds_to_claim(d.comparisons)

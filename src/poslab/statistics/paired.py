@@ -10,8 +10,9 @@ more so of schemes that come out in one of two ways, and the t test takes that f
 are limited for the same reason by Tusher, Tibshirani & Chu (2001), "Significance analysis of microarrays", PNAS 98.
 
 Proportions, such as that of solved examples, end at 0 and 1, and are often there. Two groups whose every seed succeeds
-or fails are compared as counts, by Boschloo's exact test and Newcombe's interval. Other proportions are claimed only
-where both the t test and an exact test show a difference (`permutation.share_test`); their p-value is the larger one.
+or fails are compared as counts, by an exact test with its interval (`poslab.statistics.counts`). Other proportions are
+claimed only where both the t test and an exact test show a difference (`permutation.share_test`); their p-value is the
+larger one.
 
 Where differences are alike in all seeds, nothing is known of their spread: no interval is given, and the sign-flip test
 stands alone, of losses too.
@@ -27,9 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from poslab.statistics.intervals import Interval, StudentT, TwoShares
+from poslab.statistics.counts import TwoCounts, counts_of
+from poslab.statistics.intervals import Interval, StudentT
 from poslab.statistics.outcomes import SeedOutcomes, outcomes_of
-from poslab.statistics.permutation import all_or_nothing, share_test, sign_flip_test, signed_rank_test
+from poslab.statistics.permutation import share_test, sign_flip_test, signed_rank_test
 
 CONFIDENCE = 0.95  # of intervals and claims
 FEWEST_SEEDS = 3  # of a claim: at two seeds, of differences that are claimed 13 to 53 % are false
@@ -69,7 +71,7 @@ class Difference:
     n: int
     comparisons: int = 1
     outcomes: SeedOutcomes = field(default_factory=SeedOutcomes)
-    method: StudentT | TwoShares | None = None
+    method: StudentT | TwoCounts | None = None
 
     @property
     def leaning(self) -> float:
@@ -176,9 +178,9 @@ def _of_finished(figures: NDArray[np.float64], proportion: bool, usual: float) -
     sd = None if n == 1 else 0.0 if alike else float((a - b).std(ddof=1))
     if sd is None or n < FEWEST_SEEDS:
         return Difference(mean, None, sd, None, n)
-    if proportion and all_or_nothing(a.tolist(), b.tolist()):
-        counts = TwoShares(float(a.mean()), float(b.mean()), n)
-        return Difference(mean, None, sd, share_test(a.tolist(), b.tolist()), n, method=counts)
+    counts = counts_of(a.tolist(), b.tolist()) if proportion else None
+    if counts:
+        return Difference(mean, None, sd, counts.p_value, n, method=counts)
     if alike:
         return Difference(mean, None, sd, sign_flip_test((a - b).tolist()) if mean else 1.0, n)
     error = max(sd, usual / 2) / math.sqrt(n)

@@ -1,4 +1,4 @@
-"""Exact tests by permutation: signs of paired differences, labels of two groups, and groups that succeed or fail.
+"""Exact tests by permutation: signs of paired differences, and labels of two groups.
 
 All ways to choose signs or labels are counted, not drawn: sums of the two halves of the numbers are listed, and for
 each of the one half those of the other that reach far enough are found by bisection. 40 numbers take a second.
@@ -6,7 +6,6 @@ each of the one half those of the other that reach far enough are found by bisec
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -15,7 +14,6 @@ from scipy import stats
 
 MOST_EXACT = 40  # numbers of which all ways are counted; of more, DRAWN ways are drawn
 DRAWN = 100_000
-END = 0.1  # proportions this close to 0 or 1 count as failure or success in `all_or_nothing`
 
 Alternative = Literal["two-sided", "less", "greater"]
 
@@ -50,44 +48,11 @@ def label_test(first: Sequence[float], second: Sequence[float]) -> float:
     return _p_value(parts, float(sum(first) - n * mean), "two-sided")
 
 
-def boschloo_test(first: int, second: int, n: int) -> float:
-    """Return the two-sided p-value of `first` successes of n against `second` of n others, by Boschloo's exact test.
-
-    Boschloo (1970), "Raised conditional level of significance for the 2x2 table", Statistica Neerlandica 24. Uniformly
-    more powerful than Fisher's exact test: 5 of 5 against 0 of 5 give p = 0.002, not 0.008.
-    """
-    fewest, most = sorted((first, second))
-    return 1.0 if fewest == most else _boschloo(most, fewest, n)
-
-
-@lru_cache(maxsize=10_000)
-def _boschloo(first: int, second: int, n: int) -> float:
-    """Return twice the largest chance, over all success rates, of tables whose one-sided p of Fisher is no larger."""
-    successes = np.arange(n + 1)
-    fisher = stats.hypergeom.sf(successes[:, None] - 1, 2 * n, successes[:, None] + successes, n)
-    extreme = fisher <= fisher[first, second] * (1 + 1e-9)
-    rates = stats.binom.pmf(successes, n, np.linspace(0, 1, 1001)[:, None])  # (rates, n + 1)
-    return min(1.0, 2 * float(np.einsum("ri,ij,rj->r", rates, extreme, rates, optimize=True).max()))
-
-
-def all_or_nothing(first: Sequence[float], second: Sequence[float]) -> bool:
-    """Return whether every proportion of two groups is near 0 or near 1, and both ends occur."""
-    values = np.asarray([*first, *second], dtype=float)
-    high, low = values >= 1 - END, values <= END
-    return bool(np.all(high | low) and high.any() and low.any())
-
-
 def share_test(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the exact two-sided p-value of two groups of proportions, paired by position.
-
-    Groups that succeed or fail are counted (`boschloo_test`). Of others it is twice the smaller p of flipped signs and
-    of exchanged labels: signs know that seeds are paired, labels show something from fewer seeds on.
-    """
-    if all_or_nothing(first, second):
-        successes = [sum(value > 0.5 for value in values) for values in (first, second)]
-        return boschloo_test(successes[0], successes[1], len(first))
-    differences = np.subtract(first, second)
-    return min(1.0, 2 * min(sign_flip_test(differences.tolist()), label_test(first, second)))
+    """Return the exact two-sided p-value of two groups of proportions, paired by position: twice the smaller one of
+    flipped signs, which know that seeds are paired, and exchanged labels, which show something from fewer seeds on."""
+    signs = sign_flip_test(np.subtract(first, second).tolist())
+    return min(1.0, 2 * min(signs, label_test(first, second)))
 
 
 def signed_rank_test(differences: Sequence[float]) -> float:
