@@ -15,7 +15,6 @@ from itertools import product
 import numpy as np
 from scipy import signal, special, stats
 
-from poslab.comparison.seeds_and_text import two_way
 from poslab.statistics.best import best_set, rank_intervals
 from poslab.statistics.blocks import contiguous_blocks, text_blocks
 from poslab.statistics.equality import equality
@@ -24,6 +23,7 @@ from poslab.statistics.power import plan_seeds
 from poslab.statistics.prediction import next_difference
 from poslab.statistics.proportions import at_most, proportion, proportions_differ
 from poslab.statistics.survival import log_rank, time_to_solve
+from poslab.statistics.text import two_way
 
 Array = np.ndarray
 World = Callable[[np.random.Generator, tuple[int, ...]], Array]
