@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from poslab.comparison.seeds_and_text import two_way
 from poslab.statistics.blocks import FEWEST_BLOCKS, MOST_BLOCKS, SMALLEST_BLOCK, contiguous_blocks, lag_one, text_blocks
+from poslab.statistics.text import two_way
 from simulated_estimates import correlated_text
 
 
