@@ -101,6 +101,13 @@ def test_checks_of_both_by_their_names() -> None:
     assert "a context of 64 never trains" in warning
 
 
+def test_only_two_schemes_that_draw_positions_warn() -> None:
+    drawing = Randomized(RoPE(), max_position=64)
+    assert Combined(drawing, ALiBi()).warnings(SHAPE) == Combined(ALiBi(), drawing).warnings(SHAPE) == []
+    (warning,) = Combined(drawing, Randomized(ALiBi(), max_position=64)).warnings(SHAPE)
+    assert warning == "pos.first and pos.second both draw positions: those of pos.first are taken"
+
+
 def test_what_both_share_and_picture() -> None:
     assert Combined(RoPE(), T5(share_layers=False)).share_layers is False
     assert Combined(ALiBi(), T5()).share_layers is True

@@ -51,6 +51,14 @@ def test_kerple_learns_at_distance_0_and_starts_in_the_limits() -> None:
             assert 0 < values.min() < 0.1 * limit < 0.9 * limit < values.max() < limit
 
 
+@pytest.mark.parametrize(
+    ("scheme", "std"), [(DeBERTa(50), 0.02), (TransformerXL(), 0.02), (MusicTransformer(), 64**-0.5)], ids=str
+)
+def test_spread_of_initial_tables(scheme: PositionScheme, std: float) -> None:
+    for table in scheme.tables(ModelShape(256, 256, num_layers=10, num_heads=4)).values():
+        assert table.std().item() == pytest.approx(std, rel=0.1)
+
+
 @pytest.mark.parametrize("causal", [True, False])
 def test_transformer_xl_equals_xlnet(causal: bool) -> None:
     xlnet = pytest.importorskip("transformers.models.xlnet.modeling_xlnet", reason=NEEDS)
