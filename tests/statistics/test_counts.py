@@ -17,6 +17,27 @@ def test_p_value_near_that_of_barnard(a: int, b: int, n: int) -> None:
     assert TwoCounts(a, b, n).p_value == pytest.approx(min(2 * one_sided.pvalue, other), rel=0.02)
 
 
+def largest_p_value(first: int, second: int, n: int, difference: float) -> float:
+    """Return the largest probability of tables at least as extreme, over chances that differ by `difference`."""
+
+    def distance(a: int, b: int) -> float:
+        p, q = (a + 1) / (n + 2), (b + 1) / (n + 2)
+        return (p - q - difference) / (p * (1 - p) + q * (1 - q)) ** 0.5
+
+    tables = itertools.product(range(n + 1), repeat=2)
+    extreme = [table for table in tables if distance(*table) >= distance(first, second) - 1e-9]
+    chances = np.linspace(max(0, -difference), min(1, 1 - difference), 101)
+    return max(
+        sum(stats.binom.pmf(a, n, q + difference) * stats.binom.pmf(b, n, q) for a, b in extreme) for q in chances
+    )
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 0), (3, 1), (2, 3), (3, 3)])
+def test_interval_ends_where_the_exact_test_stops_to_reject(first: int, second: int) -> None:
+    low, _ = TwoCounts(first, second, 5).interval((first - second) / 5, 0.95)
+    assert largest_p_value(first, second, 5, low) <= 0.025 < largest_p_value(first, second, 5, low + 0.01)
+
+
 def test_groups_that_agree_and_groups_in_the_other_order() -> None:
     assert TwoCounts(5, 0, 5).p_value == pytest.approx(2 / 2**10)
     for a, b in itertools.product(range(5), repeat=2):
