@@ -122,13 +122,16 @@ class Found:
         return float(((self.signs != 0) & ((truth < self.low) | (truth > self.high))).any(1).mean())
 
 
-def find(losses: Array, pairs: Pairs) -> Found:
-    """Return what pages claim of losses (pages, sections, schemes, seeds), as poslab does."""
+def find(losses: Array, pairs: Pairs, *, limited: bool = True) -> Found:
+    """Return what pages claim of losses (pages, sections, schemes, seeds), as poslab does.
+
+    limited: whether the sd is at least half of what is usual, which poslab's is.
+    """
     n = losses.shape[-1]
     gaps = np.stack([losses[:, :, b] - losses[:, :, a] for a, b in pairs], axis=2)
     every = combinations(range(losses.shape[2]), 2)
     sds = np.stack([(losses[:, :, a] - losses[:, :, b]).std(-1, ddof=1) for a, b in every], axis=2)
-    usual = np.quantile(sds, min(0.5, 2 / n), axis=-1, keepdims=True) if sds.shape[2] > 2 else 0.0
+    usual = np.quantile(sds, min(0.5, 2 / n), axis=-1, keepdims=True) if limited and sds.shape[2] > 2 else 0.0
     error = np.maximum(gaps.std(-1, ddof=1), usual / 2) / n**0.5
     mean, error = (of.reshape(len(losses), -1) for of in (gaps.mean(-1), error))
     p_values = 2 * special.stdtr(n - 1, -np.abs(mean) / error)
@@ -154,14 +157,16 @@ def signs(means: Array, p_values: Array) -> Array:
     return np.where(corrected < 0.05, np.sign(means), 0)
 
 
-def pages(draw: Draw, size: Size, count: int, effects: Sequence[float], seed: int = 1) -> Iterator[Found]:
+def pages(
+    draw: Draw, size: Size, count: int, effects: Sequence[float], seed: int = 1, *, limited: bool = True
+) -> Iterator[Found]:
     """Yield what simulated pages claim, in parts of a few million numbers. effects: of the schemes, in all sections."""
     rng = np.random.default_rng(seed)
     each = size.sections * size.schemes * size.seeds * max(1, size.schemes // 3)
     part = max(1, 4_000_000 // each)
     for start in range(0, count, part):
         noise = draw(rng, (min(part, count - start), size.sections, size.schemes, size.seeds))
-        yield find(4 + noise + np.asarray(effects)[:, None], size.pairs)
+        yield find(4 + noise + np.asarray(effects)[:, None], size.pairs, limited=limited)
 
 
 def half_differ(schemes: int) -> tuple[float, ...]:
@@ -170,13 +175,27 @@ def half_differ(schemes: int) -> tuple[float, ...]:
 
 
 @cache
-def rates(draw: Draw, size: Size, count: int, effects: tuple[float, ...] = ()) -> tuple[float, float]:
+def rates(
+    draw: Draw, size: Size, count: int, effects: tuple[float, ...] = (), *, limited: bool = True
+) -> tuple[float, float]:
     """Return the proportions of pages with any false claim, and with an interval beside a claim that misses."""
     effects = effects or (0.0,) * size.schemes
     truth = np.tile([effects[b] - effects[a] for a, b in size.pairs], size.sections)
-    found = [(of.false(truth), of.missing(truth), len(of.signs)) for of in pages(draw, size, count, effects)]
+    found = [
+        (of.false(truth), of.missing(truth), len(of.signs)) for of in pages(draw, size, count, effects, limited=limited)
+    ]
     false, missing, counts = np.array(found).T
     return float(np.average(false, weights=counts)), float(np.average(missing, weights=counts))
+
+
+def false_among_claims(seeds: int, effect: float, count: int, *, limited: bool = True) -> float:
+    """Return the proportion of claims that are false where two of four schemes differ by so many sd of a difference."""
+    effects = np.array([0.0, 0.0, 1.0, -1.0]) * effect * 2**0.5
+    truth, false, made = effects[1:], 0, 0
+    for found in pages(NOISES["normal"], Size(seeds), count, effects.tolist(), limited=limited):
+        false += int(((found.signs != 0) & (found.signs != np.sign(truth))).sum())
+        made += int((found.signs != 0).sum())
+    return false / made
 
 
 def shown(draw: Draw, size: Size, count: int, effect: float) -> float:
@@ -350,6 +369,11 @@ def main(count: int = 20_000) -> None:
         return lambda: [percent(*map(rate, sizes)) for sizes in pages_of(all_pairs)]
 
     worlds = {name: cells(draw, 0, False) for name, draw in WORLDS.items()}
+    worst = "bimodal, modes 10 sd apart"
+    worlds[f"{worst}, if the sd were not limited"] = lambda: [
+        percent(*(rates(WORLDS[worst], size, count_for(size, count), limited=False)[0] for size in sizes))
+        for sizes in pages_of()
+    ]
     worlds |= {f"{name}, all pairs": cells(WORLDS[name], 0, False, True) for name in ("normal", "t(3)")}
     for title, rows in {
         "any false claim, %: 1 / 4 / 12 sections": worlds,
@@ -358,6 +382,17 @@ def main(count: int = 20_000) -> None:
         "an interval beside a claim misses, %": {name: cells(draw, 1, True) for name, draw in WORLDS.items()},
     }.items():
         print_table([title, *heads], rows)
+    effects = (0.5, 1.0, 2.0, 4.0)
+    print_table(
+        ["of claims, % false, if they began at", *(f"two of four schemes differ by {x:g} sd" for x in effects)],
+        {
+            f"{n} seeds{'' if limited else ', if the sd were not limited'}": lambda n=n, limited=limited: [
+                percent(false_among_claims(n, effect, 5 * count, limited=limited)) for effect in effects
+            ]
+            for n in (2, 3, 5)
+            for limited in (True, False)
+        },
+    )
     powers = {
         f"a scheme differs by {effect:g} sd, {name}": lambda effect=effect, draw=draw: [
             percent(*(shown(draw, size, count // 5, effect) for size in sizes)) for sizes in pages_of()

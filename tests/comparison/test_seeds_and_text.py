@@ -22,8 +22,8 @@ from poslab.comparison.compare import Comparison
 from poslab.comparison.seeds_and_text import _compared, claims_by_text, text_differences
 from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import read_evaluation
+from poslab.statistics.blocks import FEWEST_BLOCKS, SMALLEST_BLOCK
 from poslab.statistics.paired import Difference
-from poslab.statistics.text import FEWEST_BLOCKS, SMALLEST_BLOCK
 
 TOKENS = 533
 

@@ -16,6 +16,7 @@ from simulated_claims import (
     Size,
     compared,
     crossed,
+    false_among_claims,
     false_claims_of_graded,
     false_claims_of_survivors,
     false_claims_of_text,
@@ -75,6 +76,16 @@ def test_any_false_claim_and_any_interval_that_misses(world: str, size: Size, di
 def test_a_bad_run_that_was_not_drawn_is_the_exception() -> None:
     """No test knows of it: the page says how often seeds may fail that did not."""
     assert rates(EXCEPTIONS["one scheme has one bad run in ten"], Size(10), COUNT)[0] > 0.1
+
+
+def test_an_sd_that_is_not_limited_would_mislead() -> None:
+    size = Size(3, sections=4)
+    assert rates(WORLDS["bimodal, modes 10 sd apart"], size, COUNT, limited=False)[0] > 0.1
+
+
+def test_claims_from_two_seeds_would_mislead() -> None:
+    assert false_among_claims(2, 0.5, 4 * COUNT) > 0.25
+    assert false_among_claims(5, 1.0, 4 * COUNT) < 0.1
 
 
 def test_differences_are_found() -> None:

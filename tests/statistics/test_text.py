@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from poslab.statistics.blocks import MOST_BLOCKS, SMALLEST_BLOCK
 from poslab.statistics.text import (
     FEWEST_FOR_BOOTSTRAP,
-    MOST_BLOCKS,
-    SMALLEST_BLOCK,
     blocks,
     seeds_and_text,
     token_difference,

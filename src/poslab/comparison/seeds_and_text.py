@@ -13,9 +13,10 @@ from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group, same_tokens
 from poslab.runs.evaluation import Evaluation
 from poslab.runs.load import Run
+from poslab.statistics.blocks import FEWEST_BLOCKS
 from poslab.statistics.families import holm
 from poslab.statistics.paired import FEWEST_SEEDS, Difference
-from poslab.statistics.text import FEWEST_BLOCKS, blocks, seeds_and_text
+from poslab.statistics.text import blocks, seeds_and_text
 
 _ROUNDING = 2e-5  # nats: losses of tokens are kept with five decimals
 

@@ -34,7 +34,7 @@ from poslab.statistics.outcomes import SeedOutcomes, outcomes_of
 from poslab.statistics.permutation import share_test, sign_flip_test, signed_rank_test
 
 CONFIDENCE = 0.95  # of intervals and claims
-FEWEST_SEEDS = 3  # of a claim: at two seeds, of differences that are claimed 13 to 53 % are false
+FEWEST_SEEDS = 3  # of a claim; from two, more than twice as many would be false (data/studies/simulated_claims.md)
 ROUNDING = 1e-12  # nats: spreads and differences up to here, relative to losses above 1, are rounding
 
 Pair = TypeVar("Pair")

@@ -20,12 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
+from poslab.statistics.blocks import MOST_BLOCKS, SMALLEST_BLOCK, contiguous_blocks
 from poslab.statistics.intervals import Interval, StudentT
 from poslab.statistics.paired import CONFIDENCE, Difference, Estimate
 
-SMALLEST_BLOCK = 16  # tokens
-MOST_BLOCKS = 40
-FEWEST_BLOCKS = 10  # with fewer, or fewer seeds, simulated intervals over seeds and text are too narrow
 FEWEST_FOR_BOOTSTRAP = 20  # with fewer blocks, a bootstrap interval is clearly too narrow
 
 Array = NDArray[np.float64]
@@ -65,17 +63,7 @@ def blocks(losses: ArrayLike) -> Array:
     """Return block means (S, B) of losses (S, N) of the same tokens in text order; none if there are too few tokens."""
     array = np.asarray(losses, dtype=float)
     count = min(MOST_BLOCKS, array.shape[1] // SMALLEST_BLOCK)
-    return block_means(array, count) if count else np.empty((len(array), 0))
-
-
-def block_means(values: ArrayLike, blocks: int) -> Array:
-    """Return means (..., B) of contiguous blocks of values (..., N).
-
-    Block lengths differ by at most 1; means are weighted so that their mean is exactly that of the values.
-    """
-    array = np.asarray(values, dtype=float)
-    n, mean = array.shape[-1], array.mean(-1, keepdims=True)
-    return mean + np.add.reduceat(array - mean, np.arange(blocks) * n // blocks, axis=-1) * blocks / n
+    return contiguous_blocks(array, count) if count else np.empty((len(array), 0))
 
 
 def token_difference(
@@ -96,7 +84,7 @@ def token_difference(
     if count < FEWEST_FOR_BOOTSTRAP:
         return Estimate(mean, None, sd, n)
     interval = stats.bootstrap(
-        (block_means(difference, count),),
+        (contiguous_blocks(difference, count),),
         np.mean,
         n_resamples=resamples,
         batch=max(1, 1_000_000 // count),  # a million numbers, 8 MB, at a time
