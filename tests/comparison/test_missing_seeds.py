@@ -237,6 +237,22 @@ def test_a_second_sweep_adds_to_the_plan(tmp_path: Path) -> None:
     assert {group.scheme: group.seeds for group in read_plan(tmp_path)} == {"t5": [1, 2], "shaw": [2, 3]}
 
 
+def test_a_plan_that_grows_after_a_comparison_says_so(tmp_path: Path) -> None:
+    """Not for groups that are new, nor for seeds that were added before anything was compared."""
+    write_run(tmp_path, "t5")
+    add_to_plan(tmp_path, plan_of(tmp_path, range(1, 3)))
+    add_to_plan(tmp_path, plan_of(tmp_path, range(1, 4)))
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "report.html").touch()
+    add_to_plan(tmp_path, plan_of(tmp_path, range(1, 4)))
+    assert [group.earlier for group in read_plan(tmp_path)] == [[]]
+    write_run(tmp_path, "shaw")
+    add_to_plan(tmp_path, plan_of(tmp_path, range(1, 6)))
+    add_to_plan(tmp_path, plan_of(tmp_path, range(1, 8)))
+    earlier = {group.scheme: group.earlier for group in read_plan(tmp_path)}
+    assert earlier == {"t5": [[1, 2, 3], [1, 2, 3, 4, 5]], "shaw": [[1, 2, 3, 4, 5]]}
+
+
 @pytest.mark.parametrize("text", ["{", "5", "- 5", "- {scheme: t5}", "- {scheme: t5, settings: [], data: a}"])
 def test_what_is_no_plan(text: str, tmp_path: Path) -> None:
     (tmp_path / PLAN).write_text(text)

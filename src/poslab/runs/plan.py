@@ -34,7 +34,8 @@ class PlannedGroup:
     """Group of planned runs that differ only in the seed.
 
     settings: of the scheme. group, shared: hashes of all settings that its runs have in common, and of those that runs
-    compared with it must have, too.
+    compared with it must have, too. earlier: seeds that were planned when a comparison was made and further seeds were
+    added after it, once for each such comparison.
     """
 
     scheme: str
@@ -43,6 +44,7 @@ class PlannedGroup:
     group: str
     shared: str
     seeds: list[int]
+    earlier: list[list[int]] = field(default_factory=list)
 
 
 def settings_sha256(
@@ -82,14 +84,25 @@ def read_plan(folder: Path) -> list[PlannedGroup]:
 
 def add_to_plan(folder: Path, groups: Sequence[PlannedGroup]) -> None:
     """Write the groups and seeds that the folder's plan lacks. Raises UserError as `read_plan` does, and if the folder
-    can't be written."""
+    can't be written.
+
+    Where the folder has a report, seeds that are added to a group were planned by somebody who may have seen figures.
+    """
     if merged([*read_plan(folder), *groups]) == read_plan(folder):
         return
     require_writable("run_dir", folder)
     (folder / SWEEP).mkdir(parents=True, exist_ok=True)
     with FileLock(folder / SWEEP / "plan.lock"):
-        content = [asdict(group) for group in merged([*read_plan(folder), *groups])]
+        known = {group.group: group for group in read_plan(folder)}
+        looked = any(folder.glob("*/report.html"))
+        plan = merged([*known.values(), *groups])
+        content = [asdict(_after_look(group, known.get(group.group, group)) if looked else group) for group in plan]
         write_whole(folder / PLAN, _HEAD + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def _after_look(group: PlannedGroup, before: PlannedGroup) -> PlannedGroup:
+    """Return a group with the seeds that it had before a comparison, if it has further ones now."""
+    return replace(group, earlier=[*before.earlier, before.seeds]) if group.seeds != before.seeds else group
 
 
 def merged(groups: Sequence[PlannedGroup]) -> list[PlannedGroup]:
@@ -97,7 +110,8 @@ def merged(groups: Sequence[PlannedGroup]) -> list[PlannedGroup]:
     by_key: dict[str, PlannedGroup] = {}
     for group in groups:
         known = by_key.get(group.group, group)
-        by_key[group.group] = replace(known, seeds=sorted({*known.seeds, *group.seeds}))
+        earlier = max(known.earlier, group.earlier, key=len)
+        by_key[group.group] = replace(known, seeds=sorted({*known.seeds, *group.seeds}), earlier=earlier)
     return list(by_key.values())
 
 
@@ -114,12 +128,13 @@ class Planned:
     """Planned seeds of a comparison.
 
     seeds: by label, of planned groups. found: by label, of all groups, the finished or diverged seeds. lost: groups
-    without a finished run.
+    without a finished run. earlier: seeds of a group at comparisons after which further ones were planned.
     """
 
     seeds: Mapping[str, frozenset[int]] = field(default_factory=dict)
     found: Mapping[str, frozenset[int]] = field(default_factory=dict)
     lost: Sequence[Lost] = ()
+    earlier: Sequence[Sequence[int]] = ()
 
     def of_pair(self, first: str, second: str) -> frozenset[int]:
         """Return the seeds planned for both groups; if one has no plan, all that any group has."""
@@ -151,6 +166,22 @@ class Planned:
         return sentences
 
     @property
+    def looks(self) -> int:
+        """Return how often the figures have been looked at, this time included, with seeds added in between."""
+        return 1 + len(self.earlier)
+
+    @property
+    def caveats(self) -> list[str]:
+        """Return a caveat on seeds that were planned after a comparison."""
+        if not self.earlier:
+            return []
+        before = ", then ".join(f"{len(seeds)} seeds" for seeds in self.earlier)
+        return [
+            f"further seeds were planned after a comparison of {before}: whoever may look again finds more differences "
+            f"by chance, so p-values and intervals are corrected for {self.looks} looks"
+        ]
+
+    @property
     def lost_names(self) -> str:
         return ", ".join(group.name for group in self.lost)
 
@@ -173,7 +204,8 @@ def planned_seeds(groups: Mapping[str, tuple[Sequence[Run], Sequence[Run]]], pla
     ]
     names = _names(list(relevant.values()))
     lost += [Lost(names[key], frozenset(group.seeds), 0) for key, group in relevant.items() if key not in there]
-    return Planned(seeds, {label: of for label, of in found.items() if groups[label][0]}, lost)
+    earlier = max((group.earlier for group in relevant.values()), key=len, default=[])
+    return Planned(seeds, {label: of for label, of in found.items() if groups[label][0]}, lost, earlier)
 
 
 def picked(runs: Sequence[Run], sweeps: Mapping[Path, Sequence[PlannedGroup]]) -> list[str]:
