@@ -56,7 +56,9 @@ class Comparison:
     @cached_property
     def further(self) -> list[str]:
         """Return sentences on other pairs, and on groups without a finished run."""
-        only = f"only {self.baseline} is here (n = {len(self.groups[0].runs)}), so there is nothing to compare it with"
+        only = (
+            f"only {self.baseline} is here (n = {len(self.groups[0].values)}), so there is nothing to compare it with"
+        )
         alone = [] if self.answers else [only]
         return [*alone, *_of_other_pairs(self.groups, self.baseline, self.pairs), *self.planned.sentences]
 
@@ -116,26 +118,39 @@ def compare_alone(
             f"{score.metric.name}: {listed}; compare fewer runs, or set allow_differences=true"
         )
     diverged, foreign = comparable(diverged, runs)
-    groups, repeats = group_runs([*diverged, *runs], list(other_differences), score)
-    planned = planned_seeds({group.label: (group.runs, group.diverged) for group in groups}, plan)
-    groups = sorted((group for group in groups if group.runs), key=lambda group: group.rank)
+    by_label, groups, repeats = group_runs([*diverged, *runs], list(other_differences), score)
+    planned = planned_seeds(by_label, plan)
     if not groups:
         raise UserError("no finished run to compare, but for seeds that diverged as well")
-    asked, baseline = baseline, _natural_baseline(groups) if baseline is None else _baseline(baseline, groups)
     weakened = [repeat.caveat for repeat in repeats if repeat.caveat]
     weakened += [f"{key} differs: {values}" for key, values in other_differences.items()] + caveats(runs, score)
     repeated = [LeftOut(repeat.run.folder, repeat.reason) for repeat in repeats]
     ended = [LeftOut(run.folder, run.diverged) for run in diverged]
     out = [*left_out, *without, *foreign, *ended, *repeated]
+    return compare_groups(groups, planned, baseline, effect, all_pairs, weakened, out)
+
+
+def compare_groups(
+    groups: Sequence[Group],
+    planned: Planned,
+    baseline: str | None = None,
+    effect: float | None = None,
+    all_pairs: bool = False,
+    caveats: Sequence[str] = (),
+    left_out: Sequence[LeftOut] = (),
+) -> Comparison:
+    """Compare groups, at least one, with the baseline, or all with each other, by themselves (`as_one_page`)."""
+    groups = sorted(groups, key=lambda group: group.rank)
+    named_baseline, baseline = baseline, _natural_baseline(groups) if baseline is None else _baseline(baseline, groups)
     labels = [group.label for group in groups]
     tested = combinations(labels, 2) if all_pairs else ((label, baseline) for label in labels if label != baseline)
     found = _differences(groups, list(tested), planned)
     by_label = _with(baseline, found)
-    if not (asked or all_pairs):
+    if not (named_baseline or all_pairs):
         by_label = unsettled(by_label, planned, baseline, default_scheme())
-    comparison = Comparison(
-        score, groups, baseline, by_label, weakened, out, planned, effect, found if all_pairs else {}
-    )
+    pairs = found if all_pairs else {}
+    score, weakened = groups[0].score, [*caveats, *planned.caveats]
+    comparison = Comparison(score, groups, baseline, by_label, weakened, list(left_out), planned, effect, pairs)
     return replace(comparison, effects=effects(comparison))
 
 

@@ -273,7 +273,7 @@ def _figures(contrast: Contrast, group: Group, worst: float) -> dict[int, float]
     """Return the group's figures by seed; `worst` for those that diverged."""
     known = {run.seed: run.value(str(contrast.metric), contrast.length) for run in group.runs}
     figures = {seed: value for seed, value in known.items() if value is not None}
-    return figures | dict.fromkeys((run.seed for run in group.diverged), worst)
+    return figures | dict.fromkeys(group.diverged, worst)
 
 
 def _group(name: str, groups: Sequence[Group]) -> Group:

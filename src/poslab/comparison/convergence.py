@@ -19,8 +19,8 @@ def shared_references(runs: Sequence[Run], score: Score) -> dict[str, float]:
 
     Empty if the score is not a loss, or if the runs lack them or differ in them.
     """
-    first = runs[0].summary.reference_losses
-    return dict(first) if score.is_loss and all(run.summary.reference_losses == first for run in runs) else {}
+    losses = [run.summary.reference_losses for run in runs]
+    return dict(losses[0]) if score.is_loss and losses and all(one == losses[0] for one in losses) else {}
 
 
 def convergence_warning(

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
 from poslab.comparison.provenance import Repeat
 from poslab.comparison.scores import Score
 from poslab.config.fields import NOT_COMPARED
@@ -23,43 +21,34 @@ from poslab.statistics.paired import Estimate, estimate
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in nothing but the seed.
+    """Figures of runs that differ in nothing but the seed.
 
-    distinguishing_settings: settings that may distinguish them from other groups of their scheme, as typed: `settings`,
-    and the settings and facts that compared runs should have in common and do not. conflicting_repeats: seeds with two
-    different results, in words.
+    values: the figure of each finished seed. diverged: seeds of runs that did. settings: of the scheme and of its
+    training. distinguishing_settings: settings that may distinguish the group from others of its scheme, as typed:
+    `settings`, and the settings and facts that compared runs should have in common and do not. conflicting_repeats:
+    seeds with two different results, in words. runs: the finished runs; none if the figures are of a table.
     """
 
     label: str
-    runs: list[Run]
+    scheme: str
     score: Score
+    values: dict[int, float]
+    diverged: Sequence[int] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
     distinguishing_settings: dict[str, str] = field(default_factory=dict)
-    diverged: Sequence[Run] = ()
     conflicting_repeats: Sequence[str] = ()
-
-    @property
-    def scheme(self) -> str:
-        return self.runs[0].summary.pos
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Return the settings of the scheme and of its training."""
-        return self.runs[0].scheme_settings
-
-    @property
-    def values(self) -> dict[int, float]:
-        """Return the figure of each finished seed."""
-        return {run.seed: self.score.of(run) for run in self.runs}
+    runs: Sequence[Run] = ()
 
     @property
     def outcomes(self) -> dict[int, float]:
         """Return the figure of each seed, the worst possible one for those that diverged."""
-        return self.values | dict.fromkeys((run.seed for run in self.diverged), self.score.metric.sign * math.inf)
+        return self.values | dict.fromkeys(self.diverged, self.score.metric.sign * math.inf)
 
     @property
     def count(self) -> str:
         """Return the number of seeds in words, "3 (1 diverged)"."""
-        return f"{len(self.runs)} ({len(self.diverged)} diverged)" if self.diverged else str(len(self.runs))
+        finished = str(len(self.values))
+        return f"{finished} ({len(self.diverged)} diverged)" if self.diverged else finished
 
     @property
     def estimate(self) -> Estimate:
@@ -69,8 +58,9 @@ class Group:
     def rank(self) -> tuple[float, float, float]:
         """Return the sort key, lower is better: the proportion of diverged seeds, the mean of the others, then the
         loss."""
-        diverged = len(self.diverged) / (len(self.diverged) + len(self.runs))
-        return diverged, self.score.metric.sign * self.estimate.mean, float(np.mean([run.loss for run in self.runs]))
+        diverged = len(self.diverged) / (len(self.diverged) + len(self.values))
+        loss = fmean([run.loss for run in self.runs] or [0.0])
+        return diverged, self.score.metric.sign * self.estimate.mean, loss
 
     @property
     def n_nondefault(self) -> int:
@@ -81,6 +71,8 @@ class Group:
     @property
     def knows_nothing(self) -> bool:
         """Return whether its scheme is known to have no positions; code from outside poslab is not imported."""
+        if not self.runs:
+            return False
         node = self.runs[0].config["pos"]
         try:
             return not outside(node) and knows_nothing(parse_scheme(node))
@@ -95,7 +87,8 @@ class Group:
     def mean(self, key: str) -> float | None:
         """Return the mean of a number in the summaries, or None if a run lacks it."""
         values = [getattr(run.summary, key) for run in self.runs]
-        return None if any(not isinstance(v, int | float) for v in values) else float(np.mean(values))
+        known = [value for value in values if isinstance(value, int | float)]
+        return fmean(known) if known and len(known) == len(values) else None
 
     def at(self, length: int | None) -> str:
         """Return the mean of the metric at another length, as tables print it."""
@@ -110,10 +103,12 @@ def same_tokens(first: Run, second: Run) -> bool:
     return all(getattr(first.summary, key) == getattr(second.summary, key) for key in keys)
 
 
-def group_runs(runs: Sequence[Run], conditions: list[str], score: Score) -> tuple[list[Group], list[Repeat]]:
-    """Return groups by all settings but the seed, and the runs left out because they repeat a seed.
+def group_runs(
+    runs: Sequence[Run], conditions: list[str], score: Score
+) -> tuple[dict[str, tuple[list[Run], list[Run]]], list[Group], list[Repeat]]:
+    """Return all (finished, diverged) runs by the label of their group, the groups, and the runs that repeat a seed.
 
-    A group may consist of diverged runs alone.
+    Runs of a group differ in nothing but the seed. Of one that has no finished run there is only the label.
     """
     sources: dict[tuple[Any, ...], set[str | None]] = defaultdict(set)
     for run in runs:
@@ -129,16 +124,28 @@ def group_runs(runs: Sequence[Run], conditions: list[str], score: Score) -> tupl
             of_seeds[run.seed] = run
     groups = [[of_seeds[seed] for seed in sorted(of_seeds)] for of_seeds in keyed.values()]
     first_runs = [members[0] for members in groups]
-    found = []
+    by_label, found = {}, []
     for members in groups:
+        label, first = _label(members[0], first_runs, conditions, edited), members[0]
         finished, diverged = [run for run in members if not run.diverged], [run for run in members if run.diverged]
-        told = _distinctions(members[0], conditions, edited)
-        label = _label(members[0], first_runs, conditions, edited)
+        by_label[label] = finished, diverged
         conflicting_repeats = [
             repeat.differing_losses for repeat in repeats if repeat.differing_losses and repeat.first in members
         ]
-        found.append(Group(label, finished, score, told, diverged, conflicting_repeats))
-    return found, repeats
+        if finished:
+            group = Group(
+                label,
+                first.summary.pos,
+                score,
+                values={run.seed: score.of(run) for run in finished},
+                diverged=[run.seed for run in diverged],
+                settings=first.scheme_settings,
+                distinguishing_settings=_distinctions(first, conditions, edited),
+                conflicting_repeats=conflicting_repeats,
+                runs=finished,
+            )
+            found.append(group)
+    return by_label, found, repeats
 
 
 def _classes(run: Run) -> tuple[Any, ...]:
