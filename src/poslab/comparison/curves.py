@@ -8,7 +8,6 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch.utils.tensorboard import SummaryWriter
 
 from poslab.comparison.groups import Group
 from poslab.config.files import safe_name
@@ -53,6 +52,8 @@ def write_means(folder: Path, curves: Mapping[str, Mapping[int, Curve]]) -> None
 
     curves: by the group's label and the seed. The custom scalars tab draws the interval as a band.
     """
+    from torch.utils.tensorboard import SummaryWriter  # loads torch
+
     for earlier in folder.glob(f"*/events.out.tfevents.*{_MEANS}"):
         earlier.unlink()
     for label, by_seed in curves.items():

@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.curves import Curve
-from poslab.evaluation.pictures import looks, wrapped
+from poslab.report.looks import looks, wrapped
 from poslab.runs.evaluation import Evaluation
 from poslab.statistics.intervals import Interval
 from poslab.statistics.paired import Difference, estimate

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from poslab.comparison.figures import Styles, add_legend
 from poslab.comparison.tasks import TaskRuns
-from poslab.evaluation.pictures import wrapped
+from poslab.report.looks import wrapped
 from poslab.tasks import Metric
 
 MOST_RANGES = 10  # schemes whose ranges can still be told apart

@@ -5,9 +5,8 @@ Figures are made without pyplot, whose global state would keep them.
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import cycle
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 from matplotlib.axes import Axes
@@ -19,6 +18,7 @@ from poslab.attention import SchemeLayer
 from poslab.model.block import Attention
 from poslab.model.decoder import GPT
 from poslab.positions import Curves, Matrix, Picture, ScoreTile
+from poslab.report.looks import looks, printable, wrapped
 
 LEGIBLE = 20  # tokens: of more, a picture can't show the words
 
@@ -78,17 +78,6 @@ def _of_layers(
 
 # Okabe and Ito 2008, "Color Universal Design": for the colour-blind; without the yellow, too pale on white, and black,
 # which is left for what stands out. Five more make a number that has no divisor in common with the others.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00",
-            "#6A3D9A", "#8C4A2F", "#7F7F7F", "#A50026", "#808000")  # fmt: skip
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_DASHES = ("-", "--", "-.")
-
-
-def looks() -> Iterator[dict[str, Any]]:
-    """Return looks of lines, for matplotlib's plot: colour, marker and dash change at once, so that print and the
-    colour-blind lose nothing. They repeat only after hundreds."""
-    for colour, marker, dash in zip(cycle(_COLOURS), cycle(_MARKERS), cycle(_DASHES), strict=False):
-        yield {"color": colour, "marker": marker, "linestyle": dash}
 
 
 def draw(picture: Picture, start: Picture | None = None, caption: bool = False) -> Figure:
@@ -145,18 +134,6 @@ def attention_figure(maps: Mapping[str, Tensor], words: Sequence[str]) -> Figure
     bar.set_ticks([tick for tick in bar.get_ticks() if tick <= highest])
     bar.set_ticklabels([f"{tick**2:.2f}" for tick in bar.get_ticks()])
     return figure
-
-
-def wrapped(label: str) -> str:
-    """Break a label into lines of at most 36 characters that a figure can show."""
-    return "\n".join(printable(line) for line in textwrap.wrap(label, 36))
-
-
-def printable(word: str) -> str:
-    """Replace characters that no figure shows: a dollar sign would begin a formula, and an SVG holds no control
-    characters."""
-    visible = (c if c.isprintable() else "␣" if c.isspace() else "�" for c in word.replace("\n", "↵"))
-    return "".join(visible).strip().replace("$", r"\$") or "␣"
 
 
 def _draw_curves(axes: Axes, picture: Curves, start: Mapping[str, Tensor]) -> None:

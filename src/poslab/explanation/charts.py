@@ -15,9 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
 from torch import Tensor
 
-from poslab.evaluation.pictures import draw, looks
+from poslab.evaluation.pictures import draw
 from poslab.explanation.measures import Ablation, Attention
 from poslab.positions import Curves, OnText, Picture, Strip
+from poslab.report.looks import looks
 from poslab.report.svg import svg
 
 Limits = tuple[float, float]
