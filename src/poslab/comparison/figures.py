@@ -12,6 +12,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.curves import Curve
+from poslab.report import blocks
 from poslab.report.looks import looks, wrapped
 from poslab.runs.evaluation import Evaluation
 from poslab.statistics.intervals import Interval
@@ -32,6 +33,27 @@ def styles_of(labels: Iterable[str], baseline: str | None = None) -> Styles:
         marked = {"label": wrapped(f"{baseline} (baseline)"), "color": "black", "linestyle": "-", "linewidth": 2.5}
         styles[baseline] |= marked
     return styles
+
+
+_BY_RUN = (
+    "Left, each dot is a run; below them the mean over seeds and its 95 % interval. Right, the difference from the "
+    "baseline, seed by seed, and its 95 % interval."
+)
+_OVER_TEXT = (
+    " The broad, pale bar is the interval over seeds and text at once: where it reaches 0, other text may say else."
+)
+
+
+def scores_panel(
+    comparison: Comparison,
+    styles: Styles,
+    references: Mapping[str, float] | None = None,
+    over_text: Mapping[str, Difference] | None = None,
+) -> blocks.Figure:
+    """Return `scores_figure` with its title and caption."""
+    name, title = "losses" if comparison.score.is_loss else "scores", comparison.score.title.capitalize()
+    caption = _BY_RUN + (_OVER_TEXT if over_text else "")
+    return blocks.Figure(name, title, caption, scores_figure(comparison, styles, references or {}, over_text))
 
 
 def scores_figure(

@@ -86,7 +86,7 @@ def _is_number(value: Any) -> bool:
 def choices(comparison: Comparison) -> Table | None:
     """Return the table of default and chosen settings of each scheme, or None if none was trained with several."""
     found = grids(comparison)
-    if all(len(grid.groups) == 1 for grid in found):
+    if not comparison.runs or all(len(grid.groups) == 1 for grid in found):
         return None
     score, run = comparison.score, comparison.runs[0]
     beyond = [n for n in run.lengths(score.metric.name) if n > run.summary.training_length] if score.length else []

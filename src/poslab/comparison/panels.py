@@ -26,13 +26,6 @@ from poslab.runs.load import Run
 from poslab.statistics.paired import Difference
 from poslab.tasks.metric import LOSS
 
-_BY_RUN = (
-    "Left, each dot is a run; below them the mean over seeds and its 95 % interval. Right, the difference from the "
-    "baseline, seed by seed, and its 95 % interval."
-)
-_OVER_TEXT = (
-    " The broad, pale bar is the interval over seeds and text at once: where it reaches 0, other text may say else."
-)
 # Titles and captions.
 _CAPTIONS = {
     "trade_offs": (
@@ -98,10 +91,7 @@ def loss_panels(
         drawn["by_length"] = figures.by_length_figure(evaluations, styles)
         if any(evaluation.last_losses for of_seeds in evaluations.values() for evaluation in of_seeds):
             drawn["last"] = figures.last_figure(evaluations, styles)
-    name, title = ("losses", score.title) if score.is_loss else ("scores", score.title)
-    caption = _BY_RUN + (_OVER_TEXT if over_text else "")
-    scores = figures.scores_figure(comparison, styles, references, over_text or {})
-    by_run = Figure(name, title.capitalize(), caption, scores)
+    by_run = figures.scores_panel(comparison, styles, references, over_text)
     traded = trade_off_figure(comparison, styles)
     trade_offs = [Figure("trade_offs", *_CAPTIONS["trade_offs"], traded)] if traded else []
     panels = [by_run, *trade_offs, *(Figure(name, *_CAPTIONS[name], figure) for name, figure in drawn.items())]

@@ -71,7 +71,8 @@ class Report:
     def write(self, folder: Path) -> None:
         """Write report.html, report.md, results.csv and figures/ into `folder`, over an earlier report there."""
         write_report(folder, "Which position scheme?", self.blocks)
-        _write_results(folder / "results.csv", self.sections)
+        if any(section.comparison.runs for section in self.sections):
+            _write_results(folder / "results.csv", self.sections)
 
     @property
     def _verdicts(self) -> Bullets:
@@ -132,6 +133,8 @@ def _highlighted(table: Table, section: Section) -> Table:
 def _sources(section: Section, command: Sequence[Block]) -> list[Block]:
     """Return how to repeat the section's runs, and the page, and the facts of data, machine and code."""
     groups, runs = section.comparison.groups, section.comparison.runs
+    if not runs:
+        return list(command)
     commands = [(group.label, command_of(group)) for group in groups]
     lines = [f"{label}: {text}" if text == NOT_RECORDED else text for label, text in commands]
     settings = [Details(f"complete settings: {whose}", [Code(text)]) for whose, text in configurations(groups)]

@@ -44,7 +44,7 @@ class Score:
     @property
     def label(self) -> str:
         """Return the label of an axis: "last validation loss, nats per token", "exact at 96, share of the examples"."""
-        return f"{self.title}, {self.unit}"
+        return f"{self.title}, {self.unit}" if self.unit else self.title
 
     @property
     def is_loss(self) -> bool:

@@ -115,13 +115,15 @@ class Section:
     def figures_are(self) -> str:
         """Return a description of the figures."""
         metric, runs = self.score.metric, self.comparison.runs
-        if self.score.is_loss:
+        if self.score.is_loss and runs:
             kept = _KEPT if self.score.validation and self.task is None else ""
             return f"Losses are {_LOSSES[self.score.validation].format(metric.unit)}{kept}"
+        direction = "higher" if metric.higher_is_better else "lower"
+        if not runs:
+            return f"Figures are {self.score.label}; {direction} is better."
         longest = " or ".join(dict.fromkeys(str(run.summary.training_length) for run in runs))
         chance = sorted({run.value(f"{metric.name}_chance", self.score.length) or 0.0 for run in runs})
         known = f" The most frequent answer alone would be worth {self.score.text(chance[0])}." if any(chance) else ""
-        direction = "higher" if metric.higher_is_better else "lower"
         return f"Figures are {self.score.label}; {direction} is better.{known} Training ended at length {longest}."
 
     @property
@@ -134,10 +136,13 @@ class Section:
             )
         else:
             further = (
-                "" if self.task else "; they hold for other seeds on this text, and for other text where that is said"
+                ""
+                if self.task or not self.comparison.runs
+                else "; they hold for other seeds on this text, and for other text where that is said"
             )
+        why = ": runs of one seed start from the same weights and see the same batches" if self.comparison.runs else ""
         return (
-            "Differences are paired: runs of one seed start from the same weights and see the same batches. Claims are "
+            f"Differences are paired by seed{why}. Claims are "
             f"made from {FEWEST_SEEDS} seeds on, where a paired t test, corrected by Holm's method for all "
             f"{self.comparison.comparisons} comparisons of this page, gives p below 0.05{further}. Intervals of "
             "differences are simultaneous: all of the page cover at once in 95 % of sweeps. Those of single schemes "
@@ -153,7 +158,7 @@ class Section:
                 " Interval, seeds and text: of the same difference, for other seeds and held-out text of this corpus "
                 "at once; the one before it is for other seeds on this text."
             )
-        if not self._other_lengths:
+        if self.comparison.runs and not self._other_lengths:
             said += " Longer windows: sliding loss at the longest window measured beyond the training length."
         if self.reference_rows:
             said += (
@@ -165,6 +170,8 @@ class Section:
     @property
     def columns(self) -> list[str]:
         before = ["scheme", "n", str(self.score), "95 % interval", "sd", "difference", "95 % interval", "p (Holm)"]
+        if not self.comparison.runs:
+            return before
         others = [f"{self.score.metric.name} at {length}" for length in self._other_lengths] or ["longer windows"]
         text = ["interval, seeds and text"] if self.over_text else []
         return [*before, *text, "parameters added", "tokens/s", "peak memory, MB", *others]
@@ -172,7 +179,7 @@ class Section:
     def row(self, group: Group) -> list[str]:
         """Return the table's row for a group, from its label and number of seeds to its figures at other lengths."""
         found, difference, text = group.estimate, self.comparison.differences.get(group.label), self.score.text
-        return [
+        cells = [
             group.label,
             group.count,
             text(found.mean),
@@ -181,6 +188,11 @@ class Section:
             "baseline" if difference is None else text(difference.mean, "+"),
             "" if difference is None else self.score.interval(difference.interval, "+"),
             "" if difference is None else "n/a" if difference.p_value is None else p_text(difference.p_value),
+        ]
+        if not group.runs:
+            return cells
+        return [
+            *cells,
             *self._over_text(group.label),
             _whole(group.mean("params_scheme")),
             _whole(group.mean("tokens_per_s")),

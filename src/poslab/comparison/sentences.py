@@ -35,7 +35,7 @@ def sentence(
     if d.mean is None:
         return f"{name} and {baseline} have no seed in common"
     size, word = abs(d.mean), "better" if d.mean * metric.sign < 0 else "worse"
-    amount = f"{size:.{_decimals(metric, size)}f} {_unit(metric)}"
+    amount = f"{size:.{_decimals(metric, size)}f}{_unit_after(metric)}"
     if d.n < FEWEST_SEEDS:
         was = f"was {amount} {word} than {baseline}" if size else f"and {baseline} were equal"
         if d.n == 1:
@@ -51,6 +51,8 @@ def sentence(
     text += f" ({_numbers(d.mean, d.interval, d.comparisons, metric)})"
     if d.interval.low > 0 or d.interval.high < 0:
         text += f"; the interval excludes 0, but p = {p_text(d.p_value or 0)} by the exact test and Holm's correction"
+    if effect is None:
+        return f"{text}; with effect=NUMBER, a difference that matters, this says how many seeds would show it"
     needed = seeds_needed(d.sd or 0.0, effect, alpha=(1 - CONFIDENCE) / d.comparisons)
     needed = max(needed, _seeds_that_agree(d)) if metric.is_proportion else needed
     return f"{text}; {_outlook(*d.interval, needed, d.n, effect)}"
@@ -60,13 +62,13 @@ def _of_survivors(d: Difference, metric: Metric) -> str:
     if d.mean is None:
         return ""
     if d.interval is None:
-        return f"{d.mean:+.{_decimals(metric, d.mean)}f} {_unit(metric)}, n = {d.n}"
+        return f"{d.mean:+.{_decimals(metric, d.mean)}f}{_unit_after(metric)}, n = {d.n}"
     return f"{_numbers(d.mean, d.interval, d.comparisons, metric)}, n = {d.n}"
 
 
-def usual_effect(metric: Metric) -> float:
-    """Return a difference that matters: 0.02 nats, or a tenth of all examples."""
-    return 0.1 if metric.is_proportion else 0.02
+def usual_effect(metric: Metric) -> float | None:
+    """Return a difference that matters: 0.02 nats, or a tenth of all examples; None for other units."""
+    return 0.1 if metric.is_proportion else 0.02 if _unit(metric) == "nats" else None
 
 
 def _of_equal_differences(name: str, baseline: str, d: Difference, verdict: str) -> str:
@@ -126,7 +128,7 @@ def _at_least(size: float, low: float, high: float, metric: Metric) -> str:
     """Return a claimed size with the ends of its interval, "0.080 nats, at least 0.050 and at most 0.110"."""
     places = _decimals(metric, low, size, high)
     least = f"at least {low:.{places}f}" if low else "more than 0"
-    return f"{size:.{places}f} {_unit(metric)}, {least} and at most {high:.{places}f}"
+    return f"{size:.{places}f}{_unit_after(metric)}, {least} and at most {high:.{places}f}"
 
 
 def _numbers(mean: float, interval: Interval, comparisons: int, metric: Metric) -> str:
@@ -134,12 +136,17 @@ def _numbers(mean: float, interval: Interval, comparisons: int, metric: Metric) 
     low, high = interval
     places = _decimals(metric, low, high) if low <= 0 <= high else _decimals(metric, low, mean, high)
     all_at_once = f" for {comparisons} comparisons at once" if comparisons > 1 else ""
-    return f"{mean:z.{places}f} {_unit(metric)} [{low:z.{places}f}, {high:z.{places}f}]{all_at_once}"
+    return f"{mean:z.{places}f}{_unit_after(metric)} [{low:z.{places}f}, {high:z.{places}f}]{all_at_once}"
 
 
 def _unit(metric: Metric) -> str:
     """Return the unit within a sentence: "nats" for "nats per token"."""
     return metric.unit.partition(" per ")[0]
+
+
+def _unit_after(metric: Metric) -> str:
+    """Return the unit as it stands after a number, with a space before it if there is one."""
+    return f" {_unit(metric)}".rstrip()
 
 
 def _decimals(metric: Metric, *numbers: float) -> int:

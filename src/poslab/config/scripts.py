@@ -74,9 +74,18 @@ class CompareConfig(Limited):
       poslab compare runs=runs/recall metric=exact length=96
       poslab compare runs=runs/field pairs=all
       poslab compare runs=runs/shaw_clip baseline="SCHEME max_distance=16"
+      poslab compare table=results.csv better=lower
     """
 
     runs: list[str] = setting(["runs"], help="a folder with runs at any depth, or several: FOLDER,FOLDER")
+    table: str | None = setting(
+        None,
+        help="in place of runs: a csv or parquet file of results from anywhere, with columns scheme, seed and value, "
+        "and data, metric, length, status, better and unit if there; any other is a setting",
+    )
+    better: str | None = setting(
+        None, choices=("lower", "higher"), help="of a table's figures, where it has no column of that name"
+    )
     baseline: str | None = setting(
         None,
         help="what the others are compared with, as reports name it, or a scheme and some of its settings; null: the "
