@@ -54,9 +54,7 @@ def _score(rows: pd.DataFrame, better: str | None) -> Score:
     first, values = rows.iloc[0], rows.loc[rows["status"] == FINISHED, "value"]
     direction = better or first["better"]
     if not direction:
-        raise SettingError(
-            "better", None, f"must be lower or higher, as the table doesn't say which {first['metric']} is the better one"
-        )
+        raise SettingError("better", None, f"must be lower or higher: which {first['metric']} is the better one?")
     ends = bool(values.between(0, 1).all() and values.isin([0, 1]).any())  # where a t test takes seeds for certain
     unit = first["unit"] or ("of all" if direction == "higher" and ends else "")
     known = Metric(first["metric"], unit, higher_is_better=direction == "higher")
