@@ -100,7 +100,7 @@ def test_help_before_torch(tmp_path: Path) -> None:
 def test_every_option_composes() -> None:
     options = {group: [f"{group}={yaml.stem}" for yaml in CONFIGS.glob(f"{group}/*.yaml")] for group in GROUPS}
     lengths = ("data.min_length=1", "data.max_length=4", "data.test_lengths=[4]")
-    needs = {"data=text": (f"data.path={TRAIN}",), "data=task": ("data._target_=poslab.tasks.parity.Parity", *lengths)}
+    needs = {"data=text": (f"data.path={TRAIN}",), "data=task": ("data._target_=poslab.tasks.bits.Parity", *lengths)}
     together = zip_longest(*(options.pop(group) for group in ("data", "logger", "trainer", "optim")))
     for chosen in [*together, *((option,) for group in options.values() for option in group)]:
         given = [option for option in chosen if option is not None]

@@ -5,7 +5,7 @@ import torch
 
 from poslab.data.batch_shards import BatchShards, shard_indices
 from poslab.data.task import _TrainingBatches
-from poslab.tasks.flip_flop import FlipFlop
+from poslab.tasks.state_tracking import FlipFlop
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5])

@@ -19,7 +19,8 @@ from poslab.positions import PositionScheme
 from poslab.positions.rope import RoPE
 from poslab.positions.rope_t5 import RoPET5
 from poslab.runs import code
-from poslab.tasks.copy import Copy
+from poslab.tasks.addition import Addition
+from poslab.tasks.transcription import Copy
 from poslab.training.train import train
 
 
@@ -106,7 +107,7 @@ def test_schemes_of_poslab_have_fingerprints_of_their_own(monkeypatch: pytest.Mo
     } <= inside
     assert {"model/memory/segments.py", "tasks/base.py", "tasks/metric.py"} <= inside
     assert not any(f"positions/{file}" in inside for file in files)
-    assert "tasks/copy.py" not in inside
+    assert "tasks/transcription.py" not in inside
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_schemes_of_poslab_have_fingerprints_of_their_own(monkeypatch: pytest.Mo
     [
         (RoPE, {"rope.py", "rotary.py"}),
         (RoPET5, {"rope_t5.py", "combined.py", "rope.py", "rotary.py", "t5.py"}),
-        (Copy, {"copy.py", "transcription.py"}),
+        (Addition, {"addition.py", "transcription.py"}),
     ],
 )
 def test_what_schemes_and_tasks_of_poslab_import_counts_without_the_contract(cls: type, files: set[str]) -> None:

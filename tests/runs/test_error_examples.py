@@ -21,7 +21,7 @@ from poslab.evaluation.task_metrics import measure, wrong_answers
 from poslab.runs.error_examples import LOOKED_AT, WrongAnswers
 from poslab.runs.summary import Summary
 from poslab.tasks import Task
-from poslab.tasks.reverse import Reverse
+from poslab.tasks.transcription import Reverse
 from poslab.training.train import train
 
 REVERSE = Reverse(min_length=1, max_length=3, test_lengths=[3, 5], vocabulary=3)

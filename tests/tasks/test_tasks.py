@@ -11,14 +11,12 @@ from omegaconf import OmegaConf
 from poslab.config.files import CONFIGS
 from poslab.errors import SettingError
 from poslab.tasks.addition import Addition
-from poslab.tasks.back import Back
 from poslab.tasks.base import IGNORED, Examples, Task
-from poslab.tasks.copy import Copy
-from poslab.tasks.counter import Counter
-from poslab.tasks.distant_recall import DistantRecall
-from poslab.tasks.flip_flop import FlipFlop
-from poslab.tasks.majority import Majority
-from poslab.tasks.recall import Recall
+from poslab.tasks.bits import Majority
+from poslab.tasks.fixed_distance import Back
+from poslab.tasks.recall import DistantRecall, Recall
+from poslab.tasks.state_tracking import Counter, FlipFlop
+from poslab.tasks.transcription import Copy
 
 LENGTHS = {"min_length": 4, "max_length": 8, "test_lengths": [8, 12]}
 

@@ -33,11 +33,9 @@ from poslab.runs.summary import Summary
 from poslab.tasks import Examples, Task
 from poslab.tasks.addition import Addition
 from poslab.tasks.base import IGNORED
-from poslab.tasks.copy import Copy
-from poslab.tasks.distant_recall import DistantRecall
-from poslab.tasks.majority import Majority
-from poslab.tasks.recall import Recall
-from poslab.tasks.reverse import Reverse
+from poslab.tasks.bits import Majority
+from poslab.tasks.recall import DistantRecall, Recall
+from poslab.tasks.transcription import Copy, Reverse
 from poslab.training.loss import language_model_loss, loss_in_segments
 from poslab.training.train import train
 
@@ -325,7 +323,7 @@ def test_an_edited_task_is_not_taken_for_the_one_trained(
     assert own_task(checkpoint, allow_code=False) == compose_config(*TINY_TASK).data
     source = code.scheme_fingerprint
     monkeypatch.setattr(code, "scheme_fingerprint", lambda *of: "edited" if of == (Copy,) else source(*of))
-    with pytest.raises(SettingError, match=r"the code of poslab\.tasks\.copy\.Copy has changed since it was trained"):
+    with pytest.raises(SettingError, match=r"the code of poslab\.tasks\.transcription\.Copy has changed since it was trained"):
         own_task(checkpoint, allow_code=False)
     with pytest.raises(SettingError, match="the code of the task, is not the one that it was trained on"):
         resume(run, "trainer.max_steps=12")

@@ -1,8 +1,7 @@
-"""Associative recall: what value stood beside this key? (MQAR)
+"""Associative recall: what value stood beside this key? In noise within a window (MQAR), or from beyond the window.
 
 Arora et al. 2023, "Zoology: Measuring and Improving Recall in Efficient Language Models", section 3: pairs of key and
-value, then each key once more, which asks for its value. Here the keys come in noise, anywhere and in any order, so a
-longer text puts the same four pairs further away. Length is the number of tokens.
+value, then each key once more, which asks for its value.
 """
 
 from __future__ import annotations
@@ -11,15 +10,19 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.tasks.base import IGNORED, Examples, Task, different, numbers
+from poslab.tasks.base import IGNORED, Examples, Task, alphabet, different, numbers
+from poslab.tasks.metric import ACCURACY, EXACT
 
 DEPTHS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recall(Task):
-    """Associative recall; its parts depth_1, ..., depth_4 are keys asked in the first, ..., last quarter of what
-    follows the pairs."""
+    """Recall within a window: the keys come again in noise, anywhere and in any order, so a longer text puts the same
+    pairs further away. Length is the number of tokens.
+
+    Its parts depth_1, ..., depth_4 are keys asked in the first, ..., last quarter of what follows the pairs.
+    """
 
     pairs: int = 4
     keys: int = 30
@@ -60,3 +63,54 @@ class Recall(Task):
         positions = torch.arange(length) - 2 * self.pairs
         quarter = (DEPTHS * positions).div(length - 2 * self.pairs, rounding_mode="floor")  # negative within the pairs
         return {f"depth_{i + 1}": (quarter == i).expand_as(examples.tokens) for i in range(DEPTHS)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistantRecall(Task):
+    """Recall of facts from beyond the window, a chosen number of tokens later.
+
+    An example is a document of several segments: a model reads model.context_length tokens at a time, and what it knows
+    of the segments before is its memory, if any. Length is the gap, the tokens from a fact to its question, the same
+    for all facts of an example. Noise stands before, between and after, so that a segment may end anywhere. A model
+    that doesn't see a fact, but its question, is right in one of `values` answers.
+
+    A fact, a key and its value, is one symbol, a=7, and so is the question, a?. What binds two symbols would have to be
+    learned from pairs within the window alone, as no gradient comes from beyond, and wasn't in twice as many steps.
+    """
+
+    facts: int = 4
+    keys: int = 12
+    values: int = 10
+    noise: int = 6  # symbols
+    lead: int = 32  # tokens of noise before the first fact, at most
+
+    in_segments = True
+    metrics = (ACCURACY, EXACT)  # a window may hold some facts of an example, and not others
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(1, facts=self.facts, noise=self.noise)
+        require_at_least(2, values=self.values)
+        require_at_least(0, lead=self.lead)
+        if self.keys < self.facts:
+            raise SettingError("keys", self.keys, f"facts={self.facts} need as many different keys")
+        if (nearest := min(self.min_length, *self.test_lengths)) < self.facts:
+            raise SettingError("facts", self.facts, f"are asked {nearest} tokens later: must be at most as many")
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        keys = alphabet(self.keys)
+        facts = (f"{key}={value}" for key in keys for value in range(self.values))
+        return (*facts, *(f"{key}?" for key in keys), *(f"~{number}" for number in range(self.noise)))
+
+    def tokens(self, length: int) -> int:
+        return self.lead + length + self.facts
+
+    def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
+        known = self.keys * self.values
+        keys = different(self.keys, generator, count, self.facts)  # (B, F)
+        facts = keys * self.values + numbers(self.values, generator, count, self.facts)
+        tokens = numbers(self.noise, generator, count, self.tokens(length)) + known + self.keys
+        positions = numbers(self.lead + 1, generator, count, 1) + torch.arange(self.facts)  # (B, F)
+        tokens.scatter_(1, positions, facts).scatter_(1, positions + length, known + keys)
+        return Examples(tokens, torch.full_like(tokens, IGNORED).scatter(1, positions + length, facts))

@@ -1,6 +1,11 @@
-"""Transcription tasks: read a line and write another of the same length, BOS x SEP y EOS.
+"""Transcription tasks: read a line and write another of the same length, BOS x SEP y EOS: the same one, one reversed,
+one sorted.
 
 The answer is read as it is written (teacher forcing): at SEP the first symbol of y is asked, at its last one EOS.
+
+    Zhou et al. 2023, "What Algorithms can Transformers Learn?", section 4
+    Huang et al. 2024, "A Formal Framework for Understanding Length Generalization in Transformers": sizes and figures
+    Deletang et al. 2023, "Neural Networks and the Chomsky Hierarchy"
 """
 
 from __future__ import annotations
@@ -60,3 +65,58 @@ def written_answer(question: Tensor, answer: Tensor, bos: int, sep: int, eos: in
     tokens, targets = line[:, :-1], line[:, 1:].clone()
     targets[:, : question.shape[1] + 1] = IGNORED
     return Examples(tokens, targets)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy(Transcription):
+    """Unique copy: write a line of different symbols again (Zhou et al., Huang et al.).
+
+    As no symbol comes twice, the symbol to write is the one after the last that was written: found by content, if what
+    was before a token is known.
+    """
+
+    unique = True
+
+    def answer(self, line: Tensor) -> Tensor:
+        return line
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyRepeats(Transcription):
+    """Copy with repeats: write a line of few symbols again (Zhou et al.; Huang et al., repeat copy, binary).
+
+    What was written last stands many times in the line, so content doesn't tell where one is: positions must be
+    counted. No scheme is known to go far beyond its training lengths without hints.
+    """
+
+    def answer(self, line: Tensor) -> Tensor:
+        return line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reverse(Transcription):
+    """Reverse a line (Deletang et al., deterministic context-free), there with two symbols and the answer in place.
+
+    The distance to the symbol to write grows by two with every symbol written.
+    """
+
+    def answer(self, line: Tensor) -> Tensor:
+        return line.flip(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sort(Transcription):
+    """Sort different numbers (Huang et al.; Zhou et al., there with repeats).
+
+    The symbol to write is the smallest above the last one written: no position is needed, but the order of the symbols
+    must be learned.
+    """
+
+    unique = True
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return ("BOS", "SEP", "EOS", *map(str, range(self.vocabulary)))
+
+    def answer(self, line: Tensor) -> Tensor:
+        return line.sort(1).values
