@@ -5,10 +5,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from poslab import GPT
 from poslab.tasks.base import IGNORED
 from poslab.training import loss as loss_module
-from poslab.training.loss import head_loss, language_model_loss
+from poslab.training.loss import head_loss
 
 
 def inputs(
@@ -85,31 +84,3 @@ def test_gradients_are_the_same_when_asked_for_again(autocast: bool) -> None:
     kept = [x.clone() for x in first]
     again = torch.autograd.grad(loss, (hidden, weight))
     assert all(torch.equal(x, y) for x, y in zip(kept, again, strict=True))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rows_of_tokens_are_added_to_the_heads_gradient(dtype: torch.dtype) -> None:
-    """To the bits of autograd, which adds two whole matrices; also twice, where tokens repeat."""
-    model = GPT(vocab_size=301, context_length=16, embed_dim=8, num_layers=1, num_heads=2, dropout=0.0).to(dtype)
-    tokens, targets = torch.randint(5, (2, 16)), torch.randint(301, (2, 16))
-    gradients = []
-    for loss_of in (language_model_loss, separate_loss):
-        model.zero_grad()
-        for _ in range(2):
-            loss_of(model, tokens, targets).backward()
-        gradients.append(model.token_embedding.weight.grad)
-    assert torch.equal(*gradients)
-
-
-def separate_loss(model: GPT, tokens: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
-
-
-def test_tokens_without_a_head_have_their_own_gradient() -> None:
-    embedding = GPT(vocab_size=301, context_length=16, embed_dim=8, num_layers=1, num_heads=2).token_embedding
-    tokens = torch.randint(5, (2, 16))
-    with embedding.shared_with_head(tokens):
-        shared = embedding(tokens)
-    (found,) = torch.autograd.grad(shared.sum(), embedding.weight)
-    (wanted,) = torch.autograd.grad(embedding(tokens).sum(), embedding.weight)
-    torch.testing.assert_close(found, wanted)

@@ -323,7 +323,9 @@ def test_an_edited_task_is_not_taken_for_the_one_trained(
     assert own_task(checkpoint, allow_code=False) == compose_config(*TINY_TASK).data
     source = code.scheme_fingerprint
     monkeypatch.setattr(code, "scheme_fingerprint", lambda *of: "edited" if of == (Copy,) else source(*of))
-    with pytest.raises(SettingError, match=r"the code of poslab\.tasks\.transcription\.Copy has changed since it was trained"):
+    with pytest.raises(
+        SettingError, match=r"the code of poslab\.tasks\.transcription\.Copy has changed since it was trained"
+    ):
         own_task(checkpoint, allow_code=False)
     with pytest.raises(SettingError, match="the code of the task, is not the one that it was trained on"):
         resume(run, "trainer.max_steps=12")

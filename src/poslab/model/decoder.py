@@ -18,10 +18,10 @@ from poslab.config.schema import Retrieval, reach
 from poslab.errors import SettingError, require_at_least
 from poslab.model.block import Block, TargetMask
 from poslab.model.cache import KeyValueCache
-from poslab.model.embedding import PositionedModule, TokenEmbedding
 from poslab.model.generate import generate
 from poslab.model.memory import LayerMemory, Memory, Segment
 from poslab.model.memory.retrieval import RetrievedAttention, check_bias
+from poslab.model.positions import PositionedModule
 from poslab.positions import Explanation, ModelShape, Picture, PositionScheme, RelativeTerms, ScoreTile
 from poslab.positions.checks import check_hooks, check_memory, check_sizes, initial_tables
 
@@ -70,7 +70,7 @@ class GPT(PositionedModule):
         check_sizes(self.pos, self.shape)
         check_memory(self.pos, self.shape, memory_length)
         self.memory_length, self.retrieval = memory_length, retrieval
-        self.token_embedding = TokenEmbedding(vocab_size, embed_dim)
+        self.token_embedding = nn.Embedding(vocab_size, embed_dim)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(self.shape, dropout, attention_backend) for _ in range(num_layers))
         if retrieval is not None:

@@ -32,10 +32,10 @@ _COLUMNS = 2**13  # of the logits, by which a product in 16 bits takes two third
 
 def language_model_loss(model: GPT, tokens: Tensor, targets: Tensor, positions: Tensor | None = None) -> Tensor:
     """Return the mean cross-entropy in nats; tokens, targets and positions (B, T). Targets of -100 don't count."""
-    with model.token_embedding.shared_with_head(tokens) as head:
-        if targets.device.type == "cpu" and (target_mask := targets != IGNORED).any():  # a GPU would be waited for
-            return _mean_loss(model.hidden_at(target_mask, tokens, positions), head, targets[target_mask])
-        return _mean_loss(model.hidden(tokens, positions=positions).flatten(0, 1), head, targets.flatten())
+    head = model.token_embedding.weight
+    if targets.device.type == "cpu" and (target_mask := targets != IGNORED).any():  # a GPU would be waited for
+        return _mean_loss(model.hidden_at(target_mask, tokens, positions), head, targets[target_mask])
+    return _mean_loss(model.hidden(tokens, positions=positions).flatten(0, 1), head, targets.flatten())
 
 
 def loss_in_segments(
