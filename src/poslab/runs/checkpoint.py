@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,6 @@ from poslab.positions.checks import check_hooks, check_sizes
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import distrust, edited, outside
 from poslab.runs.folder import RunFolder
-
-_LONGEST = 2**20  # tokens of context; a file that claims more is damaged, and would take any amount of memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,41 +204,11 @@ def _vocabulary(about: dict[str, Any]) -> AnyVocabulary:
 
 def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], state: dict[str, Any]) -> GPT:
     """Load weights into the model described. Raises ValueError if they are not those of that model."""
-    sizes: dict[str, Any] = {size.name: settings.get(size.name) for size in fields(ModelConfig)}
-    sizes["memory_length"] = settings.get("memory_length", 0)  # there were runs before it was a setting
-    sizes |= {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
-    sizes["init_std"] = 0.02  # the weights are loaded, and there were runs before it was a setting
-    checked = typed(ModelConfig, sizes, "model")
-    shape, sizes = checked.shape, vars(checked)
-    scheme.check(shape)
-    weights = {str(name).removeprefix("model."): weight for name, weight in state.items()}
-    known = None if outside(node_of(scheme)) else scheme
+    without_training = {"compile": False, "dropout": 0.0, "attention_backend": "auto"}  # which takes linear memory
+    sizes = typed(ModelConfig, settings | without_training, "model")
+    model = GPT(scheme, vocab_size=vocab_size, **vars(sizes))
     try:
-        if _fits(weights, known, vocab_size, sizes):
-            if shape.context_length > _LONGEST:
-                raise ValueError(f"its description is damaged: model.context_length={shape.context_length}")
-            model = GPT(scheme, vocab_size=vocab_size, **sizes)
-            model.load_state_dict(weights)
-            return model
+        model.load_state_dict({str(name).removeprefix("model."): weight for name, weight in state.items()})
     except RuntimeError as error:
-        if "allocate memory" in str(error):
-            raise MemoryError from error
-    raise ValueError("its weights don't fit the model that it describes")
-
-
-def _fits(weights: dict[str, Any], scheme: PositionScheme | None, vocab_size: int, sizes: dict[str, Any]) -> bool:
-    """Return whether the weights have the shapes of the model described, without its memory: a file may describe a
-    model of any size. A scheme from outside poslab need not be able to do that, and is None."""
-    layers = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
-    if len(layers) != sizes["num_layers"]:
-        return False
-    with torch.device("meta"):
-        retrieval = sizes["retrieval"] and replace(sizes["retrieval"], position_bias=False)  # which learns no more
-        plain = GPT(None, vocab_size=vocab_size, **sizes | {"retrieval": retrieval})
-        tables = {} if scheme is None else scheme.tables(plain.shape)
-    expected = plain.state_dict() | {f"position_tables.{name}": table for name, table in tables.items()}
-    # A tensor that isn't contiguous may claim any shape with hardly any numbers behind it.
-    return all(
-        isinstance(weights.get(name), Tensor) and weights[name].shape == tensor.shape and weights[name].is_contiguous()
-        for name, tensor in expected.items()
-    )
+        raise ValueError("its weights don't fit the model that it describes") from error
+    return model
