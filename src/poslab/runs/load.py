@@ -110,18 +110,14 @@ def read_runs(paths: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
     return runs, left_out
 
 
-def _run_folders(root: Path, above: frozenset[Path] = frozenset()) -> list[Path]:
-    """Return folders with a trace of a run, and those that can't be searched. `above`: the folders around `root`,
-    resolved, as links may lead in a circle."""
-    here = root.resolve()
-    if here in above:
-        return []
-    try:
-        own = [root] if RunFolder(root).is_run else []
-        children = _subfolders(root)
-    except OSError:
-        return [root]
-    return own + [folder for child in children for folder in _run_folders(child, above | {here})]
+def _run_folders(root: Path) -> list[Path]:
+    """Return folders with a trace of a run."""
+    found = []
+    for folder, names, _ in os.walk(root, followlinks=True):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        if RunFolder(Path(folder)).is_run:
+            found.append(Path(folder))
+    return found
 
 
 def _subfolders(folder: Path) -> list[Path]:

@@ -9,7 +9,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 import yaml
 
 from poslab.config.fields import in_words, kinds
-from poslab.config.schemes import targets
 
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, where there is one, is ten times as fast
 
@@ -28,13 +27,10 @@ def read_mapping(file: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def read_config(file: Path, groups: tuple[str, ...] = ("pos", "model", "data")) -> dict[str, Any]:
-    """Return a run's config.yaml. Raises ValueError as `read_mapping` does, and for a missing group or scheme class."""
+    """Return a run's config.yaml. Raises ValueError as `read_mapping` does, and for a missing group."""
     config = read_mapping(file, lambda text: yaml.load(text, _YamlLoader))
     if not all(isinstance(config.get(group), dict) for group in groups):
         raise ValueError(f"{file.name} is not a run's")
-    for target in targets(config["pos"]):
-        if not (isinstance(target, str) and all(part.isidentifier() for part in target.split("."))):
-            raise ValueError(f"{file.name} has pos._target_={reprlib.repr(target)}, which is no class")
     return config
 
 
