@@ -489,19 +489,12 @@ def unreadable(folder: Path) -> None:
     (folder / "checkpoints" / "last.ckpt").mkdir()
 
 
-def of_other_settings(folder: Path) -> None:
-    content = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
-    content["poslab"]["config"]["optim"]["learning_rate"] = 0.5
-    torch.save(content, folder / "checkpoints" / "last.ckpt")
-
-
 @pytest.mark.parametrize(
     ("spoil", "problem"),
     [
         (another_process, "another process is running it"),
         (before_its_first_checkpoint, "another process is running it"),
         (unreadable, "last.ckpt: can't be read: Is a directory"),
-        (of_other_settings, "(its own: 0.5)"),
     ],
 )
 def test_a_job_that_is_refused_leaves_its_folder_alone(

@@ -286,7 +286,7 @@ def test_an_extended_run_is_none_that_was_trained_for_as_long_at_once(
 @pytest.mark.parametrize(
     ("overrides", "problem"),
     [
-        ([], "it is finished, after 10 steps; trainer.max_epochs=3 trains on"),
+        ([], "it is finished, after 10 steps; a greater trainer.max_epochs, max_steps or max_time, or"),
         (
             ["trainer.max_epochs=1"],
             "trainer.max_epochs=1: the run was to have 2; it can be extended, not shortened",
@@ -306,30 +306,6 @@ def test_what_a_run_can_not_resume_with(overrides: list[str], problem: str, run_
     assert tree(run_folder) == before
 
 
-@pytest.mark.parametrize(
-    ("ending", "overrides", "problem"),
-    [
-        (STEPS, [], "it is finished, after 7 steps; trainer.max_steps=14 trains on"),
-        (STEPS, ["trainer.max_epochs=1", "trainer.max_steps=9"], "; trainer.max_epochs=2 trains on"),
-        (["trainer.max_steps=10"], [], "; trainer.max_steps=20 with trainer.max_epochs=3 trains on"),
-        (["trainer.max_time=01:00:00:00"], ["trainer.max_time=00:00:00:00", "trainer.max_epochs=3"],
-         "; a longer trainer.max_time trains on"),
-        (["target_loss=100"], [], "; a lower target_loss trains on"),
-        (["optim.learning_rate=0", "early_stopping_patience=1", "trainer.max_epochs=4"], ["trainer.max_epochs=5"],
-         "it has stopped early, and only a new run trains on"),
-    ],
-)  # fmt: skip
-def test_finished_runs_say_what_trains_on(
-    ending: list[str], overrides: list[str], problem: str, trained: Callable[..., Path]
-) -> None:
-    folder = trained(*TINY, *ending)
-    before = tree(folder)
-    with pytest.raises(UserError) as refusal:
-        resume(folder, *overrides)
-    assert problem in str(refusal.value)
-    assert tree(folder) == before
-
-
 def test_more_steps_train_on(trained: Callable[..., Path], tmp_path: Path) -> None:
     run = shutil.copytree(trained(*TINY, *STEPS), tmp_path / "run")
     assert resume(run, "trainer.max_steps=14")["steps"] == 14
@@ -342,10 +318,6 @@ def test_more_steps_train_on(trained: Callable[..., Path], tmp_path: Path) -> No
         (lambda run: (run / "config.yaml").unlink(), "no run to resume: unfinished: it has no config.yaml"),
         (lambda run: (run / "config.yaml").write_text("- [half"), "config.yaml can't be read"),
         (lambda run: last(run).write_bytes(b"PK"), "a damaged one; no intact checkpoint is left"),
-        (
-            lambda run: torch.save(content_of(run) | {"state": {}}, last(run)),
-            "last.ckpt: says nothing of a run's step, ",
-        ),
         (lambda run: last(run).unlink(), "it is finished, but has no last.ckpt to resume from"),
         (lambda run: interpolate(run), "seed=${oc.env:HOME}: must be a whole number"),
     ],

@@ -73,7 +73,7 @@ def _own(
             part_of(own, group)[name] = part_of(composed, group).get(name)
     if given:
         own["pos"] = node_of(parse_scheme(changed(own["pos"], given)))
-    check_same(folder, flat(own, without={Role.COMMAND}), before)
+    _check_same(folder, flat(own, without={Role.COMMAND}), before)
     return own, None if pos_name is None else str(pos_name), recorded
 
 
@@ -96,7 +96,7 @@ def _read(folder: Path) -> dict[str, Any]:
         raise SettingError("resume", folder, f"no run to resume: {error}") from error
 
 
-def check_same(folder: Path, settings: dict[str, Any], own: dict[str, Any]) -> None:
+def _check_same(folder: Path, settings: dict[str, Any], own: dict[str, Any]) -> None:
     """Raise SettingError, naming all of them, where settings differ from the run's own that may not change."""
     changed = {k: v for k, v in settings.items() if v != own.get(k) and role_of(k) not in MAY_CHANGE}
     if changed:

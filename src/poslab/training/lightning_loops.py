@@ -1,5 +1,5 @@
 """Private parts of Lightning, as in pytorch-lightning 2.6.6: the counters of its loops (loops/progress.py,
-loops/training_epoch_loop.py, loops/fit_loop.py), what callbacks save of themselves, and connectors of its trainer.
+loops/training_epoch_loop.py, loops/fit_loop.py) and connectors of its trainer.
 
 Lightning saves the counters as they stand. Between two batches and within a validation they stand where its loops can't
 resume, so they are set back to the last point where they can.
@@ -8,7 +8,6 @@ resume, so they are set back to the last point where they can.
 from typing import Any
 
 from pytorch_lightning import Trainer
-from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.loggers import WandbLogger
 
 _BATCHES, _VALIDATION = "epoch_loop.batch_progress", "epoch_loop.val_loop.batch_progress"
@@ -51,24 +50,6 @@ def is_past_last_batch(checkpoint: dict[str, Any], batches: int) -> bool:
     batches: of this epoch that are done.
     """
     return batches > 0 and bool(checkpoint["loops"]["fit_loop"][_BATCHES]["is_last_batch"])
-
-
-def saved_early_stop(checkpoint: dict[str, Any]) -> bool:
-    """Return whether early stopping had ended the run of the checkpoint."""
-    return any(saved["wait_count"] >= saved["patience"] for saved in _saved(checkpoint, "EarlyStopping"))
-
-
-def saved_time_is_up(checkpoint: dict[str, Any], max_time: Any) -> bool:
-    """Return whether the run of the checkpoint has trained for `max_time`."""
-    timer = Timer(max_time)
-    for saved in _saved(checkpoint, "Timer"):
-        timer.load_state_dict(saved)
-        return (timer.time_remaining() or 0) <= 0
-    return False
-
-
-def _saved(checkpoint: dict[str, Any], callback: str) -> list[dict[str, Any]]:
-    return [saved for name, saved in checkpoint.get("callbacks", {}).items() if name.startswith(callback)]
 
 
 def has_stopped_early(trainer: Trainer) -> bool:

@@ -20,7 +20,6 @@ from poslab.positions import PositionScheme
 from poslab.runs.checkpoint_files import newest_intact
 from poslab.runs.code import changed, edited, outside
 from poslab.runs.folder import RunFolder, old_run_folder
-from poslab.runs.resumed_settings import check_same
 from poslab.signals import Interrupted
 from poslab.tasks import Task
 from poslab.training import lightning_loops
@@ -99,13 +98,8 @@ def _from_checkpoint(
     config: TrainConfig,
     world_size: int,
 ) -> ResumedRun:
-    try:
-        state = RunState.from_checkpoint(content)
-    except ValueError as error:
-        raise SettingError("resume", checkpoint, str(error)) from error
-    about = content["poslab"]
+    state, about = RunState.from_checkpoint(content), content["poslab"]
     own = about["config"]
-    check_same(folder.path, flat(config), flat(own, without={Role.COMMAND}))
     _check_initial_weights(config.settings.init_from, own)
     _check_length(folder, state, config, content)
     notes = notes + _code_notes(folder, config.pos, about, state.step) + _process_notes(len(state.random), world_size)
@@ -141,34 +135,16 @@ def _check_length(folder: RunFolder, state: RunState, config: TrainConfig, conte
     """Raise SettingError where the settings ask for less than is trained, or for no more."""
     epochs, steps = config.trainer.max_epochs, config.trainer.max_steps
     own = flat(content["poslab"]["config"])
-    over = state.epoch + lightning_loops.is_past_last_batch(content, state.batches)
     if (epochs or 1e9) < (planned := own["trainer.max_epochs"] or 0):
         problem = f"the run was to have {planned}; it can be extended, not shortened"
         raise SettingError("trainer.max_epochs", epochs, problem)
+    over = state.epoch + lightning_loops.is_past_last_batch(content, state.batches)
     for option, most, done in (("max_epochs", epochs, over), ("max_steps", steps, state.step)):
         if most is not None and -1 < most < done:
             raise SettingError(f"trainer.{option}", most, f"the run has trained for {done} already")
-    if not folder.finished:
-        return
-    longer = _what_trains_on(config, content, state.step, over)
-    if longer is None and all(own.get(k) == v for k, v in flat(config).items() if role_of(k) is Role.LENGTH):
-        longer = f"a {'longer trainer.max_time' if config.settings.target_loss is None else 'lower target_loss'}"
-    if longer is not None:
-        raise SettingError("resume", folder, f"it is finished, after {state.step} steps; {longer} trains on")
-
-
-def _what_trains_on(config: TrainConfig, content: dict[str, Any], step: int, epochs_over: int) -> str | None:
-    """Say what the command line must give where the run would end before its first step; None where it wouldn't."""
-    if lightning_loops.saved_early_stop(content):
-        return "it has stopped early, and only a new run"
-    longer = []
-    if step == config.trainer.max_steps:
-        longer.append(f"trainer.max_steps={2 * step}")
-    if epochs_over == config.trainer.max_epochs:
-        longer.append(f"trainer.max_epochs={epochs_over + 1}")
-    if config.trainer.max_time is not None and lightning_loops.saved_time_is_up(content, config.trainer.max_time):
-        longer.append("a longer trainer.max_time")
-    return " with ".join(longer) or None
+    if folder.finished and all(own.get(k) == v for k, v in flat(config).items() if role_of(k) is Role.LENGTH):
+        longer = "a greater trainer.max_epochs, max_steps or max_time, or a lower target_loss, trains on"
+        raise SettingError("resume", folder, f"it is finished, after {state.step} steps; {longer}")
 
 
 def _extended(before: dict[str, Any], config: TrainConfig, step: int) -> list[str]:
