@@ -79,13 +79,15 @@ def started_by_lightning() -> bool:
 
 def cluster_environment() -> list[ClusterEnvironment]:
     """Return Lightning's description of the launcher, where Lightning would guess another, as a list of plugins."""
+    here = launch()
+    if not here.launcher and "SLURM_NTASKS" not in os.environ:
+        return []
     from lightning_fabric.plugins.environments.lightning import LightningEnvironment
     from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
-    here = launch()
     if not here.launcher:
-        return [LightningEnvironment()] if "SLURM_NTASKS" in os.environ else []
+        return [LightningEnvironment()]
     local_rank, node = here.rank % here.local_size, here.rank // here.local_size
     make: Callable[[], ClusterEnvironment]
     if here.launcher == "torchrun":

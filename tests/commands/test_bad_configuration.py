@@ -36,7 +36,6 @@ BAD = [
     ("seed=1,2", "seed=1,2: must be one value; -m runs each of several"),
     ("data=task", "data._target_=: must be given"),
     ("seed=${nothing}", "seed=${nothing}: Interpolation key 'nothing' not found"),
-    ("run_dir=\udcff", "run_dir=?: must be text in UTF-8"),
 ]
 
 OF_SCRIPTS = [

@@ -12,7 +12,6 @@ from runs_to_resume import TINY
 from poslab.config.files import default_cache_dir
 from poslab.errors import RunStopped
 from poslab.runs.checkpoint_files import save_weights
-from poslab.runs.screen import printable
 from poslab.training.checkpoints import CheckpointFiles
 from poslab.training.train import train
 
@@ -73,10 +72,6 @@ def test_weights_can_be_read_by_whom_other_files_can(tmp_path: Path) -> None:
     (tmp_path / "other").touch()
     save_weights(tmp_path / "weights.safetensors", {"model.w": torch.zeros(2)}, {"observed": None})
     assert (tmp_path / "weights.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
-
-
-def test_what_a_terminal_would_obey_is_a_dot() -> None:
-    assert printable("a\x1b[2J\x07b\tc\nd é漢") == "a·[2J·b\tc\nd é漢"
 
 
 def test_where_a_checkout_may_not_be_written_the_cache_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,3 +172,7 @@ def test_files_of_a_report(tmp_path: Path) -> None:
     text = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     assert re.findall(r"\((figures/.*)\)", text) == ["figures/loss.svg", "figures/bias_t5.svg"]
     assert "a ? folder" in text
+
+
+def test_what_a_terminal_would_obey_is_a_dot() -> None:
+    assert terminal.visible("a\x1b[2J\x07b\tc\nd é漢") == "a·[2J·b\tc\nd é漢"

@@ -110,8 +110,6 @@ def run_program(run: Callable[[list[str]], None], arguments: list[str]) -> None:
             stream.reconfigure(errors="replace")
     raise_on_signals()
     with one_line_errors():
-        for argument in arguments:
-            _check_readable(argument)
         run(arguments)
 
 
@@ -161,14 +159,6 @@ def one_line_errors() -> Iterator[None]:
             traceback.print_exception(error)
             _exit(1)
         raise
-
-
-def _check_readable(argument: str) -> None:
-    """Raise UserError for an argument that no file of a run could hold."""
-    try:
-        argument.encode()
-    except UnicodeEncodeError:
-        raise UserError(f"{argument.encode(errors='replace').decode()}: must be text in UTF-8") from None
 
 
 def _interrupted(interruption: BaseException) -> NoReturn:

@@ -32,11 +32,11 @@ from poslab.errors import SettingError, UserError
 from poslab.evaluation.files import evaluate_run, evaluation_seconds
 from poslab.processors import compute_on
 from poslab.report import terminal
+from poslab.report.terminal import clock
 from poslab.runs.evaluation import Evaluation, read_evaluation
 from poslab.runs.folder import RunFolder
 from poslab.runs.load import LeftOut, Run, read_runs
 from poslab.runs.plan import PLAN, PlannedGroup, picked, read_plan
-from poslab.runs.screen import clock
 
 
 def run_comparison(config: CompareConfig, command: str) -> Path:

@@ -1,4 +1,4 @@
-"""Blocks on a terminal, and tables of its columns."""
+"""Blocks, tables and durations on a terminal."""
 
 from collections.abc import Sequence
 
@@ -52,3 +52,15 @@ def table_line(cells: Sequence[str], widths: Sequence[int], align: str = "<") ->
     """Lay out one line of a table whose rows are not all known yet."""
     sides = align.ljust(len(cells), ">")
     return "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(cells, sides, widths, strict=True)).rstrip()
+
+
+def clock(seconds: float) -> str:
+    """Write seconds as minutes and hours: 75 -> "1:15"."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def visible(text: str) -> str:
+    """Replace each character that a terminal would obey by a dot."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{MIDDLE DOT}" for c in text)

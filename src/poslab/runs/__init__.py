@@ -11,5 +11,4 @@ checkpoint_files.py  files of checkpoints: written, read without running code, t
 resumed_settings.py  settings of a run that resumes
 plan.py              plan.yaml: groups and seeds that a sweep was to train
 code.py              fingerprints of the code of schemes and tasks
-screen.py            durations and tables for a terminal
 """

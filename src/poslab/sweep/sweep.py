@@ -18,10 +18,9 @@ from poslab.config.files import require_writable
 from poslab.distributed import launch
 from poslab.errors import UserError
 from poslab.processors import busy_with_others
-from poslab.report.terminal import table
+from poslab.report.terminal import clock, table
 from poslab.runs.folder import RunFolder
 from poslab.runs.plan import add_to_plan
-from poslab.runs.screen import clock
 from poslab.runs.summary import Summary
 from poslab.signals import Interrupted, raise_on_signals
 from poslab.sweep.job import JobFiles

@@ -11,9 +11,8 @@ from pytorch_lightning.callbacks import TQDMProgressBar
 
 from poslab.config.schemes import shown
 from poslab.data.module import DataModule
-from poslab.report.terminal import table_line
+from poslab.report.terminal import clock, table_line
 from poslab.runs.folder import RunFolder
-from poslab.runs.screen import clock
 from poslab.runs.summary import Summary
 from poslab.tasks.metric import LOSS, perplexity
 from poslab.training.module import LanguageModel, ours

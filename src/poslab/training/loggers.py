@@ -23,8 +23,8 @@ from poslab.distributed import is_first_process
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.pictures import LEGIBLE, attention_figure, attention_maps, draw
 from poslab.evaluation.scoring import Scoring
+from poslab.report.terminal import visible
 from poslab.runs.folder import RunFolder
-from poslab.runs.screen import printable
 from poslab.training.console import width
 from poslab.training.lightning_loops import without_anonymous
 from poslab.training.module import ours
@@ -172,7 +172,7 @@ class SampleText(Callback):
         if not math.isfinite(module.state.last_val_loss):  # such a model writes nothing
             return
         line, page = module.scoring.sample(module.model)
-        module.state.sample = line = printable(line)
+        module.state.sample = line = visible(line)
         module.print("       " + textwrap.shorten(line, width() - 8, placeholder=" ..."))
         writer.add_text("sample", page, trainer.global_step)
 
