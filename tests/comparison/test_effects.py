@@ -1,4 +1,4 @@
-"""What differences are worth: perplexity, steps and time to the same loss, and Pareto fronts."""
+"""What differences are worth: perplexity, steps and time to the same loss."""
 
 import math
 from pathlib import Path
@@ -8,8 +8,6 @@ from runs_to_compare import compare_folders, page_in, report_of, write_curve, wr
 
 from poslab.comparison.curves import Curve
 from poslab.comparison.effects import effect_table, mean_curve, steps_to
-from poslab.comparison.figures import styles_of
-from poslab.comparison.pareto import front, trade_off_figure
 
 POINTS = [(10, 5.0), (20, 4.0), (30, 3.0), (40, 3.5)]
 
@@ -18,12 +16,13 @@ POINTS = [(10, 5.0), (20, 4.0), (30, 3.0), (40, 3.5)]
     ("level", "step"), [(6, 10), (5, 10), (4.5, 15), (4, 20), (3.25, 27.5), (3, 30), (2.9, None)], ids=str
 )
 def test_steps_to_a_loss(level: float, step: float | None) -> None:
-    assert steps_to(level, POINTS) == step
+    assert steps_to(level, mean_curve([POINTS])) == step
 
 
 def test_mean_curves_know_the_steps_of_all() -> None:
-    assert mean_curve([POINTS, [(20, 2.0), (40, math.inf), (50, 1.0)]]) == [(20, 3.0)]
-    assert mean_curve([POINTS, []]) == mean_curve([]) == []
+    assert mean_curve([POINTS, [(20, 2.0), (40, math.inf), (50, 1.0)]]).to_dict() == {20: 3.0}
+    assert mean_curve([POINTS, []]).empty
+    assert mean_curve([]).empty
 
 
 def curves_of(**validation: list[float]) -> dict[str, dict[int, Curve]]:
@@ -65,46 +64,16 @@ def test_a_baseline_that_ends_above_its_best_is_met_at_its_own_first_step(tmp_pa
 def test_what_is_not_known_is_not_made_up(tmp_path: Path) -> None:
     for pos, loss in (("absolute", 4.0), ("t5", 800.0)):
         write_run(tmp_path, pos, 1, loss, tokens_per_s=0.0)
-    comparison = compare_folders(tmp_path)
-    table = effect_table(comparison, {"absolute": {1: Curve([], [])}})
+    table = effect_table(compare_folders(tmp_path), {"absolute": {1: Curve([], [])}})
     assert next(row for row in table.rows if row[0] == "t5") == ["t5", "inf", "inf", "n/a", "n/a", "n/a", "n/a"]
-    times, parameters = trade_off_figure(comparison, styles_of(["absolute", "t5"])).axes
-    assert len(times.get_lines()) == 0
-    assert len(parameters.get_lines()) == 3  # two points and the front
 
 
 def test_only_losses_of_several_groups_have_effects(tmp_path: Path) -> None:
     write_run(tmp_path / "alone")
-    alone = compare_folders(tmp_path / "alone")
-    assert effect_table(alone, {}) is None
-    assert trade_off_figure(alone, styles_of(["absolute"])) is None
+    assert effect_table(compare_folders(tmp_path / "alone"), {}) is None
     for pos in ("absolute", "t5"):
         write_task_run(tmp_path / "task", pos, 1, {10: 0.5, 20: 0.2})
     assert effect_table(compare_folders(tmp_path / "task"), {}) is None
-
-
-@pytest.mark.parametrize(
-    ("points", "best"),
-    [
-        ([(1, 3), (2, 2), (3, 1)], [0, 1, 2]),
-        ([(3, 1), (1, 3), (2, 3), (2, 2), (4, 1)], [1, 3, 0]),
-        ([(1, 1), (1, 1), (1, 2)], [0, 1]),
-        ([(0, 5)], [0]),
-        ([], []),
-    ],
-)
-def test_fronts(points: list[tuple[float, float]], best: list[int]) -> None:
-    assert front(points) == best
-
-
-def test_the_front_of_shares_has_the_highest(tmp_path: Path) -> None:
-    """Higher is better, and a better scheme with more parameters is on the line as well as a worse one with none."""
-    for pos, exact, parameters in (("absolute", 0.5, 0), ("t5", 0.9, 128), ("shaw", 0.4, 5000)):
-        for seed in (1, 2):
-            write_task_run(tmp_path, pos, seed, {10: 1.0, 20: exact}, params_scheme=parameters)
-    figure = trade_off_figure(compare_folders(tmp_path), styles_of(["absolute", "t5", "shaw"]))
-    (line,) = [line for line in figure.axes[1].get_lines() if line.get_drawstyle() == "steps-post"]
-    assert line.get_xydata().tolist() == [[0, 0.5], [128, 0.9]]
 
 
 @pytest.mark.usefixtures("blank_pictures")

@@ -16,7 +16,7 @@ from runs_to_compare import (
 )
 
 from poslab.comparison.curves import by_group, read_curve
-from poslab.comparison.panels import loss_panels
+from poslab.comparison.loss_figures import loss_panels
 from poslab.errors import SettingError
 
 LATE = 0.05  # by which the last validation of the second scheme is above its best

@@ -19,7 +19,7 @@ from runs_to_compare import (
 )
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.figures import scores_figure, styles_of
+from poslab.comparison.figures import scores_panel, styles_of
 from poslab.errors import SettingError, UserError
 from poslab.runs.summary import Summary
 from poslab.sweep.sweep import _figures
@@ -62,7 +62,7 @@ def test_a_task_is_compared_by_what_is_exact_beyond_its_range(tmp_path: Path) ->
 
 def test_the_figure_of_runs_shows_the_metric(tmp_path: Path) -> None:
     comparison = compared(tmp_path, ("absolute", BASE), ("shaw", SHAW))
-    left, right = scores_figure(comparison, styles_of(["absolute", "shaw"], "absolute"), {}).axes
+    left, right = scores_panel(comparison, styles_of(["absolute", "shaw"], "absolute")).figure.axes
     assert left.get_xlabel() == "exact at 20, share of the examples"
     assert right.get_xlabel() == "difference from absolute, share of the examples"
     assert sorted(left.lines[0].get_xdata()) == sorted(BASE)  # the worst stands below

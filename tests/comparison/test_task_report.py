@@ -16,9 +16,9 @@ from runs_to_compare import (
 )
 
 from poslab.comparison.figures import styles_of
-from poslab.comparison.task_figures import by_length_figure, steps_figure
-from poslab.comparison.task_report import matrices, solved_table, task_panels, task_report, task_runs
-from poslab.comparison.tasks import TaskRuns
+from poslab.comparison.task_figures import by_length_figure, steps_figure, task_panels
+from poslab.comparison.task_report import matrices, solved_table, task_report
+from poslab.comparison.tasks import TaskRuns, task_runs
 from poslab.report.blocks import Cell, Code, Text
 from poslab.runs.error_examples import WrongAnswer
 from poslab.runs.load import read_runs
@@ -76,7 +76,7 @@ def test_of_many_lengths_tables_show_those_at_one_two_and_three_times(tmp_path: 
     write_task_run(tmp_path, "shaw", 1, dict.fromkeys((5, 10, 15, 21, 28, 40), 0.5))
     task = task_in(tmp_path)
     assert task.lengths("exact") == [5, 10, 15, 21, 28, 40]
-    assert task.shown_lengths("exact") == [10, 21, 28]
+    assert task.shown_lengths == [10, 21, 28]
 
 
 def test_many_tasks_make_several_tables(tmp_path: Path) -> None:

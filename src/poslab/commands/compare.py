@@ -10,7 +10,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from poslab.comparison import parameter_drift
 from poslab.comparison.compare import Comparison, as_one_page, compare_alone, token_sentences
 from poslab.comparison.context import context_tables
 from poslab.comparison.contrasts import verdicts
@@ -19,12 +18,15 @@ from poslab.comparison.curves import by_group as curves_by_group
 from poslab.comparison.effects import effect_table
 from poslab.comparison.grids import setting_panels
 from poslab.comparison.groups import by_data
-from poslab.comparison.panels import loss_panels, model_panels
+from poslab.comparison.learned import drift_table, model_panels
+from poslab.comparison.loss_figures import loss_panels
 from poslab.comparison.report import Report
 from poslab.comparison.scores import LAST
 from poslab.comparison.sections import Section
 from poslab.comparison.seeds_and_text import text_differences, with_text
-from poslab.comparison.task_report import matrices, task_panels, task_report, task_runs
+from poslab.comparison.task_figures import task_panels
+from poslab.comparison.task_report import matrices, task_report
+from poslab.comparison.tasks import task_runs
 from poslab.config.files import require_writable
 from poslab.config.schemes import is_task
 from poslab.config.scripts import CompareConfig
@@ -143,7 +145,7 @@ def _section(
         notes,
         of_losses + of_models,
         task,
-        parameter_drift.table(comparison.groups),
+        drift_table(comparison.groups),
         over_text,
         effect_table(comparison, curves),
         context_tables(comparison, by_group),

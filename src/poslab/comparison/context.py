@@ -15,7 +15,6 @@ there sees between the window's length less `last` and all of it. Models that ar
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ import numpy as np
 from poslab.comparison.compare import Comparison
 from poslab.report.blocks import Table
 from poslab.runs.evaluation import Evaluation, last_targets
-from poslab.runs.load import Run
 from poslab.statistics.paired import estimate
 
 LEAST_GAIN = 0.01
@@ -37,20 +35,13 @@ def context_tables(comparison: Comparison, evaluations: Mapping[str, list[Evalua
 
     evaluations: by label, one per run.
     """
-    runs = comparison.runs
-    if not any(map(_remembers, runs)) and len({run.summary.context_length for run in runs}) < 2:
+    models = [run.config.get("model", {}) for run in comparison.runs]
+    remembers = any(model.get("memory_length") or model.get("retrieval") for model in models)
+    if not remembers and len({run.summary.context_length for run in comparison.runs}) < 2:
         return []
-    of_seeds = {
-        group.label: dict(zip((run.seed for run in group.runs), evaluations[group.label], strict=True))
-        for group in comparison.groups
-        if group.label in evaluations
-    }
-    return [table for table in (_by_memory(evaluations), _effective_lengths(of_seeds)) if table]
-
-
-def _remembers(run: Run) -> bool:
-    model = run.config.get("model", {})
-    return bool(model.get("memory_length") or model.get("retrieval"))
+    seeds = {group.label: [run.seed for run in group.runs] for group in comparison.groups}
+    by_seed = {label: dict(zip(seeds[label], of, strict=True)) for label, of in evaluations.items()}
+    return [table for table in (_by_memory(evaluations), _effective_lengths(by_seed)) if table]
 
 
 def _by_memory(evaluations: Mapping[str, list[Evaluation]]) -> Table | None:
@@ -58,9 +49,9 @@ def _by_memory(evaluations: Mapping[str, list[Evaluation]]) -> Table | None:
     lengths = sorted({int(n) for of_seeds in evaluations.values() for e in of_seeds for n in e.memory_losses})
     rows = []
     for label, of_seeds in evaluations.items():
-        measured = [[e.memory_losses.get(str(length)) for e in of_seeds] for length in lengths]
-        if any(None not in losses for losses in measured):
-            rows.append([label, str(len(of_seeds)), *map(_mean, measured)])
+        cells = [_mean([e.memory_losses.get(str(length)) for e in of_seeds]) for length in lengths]
+        if any(cell != "n/a" for cell in cells):
+            rows.append([label, str(len(of_seeds)), *cells])
     if not rows:
         return None
     remark = (
@@ -79,25 +70,18 @@ def _mean(losses: Sequence[float | None]) -> str:
     return f"{found.mean:.4f}{half}"
 
 
-def _effective_lengths(of_seeds: Mapping[str, Mapping[int, Evaluation]]) -> Table | None:
-    """Return the table of relative effective context lengths, over the seeds that all groups have."""
-    seeds = set.intersection(*(set(of_seed) for of_seed in of_seeds.values())) if of_seeds else set()
-    found: dict[str, list[list[int]]] = {label: [] for label in of_seeds}
-    lengths: list[int] = []
-    for seed in sorted(seeds):
-        losses = common_losses({label: of_seed[seed] for label, of_seed in of_seeds.items()})
-        lengths = sorted(next(iter(losses.values()), {}))
-        if len(lengths) < 2:
-            return None
-        for label in found:
-            found[label].append([effective_length(losses[label], [*losses.values()], share) for share in SHARES])
-    if not seeds:
+def _effective_lengths(evaluations: Mapping[str, Mapping[int, Evaluation]]) -> Table | None:
+    """Return the table of relative effective context lengths, over the seeds that all groups have, by label and seed;
+    None if there are none, or the runs of one have fewer than two lengths in common."""
+    seeds = set.intersection(*map(set, evaluations.values())) if evaluations else set()
+    losses = [common_losses({label: of_seed[seed] for label, of_seed in evaluations.items()}) for seed in sorted(seeds)]
+    if not losses or any(len(of_label) < 2 for of_seed in losses for of_label in of_seed.values()):
         return None
-    rows = [
-        [label, str(len(of_seed)), *(f"{fmean(column):,.0f}" for column in zip(*of_seed, strict=True))]
-        for label, of_seed in found.items()
-    ]
-    tried = ", ".join(f"{length:,}" for length in lengths)
+    rows = []
+    for label in evaluations:
+        found = [[effective_length(of[label], [*of.values()], share) for share in SHARES] for of in losses]
+        rows.append([label, str(len(losses)), *(f"{mean:,.0f}" for mean in np.mean(found, axis=0))])
+    tried = ", ".join(f"{length:,}" for length in losses[-1][label])
     remark = (
         "Up to which length more context makes a model better than all of them were with less, by at least 1 % of the "
         "perplexity from one length to the next (Dai et al. 2019, appendix C), of the share r of the tokens that are "

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -13,7 +14,7 @@ from poslab.comparison.groups import Group
 from poslab.config.files import safe_name
 from poslab.statistics.paired import estimate
 
-Points = list[tuple[int, float]]
+Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,15 @@ def by_group(groups: Sequence[Group], curves: Mapping[Path, Curve]) -> dict[str,
     return {group.label: {run.seed: curves[run.folder] for run in group.runs} for group in groups}
 
 
+def over_seeds(of_seeds: Sequence[Points]) -> pd.DataFrame:
+    """Return losses by step (rows, in order) and seed (columns), at the steps that all seeds have; NaN where a loss is
+    not finite."""
+    if not of_seeds:
+        return pd.DataFrame()
+    losses = pd.concat([pd.Series(dict(points), dtype=float) for points in of_seeds], axis=1, join="inner")
+    return losses.sort_index().replace([math.inf, -math.inf], math.nan)
+
+
 _MEANS = ".means"  # ends the name of the event files, so that a new comparison can replace them
 _LOSS, _LOW, _HIGH = "val/loss", "val/loss, lower end", "val/loss, upper end"
 
@@ -57,15 +67,13 @@ def write_means(folder: Path, curves: Mapping[str, Mapping[int, Curve]]) -> None
     for earlier in folder.glob(f"*/events.out.tfevents.*{_MEANS}"):
         earlier.unlink()
     for label, by_seed in curves.items():
-        losses = [dict(curve.validation) for curve in by_seed.values()]
-        common = sorted(set.intersection(*map(set, losses))) if len(losses) > 1 else []
-        steps = [step for step in common if all(math.isfinite(of_seed[step]) for of_seed in losses)]
-        if not steps:
+        losses = over_seeds([curve.validation for curve in by_seed.values()]).dropna()
+        if len(by_seed) < 2 or losses.empty:
             continue
         with SummaryWriter(str(folder / safe_name(label)), filename_suffix=_MEANS) as writer:
             writer.add_custom_scalars({"over seeds": {_LOSS: ["Margin", [_LOSS, _LOW, _HIGH]]}})
-            for step in steps:
-                found = estimate(of_seed[step] for of_seed in losses)
+            for step, of_step in losses.iterrows():
+                found = estimate(of_step)
                 low, high = found.interval or (found.mean, found.mean)
                 for name, value in zip((_LOSS, _LOW, _HIGH), (found.mean, low, high), strict=True):
                     writer.add_scalar(name, value, step)

@@ -10,28 +10,26 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.curves import Curve, Points
+from poslab.comparison.curves import Curve, Points, over_seeds
 from poslab.comparison.groups import Group
 from poslab.report.blocks import Table
 
 
-def steps_to(level: float, points: Points) -> float | None:
-    """Return the first step at which a curve is at or below a loss, or None if it never is."""
-    below = next((n for n, (_, loss) in enumerate(points) if loss <= level), None)
-    if below is None:
+def steps_to(level: float, losses: pd.Series) -> float | None:
+    """Return the first step at which losses by step are at or below a level, or None if they never are."""
+    below = np.flatnonzero(losses <= level)
+    if not below.size:
         return None
-    (start, above), (end, loss) = points[max(0, below - 1)], points[below]
-    return end if above <= level else start + (end - start) * (above - level) / (above - loss)
+    between = losses.iloc[max(0, below[0] - 1) : below[0] + 1]
+    return float(np.interp(-level, -between, between.index))  # which takes rising numbers
 
 
-def mean_curve(curves: Sequence[Points]) -> Points:
+def mean_curve(curves: Sequence[Points]) -> pd.Series:
     """Return the mean over seeds of the finite losses, at the steps that all have."""
-    by_step = [dict(points) for points in curves]
-    common = set.intersection(*map(set, by_step)) if by_step else set()
-    means = [(step, float(np.mean([of[step] for of in by_step]))) for step in sorted(common)]
-    return [(step, loss) for step, loss in means if math.isfinite(loss)]
+    return over_seeds(curves).mean(axis=1, skipna=False).dropna()
 
 
 def training_minutes(group: Group) -> float | None:
@@ -49,7 +47,7 @@ def effect_table(comparison: Comparison, curves: Mapping[str, Mapping[int, Curve
     if not comparison.score.is_loss or len(comparison.groups) < 2:
         return None
     (base,) = (group for group in comparison.groups if group.label == comparison.baseline)
-    columns = ["scheme", "perplexity", f"times that of {base.label}", "95 % interval"]
+    columns = ["scheme", "perplexity", f"times that of {base.label}", "simultaneous interval"]
     columns += [f"steps to the last loss of {base.label}", "time to it", "training, minutes"]
     rows = [_row(group, base, comparison, curves) for group in comparison.groups]
     remark = (
@@ -64,18 +62,16 @@ def effect_table(comparison: Comparison, curves: Mapping[str, Mapping[int, Curve
 
 def _row(group: Group, base: Group, comparison: Comparison, curves: Mapping[str, Mapping[int, Curve]]) -> list[str]:
     minutes, of_base = training_minutes(group), training_minutes(base)
-    cells = [group.label, _exp(group.estimate.mean, ",.1f")]
-    if group is base:
-        cells += ["1", "", "", ""]
-    else:
+    worth = ["1", "", "", ""]
+    if group is not base:
         d = comparison.differences[group.label]
         interval = " to ".join(_exp(end, ".3f") for end in d.interval) if d.interval else "n/a"
-        share = _share_of_steps(curves.get(group.label, {}), curves.get(base.label, {}))
-        slower = (
-            minutes / of_base * (base.mean("steps") or 1) / (group.mean("steps") or 1) if minutes and of_base else None
-        )
-        cells += [_exp(d.mean, ".3f"), interval, _percent(share), _percent(share and slower and share * slower)]
-    return [*cells, "n/a" if minutes is None else f"{minutes:,.2f}"]
+        steps = _share_of_steps(curves.get(group.label, {}), curves.get(base.label, {}))
+        time = None
+        if steps is not None and minutes and of_base:
+            time = steps * (minutes / (group.mean("steps") or 1)) / (of_base / (base.mean("steps") or 1))
+        worth = [_exp(d.mean, ".3f"), interval, _percent(steps), _percent(time)]
+    return [group.label, _exp(group.estimate.mean, ",.1f"), *worth, "n/a" if minutes is None else f"{minutes:,.2f}"]
 
 
 def _share_of_steps(group: Mapping[int, Curve], base: Mapping[int, Curve]) -> float | None:
@@ -83,15 +79,15 @@ def _share_of_steps(group: Mapping[int, Curve], base: Mapping[int, Curve]) -> fl
     reached."""
     seeds = sorted(group.keys() & base.keys())
     own, others = (mean_curve([of[seed].validation for seed in seeds]) for of in (group, base))
-    if not own or not others:
+    if own.empty or others.empty:
         return None
-    level = others[-1][1]
+    level = others.iloc[-1]
     steps, of_base = steps_to(level, own), steps_to(level, others)
     return math.inf if steps is None else None if not of_base else steps / of_base
 
 
 def _percent(share: float | None) -> str:
-    return "n/a" if share is None else "never" if math.isinf(share) else f"{share:.0%}".replace("%", " %")
+    return "n/a" if share is None else "never" if math.isinf(share) else f"{100 * share:.0f} %"
 
 
 def _exp(value: float | None, form: str) -> str:

@@ -1,139 +1,35 @@
-"""Report on tasks: figures and a matrix over all, and for each task which schemes solve it, and errors."""
+"""Report on tasks: a matrix over all; for each task which seeds solve it, and an error analysis.
 
-from collections.abc import Sequence
+The latter shows for each length the fewest tests that have an error of every scheme, each represented by the run of its
+median figure at that length, all on the same tests where possible.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from poslab.comparison.compare import Comparison
-from poslab.comparison.error_analysis import wrong_by_length
-from poslab.comparison.figures import styles_of
-from poslab.comparison.task_figures import MOST_RANGES, by_length_figure, steps_figure
 from poslab.comparison.tasks import TaskRuns
-from poslab.config.schemes import is_task
-from poslab.report import blocks
-from poslab.report.blocks import DARKEST, Cell, Details, Table
+from poslab.report.blocks import DARKEST, Block, Cell, Code, Details, Row, Table, Text
+from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
 
 _A_TABLE = 6  # tasks side by side
-_BY_LENGTH = (
-    "Each point is the mean over all seeds{ranges}. Grey are the lengths of training, up to the longest of them, 1×. "
-    "Where lengths are few, points of one length stand side by side, so that none hides another. Dotted: what the most "
-    "frequent answer alone gives. What is low within the grey was not learned, or not in sight, whatever it does "
-    "beyond it; a line that rises with the length would be a surprise."
-)
-_OF_OTHERS = "To be read as the figure before. What is right in parts only shows here."
-_RANGES = ", and the line through it reaches from the worst of them to the best"
-_STEPS = (
-    "Each mark is a seed, at the first validation that got 99 % of the examples within the lengths of training right; "
-    "a cross is one that never did. Where a row's marks lie far apart, what its scheme gets right beyond the range is "
-    "as much a matter of the seed."
-)
 _SOLVED = (
     "Solved: a validation got 99 % of the examples within the lengths of training right. Where few seeds did, the "
     "figures of those alone are the better half of a scheme's: they say what it can do, those of all seeds what to "
     "expect of it."
 )
-
-
 _MATRIX = "Means over all seeds, also those that never solved the range. results.csv has the figures of each run."
 _SHADES = (
     "A cell under the mouse says what each seed got. White is chance or less, dark is everything right. A scheme's row "
     "is expected to grow paler from left to right within a task; what is darker beyond 1× would be a surprise."
 )
-
-
-def task_runs(title: str, comparison: Comparison) -> TaskRuns | None:
-    """Return the compared runs as those of a task, or None if they are of a text, or have no metric by length."""
-    task = TaskRuns(title, {group.label: group.runs for group in comparison.groups})
-    return task if is_task(task.first.config["data"]) and task.measures else None
-
-
-def task_panels(tasks: Sequence[TaskRuns], baseline: str) -> list[blocks.Figure]:
-    """Return figures with a panel for each task."""
-    labels = {label for task in tasks for label in task.runs}
-    styles = styles_of(labels, baseline if baseline in labels else None)
-    ranges = _RANGES if len(labels) <= MOST_RANGES else ""
-    panels: list[blocks.Figure] = []
-    for metric in dict.fromkeys(measure.name for task in tasks for measure in task.measures):
-        having = [task for task in tasks if task.lengths(metric)]
-        figure = by_length_figure(having, metric, styles)
-        title = f"{_capitalised(metric)} by length"
-        caption = _OF_OTHERS if panels else _BY_LENGTH.format(ranges=ranges)
-        panels.append(blocks.Figure(f"{metric}_by_length", title, caption, figure))
-    if tasks:
-        panels.append(blocks.Figure("steps", "Steps until the range is solved", _STEPS, steps_figure(tasks, styles)))
-    return panels
-
-
-def _capitalised(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
-# The matrix
-
-
-def matrices(tasks: Sequence[TaskRuns]) -> list[Table]:
-    """Return matrices of all tasks by all schemes, a few tasks in each; the first has the title, the last the note."""
-    labels = sorted({label for task in tasks for label in task.runs})
-    metrics = ", ".join(dict.fromkeys(task.metric for task in tasks))
-    parts = [tasks[start : start + _A_TABLE] for start in range(0, len(tasks), _A_TABLE)]
-    tables = [_matrix(part, labels) for part in parts]
-    tables[0] = replace(tables[0], title=f"{_capitalised(metrics)} by task and length")
-    tables[-1] = replace(tables[-1], note=_MATRIX, hint=_SHADES)
-    return tables
-
-
-def _matrix(tasks: Sequence[TaskRuns], labels: Sequence[str]) -> Table:
-    lengths = {task.name: [f"{task.multiple(n)} ({n})" for n in task.shown_lengths(task.metric)] for task in tasks}
-    columns = ["scheme", *(name for of_task in lengths.values() for name in of_task)]
-    groups = [(name, len(of_task)) for name, of_task in lengths.items()]
-    rows = [[label, *_cells(tasks, label)] for label in labels]
-    return Table("", columns, rows, kind="matrix", sortable=True, groups=groups)
-
-
-def _cells(tasks: Sequence[TaskRuns], label: str) -> list[str | Cell]:
-    return [_cell(task, label, length) for task in tasks for length in task.shown_lengths(task.metric)]
-
-
-def _cell(task: TaskRuns, label: str, length: int) -> str | Cell:
-    metric = task.measures[0]
-    values = task.values(label, metric.name, length) if label in task.runs else []
-    if not values:
-        return ""
-    mean, chance = fmean(values), task.chance(metric.name).get(length, 0.0)
-    above = max(0.0, (mean - chance) / (1 - chance)) if metric.is_proportion and chance < 1 else 0.0
-    seeds = ", ".join(f"{value:.3f}" for value in values)
-    tooltip = f"{label}, {task.name} at {length}: {seeds} (each seed)"
-    return Cell(f"{mean:.2f}", tooltip, shade=round(DARKEST * above))  # from chance to everything right
-
-
-# One task
-
-
-def solved_table(task: TaskRuns) -> Table:
-    """Return the table of which seeds solve a task's training range, when, and what they reach beyond."""
-    metric = task.measures[0]
-    lengths = task.shown_lengths(metric.name)
-    beyond = [n for n in lengths if n > task.trained[1]]
-    columns = ["scheme", "solved", "steps until then"]
-    for n in lengths:
-        columns += [f"{metric.name} at {n}, all seeds", *([f"at {n}, those that solved"] if n in beyond else [])]
-    rows = []
-    for label in task.runs:
-        steps = [f"{step:,}" for step in sorted(step for step in task.solved_steps(label) if step is not None)]
-        never = len(task.solved_steps(label)) - len(steps)
-        row = [label, task.solved([label]), ", ".join([*steps, *([f"never: {never}"] if never else [])])]
-        for n in lengths:
-            row.append(_mean(task.values(label, metric.name, n)))
-            if n in beyond:
-                solved = task.values(label, metric.name, n, solved=True)
-                row.append(f"{_mean(solved)} (n = {len(solved)})" if solved else "n/a")
-        rows.append(row)
-    return Table("Who solves the range", columns, rows, _SOLVED, sortable=True)
-
-
-def _mean(values: Sequence[float]) -> str:
-    return f"{fmean(values):.3f}" if values else "n/a"
+_MOST_TESTS = 3  # shown of each length
+_WIDTH = 96  # characters of a row of answers, with a space after each
+_BEFORE = 4  # answers that are shown before the first wrong one
 
 
 class TaskReport(NamedTuple):
@@ -148,3 +44,148 @@ def task_report(task: TaskRuns) -> tuple[TaskReport, list[str]]:
     """Return (the report of one task, notes on what is missing)."""
     wrong, notes = wrong_by_length(task)
     return TaskReport(task, solved_table(task), wrong), notes
+
+
+def solved_table(task: TaskRuns) -> Table:
+    """Return the table of which seeds solve a task's training range, when, and what they reach beyond."""
+    metric, beyond = task.measures[0].name, task.trained[1] + 1
+    columns = ["scheme", "solved", "steps until then"]
+    for n in task.shown_lengths:
+        columns += [f"{metric} at {n}, all seeds", *([f"at {n}, those that solved"] if n >= beyond else [])]
+    rows = []
+    for label, runs in task.runs.items():
+        steps = [f"{step:,}" for step in task.solved_steps(label)]
+        never = [f"never: {len(runs) - len(steps)}"] if len(steps) < len(runs) else []
+        row = [label, task.solved([label]), ", ".join(steps + never)]
+        for n in task.shown_lengths:
+            row.append(_mean(task.values(label, metric, n)))
+            if n >= beyond:
+                solved = task.values(label, metric, n, solved=True)
+                row.append(f"{_mean(solved)} (n = {len(solved)})" if solved else "n/a")
+        rows.append(row)
+    return Table("Who solves the range", columns, rows, _SOLVED, sortable=True)
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{fmean(values):.3f}" if values else "n/a"
+
+
+def matrices(tasks: Sequence[TaskRuns]) -> list[Table]:
+    """Return matrices of all tasks by all schemes, a few tasks in each; the first has the title, the last the note."""
+    labels = sorted({label for task in tasks for label in task.runs})
+    metrics = ", ".join(dict.fromkeys(task.measures[0].name for task in tasks))
+    tables = [_matrix(tasks[start : start + _A_TABLE], labels) for start in range(0, len(tasks), _A_TABLE)]
+    tables[0] = replace(tables[0], title=f"{metrics[0].upper()}{metrics[1:]} by task and length")
+    tables[-1] = replace(tables[-1], note=_MATRIX, hint=_SHADES)
+    return tables
+
+
+def _matrix(tasks: Sequence[TaskRuns], labels: Sequence[str]) -> Table:
+    each = [(task, n) for task in tasks for n in task.shown_lengths]
+    columns = ["scheme", *(f"{task.multiple(n)} ({n})" for task, n in each)]
+    rows: list[Row] = [[label, *(_cell(task, label, n) for task, n in each)] for label in labels]
+    groups = [(task.name, len(task.shown_lengths)) for task in tasks]
+    return Table("", columns, rows, kind="matrix", sortable=True, groups=groups)
+
+
+def _cell(task: TaskRuns, label: str, length: int) -> str | Cell:
+    metric = task.measures[0]
+    values = task.values(label, metric.name, length)
+    if not values:
+        return ""
+    mean, chance = fmean(values), task.chance(metric.name).get(length, 0.0)
+    above = max(0.0, (mean - chance) / (1 - chance)) if metric.is_proportion and chance < 1 else 0.0
+    tooltip = f"{label}, {task.name} at {length}: {', '.join(f'{value:.3f}' for value in values)} (each seed)"
+    return Cell(f"{mean:.2f}", tooltip, shade=round(DARKEST * above))  # from chance to everything right
+
+
+# Errors
+
+Answers = Mapping[str, WrongAnswer]  # to one test, by label and in the order of the report
+
+
+def wrong_by_length(task: TaskRuns) -> tuple[list[Details], list[str]]:
+    """Return (the tests with errors at each length, all but one of them folded away, notes on runs whose answers are
+    not available)."""
+    lengths = task.lengths(task.measures[0].name)
+    medians = {n: {label: task.median_run(label, n) for label in task.runs} for n in lengths}
+    read: dict[Path, dict[str, list[WrongAnswer]]] = {}
+    notes = []
+    for folder in dict.fromkeys(run.folder for runs in medians.values() for run in runs.values()):
+        try:
+            read[folder] = WrongAnswers.read(folder).wrong
+        except ValueError as error:
+            notes.append(f"{folder} shows nothing that came out wrong: {error}")
+    wrong: dict[int, dict[str, list[WrongAnswer]]] = {}
+    for n, runs in medians.items():
+        tested = {label: read.get(run.folder, {}).get(str(n)) for label, run in runs.items()}
+        if known := {label: answers for label, answers in tested.items() if answers is not None}:
+            wrong[n] = known
+    beyond = [n for n, known in wrong.items() if any(known.values()) and n > task.trained[1]]
+    opened = min(beyond, default=max(wrong, default=0))
+    found = []
+    for n, of_length in wrong.items():
+        tests, left = _chosen(of_length)
+        seeds = {label: run.seed for label, run in medians[n].items()}
+        without = [label for label, answers in of_length.items() if not answers]
+        counts = f"{len(task.runs) - len(without)} of {len(task.runs)} schemes get something wrong"
+        shown = [block for answers in tests for block in _test(answers, seeds)]
+        if without:
+            shown.append(Text(f"Nothing wrong in the first {LOOKED_AT} tests: {', '.join(without)}."))
+        if left:
+            shown.append(Text(f"Wrong in yet other tests: {', '.join(left)}."))
+        found.append(Details(f"length {n}, {task.multiple(n)}: {counts}", shown, open=n == opened))
+    return found, notes
+
+
+def _chosen(wrong: Mapping[str, Sequence[WrongAnswer]]) -> tuple[list[Answers], list[str]]:
+    """Return (the answers to the fewest tests that show an error of each scheme, within the space available; the other
+    schemes).
+
+    wrong: by label. All schemes answer the first test.
+    """
+    # The same number is another test where the task's settings are others.
+    said: dict[tuple[int, tuple[str, ...], tuple[str, ...]], dict[str, WrongAnswer]] = defaultdict(dict)
+    for label, answers in wrong.items():
+        for answer in answers:
+            said[answer.number, tuple(answer.reads), tuple(answer.right)][label] = answer
+    tests: list[Answers] = []
+    left = {label for label, answers in wrong.items() if answers}
+    while left and len(tests) < _MOST_TESTS:
+        of_test = said[min(said, key=lambda key: (-len(said[key].keys() & left), key))]
+        asked = next(iter(of_test.values()))
+        shown = left & of_test.keys() if tests else wrong.keys()
+        tests.append({label: of_test.get(label, replace(asked, said=asked.right)) for label in wrong if label in shown})
+        left -= of_test.keys()
+    return tests, [label for label in wrong if label in left]
+
+
+def _test(answers: Answers, seeds: Mapping[str, int]) -> list[Block]:
+    """Return a test as the page shows it: its whole input, and the answers below the right ones, errors marked.
+
+    seeds: of the runs that gave them, by label.
+    """
+    test, shown = next(iter(answers.values())), _shown(answers)
+    rows: list[Row] = [["right", *(test.right[n] for n in shown), ""]]
+    for label, answer in answers.items():
+        said = [Cell(answer.said[n], marked=n in answer.errors) for n in shown]
+        rows.append([Cell(label, f"seed {seeds[label]}"), *said, f"{len(answer.errors)} of {len(answer.right)}"])
+    count = len(test.right)
+    part = f", answers {shown[0] + 1} to {shown[-1] + 1} of {count}" if len(shown) < count else ""
+    columns = ["has just read", *(test.reads[test.places[n]] for n in shown), "wrong"]
+    return [
+        Text(f"test {test.number + 1}{part}, all that is read:"),
+        Code(" ".join(test.reads)),
+        Table("", columns, rows, kind="answers"),
+    ]
+
+
+def _shown(answers: Answers) -> range:
+    """Return the range of answers shown, from shortly before the first error; all, if they fit."""
+    right = next(iter(answers.values())).right
+    columns = zip(right, *(answer.said for answer in answers.values()), strict=True)
+    widths = [1 + max(map(len, words)) for words in columns]
+    if sum(widths) <= _WIDTH:
+        return range(len(widths))
+    start = max(0, min(answer.errors[0] for answer in answers.values() if answer.errors) - _BEFORE)
+    return range(start, start + sum(width <= _WIDTH for width in accumulate(widths[start:])))

@@ -6,6 +6,8 @@ All figures are over all seeds; those over the seeds that solved the range stand
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from poslab.comparison.compare import Comparison
+from poslab.config.schemes import is_task
 from poslab.runs.load import Run
 from poslab.tasks import Metric
 
@@ -35,11 +37,6 @@ class TaskRuns:
         return (shortest if isinstance(shortest, int) else 1), longest
 
     @property
-    def metric(self) -> str:
-        """Return the metric by which such runs are compared."""
-        return self.measures[0].name
-
-    @property
     def measures(self) -> list[Metric]:
         """Return the metrics known by length, first the one by which such runs are compared."""
         return [measure for measure in self.first.summary.measures if self.lengths(measure.name)]
@@ -47,9 +44,10 @@ class TaskRuns:
     def lengths(self, metric: str) -> list[int]:
         return sorted({length for run in self.all_runs for length in run.lengths(metric)})
 
-    def shown_lengths(self, metric: str) -> list[int]:
+    @property
+    def shown_lengths(self) -> list[int]:
         """Return the lengths that tables show: nearest to one, two and three times the training length."""
-        lengths, longest = self.lengths(metric), self.trained[1]
+        lengths, longest = self.lengths(self.measures[0].name), self.trained[1]
         if len(lengths) <= _MOST_LENGTHS:
             return lengths
         return sorted({min(lengths, key=lambda length: abs(length - n * longest)) for n in (1, 2, 3)})
@@ -60,7 +58,7 @@ class TaskRuns:
 
     def values(self, label: str, metric: str, length: int, *, solved: bool = False) -> list[float]:
         """Return the metric of each seed, or of those that solved the training range."""
-        runs = [run for run in self.runs[label] if not solved or run.summary.solved_step is not None]
+        runs = [run for run in self.runs.get(label, ()) if not solved or run.summary.solved_step is not None]
         values = (run.value(metric, length) for run in runs)
         return [value for value in values if value is not None]
 
@@ -68,16 +66,22 @@ class TaskRuns:
         """Return by length what the best answer reaches that does not look at the question."""
         return {int(n): share for n, share in self.first.summary.metrics.get(f"{metric}_chance", {}).items()}
 
-    def solved_steps(self, label: str) -> list[int | None]:
-        """Return for each seed the step of the first validation that solved the training range, or None."""
-        return [run.summary.solved_step for run in self.runs[label]]
+    def solved_steps(self, label: str) -> list[int]:
+        """Return the steps of the first validations that solved the training range, of the seeds that did, in order."""
+        return sorted(run.summary.solved_step for run in self.runs[label] if run.summary.solved_step is not None)
 
     def solved(self, labels: Iterable[str] | None = None) -> str:
         """Return how many runs solved the training range, "2 of 3"."""
-        steps = [step for label in (self.runs if labels is None else labels) for step in self.solved_steps(label)]
-        return f"{sum(step is not None for step in steps)} of {len(steps)}" if steps else "n/a"
+        among = list(self.runs if labels is None else labels)
+        return f"{sum(len(self.solved_steps(of)) for of in among)} of {sum(len(self.runs[of]) for of in among)}"
 
     def median_run(self, label: str, length: int) -> Run:
         """Return the run of the median metric at that length, whose answers represent its group."""
-        runs = sorted(self.runs[label], key=lambda run: run.value(self.metric, length) or 0.0)
+        runs = sorted(self.runs[label], key=lambda run: run.value(self.measures[0].name, length) or 0.0)
         return runs[(len(runs) - 1) // 2]
+
+
+def task_runs(title: str, comparison: Comparison) -> TaskRuns | None:
+    """Return the compared runs as those of a task, or None if they are of a text, or have no metric by length."""
+    task = TaskRuns(title, {group.label: group.runs for group in comparison.groups})
+    return task if is_task(task.first.config["data"]) and task.measures else None
