@@ -16,27 +16,17 @@ for all pairs of a diagonal, and rotary ones draw new positions in each layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import (
-    Explanation,
-    HeadInputs,
-    ModelShape,
-    Picture,
-    PositionScheme,
-    RelativeTerms,
-    ScoreTile,
-    Tables,
-)
-from poslab.positions.combined import check_part, warnings_of_part
+from poslab.positions.base import ModelShape, PositionScheme
+from poslab.positions.combined import Composite
 from poslab.positions.rope import RoPE
 
 
 @dataclass(frozen=True)
-class Randomized(PositionScheme):
+class Randomized(Composite):
     """Randomised positions of a scheme `of`; max_position: how many there are to draw from, the paper's L.
     count_in_evaluation: whether evaluation and generation count 0, 1, 2, ... in place of drawing."""
 
@@ -49,32 +39,32 @@ class Randomized(PositionScheme):
         {"of": "absolute", "max_position": 512},
     )
 
-    @property
-    def share_layers(self) -> bool:  # type: ignore[override]
-        return self.of.share_layers
+    def __post_init__(self) -> None:
+        require_at_least(1, max_position=self.max_position)
 
     @property
-    def shift_invariant(self) -> bool:  # type: ignore[override]
-        return self.of.shift_invariant
+    def _parts(self) -> dict[str, PositionScheme]:
+        return {"of": self.of}
+
+    def _shape_of_parts(self, shape: ModelShape) -> ModelShape:
+        """Return the model's shape as the scheme sees it: one that reads max_position tokens."""
+        return replace(shape, context_length=self.max_position)
 
     @property
     def samples_in_evaluation(self) -> bool:  # type: ignore[override]
         return not self.count_in_evaluation
 
-    def __post_init__(self) -> None:
-        require_at_least(1, max_position=self.max_position)
-
     def overrides(self, hook: str) -> bool:
-        return hook == "sample" or self.of.overrides(hook)
+        return hook == "sample" or super().overrides(hook)
 
     def check(self, shape: ModelShape) -> None:
         if self.max_position < shape.context_length:
             problem = f"must be at least the context length, {shape.context_length}, or there are too few to draw from"
             raise SettingError("max_position", self.max_position, problem)
-        check_part("of", self.of, self._shape(shape))
+        super().check(shape)
 
     def warnings(self, shape: ModelShape) -> list[str]:
-        texts = warnings_of_part("of", self.of, self._shape(shape))
+        texts = super().warnings(shape)
         if self.max_position <= shape.training_length:
             longest = f"texts of {shape.training_length} tokens, the longest"
             texts.append(f"pos.max_position={self.max_position}: nothing is random for {longest}")
@@ -83,53 +73,11 @@ class Randomized(PositionScheme):
         return texts
 
     def max_length(self, shape: ModelShape) -> int | None:
-        known = self.of.max_length(self._shape(shape))
+        known = super().max_length(shape)
         return known if self.count_in_evaluation or known is not None else self.max_position
-
-    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
-        return self.of.tables(self._shape(shape))
 
     def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor:
         if length > self.max_position:
             problem = f"there are {self.max_position} positions to draw from, by pos.max_position"
             raise SettingError("tokens", f"{length} long", problem)
         return torch.randperm(self.max_position, generator=generator)[:length].sort().values
-
-    def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
-        return self.of.embed(tables, x, positions)
-
-    def rotate(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
-        return self.of.rotate(tables, x, positions)
-
-    def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor) -> Tensor:
-        return self.of.query(tables, layer, q, positions)
-
-    def key(self, tables: Tables, layer: int, k: Tensor, positions: Tensor) -> Tensor:
-        return self.of.key(tables, layer, k, positions)
-
-    def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
-        return self.of.relative(tables, self._shape(shape), layer, distances)
-
-    def token_state(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
-        return self.of.token_state(tables, layer, x)
-
-    def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
-        return self.of.score_mod(tables, layer, tile)
-
-    def key_bias(self, tables: Tables, shape: ModelShape, layer: int, token_state: Tensor) -> Tensor | None:
-        return self.of.key_bias(tables, self._shape(shape), layer, token_state)
-
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
-        return self.of.reference_score(tables, self._shape(shape), layer, head, text, i, j)
-
-    def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        return self.of.pictures(tables, self._shape(shape))
-
-    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
-        return self.of.explain(tables, self._shape(shape), sample)
-
-    def _shape(self, shape: ModelShape) -> ModelShape:
-        """Return the model's shape as the scheme sees it: one that reads max_position tokens."""
-        return replace(shape, context_length=self.max_position)
