@@ -1,8 +1,10 @@
 """Errors for the user: one line, no traceback, and an exit code of their own."""
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator
+import traceback
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -80,10 +82,11 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def blamed_on(option: str, where: Callable[[Exception], str]) -> Iterator[None]:
-    """Raise SettingError for whatever somebody else's code raises within, but a UserError and a lack of memory.
+def blamed_on(option: str, owner: object, method: str) -> Iterator[None]:
+    """Raise SettingError for whatever the owner's method raises within, but a UserError and a lack of memory.
 
-    where: names the code that raised it, "Mine.rotate (my_file.py, line 12)".
+    It names the method, also of an object of the same kind that the owner calls, and its line: "Mine.rotate
+    (my_file.py, line 12)".
     """
     try:
         yield
@@ -92,7 +95,19 @@ def blamed_on(option: str, where: Callable[[Exception], str]) -> Iterator[None]:
     except Exception as error:
         if lacks_memory(error):
             raise
+        where, kind = f"{type(owner).__name__}.{method}", type(owner).__mro__[-2]
+        if isinstance(error, NotImplementedError) and not str(error):
+            raise SettingError(option, where, "is missing") from error
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            inner, code = frame.f_locals.get("self"), frame.f_code
+            if isinstance(inner, kind) and hasattr(kind, code.co_name) and not code.co_name.startswith("_"):
+                where = f"{type(inner).__name__}.{code.co_name} ({Path(code.co_filename).name}, line {line})"
         words = f": {error}" if str(error) else ""
-        missing = isinstance(error, NotImplementedError) and not words
-        problem = "is missing" if missing else f"raises {type(error).__name__}{words}"
-        raise SettingError(option, where(error), problem) from error
+        raise SettingError(option, where, f"raises {type(error).__name__}{words}") from error
+
+
+def described(value: Any) -> str:
+    """Return the shape and dtype of a tensor, or the type of anything else, for a message."""
+    if not hasattr(value, "dtype"):
+        return type(value).__name__
+    return f"{tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"

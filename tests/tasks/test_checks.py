@@ -46,10 +46,11 @@ def unlike(self: Task, generator: torch.Generator, count: int, length: int) -> E
     return Examples(tokens, tokens)
 
 
-def too_long(self: Task, generator: torch.Generator, count: int, length: int) -> Examples:
-    if length == 20:
-        raise IndexError("too long for me")
-    return Good.batch(self, generator, count, length)  # type: ignore[arg-type]
+class TooLong(Good):
+    def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
+        if length == 20:
+            raise IndexError("too long for me")
+        return Good.batch(self, generator, count, length)
 
 
 BAD: dict[str, dict[str, Any]] = {
@@ -64,7 +65,7 @@ BAD: dict[str, dict[str, Any]] = {
     r"batch: asks nothing in an example at length 2": {"batch": batch_of(lambda t: Examples(t, 0 * t + IGNORED))},
     r"batch: must give Examples\(tokens, targets\), not tuple": {"batch": batch_of(lambda t: (t, t))},
     r"batch: tokens differ between two generators that are equal": {"batch": unlike},
-    r"batch \(test_checks\.py, line \d+\): raises IndexError: too long for me": {"batch": too_long},
+    r"batch \(test_checks\.py, line \d+\): raises IndexError: too long for me": {"batch": TooLong.batch},
     r"batch: positions must be .* not \(3,\) of int64": {"batch": batch_of(lambda t: Examples(t, t, t[:, 0]))},
     r"reach: must give a whole number above 1, the last position at length 2, not 1": {"reach": lambda self, length: 1},
     r"tokens: must give a whole number, not float": {"tokens": lambda self, length: 1.0 * length},

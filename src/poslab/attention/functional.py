@@ -13,7 +13,7 @@ from torch import Tensor
 from poslab.attention.scheme import PositionIds, SchemeLayer
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme
-from poslab.positions.checks import check_once, check_sizes
+from poslab.positions.contract import check_once, check_sizes
 
 if TYPE_CHECKING:
     from poslab.positions.base import Tables

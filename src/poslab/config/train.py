@@ -40,7 +40,7 @@ from poslab.config.schemes import (
 )
 from poslab.errors import SettingError, require_one_of
 from poslab.positions import PositionScheme
-from poslab.positions.checks import check_memory, check_sizes
+from poslab.positions.contract import check_memory, check_sizes
 from poslab.tasks import Task
 from poslab.tasks.metric import LOSS, PERPLEXITY, SHARES
 

@@ -28,7 +28,7 @@ from poslab.data.stream import Scan, Scans, segments_before
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
 from poslab.model.decoder import GPT
-from poslab.positions.checks import check_memory
+from poslab.positions.contract import check_memory
 from poslab.runs.evaluation import (
     STRETCH,
     Evaluation,

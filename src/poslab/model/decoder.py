@@ -23,7 +23,7 @@ from poslab.model.memory import LayerMemory, Memory, Segment
 from poslab.model.memory.retrieval import RetrievedAttention, check_bias
 from poslab.model.positions import PositionedModule
 from poslab.positions import Explanation, ModelShape, Picture, PositionScheme, RelativeTerms, ScoreTile
-from poslab.positions.checks import check_hooks, check_memory, check_sizes, initial_tables
+from poslab.positions.contract import check_hooks, check_memory, check_sizes, initial_tables
 
 if TYPE_CHECKING:
     from poslab.data.tokenizer import AnyVocabulary

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.hf_equivalent import HFEquivalent
 from poslab.positions.pictures import Curves, Explanation, Matrix, OnText, Picture, Strip
 from poslab.positions.terms import RelativeTerms, ScoreTile
 
@@ -92,6 +91,18 @@ class HeadInputs:
     x: Tensor  # (T, D): what entered attention
     positions: list[int]  # T numbers
     seen: list[list[bool]]  # T x T: whether query i sees key j
+
+
+@dataclass(frozen=True, eq=False)
+class HFEquivalent:
+    """Architecture of transformers by its model_type, "gpt2" or "gpt_neox", and what the scheme puts into it.
+
+    settings: of its configuration, beside the sizes of the model. weights: by their names there.
+    """
+
+    model_type: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    weights: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class PositionScheme:
@@ -264,7 +275,7 @@ def _check_arguments(cls: type, hook: str, expected: Sequence[str], member: Any)
 def check_names(cls: type, hooks: Mapping[str, Sequence[str]]) -> None:
     """Raise SettingError for a class with misspelt or clashing names; hooks: names with their arguments."""
     settings = inspect.get_annotations(cls)
-    inherited = {field.name for base in cls.__mro__[1:] if is_dataclass(base) for field in fields(base)}
+    inherited = {f.name for base in cls.__mro__[1:] if is_dataclass(base) for f in fields(base)}
     for name, member in vars(cls).items():
         if name in inherited and name not in settings and not name.startswith("_"):
             raise _bad_name(cls, name, "is a setting of the class it derives from: a new default needs its type, too")

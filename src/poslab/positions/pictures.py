@@ -22,6 +22,11 @@ class Curves:
     caption: str = ""
     logarithmic: bool = False
 
+    def __post_init__(self) -> None:
+        for name, line in self.lines.items():
+            if tuple(line.shape) != (len(self.x),):
+                raise ValueError(f"line {name} must be (len(x),) = ({len(self.x)},), not {tuple(line.shape)}")
+
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
@@ -32,6 +37,10 @@ class Matrix:
     y_label: str
     values: Tensor  # (rows, columns)
     caption: str = ""
+
+    def __post_init__(self) -> None:
+        if self.values.dim() != 2:
+            raise ValueError(f"values must be (rows, columns), not {tuple(self.values.shape)}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from poslab.errors import SettingError, as_typed
 from poslab.model.decoder import GPT
 from poslab.model.memory.retrieval import check_bias
 from poslab.positions import PositionScheme
-from poslab.positions.checks import check_hooks, check_sizes
+from poslab.positions.contract import check_hooks, check_sizes
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import distrust, edited, outside
 from poslab.runs.folder import RunFolder

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import inspect
 import math
-import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from difflib import get_close_matches
-from pathlib import Path
-from typing import Any
 
-from poslab.errors import SettingError, blamed_on
+from poslab.errors import SettingError, blamed_on, described
 from poslab.lazy import torch
 from poslab.tasks.base import IGNORED, Examples, Task
 
@@ -53,19 +49,19 @@ def _check_names(cls: type[Task]) -> None:
 
 
 def _shifts(task: Task) -> Mapping[str, Task]:
-    with _trying(task, "shifts"):
+    with blamed_on("data", task, "shifts"):
         shifts = task.shifts()
     if not (isinstance(shifts, Mapping) and all(isinstance(shift, Task) for shift in shifts.values())):
-        raise _wrong(task, "shifts", f"must give a dict of tasks by name, not {_described(shifts)}")
+        raise _wrong(task, "shifts", f"must give a dict of tasks by name, not {described(shifts)}")
     return shifts
 
 
 def _check_symbols(task: Task) -> int:
     """Return the number of symbols."""
-    with _trying(task, "symbols"):
+    with blamed_on("data", task, "symbols"):
         symbols = task.symbols
     if not isinstance(symbols, tuple) or not symbols or not all(isinstance(name, str) for name in symbols):
-        given = "none" if symbols == () else _described(symbols)
+        given = "none" if symbols == () else described(symbols)
         raise _wrong(task, "symbols", f"must be a @property that gives a tuple of names, one or more, not {given}")
     if len(set(symbols)) < len(symbols):
         twice = next(name for name in symbols if symbols.count(name) > 1)
@@ -75,11 +71,11 @@ def _check_symbols(task: Task) -> int:
 
 def _batch(task: Task, length: int) -> Examples:
     """Return some examples, the same from equal generators. Raises SettingError where they aren't."""
-    with _trying(task, "batch"):
+    with blamed_on("data", task, "batch"):
         given = [task.batch(torch.Generator().manual_seed(1), _COUNT, length) for _ in range(2)]
     first, second = given
     if not isinstance(first, Examples):
-        raise _wrong(task, "batch", f"must give Examples(tokens, targets), not {_described(first)}")
+        raise _wrong(task, "batch", f"must give Examples(tokens, targets), not {described(first)}")
     for name, one, other in zip(Examples._fields, first, second, strict=True):
         if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and not torch.equal(one, other):
             problem = f"{name} differ between two generators that are equal: draw from `generator` alone"
@@ -88,17 +84,17 @@ def _batch(task: Task, length: int) -> Examples:
 
 
 def _check_examples(task: Task, examples: Examples, length: int, symbols: int) -> None:
-    with _trying(task, "tokens"):
+    with blamed_on("data", task, "tokens"):
         tokens = task.tokens(length)
     if type(tokens) is not int:
-        raise _wrong(task, "tokens", f"must give a whole number, not {_described(tokens)}")
+        raise _wrong(task, "tokens", f"must give a whole number, not {described(tokens)}")
     shape, at = (_COUNT, tokens), f"at length {length}"
     for name, given in examples._asdict().items():
         if name == "positions" and given is None:
             continue
         fits = isinstance(given, torch.Tensor) and tuple(given.shape) == shape and given.dtype == torch.int64
         if not fits:
-            problem = f"{name} must be (count, tokens(length)) = {shape} of int64 {at}, not {_described(given)}"
+            problem = f"{name} must be (count, tokens(length)) = {shape} of int64 {at}, not {described(given)}"
             raise _wrong(task, "batch", problem)
     answers = examples.targets[examples.targets != IGNORED]
     for name, ids in (("tokens", examples.tokens), ("targets", answers)):
@@ -107,7 +103,7 @@ def _check_examples(task: Task, examples: Examples, length: int, symbols: int) -
             raise _wrong(task, "batch", f"{name} have {outside} {at}, and the {symbols} symbols end at {symbols - 1}")
     if not (examples.targets != IGNORED).any(1).all():
         raise _wrong(task, "batch", f"asks nothing in an example {at}: all of its targets are {IGNORED}")
-    with _trying(task, "reach"):
+    with blamed_on("data", task, "reach"):
         reach = task.reach(length)
     last = tokens - 1 if examples.positions is None else int(examples.positions.max())
     if type(reach) is not int or reach <= last:
@@ -118,39 +114,19 @@ def _check_examples(task: Task, examples: Examples, length: int, symbols: int) -
 
 def _check_figures(task: Task, examples: Examples) -> None:
     """Check parts, and figures derived of a test in which all is right."""
-    with _trying(task, "parts"):
+    with blamed_on("data", task, "parts"):
         parts = task.parts(examples)
     names = ["exact", "accuracy"]
     for name, mask in parts.items():
         if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or mask.shape != examples.targets.shape:
             shape = tuple(examples.targets.shape)
-            raise _wrong(task, "parts", f"{name} must be {shape} of bool, not {_described(mask)}")
+            raise _wrong(task, "parts", f"{name} must be {shape} of bool, not {described(mask)}")
         names += [f"exact_{name}", f"accuracy_{name}"]
-    with _trying(task, "derived"):
+    with blamed_on("data", task, "derived"):
         derived = task.derived(dict.fromkeys(names, 1.0))
     for name, figure in derived.items():
         if not isinstance(figure, int | float) or not math.isfinite(figure):
             raise _wrong(task, "derived", f"{name} must be a finite number, not {figure!r}")
-
-
-@contextmanager
-def _trying(task: Task, method: str) -> Iterator[None]:
-    """Raise SettingError, naming the method, for whatever it raises that is not the user's or the machine's."""
-    with blamed_on("data", lambda error: f"{type(task).__name__}.{method}{_place(task, error)}"):
-        yield
-
-
-def _place(task: Task, error: BaseException) -> str:
-    """Return " (my_file.py, line 12)", the last line of the task's own file in the traceback, or nothing."""
-    file = inspect.getsourcefile(type(task))
-    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
-    return f" ({Path(file).name}, line {lines[-1]})" if file and lines else ""
-
-
-def _described(value: Any) -> str:
-    if not isinstance(value, torch.Tensor):
-        return type(value).__name__
-    return f"{tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
 
 
 def _wrong(task: Task, method: str, problem: str) -> SettingError:
