@@ -48,7 +48,7 @@ MISTAKES = {
     "field hides a hook": (
         "",
         "@dataclass(frozen=True)\nclass Mine(PositionScheme):\n    tables: int = 3",
-        "Mine.tables hides the hook of that name",
+        "Mine.tables hides the method of that name",
     ),
     "a type that no setting has": (
         "",
