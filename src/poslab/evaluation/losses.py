@@ -67,10 +67,8 @@ def evaluate(
     None: all. A model that remembers reads windows beyond the training
     length in segments, and begins each without memory. Raises SettingError for memory that the model can't have.
     """
-    was_training = model.training
-    model.eval()
-    try:
-        context = model.shape.context_length
+    context = model.shape.context_length
+    with model.evaluating():
         results = [
             _at_length(model, tokens, length, sliding_stride(length, stride), last_tokens(context, last), most_tokens)
             for length in sorted(set(lengths))
@@ -78,8 +76,6 @@ def evaluate(
         judged = tokens[: None if validated is None else validated + 1]
         consecutive = consecutive_token_losses(model, judged, min(context, len(judged) - 1), ends)
         with_memory = _by_memory(model, tokens, ends, memory_lengths)
-    finally:
-        model.train(was_training)
     return Evaluation(
         context,
         len(tokens) - 1,

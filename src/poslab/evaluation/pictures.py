@@ -48,7 +48,7 @@ def _of_layers(
     positions: Tensor | None,
     compute: Callable[[SchemeLayer, Tensor, Tensor, Tensor | None], Found],
 ) -> list[Found]:
-    """Call `look` with the queries, keys and token state of each layer, (1, H, T, ...), as the model reads a text."""
+    """Call `compute` with the queries, keys and token state of each layer, (1, H, T, ...), of a text."""
     results: list[Found] = []
 
     def record(attention: nn.Module, inputs: tuple) -> None:  # type: ignore[type-arg]
@@ -58,26 +58,14 @@ def _of_layers(
         results.append(compute(layer, *layer.apply_hooks(q, k, x)))
 
     hooks = [part.register_forward_pre_hook(record) for part in model.modules() if isinstance(part, Attention)]
-    was_training = model.training
-    model.eval()
+    row = tokens[None].to(model.token_embedding.weight.device)
     try:
-        with model.drawing(0):
-            model.hidden(
-                tokens[None].to(model.token_embedding.weight.device),
-                positions=None if positions is None else positions[None],
-            )
+        with model.evaluating(), model.drawing(0):
+            model.hidden(row, positions=None if positions is None else positions[None])
     finally:
-        model.train(was_training)
         for hook in hooks:
             hook.remove()
     return results
-
-
-# Attention maps
-
-
-# Okabe and Ito 2008, "Color Universal Design": for the colour-blind; without the yellow, too pale on white, and black,
-# which is left for what stands out. Five more make a number that has no divisor in common with the others.
 
 
 def draw(picture: Picture, start: Picture | None = None, caption: bool = False) -> Figure:

@@ -152,13 +152,9 @@ def legible_example(task: Task) -> Examples:
 def predictions(model: GPT, examples: Examples, in_segments: bool = False) -> Tensor:
     """Return the symbols that the model finds likeliest, (B, T) int64, at targets and elsewhere. in_segments: of the
     context, as a model that remembers always reads."""
-    was_training = model.training
-    model.eval()
-    try:
+    with model.evaluating():
         batches = (examples.rows(slice(start, start + _ROWS)) for start in range(0, len(examples.tokens), _ROWS))
         return torch.cat([_logits(model, some, in_segments).argmax(-1).cpu() for some in batches])
-    finally:
-        model.train(was_training)
 
 
 def _by_part(task: Task, examples: Examples, predicted: Tensor) -> dict[str, float]:

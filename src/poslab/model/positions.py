@@ -50,6 +50,18 @@ class PositionedModule(nn.Module):
         finally:
             self._draw = None
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Disable dropout within the context, and restore the mode after it."""
+        if not self.training:
+            yield
+            return
+        self.eval()
+        try:
+            yield
+        finally:
+            self.train()
+
     def evaluation_positions(self, length: int, draw: int = 0) -> Tensor | None:
         """Draw the positions of an evaluation for a text of that length, (length,); None: 0, 1, 2, ..."""
         return self._sample(length, self.seed * _DRAWS + draw) if self.pos.samples_in_evaluation else None
