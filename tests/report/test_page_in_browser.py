@@ -30,8 +30,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     groups = [(f"task {n}", 3) for n in range(6)]
     shades = [[name, *(Cell(f"{n / 18:.2f}", name, shade=n % 11) for n in range(18))] for name in ("fire", "alibi")]
     heads = [f"{n}× ({n}0)" for _ in groups for n in (1, 2, 3)]
-    matrix = Table("Tasks", ["scheme", *heads], shades, "Means.", "matrix", sortable=True, groups=groups)
-    answers = Table("", ["has just read", *["s1"] * 20, "wrong"], [["right", *["s1"] * 20, ""]], kind="answers")
+    matrix = Table("Tasks", ["scheme", *heads], shades, "Means.", anchor="matrix", sortable=True, groups=groups)
+    answers = Table("", ["has just read", *["s1"] * 20, "wrong"], [["right", *["s1"] * 20, ""]], kind="symbols")
     blocks = [
         Bullets([LONG], "answer"),
         losses,
@@ -60,9 +60,9 @@ def test_heads_sort_a_table_but_its_foot(page: Path, visit: Callable[..., Any]) 
 
 def test_heads_below_groups_sort_a_matrix(page: Path, visit: Callable[..., Any]) -> None:
     seen = visit(page, DESKTOP)
-    assert seen.eval_on_selector_all(".matrix tbody tr", FIRST) == ["fire", "alibi"]
-    seen.locator(".matrix th >> text=scheme").click()
-    assert seen.eval_on_selector_all(".matrix tbody tr", FIRST) == ["alibi", "fire"]
+    assert seen.eval_on_selector_all("#matrix tbody tr", FIRST) == ["fire", "alibi"]
+    seen.locator("#matrix th >> text=scheme").click()
+    assert seen.eval_on_selector_all("#matrix tbody tr", FIRST) == ["alibi", "fire"]
 
 
 def test_without_scripts(page: Path, browser: Any) -> None:
@@ -79,7 +79,7 @@ def test_nothing_is_wider_than_the_page(page: Path, width: int, medium: str, vis
     assert seen.evaluate(OVERFLOW) <= width
     for box in seen.query_selector_all("figure div, .table"):
         assert box.bounding_box()["width"] <= width
-    assert seen.locator(".answers").is_visible()
+    assert seen.locator(".symbols").is_visible()
     assert ("Hidden" in seen.inner_text("body")) is False
     assert seen.locator("summary >> text=folded").is_visible() == (medium == "screen")
     if width == PHONE:  # figures keep a size at which their text can be read

@@ -123,8 +123,8 @@ def effect_table(found: Sequence[Effect]) -> Table:
         'of the other settings with which both were trained ("settings" counts them), seed by seed. p and intervals '
         "are corrected for these effects and all other comparisons of the page together."
     )
-    columns = ("scheme", "effect", "difference", "95 % interval", "p (Holm)", "n", "settings")
-    return Table("Settings by themselves", columns, [effect.row for effect in found], remark, "factors")
+    columns = ("scheme", "effect", "difference", "simultaneous interval", "p (Holm)", "n", "settings")
+    return Table("Settings by themselves", columns, [effect.row for effect in found], remark, words=[1])
 
 
 def factors(groups: Sequence[Group]) -> list[Factor]:

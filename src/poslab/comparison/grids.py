@@ -103,7 +103,7 @@ def choices(comparison: Comparison) -> Table | None:
             row += ["n/a" if group is None else group.at(length) for group in pair]
         rows.append(row)
     remark = _remark(comparison, found, bool(beyond))
-    return Table("Default and chosen settings", columns, rows, remark, "choices")
+    return Table("Default and chosen settings", columns, rows, remark, words=[2, 3])
 
 
 def _remark(comparison: Comparison, found: Sequence[Grid], beyond: bool) -> str:

@@ -27,7 +27,7 @@ def matrix(comparison: Comparison) -> Table | None:
         f"{len(comparison.pairs)} pairs. Surprising: a mark far from the right end of its row while its neighbours "
         "have none."
     )
-    return Table("All pairs", columns, rows, note, "pairs", "A cell under the mouse has the interval and p.")
+    return Table("All pairs", columns, rows, note, "dimmed", "A cell under the mouse has the interval and p.")
 
 
 def _cell(comparison: Comparison, first: str, second: str, d: Difference) -> Cell:

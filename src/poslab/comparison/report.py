@@ -46,9 +46,9 @@ class Report:
         command: list[Block] = [Text("This page:"), Code(self.command)]
         if len(self.sections) == 1:
             (section,) = self.sections
-            figures = [_named(figure, "", names) for figure in section.panels]
+            figures = [*overview, *(_named(figure, "", names) for figure in section.panels)]
             content = _section(section, figures, "schemes", [*self.left_out, *section.comparison.left_out], command)
-            return [*self._claims, *self.matrices, *overview, *content]
+            return [*self._claims, *self.matrices, *content]
         contents = [f"{section.title}: {'; '.join(section.verdicts)}" for section in self.sections]
         links = [section.id for section in self.sections]
         page = [*self._claims, Heading("Each by itself", [Bullets(contents, links=links)]), *self.matrices, *overview]

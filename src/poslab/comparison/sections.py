@@ -169,7 +169,8 @@ class Section:
 
     @property
     def columns(self) -> list[str]:
-        before = ["scheme", "n", str(self.score), "95 % interval", "sd", "difference", "95 % interval", "p (Holm)"]
+        before = ["scheme", "n", str(self.score), "95 % interval", "sd"]
+        before += ["difference", "simultaneous interval", "p (Holm)"]
         if not self.comparison.runs:
             return before
         others = [f"{self.score.metric.name} at {length}" for length in self._other_lengths] or ["longer windows"]

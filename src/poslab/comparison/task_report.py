@@ -85,7 +85,7 @@ def _matrix(tasks: Sequence[TaskRuns], labels: Sequence[str]) -> Table:
     columns = ["scheme", *(f"{task.multiple(n)} ({n})" for task, n in each)]
     rows: list[Row] = [[label, *(_cell(task, label, n) for task, n in each)] for label in labels]
     groups = [(task.name, len(task.shown_lengths)) for task in tasks]
-    return Table("", columns, rows, kind="matrix", sortable=True, groups=groups)
+    return Table("", columns, rows, sortable=True, groups=groups)
 
 
 def _cell(task: TaskRuns, label: str, length: int) -> str | Cell:
@@ -176,7 +176,7 @@ def _test(answers: Answers, seeds: Mapping[str, int]) -> list[Block]:
     return [
         Text(f"test {test.number + 1}{part}, all that is read:"),
         Code(" ".join(test.reads)),
-        Table("", columns, rows, kind="answers"),
+        Table("", columns, rows, kind="symbols"),
     ]
 
 

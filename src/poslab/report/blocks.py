@@ -58,7 +58,9 @@ Row: TypeAlias = Sequence[str | Cell]
 class Table:
     """Table with a title above it and a note below. All rows have as many cells as there are columns.
 
-    kind: the class in page.html that says how its cells are set. hint: a note on colours and tooltips, in html only.
+    kind: the class in page.html: "dimmed" for numbers in grey, out of which marked ones stand out, "symbols" for short
+    words in a font of fixed width, of which marked ones are errors. words: the columns whose cells are set as text, to
+    the left and in several lines. hint: a note on colours and tooltips, in html only.
     highlight: first cell of the row that stands out. foot: rows that are not sorted. sorted_by: the column by which
     the rows are sorted, and how. narrow: the columns that fit on a terminal; none: all. groups: heads above the
     columns after the first, each with the number of columns below it.
@@ -68,7 +70,7 @@ class Table:
     columns: Row
     rows: Sequence[Row]
     note: str = ""
-    kind: str = ""
+    kind: Literal["", "dimmed", "symbols"] = ""
     hint: str = ""
     anchor: str = ""
     highlight: str | None = None
@@ -77,6 +79,7 @@ class Table:
     sorted_by: tuple[int, Literal["ascending", "descending"]] | None = None
     narrow: Sequence[int] = ()
     groups: Sequence[tuple[str, int]] = ()
+    words: Sequence[int] = ()
 
 
 @dataclass(frozen=True)

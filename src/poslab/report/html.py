@@ -10,7 +10,20 @@ from string import Template
 
 from markupsafe import Markup, escape
 
-from poslab.report.blocks import Block, Bullets, Cell, Code, Definitions, Details, Figure, Gallery, Heading, Table, Text
+from poslab.report.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Definitions,
+    Details,
+    Figure,
+    Gallery,
+    Heading,
+    Row,
+    Table,
+    Text,
+)
 
 _PAGE = Path(__file__).with_name("page.html")  # its style and script
 _SORTS = Markup('<span class="hint" hidden> A column\'s head sorts the table by it.</span>')
@@ -73,15 +86,12 @@ def _table(table: Table, level: int) -> Markup:
         above = [_element("th", name, scope="colgroup", colspan=count) for name, count in table.groups]
         heads.append(_element("tr", _element("th"), *above))
     column, order = table.sorted_by or (None, "")
-    columns = [
-        _cell(cell, "th", scope="col", aria_sort=order if number == column else "")
-        for number, cell in enumerate(table.columns)
-    ]
-    parts = [
-        _element("thead", *heads, _element("tr", *columns)),
-        _element("tbody", *_rows(table.rows, table.highlight)),
-    ]
-    parts += [_element("tfoot", *_rows(table.foot))] if table.foot else []
+    columns = (
+        _cell(cell, "th", n in table.words, scope="col", aria_sort=order if n == column else "")
+        for n, cell in enumerate(table.columns)
+    )
+    parts = [_element("thead", *heads, _element("tr", *columns)), _element("tbody", *_rows(table, table.rows))]
+    parts += [_element("tfoot", *_rows(table, table.foot))] if table.foot else []
     kind = f"{table.kind} sortable".strip() if table.sortable else table.kind
     lines = [title, _element("div", _element("table", *parts, id=table.anchor, class_=kind), class_="table")]
     if table.note:
@@ -90,23 +100,24 @@ def _table(table: Table, level: int) -> Markup:
     return Markup("\n").join(lines)
 
 
-def _rows(rows: Iterable[Sequence[str | Cell]], highlight: str | None = None) -> Iterable[Markup]:
-    for first, *cells in rows:
-        kind = "highlight" if first == highlight else ""
-        yield Markup("\n") + _element("tr", *(_cell(cell, "td") for cell in (first, *cells)), class_=kind)
+def _rows(table: Table, rows: Iterable[Row]) -> Iterable[Markup]:
+    for row in rows:
+        kind = "highlight" if row[0] == table.highlight else ""
+        cells = (_cell(cell, "td", n in table.words) for n, cell in enumerate(row))
+        yield Markup("\n") + _element("tr", *cells, class_=kind)
 
 
-def _cell(cell: str | Cell, tag: str, **attributes: str) -> Markup:
-    if isinstance(cell, str):
-        return _element(tag, cell, **attributes)
-    shade = "" if cell.shade is None else f"shade s{cell.shade}"
-    return _element(tag, cell.text, title=cell.tooltip, class_="marked" if cell.marked else shade, **attributes)
+def _cell(given: str | Cell, tag: str, words: bool, **attributes: str) -> Markup:
+    cell = Cell(given) if isinstance(given, str) else given
+    kind = f"{'words' * words} {'marked' * cell.marked}".strip()
+    style = "" if cell.shade is None else f"--shade: {cell.shade}"
+    return _element(tag, cell.text, title=cell.tooltip, class_=kind, style=style, **attributes)
 
 
 def _figure(figure: Figure, level: int) -> Markup:
     title = "" if figure.small else _element(f"h{level}", figure.title)
     uri = "data:image/svg+xml;base64," + base64.b64encode(figure.svg.encode()).decode()
-    width = int((63 if figure.small else 67) * figure.figure.get_figwidth())  # at which its text can be read
+    width = int((59 if figure.small else 67) * figure.figure.get_figwidth())  # at which its text can be read
     picture = Markup('<img src="{}" alt="{}" style="min-width: {}px">').format(uri, figure.title, width)
     content = (title, _element("div", picture), _element("figcaption", figure.caption))
     return _element("figure", *content, id=figure.name)
