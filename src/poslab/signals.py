@@ -100,9 +100,6 @@ def _may_handle() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-_received: list[int] = []
-
-
 def raise_on_signals(within: float | None = 3) -> None:
     """Let signals raise Interrupted from now on.
 
@@ -111,7 +108,6 @@ def raise_on_signals(within: float | None = 3) -> None:
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
-        _received.append(number)
         if within is not None:
             last_resort = threading.Timer(within, os._exit, args=[exit_code(number)])
             last_resort.daemon = True
@@ -120,9 +116,3 @@ def raise_on_signals(within: float | None = 3) -> None:
 
     for number in _SIGNALS:
         signal.signal(number, handle)
-
-
-def received_signal() -> int | None:
-    """Return the last signal that `raise_on_signals` has turned into an exception, even if an interrupted import has
-    made another error of it; None if there was none."""
-    return _received[-1] if _received else None

@@ -78,22 +78,14 @@ def test_a_run_leaves_what_it_got_wrong(finished: Path) -> None:
     assert (finished / "answers.json").stat().st_size < 100_000
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"wrong": {"4": [{"number": 0}]}}, "answers.json says nothing of reads, places, right, said"),
-        ({"looked_at": None}, "answers.json says looked_at=None"),
-    ],
-)
-def test_a_damaged_file_is_refused_in_one_line(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path) -> None:
     answer = {"number": 0, "reads": ["a", "b"], "places": [1], "right": ["b"], "said": ["a"]}
     plain = {"looked_at": 32, "wrong": {"4": [answer]}}
     (tmp_path / "answers.json").write_text(json.dumps(plain))
     assert WrongAnswers.read(tmp_path).wrong["4"][0].errors == [0]
-    (tmp_path / "answers.json").write_text(json.dumps(plain | change))
-    with pytest.raises(ValueError, match=reason) as error:
+    (tmp_path / "answers.json").write_text(json.dumps(plain | {"wrong": {"4": [{"number": 0}]}}))
+    with pytest.raises(ValueError, match=r"^answers\.json says nothing of reads, places, right, said: [^\n]*$"):
         WrongAnswers.read(tmp_path)
-    assert "\n" not in str(error.value)
     (tmp_path / "answers.json").unlink()
     with pytest.raises(ValueError, match=r"^it has no answers\.json$"):
         WrongAnswers.read(tmp_path)

@@ -16,7 +16,7 @@ from poslab.config.scripts import CompareConfig, EvaluateConfig, ExplainConfig, 
 from poslab.distributed import is_first_process, is_initialized, started_by_lightning
 from poslab.errors import RunStopped, UserError, suggestion
 from poslab.processors import prepare
-from poslab.signals import Interrupted, raise_on_signals, received_signal
+from poslab.signals import Interrupted, raise_on_signals
 
 Schema = TypeVar("Schema")
 
@@ -147,8 +147,6 @@ def one_line_errors() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's last flush would complain
         sys.exit(141)  # as a shell counts SIGPIPE
     except Exception as error:
-        if (number := received_signal()) is not None:
-            _interrupted(Interrupted(number))  # an import that it interrupted has made another error of it
         if isinstance(error, UserError):
             _print_error(f"error: {error}")
             _exit(error.exit_code, of_all=isinstance(error, RunStopped))

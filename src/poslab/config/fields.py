@@ -218,7 +218,6 @@ def in_words(hint: Any) -> str:
     """int | None -> "a whole number or null"."""
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
     words |= {list[int]: "a list of whole numbers such as [64,128]", list[str]: "a list such as [one,two]"}
-    words |= {dict[str, Any]: "a group of values"}
     words |= {kind: "a list" for kind in kinds(hint) if _item(kind) and kind not in words}
     for kind in filter(is_group, kinds(hint)):
         words[kind] = f"a group of settings ({', '.join(field.name for field in dataclasses.fields(kind))})"

@@ -3,11 +3,10 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from poslab.config.files import write_whole
 from poslab.runs.folder import ANSWERS
-from poslab.runs.readers import checked, read_mapping
+from poslab.runs.readers import read_mapping, values_of
 
 LOOKED_AT = 32  # tests of each length, the first ones
 
@@ -47,10 +46,9 @@ class WrongAnswers:
             raise ValueError(f"it has no {file.name}")
         plain = read_mapping(file, json.loads)
         try:
-            lengths = checked(cls, plain, wrong=dict[str, list[dict[str, Any]]])["wrong"]
             wrong = {
-                length: [WrongAnswer(**checked(WrongAnswer, answer)) for answer in answers]
-                for length, answers in lengths.items()
+                length: [WrongAnswer(**values_of(WrongAnswer, answer)) for answer in answers]
+                for length, answers in values_of(cls, plain)["wrong"].items()
             }
             return cls(plain["looked_at"], wrong)
         except ValueError as error:

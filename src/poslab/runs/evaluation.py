@@ -8,7 +8,7 @@ from typing import Any
 
 from poslab.config.schema import EvaluationConfig
 from poslab.runs.folder import EVALUATION
-from poslab.runs.readers import checked, read_mapping
+from poslab.runs.readers import read_mapping, values_of
 from poslab.tasks.metric import LAST_LOSS, MEMORY_LOSS
 
 
@@ -75,13 +75,9 @@ class Evaluation:
 
     @staticmethod
     def of_plain(plain: dict[str, Any]) -> "Evaluation":
-        """Return the inverse of `plain`. Raises TypeError or ValueError for what that can't have given."""
-        lengths = [LengthLoss(**checked(LengthLoss, values)) for values in plain.get("lengths", ())]
-        evaluation = Evaluation(**checked(Evaluation, plain | {"lengths": lengths}))
-        counts = (count for result in lengths for count in (result.length, result.stride))
-        if min(evaluation.context_length, evaluation.tokens, *counts) < 1:
-            raise ValueError("an evaluation of nothing")
-        return evaluation
+        """Return the inverse of `plain`. Raises ValueError for another program's file."""
+        values = values_of(Evaluation, plain)
+        return Evaluation(**values | {"lengths": [LengthLoss(**values_of(LengthLoss, of)) for of in plain["lengths"]]})
 
 
 def read_evaluation(folder: Path, sha256: str | None = None, file: str = EVALUATION) -> Evaluation | None:
@@ -89,7 +85,7 @@ def read_evaluation(folder: Path, sha256: str | None = None, file: str = EVALUAT
     try:
         plain = read_mapping(folder / file, json.loads)
         return Evaluation.of_plain(plain) if sha256 in (None, plain.get("text_sha256")) else None
-    except (TypeError, ValueError):
+    except ValueError:
         return None
 
 

@@ -22,7 +22,7 @@ from poslab.config.train import flat
 from poslab.errors import UserError
 from poslab.runs.folder import SWEEP
 from poslab.runs.load import LeftOut, Run
-from poslab.runs.readers import checked
+from poslab.runs.readers import values_of
 
 PLAN = "plan.yaml"
 _HEAD = "# What sweeps in this folder were to train; compare claims nothing while a seed of it is missing.\n"
@@ -77,7 +77,7 @@ def read_plan(folder: Path) -> list[PlannedGroup]:
         plain = yaml.safe_load(file.read_text(encoding="utf-8"))
         if not isinstance(plain, list):
             raise ValueError("no list of groups")
-        return [PlannedGroup(**checked(PlannedGroup, group)) for group in plain]
+        return [PlannedGroup(**values_of(PlannedGroup, group)) for group in plain]
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{file}: can't be read as the plan of a sweep: {' '.join(str(error).split())}") from error
 

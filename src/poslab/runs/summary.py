@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.files import write_whole
-from poslab.runs.readers import checked, read_mapping
+from poslab.runs.readers import read_mapping, values_of
 from poslab.tasks import Metric
 from poslab.tasks.metric import metric_named
 
@@ -90,9 +90,8 @@ class Summary:
         known = {f.name for f in fields(cls)}
         plain["metrics"] = {key: value for key, value in plain.items() if key not in known and _by_length(value)}
         try:
-            if isinstance(plain.get("measures"), list):
-                plain["measures"] = [Metric(**checked(Metric, measure)) for measure in plain["measures"]]
-            values = checked(cls, plain)
+            values = values_of(cls, plain)
+            values["measures"] = [Metric(**values_of(Metric, measure)) for measure in values["measures"]]
         except ValueError as error:
             raise ValueError(f"{file.name} {error}") from error
         return cls(**values)
