@@ -30,14 +30,6 @@ _OBSERVED = "observed_tokens"  # the vocabulary, beside the weights
 _FOREIGN = "not a checkpoint of poslab's, or a damaged one"
 
 
-class Damaged(ValueError):
-    """File whose bytes can't be those that were written."""
-
-
-class NothingIntact(SettingError):
-    """Run whose checkpoints are all Damaged: nothing is lost if it starts over."""
-
-
 class Source(Protocol):
     """Source of the training data: vocabulary and hash."""
 
@@ -78,22 +70,19 @@ def save_weights(path: Path, state: Mapping[str, Tensor], about: dict[str, Any])
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint of either format: weights by name under "state_dict", their description under "poslab".
 
-    Raises ValueError with a one-line reason for a file that is not, to the bit, what poslab has written; Damaged where
-    that is known, and not only that it can't be read.
+    Raises ValueError with a one-line reason for a file that is not, to the bit, what poslab has written.
     """
     try:
         content = _read_safetensors(path) if path.suffix == SAFETENSORS else _read_zip(path)
     except pickle.UnpicklingError as error:
         problem = "holds something else than tensors and plain values, so it isn't loaded: that could run any code"
         raise ValueError(problem) from error
-    except zipfile.BadZipFile as error:
-        raise Damaged(_FOREIGN) from error
     except OSError as error:
         raise ValueError(f"can't be read: {error.strerror or error}") from error
     except Exception as error:  # whatever half a file, or another program's, makes of the reader
         raise ValueError(_FOREIGN) from error
     if content is None:
-        raise Damaged("damaged: its contents are not those that were written")
+        raise ValueError("damaged: its contents are not those that were written")
     if not isinstance(content, dict) or not {"poslab", "state_dict"} <= content.keys():
         raise ValueError(_FOREIGN)
     return content
@@ -129,24 +118,21 @@ def _sha256(description: str, tensors: Mapping[str, Tensor]) -> str:
 
 def newest_intact(run: RunFolder) -> tuple[Path | None, dict[str, Any], list[str]]:
     """Return (file, contents, a warning for each damaged file) of the checkpoint that the run resumes from; None and
-    nothing if none was ever written. Raises SettingError if there are some but none can be used, NothingIntact if
-    they are damaged."""
-    problems: dict[Path, ValueError] = {}
+    nothing if none was ever written. Raises SettingError if there are some but none can be used."""
+    problems = []
     for path in (run.last, run.previous):
         if not path.exists():
             continue
         try:
             content = read_checkpoint(path)
         except ValueError as error:
-            problems[path] = error
+            problems.append(f"{path}: {error}")
             continue
-        warnings = [f"{file}: {problem}; resuming from {path.name}" for file, problem in problems.items()]
+        warnings = [f"{problem}; resuming from {path.name}" for problem in problems]
         return path, content, warnings + _lost_best(run)
     if problems:
-        listed = "; ".join(f"{file}: {problem}" for file, problem in problems.items())
-        problem = f"{listed}; no intact checkpoint is left; without its checkpoints folder the run starts over"
-        kind = NothingIntact if all(isinstance(error, Damaged) for error in problems.values()) else SettingError
-        raise kind("resume", run, problem)
+        problem = "no intact checkpoint is left; without its checkpoints folder the run starts over"
+        raise SettingError("resume", run, f"{'; '.join(problems)}; {problem}")
     return None, {}, []
 
 

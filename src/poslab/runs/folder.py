@@ -1,10 +1,9 @@
 """Folder of a run: the names of everything in it, and the lock of the process that writes there."""
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -65,20 +64,6 @@ class RunFolder:
         """Return the folder of the run that wrote the checkpoint; None for a file somewhere else."""
         run = cls(file.parent.parent)
         return run if file.parent.name == run.checkpoints.name and run.config.exists() else None
-
-    def clear(self) -> None:
-        """Remove what an unfinished run has left, and nothing else; the folder, too, if that leaves it empty."""
-        measured = (self.evaluation, self.answers)
-        weights = (self.start, self.best, self.last, self.previous)
-        written = (self.config, self.diverged, *measured, *weights)
-        unfinished = [*self.path.glob(f"*{UNFINISHED}"), *self.checkpoints.glob(f"*{UNFINISHED}")]
-        for path in (*written, *self.events, *unfinished):
-            path.unlink(missing_ok=True)
-        for logged in (self.csv, self.wandb, self.mlflow.parent):
-            shutil.rmtree(logged, ignore_errors=True)
-        for remove in (self.checkpoints.rmdir, self._lock.unlink, self.path.rmdir):  # whoever clears holds the lock
-            with suppress(OSError):  # not there, or somebody's files are
-                remove()
 
     def _check_empty(self) -> None:
         """Raise SettingError for a folder with anything in it but what a run leaves that was killed at its start."""

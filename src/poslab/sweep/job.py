@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
@@ -18,15 +17,13 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from poslab.config.command_line import argv_of
-from poslab.config.fields import Role
-from poslab.config.train import TrainConfig, flat, role_of
+from poslab.config.train import TrainConfig
 from poslab.errors import UserError
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import unmeasured_lengths
-from poslab.runs.folder import SWEEP, RunFolder, failure_in, old_run_folder
+from poslab.runs.folder import SWEEP, RunFolder, failure_in
 from poslab.runs.summary import Summary
 from poslab.signals import Interrupted, deaf_to_interrupts, end_with_parent, raise_on_signals
-from poslab.sweep.job_list import EXTENDED
 from poslab.tasks import Task
 
 
@@ -144,40 +141,17 @@ def train_or_evaluate(
 
 
 def _train(config: TrainConfig, command: list[str] | None) -> None:
-    """Resume an interrupted run of the same job; start over if nothing intact is saved. Raises SettingError if the run
-    there can't be resumed for another reason; it is left as it is."""
+    """Train the run of the job; resume it where it was interrupted."""
     from poslab.training.train import train
 
     folder = _folder(config)
     # The other way to resume is `resume=` on a command line (commands/train.py): both go to training/resume.py.
-    if folder.path.exists() and _can_resume(folder, config):
+    if folder.is_run:
         command = argv_of("train", f"resume={folder}")
         config = replace(config, settings=replace(config.settings, resume=str(folder)))
     if command is not None:  # this process's arguments are the sweep's: Lightning starts one with those of the job
         sys.argv = command  # for every further device, and reads them nowhere else
     train(config)
-
-
-def _can_resume(folder: RunFolder, config: TrainConfig) -> bool:
-    """Return whether there is an intact checkpoint; clear the folder if there is none, and nobody is at work there.
-    Raises UserError where the run was extended, which makes it another one than `config` asks for."""
-    from poslab.runs.checkpoint_files import NothingIntact, newest_intact
-
-    with old_run_folder(folder.path):
-        try:
-            checkpoint, content, _ = newest_intact(folder)
-        except NothingIntact as error:
-            print(f"{error}; starting over", file=sys.stderr)
-            checkpoint = None
-        if checkpoint is None:
-            folder.clear()
-        elif _lengths(content["poslab"]["config"]) != _lengths(config):
-            raise UserError(f"{folder}: {EXTENDED}")
-    return checkpoint is not None
-
-
-def _lengths(config: TrainConfig | Mapping[Any, Any]) -> dict[str, Any]:
-    return {name: value for name, value in flat(config).items() if role_of(name) is Role.LENGTH}
 
 
 def _evaluate(config: TrainConfig) -> None:

@@ -114,10 +114,7 @@ def _mlflow(settings: LoggerConfig, folder: RunFolder) -> Logger:
 
 
 def _refused(folder: RunFolder, problem: str) -> UserError:
-    """Make the error; a run that has not begun leaves nothing in the way of the same command."""
-    if not folder.resumable:
-        folder.clear()
-    return UserError(" ".join(problem.split()))
+    return UserError(" ".join(f"{problem}; resume={folder} tries again".split()))
 
 
 # Entries of TensorBoard beside the scalars
