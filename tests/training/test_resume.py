@@ -280,7 +280,7 @@ def test_an_extended_run_is_none_that_was_trained_for_as_long_at_once(
     own, other = map(keys_of, runs)
     assert own[0] != other[0]
     assert own[1] != other[1]
-    assert command_of(Group("t5", runs[:1], score_of(runs))) == "not recorded"
+    assert command_of(Group("t5", "t5", score_of(runs), {}, runs=runs[:1])) == "not recorded"
 
 
 @pytest.mark.parametrize(
