@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from poslab.config.command_line import help_text, parse_line
 from poslab.config.fields import setting
-from poslab.config.overrides import as_typed, for_hydra
+from poslab.config.overrides import as_typed, parse_arguments
 from poslab.config.scripts import CompareConfig, EvaluateConfig, GenerateConfig
 from poslab.errors import UserError
 
@@ -55,7 +55,7 @@ def test_any_text_arrives_as_it_was_typed(text: str) -> None:
         assert (parsed.prompt, parsed.seed) == ([text, "and"], 2)
     if text != "???":
         assert parse_line(CompareConfig, [f"sentence={text}"]).sentence == text
-        (argument,) = for_hydra([f"sample.prompt={text}"])
+        (argument,) = parse_arguments([f"sample.prompt={text}"]).overrides
         assert composed(argument).sample.prompt == text
         assert as_typed(argument) == f"sample.prompt={text}"
 
@@ -63,12 +63,15 @@ def test_any_text_arrives_as_it_was_typed(text: str) -> None:
 @pytest.mark.parametrize("path", ["plain/path.txt", "my, run", "ü", "it's 50 % (new) [x] {y} #1 a=b \\ ${z}"])
 def test_paths_are_taken_as_they_are_typed(path: str) -> None:
     assert parse_line(EvaluateConfig, [f"ckpt={path}"]).ckpt == path
-    assert composed(*for_hydra([f"data.path={path}"])).data.path == path
+    assert composed(*parse_arguments([f"data.path={path}"]).overrides).data.path == path
 
 
 def test_quotes_are_part_of_a_path_but_where_hydra_takes_them() -> None:
     assert parse_line(EvaluateConfig, ["ckpt='mine'"]).ckpt == "'mine'"
-    assert composed(*for_hydra(["data.path='in Hydra quotes, as ever'"])).data.path == "in Hydra quotes, as ever"
+    assert (
+        composed(*parse_arguments(["data.path='in Hydra quotes, as ever'"]).overrides).data.path
+        == "in Hydra quotes, as ever"
+    )
 
 
 def test_a_path_with_a_comma_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,14 +119,23 @@ def test_what_a_line_can_not_say(line: list[str], problem: str) -> None:
         parse_line(Schema, line)
 
 
-def test_train_s_lines_in_hydra_s_grammar() -> None:
-    assert for_hydra(["seed=1", "--cfg", "job"]) == ["--cfg", "job", "seed=1"]
-    assert for_hydra(["-m", "data.path=a.txt,b.txt"]) == ["-m", "data.path=a.txt,b.txt"]  # several are several
-    assert for_hydra(["-m", "run_dir=a,b"]) == ["-m", "run_dir='a,b'"]  # a sweep has one folder
-    assert for_hydra(["-m", "data.path=a(b.txt"]) == ["-m", "data.path='a(b.txt'"]
-    assert for_hydra(["-m", "pos=a,b", "pos.size=4"]) == ["-m", "pos=a,b", "++pos.size=4"]  # whatever the default has
-    assert for_hydra(["pos.of.base=5", "seed=2", "+pos.of=a"]) == ["++pos.of=a", "seed=2", "++pos.of.base=5"]
-    assert for_hydra(["pos.size=4", "pos.scale=choice(1,2)"]) == ["++pos.size=4", "++pos.scale=choice(1,2)"]
+@pytest.mark.parametrize(
+    ("typed", "overrides"),
+    [
+        (["seed=1", "--cfg", "job"], ["seed=1"]),
+        (["-m", "data.path=a.txt,b.txt"], ["data.path=a.txt,b.txt"]),  # several are several
+        (["-m", "run_dir=a,b"], ["run_dir='a,b'"]),  # a sweep has one folder
+        (["-m", "data.path=a(b.txt"], ["data.path='a(b.txt'"]),
+        (["pos=a,b", "-m", "pos.size=4"], ["pos=a,b", "++pos.size=4"]),  # whatever the default has
+        (["pos.of.base=5", "seed=2", "+pos.of=a"], ["++pos.of=a", "seed=2", "++pos.of.base=5"]),
+        (["pos.size=4", "pos.scale=choice(1,2)"], ["++pos.size=4", "++pos.scale=choice(1,2)"]),
+    ],
+)
+def test_train_s_lines_in_hydra_s_grammar(typed: list[str], overrides: list[str]) -> None:
+    assert parse_arguments(typed).overrides == overrides
+
+
+def test_what_was_typed_with_quotes_has_them() -> None:
     assert as_typed("data.path='a, b'") == "data.path='a, b'"
 
 
@@ -134,10 +146,11 @@ def test_what_is_no_flag_of_train_s(word: str) -> None:
     """Some are short for flags of Hydra's, or begin like one, and would be read as that."""
     for line in ([word], ["seed=1", word, "-m"], ["--cfg", "job", word]):
         with pytest.raises(UserError, match=rf"^{word}: unknown flag; --help shows what there is$"):
-            for_hydra(line)
+            parse_arguments(line)
     known = ["--cfg=job", "--config-dir", "x", "-h", "--multirun", "--resolve"]
-    assert for_hydra(["seed=1", *known]) == [*known, "seed=1"]
-    assert for_hydra(["-sc", "install=bash"]) == ["-sc", "install=bash"]
+    flags = parse_arguments(["seed=1", *known])
+    assert (flags.cfg, flags.config_dir, flags.help, flags.multirun, flags.resolve) == ("job", "x", True, True, True)
+    assert parse_arguments(["-sc", "install=bash"]).overrides == ["install=bash"]
 
 
 def test_help_has_every_setting_its_default_and_its_words(run_script: RunScript) -> None:

@@ -11,13 +11,13 @@ from runs_to_compare import change_config, group_of, repeated, report_of, write_
 
 from poslab.comparison.repeat import command_of
 from poslab.config.files import CONFIGS
-from poslab.config.overrides import as_typed, for_hydra
+from poslab.config.overrides import as_typed, parse_arguments
 from poslab.config.train import parse
 
 
 def recorded(*typed: str) -> dict[str, Any]:
     """The config.yaml of a run of the command line."""
-    arguments = for_hydra(list(typed))
+    arguments = parse_arguments(list(typed)).overrides
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return parse(compose("train", arguments), "t5", [as_typed(argument) for argument in arguments]).recorded
 

@@ -24,7 +24,7 @@ from poslab.commands.compare import run_comparison
 from poslab.comparison.compare import Comparison, compare
 from poslab.comparison.groups import Group
 from poslab.config.files import CONFIGS
-from poslab.config.overrides import for_hydra
+from poslab.config.overrides import parse_arguments
 from poslab.config.schemes import part_of
 from poslab.config.scripts import CompareConfig
 from poslab.config.train import TrainConfig, parse
@@ -231,7 +231,7 @@ def repeated(command: str, cwd: Path | None = None) -> dict[str, Any]:
     words = shlex.split(command)
     assert words[:2] == ["poslab", "train"] or words[1].endswith("scripts/train.py")
     overrides = [re.sub(r"^(seed=\d+),.*", r"\1", word) for word in words[2:] if word != "-m"]
-    overrides = for_hydra(overrides)
+    overrides = parse_arguments(overrides).overrides
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         config = compose("train", overrides)
     return parse(config).plain

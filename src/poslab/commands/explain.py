@@ -8,7 +8,7 @@ import torch
 from hydra.errors import HydraException
 
 from poslab.config.files import CONFIGS, require_writable, safe_name, write_whole
-from poslab.config.overrides import explain, for_hydra
+from poslab.config.overrides import explain, parse_arguments
 from poslab.config.schema import DataConfig
 from poslab.config.schemes import is_task, node_of, shown
 from poslab.config.scripts import ExplainConfig
@@ -132,7 +132,7 @@ def _untrained(config: ExplainConfig) -> ModelUnderStudy:
     typed = [f"pos.{given}" if "=" in given else f"pos={given}" for given in config.pos]
     try:
         with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            parsed = parse(hydra.compose("train", for_hydra(typed)), overrides=typed)
+            parsed = parse(hydra.compose("train", parse_arguments(typed).overrides), overrides=typed)
     except HydraException as error:
         raise UserError(explain(error, typed)) from error
     label = _scheme(config)

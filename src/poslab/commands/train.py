@@ -1,6 +1,7 @@
 """Command train: one run, one that resumes, or a sweep, from a command line in Hydra's grammar."""
 
 import os
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +20,9 @@ from poslab.config.overrides import (
     as_typed,
     config_groups,
     explain,
-    for_hydra,
-    parsed,
+    parse_arguments,
     run_hydra,
     scheme_name,
-    settings_in,
 )
 from poslab.config.schemes import chosen, given_of
 from poslab.config.train import TrainConfig, parse
@@ -42,9 +41,9 @@ def run_train(typed: list[str]) -> None:
 
         print_info()
         return
-    arguments = for_hydra([argument for argument in typed if argument != "--example"])
+    arguments = parse_arguments([argument for argument in typed if argument != "--example"])
     with _in_users_words(typed):
-        if {"-h", "--help"} & set(arguments):
+        if arguments.help:
             print(_help(arguments))
             return
         if _needs_hydra(arguments):
@@ -56,7 +55,7 @@ def run_train(typed: list[str]) -> None:
         if "--example" in typed:
             print(_example(composed))
             return
-        config = _checked(composed, parsed(arguments).config_dir)
+        config = _checked(composed, arguments.config_dir)
     print("loading torch and Lightning ...", flush=True)
     import_training().train(config)  # after the checks, which need neither
 
@@ -72,17 +71,16 @@ def _in_users_words(typed: list[str]) -> Iterator[None]:
         raise UserError(explain(error, typed)) from error
 
 
-def _needs_hydra(arguments: list[str]) -> bool:
+def _needs_hydra(flags: Namespace) -> bool:
     """Return whether this is a sweep, or asks Hydra to show something."""
-    flags = {argument.partition("=")[0] for argument in arguments if argument.startswith("-")}
-    return bool(flags - {"--config-dir"})
+    return bool(flags.multirun or flags.hydra_help or flags.cfg or flags.resolve or flags.shell_completion)
 
 
-def _composed(arguments: list[str]) -> DictConfig:
+def _composed(arguments: Namespace) -> DictConfig:
     """Compose the configuration of a command line, Hydra's own part included."""
     searched = f"hydra.searchpath={[str(folder) for folder in _check_config_dir(arguments)]}"
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return hydra.compose("train", [*parsed(arguments).overrides, searched], return_hydra_config=True)
+        return hydra.compose("train", [*arguments.overrides, searched], return_hydra_config=True)
 
 
 def _checked(composed: DictConfig, config_dir: str | None) -> TrainConfig:
@@ -122,22 +120,22 @@ def _example(composed: DictConfig) -> str:
     return config.data.example()
 
 
-def _help(arguments: list[str]) -> str:
+def _help(arguments: Namespace) -> str:
     """Fill in the template of the config. (Hydra's own --help lists its groups twice over and takes a second.)"""
     config = _composed(arguments)
     template = Template(as_called(config.hydra.help.template))
     with open_dict(config):
         del config.hydra
-        config.pos = chosen(OmegaConf.to_container(config.pos), given_of(settings_in(arguments)))  # type: ignore[arg-type]
+        config.pos = chosen(OmegaConf.to_container(config.pos), given_of(arguments.overrides))  # type: ignore[arg-type]
     groups = config_groups([CONFIGS, *_check_config_dir(arguments)])
     listed = "\n".join(f"{name}: {', '.join(options)}" for name, options in groups.items())
     return template.substitute(APP_CONFIG_GROUPS=listed, CONFIG=OmegaConf.to_yaml(config).strip())
 
 
-def _check_config_dir(arguments: list[str]) -> list[Path]:
+def _check_config_dir(arguments: Namespace) -> list[Path]:
     """Return the folder that --config-dir names, if any. Raises UserError where there is none of that name, or where a
     yaml in it would never be read: Hydra looks into poslab's folder first."""
-    named = parsed(arguments).config_dir
+    named = arguments.config_dir
     if named is None:
         return []
     folder = Path(named).absolute()

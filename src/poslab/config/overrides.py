@@ -109,37 +109,23 @@ _TEXT = "sample.prompt"  # always plain text
 _PATHS = ("run_dir", "resume", "data.path", "data.cache_dir")  # plain text wherever Hydra can't read them
 
 
-def for_hydra(arguments: list[str]) -> list[str]:
-    """Order flags before settings, which Hydra takes in one piece only, and quote as its grammar needs.
-
-    Raises UserError for a flag that there isn't.
-    """
-    settings = settings_in(arguments)
-    flags = [argument for argument in arguments if argument not in settings]
-    for flag in flags:
-        if flag.startswith("-") and flag.partition("=")[0] not in _FLAGS:
-            _refuse(f"{flag}: unknown flag")
+def parse_arguments(arguments: list[str]) -> Namespace:
+    """Parse flags and settings, in any order, as Hydra does: `overrides` are the settings, quoted as its grammar needs,
+    `config_dir` is the folder of --config-dir. Raises UserError for a flag that there isn't."""
+    for argument in arguments:
+        if argument.startswith("-") and argument.partition("=")[0] not in _FLAGS:
+            _refuse(f"{argument}: unknown flag")
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
-    parser.parse_args([*flags, *settings])
-    sweeping = bool({"-m", "--multirun"} & set(flags))
-    return [*flags, *(_quoted(setting, sweeping) for setting in with_any_scheme(settings))]
+    parsed = parser.parse_intermixed_args(arguments)
+    parsed.overrides = [_quoted(setting, parsed.multirun) for setting in with_any_scheme(parsed.overrides)]
+    return parsed
 
 
-def parsed(arguments: list[str]) -> Namespace:
-    """Parse arguments as Hydra does: `overrides` are the settings, `config_dir` is the folder of --config-dir."""
-    return get_args_parser().parse_args(arguments)
-
-
-def run_hydra(task: Callable[[DictConfig], None], arguments: list[str], config_dir: str, config_name: str) -> None:
-    """Do as hydra.main(task) would with `arguments` in sys.argv: sweep, or show what is asked for."""
+def run_hydra(task: Callable[[DictConfig], None], arguments: Namespace, config_dir: str, config_name: str) -> None:
+    """Do as hydra.main(task) would with these arguments in sys.argv: sweep, or show what is asked for."""
     setbase("1.3")
-    _run_hydra(parsed(arguments), get_args_parser(), task, config_dir, config_name)
-
-
-def settings_in(arguments: list[str]) -> list[str]:
-    """Return the settings among the arguments, `name=value`."""
-    return [argument for argument in arguments if "=" in argument and not argument.startswith("-")]
+    _run_hydra(arguments, get_args_parser(), task, config_dir, config_name)
 
 
 def as_typed(override: str) -> str:
