@@ -193,10 +193,10 @@ def test_moves_by_definition(tmp_path: Path) -> None:
     best = torch.tensor([[3.0, 4.0], [0.006, 0.0]])
     files = RunFolder(folder)
     files.checkpoints.mkdir()
-    assert drift(group_of(tmp_path).runs[0]) == {}
+    assert drift(group_of(tmp_path).runs[0]).empty
     save_file({"bias": start}, files.start)
     save_file({"position_tables.bias": best, "token_embedding.weight": torch.zeros(3)}, files.best)
-    (found,) = drift(group_of(tmp_path).runs[0]).values()
+    (found,) = drift(group_of(tmp_path).runs[0]).itertuples()
     assert (found.numbers, found.start, found.still) == (4, 2.5, 0.75)
     assert found.moved == pytest.approx(0.003)
     assert found.of_most == pytest.approx(0.003 / (1e-3 * 10))

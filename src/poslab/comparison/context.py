@@ -1,15 +1,13 @@
 """Value of context: the loss by memory length, and the relative effective context length.
 
-Dai et al. 2019, "Transformer-XL", section 4.4 and appendix C. The loss of model i on token t with a context of c tokens
-is l_i(c, t), and the best of the models compared is b(c, t) = min_i l_i(c, t). By going from c to a longer c', a model
-gains what it is better there than any model was before:
+Dai et al. 2019, "Transformer-XL", section 4.4 and appendix C. With l_i(c, t) the loss of model i on token t with a
+context of c tokens, and b(c, t) = min_i l_i(c, t), going from c to a longer c' gains what is better than any model was:
 
     f_i(c, c') = mean over t of min(b(c, t), l_i(c', t))     g_i(c, c') = 1 - exp(f_i(c, c')) / exp(f_i(c, c))
 
-t: the share r of all tokens for which b(c, t) is highest. The relative effective context length is the first c from
-which the next one gains less than 1 %. There c' = c + a fixed step; here lengths are those of windows whose last tokens
-are the same at every length (`last` of an evaluation), which double as a rule: it is known up to such a step. A token
-there sees between the window's length less `last` and all of it. Models that are compared are the runs of one seed.
+t: the share r of all tokens for which b(c, t) is highest. The length is the first c from which the next one gains less
+than 1 %. The paper's c' is c + a fixed step; here lengths are those of windows whose last tokens are the same at every
+length, and double. Models that are compared are the runs of one seed.
 """
 
 import math

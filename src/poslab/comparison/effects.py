@@ -1,9 +1,7 @@
 """Effect sizes of loss differences: perplexity, steps and time to the same loss, and the cost of a scheme.
 
-Steps to the same loss are read from the curves, mean over seeds: the step at which a scheme's validation loss first
-reaches the baseline's final loss, beside the step at which the baseline itself first does. Between validations the loss
-is interpolated linearly. The learning rate is that of the whole schedule: a training planned to be shorter may get
-there earlier.
+Steps to the same loss: until the mean validation loss over seeds first reaches the baseline's final one, of those until
+the baseline's first does, linear between validations. A training planned to be shorter may get there earlier.
 """
 
 import math

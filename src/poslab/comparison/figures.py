@@ -1,5 +1,6 @@
 """Figures of a comparison, over groups of runs; a group has the same look in all of them."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,23 @@ def styles_of(labels: Iterable[str], baseline: str | None = None) -> Styles:
         marked = {"label": wrapped(f"{baseline} (baseline)"), "color": "black", "linestyle": "-", "linewidth": 2.5}
         styles[baseline] |= marked
     return styles
+
+
+def panel_grid(
+    count: int, columns: int, size: tuple[float, float], names: Sequence[str] = (), heights: Sequence[float] = ()
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with so many panels in rows, and room beside them for a legend of these names.
+
+    size: of a panel, inches. heights: of the rows, if they differ.
+    """
+    rows, lines = math.ceil(count / columns), [line for name in names for line in name.split("\n")]
+    width = size[0] * columns + (0.7 + 0.075 * max(map(len, lines)) if lines else 0.0)
+    height = max(sum(heights) or size[1] * rows, 0.19 * len(lines) + 0.4)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False, height_ratios=heights or None).flatten().tolist()
+    for unused in panels[count:]:
+        unused.remove()
+    return figure, panels[:count]
 
 
 def add_legend(figure: Figure, names: Sequence[str] = ()) -> None:
@@ -122,6 +140,7 @@ def trade_off_figure(comparison: Comparison, styles: Styles) -> Figure | None:
     times.xaxis.set_major_locator(MaxNLocator(5))
     times.set(xlabel="training, minutes (validations left out)", ylabel=score.label)
     parameters.set_xscale("symlog", linthresh=_FEW_PARAMETERS)
+    parameters.xaxis.set_major_formatter("{x:,.0f}")
     parameters.set_xlabel("parameters of the scheme")
     costs = {times: map(training_minutes, groups), parameters: (group.mean("params_scheme") for group in groups)}
     for axes, of_groups in costs.items():

@@ -1,9 +1,8 @@
 """Learned tables and attention of the compared models: pictures, and how far training moved the tables."""
 
 from collections.abc import Sequence
-from statistics import fmean
-from typing import NamedTuple
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -93,31 +92,22 @@ def _read(run: Run, checkpoint: Checkpoint, sentence: str | None, allow_code: bo
     return example.tokens[0, :longest], positions
 
 
-class Drift(NamedTuple):
-    """Movement of one table in one run, beside how far it could: AdamW moves a number by about its learning rate in a
-    step, whatever its gradient.
+def drift(run: Run) -> pd.DataFrame:
+    """Return how far training moved each table of a run, a row by its name; none if not known.
 
-    start, moved: root mean squares, of the table and of its change up to the best weights; of_most: the latter as a
-    proportion of the peak learning rate times the steps; still: the proportion of numbers that did not change.
+    numbers: of the table. start, moved: root mean squares, of the table and of its change up to the best weights.
+    of_most: the latter as a proportion of the peak learning rate times the steps, as AdamW moves a number by about its
+    learning rate in a step. still: the proportion of numbers that did not change.
     """
-
-    numbers: int
-    start: float
-    moved: float
-    of_most: float
-    still: float
-
-
-def drift(run: Run) -> dict[str, Drift]:
-    """Return the drift of a run by the name of the table; empty if not known."""
     optim, steps = run.config["optim"], run.summary.best_step
     most = optim["learning_rate"] * optim["position_learning_rate_factor"] * steps
-    found = {}
+    rows = {}
     for name, (start, best) in start_and_best(RunFolder(run.folder)).items():
         change = best.double() - start.double()
-        still = float((change == 0).double().mean())
-        found[name] = Drift(start.numel(), _rms(start), _rms(change), _rms(change) / most if most else 0.0, still)
-    return found
+        moved = _rms(change)
+        sizes = {"numbers": start.numel(), "start": _rms(start), "moved": moved}
+        rows[name] = sizes | {"of_most": moved / most if most else 0.0, "still": float((change == 0).double().mean())}
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def drift_table(groups: Sequence[Group]) -> Table | None:
@@ -125,11 +115,10 @@ def drift_table(groups: Sequence[Group]) -> Table | None:
     columns = ("scheme", "table", "numbers", "at the start", "moved by", "of learning rate x steps", "never moved")
     rows = []
     for group in groups:
-        of_runs = [drift(run) for run in group.runs]
-        for name in of_runs[0]:
-            if all(name in of_run for of_run in of_runs):
-                means = map(fmean, zip(*(of_run[name] for of_run in of_runs), strict=True))
-                cells = map(str.format, ("{:,.0f}", "{:.3g}", "{:.3g}", "{:.0%}", "{:.0%}"), means)
+        for name, of_runs in pd.concat([drift(run) for run in group.runs]).groupby(level=0, sort=False):
+            if len(of_runs) == len(group.runs):
+                numbers, start, moved, of_most, still = of_runs.mean()
+                cells = [f"{numbers:,.0f}", f"{start:.3g}", f"{moved:.3g}", f"{of_most:.0%}", f"{still:.0%}"]
                 rows.append([group.label, name, *cells])
     return Table("How far training moved what schemes learn", columns, rows, _DRIFT) if rows else None
 

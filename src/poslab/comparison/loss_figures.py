@@ -5,20 +5,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator, ScalarFormatter
+from matplotlib.ticker import NullLocator
 
+from poslab.comparison import figures
 from poslab.comparison.compare import Comparison
 from poslab.comparison.convergence import shared_references
 from poslab.comparison.curves import Curve, over_seeds
-from poslab.comparison.figures import (
-    DOTTED,
-    Styles,
-    add_legend,
-    draw_references,
-    scores_panel,
-    styles_of,
-    trade_off_figure,
-)
+from poslab.comparison.figures import Styles
 from poslab.report import blocks
 from poslab.report.looks import wrapped
 from poslab.runs.evaluation import Evaluation
@@ -69,10 +62,10 @@ def loss_panels(
     the curves of all runs, by label and seed.
     """
     baseline, runs = comparison.baseline, comparison.runs
-    styles = styles_of((group.label for group in comparison.groups), baseline)
+    styles = figures.styles_of((group.label for group in comparison.groups), baseline)
     references = shared_references(runs, comparison.score)
-    panels = [scores_panel(comparison, styles, references, over_text)]
-    if figure := trade_off_figure(comparison, styles):
+    panels = [figures.scores_panel(comparison, styles, references, over_text)]
+    if figure := figures.trade_off_figure(comparison, styles):
         panels.append(blocks.Figure("trade_offs", "What it costs", _COSTS, figure))
     curves = {label: [curve for curve in of.values() if curve.validation] for label, of in by_seed.items()}
     if any(curves.values()):
@@ -108,7 +101,7 @@ def curves_figure(
     panels = {"Validation loss": validation, "Training loss": training} | _difference(baseline, validation)
     figure = _drawn(panels, styles, "step", unit=unit)
     for axes in figure.axes[:2]:
-        draw_references(axes, references or {})
+        figures.draw_references(axes, references or {})
     return figure
 
 
@@ -185,10 +178,8 @@ def _drawn(
     95 % interval, and no band.
     """
     names = [*(styles[label]["label"] for label in next(iter(panels.values()))), *(marks or ())]
-    widest = max((len(line) for name in names for line in name.split("\n")), default=0)
-    legend = 0.19 * sum(name.count("\n") + 1 for name in names) + 0.4
-    figure = Figure(figsize=(4 * len(panels) + 0.7 + 0.075 * widest, max(3.8, legend)), layout="constrained")
-    for axes, (title, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+    figure, grid = figures.panel_grid(len(panels), len(panels), (4, 3.8), names)
+    for axes, (title, lines) in zip(grid, panels.items(), strict=True):
         for label, losses in lines.items():
             if losses.empty:
                 continue
@@ -202,12 +193,12 @@ def _drawn(
                 sd = losses.std(axis=1, skipna=False)
                 axes.fill_between(mean.index, mean - sd, mean + sd, color=colour, alpha=0.15, linewidth=0)
         for name, x in (marks or {}).items():
-            axes.axvline(x, label=name, **DOTTED)
+            axes.axvline(x, label=name, **figures.DOTTED)
         axes.set(title=title, xlabel=x_label, ylabel=unit)
         if log:  # ticks at 1, 2, 4, ..., rather than at powers of 2
             axes.set_xscale("log", base=2)
-            axes.xaxis.set_major_formatter(ScalarFormatter())
+            axes.xaxis.set_major_formatter("{x:,.0f}")
             axes.xaxis.set_minor_locator(NullLocator())
         axes.grid(alpha=0.3)
-    add_legend(figure)
+    figures.add_legend(figure)
     return figure

@@ -13,29 +13,26 @@ from poslab.runs.load import Run
 
 def caveats(runs: Sequence[Run], score: Score) -> list[str]:
     """Return caveats for facts, not settings, of which the runs have several values."""
-    other_code = "they may compute different things"
-    rounding = "times can't be compared, and losses differ by rounding"
+    other_code, rounding = "they may compute different things", "times can't be compared, and losses differ by rounding"
     summaries = [run.summary for run in runs]
-    packages = dict.fromkeys(name for summary in summaries for name in summary.versions)
-    versions = {name: [summary.versions.get(name) for summary in summaries] for name in ["poslab", "torch", *packages]}
+    packages = dict.fromkeys(["poslab", "torch"]) | dict.fromkeys(name for of in summaries for name in of.versions)
+    versions = {name: [of.versions.get(name) for of in summaries] for name in packages}
     found = _of_validation(runs) if score.validation else []
     found += _several("versions of poslab", versions.pop("poslab"), other_code)
-    found += _several("versions of poslab's code", [s.code_fingerprint for s in summaries], other_code)
+    found += _several("versions of poslab's code", [of.code_fingerprint for of in summaries], other_code)
     found += _several("versions of torch", versions.pop("torch"), rounding)
-    found += _several("devices", [s.device for s in summaries], rounding)
-    found += _several("numbers of threads", [s.threads for s in summaries], rounding)
-    found += _several("numbers of tokens trained on", [s.tokens for s in summaries], "more tokens, more training")
+    found += _several("devices", [of.device for of in summaries], rounding)
+    found += _several("numbers of threads", [of.threads for of in summaries], rounding)
+    found += _several("numbers of tokens trained on", [of.tokens for of in summaries], "more tokens, more training")
     for name, of_runs in versions.items():
         found += _several(f"versions of {name}", of_runs, "losses may differ by rounding")
-    by_classes: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
+    by_classes: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
-        by_classes[tuple(targets(run.config["pos"]))].append(run)
-    for names, of_scheme in by_classes.items():
-        whose = " with ".join(map(str, names))
-        found += _several(
-            f"versions of the code of {whose}", [r.summary.scheme_fingerprint for r in of_scheme], other_code
-        )
+        by_classes[" with ".join(map(str, targets(run.config["pos"])))].append(run)
+    for whose, of_scheme in by_classes.items():
+        sources = [run.summary.scheme_fingerprint for run in of_scheme]
         backends = [run.summary.attention_backend for run in of_scheme]
+        found += _several(f"versions of the code of {whose}", sources, other_code)
         found += _several(f"attention backends of {whose}", backends, "losses differ by rounding")
     return found
 

@@ -1,6 +1,5 @@
 """Figures of tasks, a panel for each: metrics by length, and the steps until the training range was solved."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from poslab.comparison.figures import DOTTED, Styles, add_legend, styles_of
+from poslab.comparison.figures import DOTTED, Styles, add_legend, panel_grid, styles_of
 from poslab.comparison.tasks import TaskRuns
 from poslab.report import blocks
 from poslab.report.looks import wrapped
@@ -53,12 +52,9 @@ def task_panels(tasks: Sequence[TaskRuns], baseline: str) -> list[blocks.Figure]
 def by_length_figure(tasks: Sequence[TaskRuns], metric: str, styles: Styles) -> Figure:
     """Draw the metric by the length of the tests: means over all seeds, with lines from the worst seed to the best."""
     names = [str(look["label"]) for label, look in styles.items() if any(label in task.runs for task in tasks)]
-    columns, rows = _grid(tasks)
-    legend = 0.9 + 0.075 * max(len(line) for name in names for line in name.split("\n"))  # inches
-    lines = sum(name.count("\n") + 1 for name in names) + 2
-    figure = Figure(figsize=(3.9 * columns + legend, max(3.5 * rows, 0.19 * lines + 0.4)), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).flatten()
-    for number, (task, axes) in enumerate(zip(tasks, panels, strict=False)):
+    columns = _columns(tasks)
+    figure, panels = panel_grid(len(tasks), columns, (3.9, 3.5), [*names, "lengths of training", "chance"])
+    for number, (task, axes) in enumerate(zip(tasks, panels, strict=True)):
         measure = task.first.summary.measure(metric)
         _by_length(axes, task, measure, styles)
         shortest, longest = task.trained
@@ -67,33 +63,27 @@ def by_length_figure(tasks: Sequence[TaskRuns], metric: str, styles: Styles) -> 
             axes.set_ylabel(f"{metric}, {measure.unit}")
         if number >= len(tasks) - columns:
             axes.set_xlabel("length of the tests")
-    for axes in panels[len(tasks) :]:
-        axes.set_axis_off()
     add_legend(figure, names)
     return figure
 
 
 def steps_figure(tasks: Sequence[TaskRuns], styles: Styles) -> Figure:
     """Draw each seed at the step of the first validation that solved the training range, or as a cross if none did."""
-    columns, rows = _grid(tasks)
+    columns = _columns(tasks)
     lines = [sum(str(styles[label]["label"]).count("\n") + 1 for label in task.runs) for task in tasks]
-    heights = [1.1 + 0.21 * max(lines[columns * row : columns * (row + 1)]) for row in range(rows)]
-    figure = Figure(figsize=(0.4 + 4.2 * columns, sum(heights)), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).flatten()
-    for number, (task, axes) in enumerate(zip(tasks, panels, strict=False)):
+    heights = [1.1 + 0.21 * max(lines[start : start + columns]) for start in range(0, len(tasks), columns)]
+    figure, panels = panel_grid(len(tasks), columns, (4.3, 0), heights=heights)
+    for number, (task, axes) in enumerate(zip(tasks, panels, strict=True)):
         _steps(axes, task, styles)
         _title(axes, task)
         if number >= len(tasks) - columns:
             axes.set_xlabel("step at which the range was solved")
-    for axes in panels[len(tasks) :]:
-        axes.set_axis_off()
     return figure
 
 
-def _grid(tasks: Sequence[TaskRuns]) -> tuple[int, int]:
-    """Return the number of panels side by side that fills the last row best, and the number of rows."""
-    columns = 2 if len(tasks) == 4 else min(3, len(tasks))
-    return columns, math.ceil(len(tasks) / columns)
+def _columns(tasks: Sequence[TaskRuns]) -> int:
+    """Return the number of panels side by side that fills the last row best."""
+    return 2 if len(tasks) == 4 else min(3, len(tasks))
 
 
 def _title(axes: Axes, task: TaskRuns, lengths: str = "") -> None:
