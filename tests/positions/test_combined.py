@@ -39,8 +39,8 @@ class TwoStates(PositionScheme):
     def score_mod(self, tables, layer, pairs):
         return pairs.scores + pairs.token_state[..., None, :, 0] - 3 * pairs.token_state[..., None, :, 1]
 
-    def reference_score(self, tables, shape, layer, head, text, i, j):
-        return super().reference_score(tables, shape, layer, head, text, i, j) + text.x[j, 0] - 3 * text.x[j, 1]
+    def reference_score(self, tables, text, i, j):
+        return super().reference_score(tables, text, i, j) + text.x[j, 0] - 3 * text.x[j, 1]
 
 
 PAIRS = {

@@ -59,12 +59,10 @@ class ALiBi(PositionScheme):
         distance = torch.arange(distances.start, distances.stop).abs()
         return RelativeTerms(distances[0], distances[-1], bias=-slope[:, None] * distance)  # (H, R)
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
-        content = super().reference_score(tables, shape, layer, head, text, i, j)
-        power = max(2**a for a in range(32) if 2**a <= shape.num_heads)
-        exponent = 8 * (head + 1) / power if head < power else 4 * (2 * (head - power) + 1) / power
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
+        content = super().reference_score(tables, text, i, j)
+        power = max(2**a for a in range(32) if 2**a <= text.shape.num_heads)
+        exponent = 8 * (text.head + 1) / power if text.head < power else 4 * (2 * (text.head - power) + 1) / power
         return content - abs(text.positions[i] - text.positions[j]) / 2**exponent
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:

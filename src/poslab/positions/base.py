@@ -84,13 +84,16 @@ class ModelShape:
 
 @dataclass(frozen=True, eq=False)
 class HeadInputs:
-    """Inputs of one head before any hook, for `PositionScheme.reference_score`."""
+    """Inputs of one head of one layer before any hook, for `PositionScheme.reference_score`."""
 
     q: Tensor  # (T, Dh)
     k: Tensor  # (T, Dh)
     x: Tensor  # (T, D): what entered attention
     positions: list[int]  # T numbers
     seen: list[list[bool]]  # T x T: whether query i sees key j
+    shape: ModelShape
+    layer: int
+    head: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,14 +215,12 @@ class PositionScheme:
         """
         return None
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
         """Return the score of query i and key j, a scalar with gradients, written from the paper and no other hook.
 
         It is the oracle of tests.
         """
-        return (text.q[i] * text.k[j]).sum() / shape.head_dim**0.5
+        return (text.q[i] * text.k[j]).sum() / text.shape.head_dim**0.5
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         """Return pictures of the learned tables, by name, for TensorBoard, reports, and beside their initial values."""

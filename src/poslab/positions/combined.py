@@ -121,14 +121,11 @@ class Composite(PositionScheme):
             total = bias if total is None else total if bias is None else total + bias
         return total
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
         """Return the plain score plus what each adds to it: exact where none adds what depends on another."""
-        plain, inner = super().reference_score(tables, shape, layer, head, text, i, j), self._shape_of_parts(shape)
-        first, *others = (
-            part.reference_score(own, inner, layer, head, text, i, j) for part, own in self._with_tables(tables)
-        )
+        plain = super().reference_score(tables, text, i, j)
+        inner = dataclasses.replace(text, shape=self._shape_of_parts(text.shape))
+        first, *others = (part.reference_score(own, inner, i, j) for part, own in self._with_tables(tables))
         return sum((other - plain for other in others), start=first)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:

@@ -82,16 +82,14 @@ class CoPE(PositionScheme):
                 return position.clamp(max=last)
             near *= 2
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
-        q = text.q[i]
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
+        q, root = text.q[i], math.sqrt(text.shape.head_dim)
         between = [token for token in range(min(i, j), max(i, j) + 1) if text.seen[i][token]]
-        gates = [1 / (1 + (-(q * text.k[token]).sum() / math.sqrt(shape.head_dim)).exp()) for token in between]
+        gates = [1 / (1 + (-(q * text.k[token]).sum() / root).exp()) for token in between]
         position = torch.stack(gates).sum().clamp(max=self.max_positions - 1)
         below, above = math.floor(position.detach()), math.ceil(position.detach())
-        low, high = tables["position"][layer, below], tables["position"][layer, above]
-        return (q * text.k[j]).sum() / math.sqrt(shape.head_dim) + (q * (low + (position - below) * (high - low))).sum()
+        low, high = tables["position"][text.layer, below], tables["position"][text.layer, above]
+        return (q * text.k[j]).sum() / root + (q * (low + (position - below) * (high - low))).sum()
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         norms = {f"layer {i}": table.float().norm(dim=-1) for i, table in enumerate(tables["position"])}

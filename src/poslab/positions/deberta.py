@@ -60,14 +60,12 @@ class DeBERTa(PositionScheme):
         keys, queries = tables["position_keys"][layer], tables["position_queries"][layer] * 3**-0.5  # (H, R, Dh)
         return RelativeTerms(-self.max_distance, self.max_distance - 1, keys=keys, queries=queries)
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
         distance, k = text.positions[i] - text.positions[j], self.max_distance
         delta = 0 if distance <= -k else 2 * k - 1 if distance >= k else distance + k
-        content_to_position = text.q[i] @ tables["position_keys"][layer, head, delta]
-        position_to_content = tables["position_queries"][layer, head, delta] @ text.k[j]
-        return (text.q[i] @ text.k[j] + content_to_position + position_to_content) / (3 * shape.head_dim) ** 0.5
+        content_to_position = text.q[i] @ tables["position_keys"][text.layer, text.head, delta]
+        position_to_content = tables["position_queries"][text.layer, text.head, delta] @ text.k[j]
+        return (text.q[i] @ text.k[j] + content_to_position + position_to_content) / (3 * text.shape.head_dim) ** 0.5
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         first = 0 if shape.causal else -self.max_distance

@@ -85,18 +85,16 @@ class FIRE(PositionScheme):
         slope, intercept = (line.expand(heads).gather(-1, piece).unflatten(-1, ratio.shape[2:]) for line in lines)
         return torch.addcmul(intercept, slope, ratio)
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
-        c, limit = tables["c"][layer], tables["threshold"][layer].abs() * self.init_threshold
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
+        c, limit = tables["c"][text.layer], tables["threshold"][text.layer].abs() * self.init_threshold
         query_position, distance = text.positions[i], abs(text.positions[i] - text.positions[j])
         reach = limit if limit > query_position else torch.full_like(limit, query_position)
         ratio = (c.abs() * distance + 1).log() / ((c.abs() * reach + 1).log() + EPSILON)
-        bias = tables["output_bias"][layer, head]
+        bias = tables["output_bias"][text.layer, text.head]
         for unit in range(self.width):
-            hidden = tables["hidden"][layer, unit] * ratio + tables["hidden_bias"][layer, unit]
-            bias = bias + tables["output"][layer, head, unit] * hidden.clamp(min=0)
-        return (text.q[i] * text.k[j]).sum() / math.sqrt(shape.head_dim) + bias
+            hidden = tables["hidden"][text.layer, unit] * ratio + tables["hidden_bias"][text.layer, unit]
+            bias = bias + tables["output"][text.layer, text.head, unit] * hidden.clamp(min=0)
+        return (text.q[i] * text.k[j]).sum() / math.sqrt(text.shape.head_dim) + bias
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         last = shape.context_length - 1

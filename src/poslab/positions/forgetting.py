@@ -81,12 +81,11 @@ class Forgetting(PositionScheme):
     def key_bias(self, tables: Tables, shape: ModelShape, layer: int, token_state: Tensor) -> Tensor | None:
         return -_running_total(token_state) if shape.causal else None
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
-        kept = (text.q[i] * text.k[j]).sum() / math.sqrt(shape.head_dim)
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
+        kept = (text.q[i] * text.k[j]).sum() / math.sqrt(text.shape.head_dim)
+        gate, bias = (tables[name][text.layer, text.head] for name in ("gate", "bias"))
         for token in range(min(i, j) + 1, max(i, j) + 1):
-            logit = (tables["gate"][layer, head] * text.x[token]).sum() + tables["bias"][layer, head]
+            logit = (gate * text.x[token]).sum() + bias
             kept = kept + (1 / (1 + (-logit).exp())).log()
         return kept
 

@@ -52,17 +52,15 @@ class Kerple(PositionScheme):
         falling = torch.log1p(r2.abs() * distance) if self.kernel == "log" else distance ** (2 * r2.sigmoid())
         return RelativeTerms(distances[0], distances[-1], bias=-r1.abs() * falling)  # (H, R)
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
-        own = tables if self.share_layers else {name: table[layer] for name, table in tables.items()}
-        r1, r2 = (own[name][head] for name in ("r1", "r2"))
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
+        own = tables if self.share_layers else {name: table[text.layer] for name, table in tables.items()}
+        r1, r2 = (own[name][text.head] for name in ("r1", "r2"))
         distance = abs(text.positions[i] - text.positions[j])
         if self.kernel == "log":
             bias = -r1.abs() * (1 + r2.abs() * distance).log()
         else:
             bias = -r1.abs() * distance ** (2 / (1 + (-r2).exp()))
-        return super().reference_score(tables, shape, layer, head, text, i, j) + bias
+        return super().reference_score(tables, text, i, j) + bias
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         pictures: dict[str, Picture] = {}

@@ -41,13 +41,11 @@ class MusicTransformer(PositionScheme):
             raise SettingError("tokens", f"{distances[-1] + 1} long", f"these tables know {known} positions, no more")
         return RelativeTerms(lowest, lowest + rows - 1, keys=keys)
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
-        keys = tables["keys"][layer, head]  # (R, Dh)
-        at_0 = 0 if shape.causal else len(keys) // 2
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
+        keys = tables["keys"][text.layer, text.head]  # (R, Dh)
+        at_0 = 0 if text.shape.causal else len(keys) // 2
         relative_key = keys[at_0 + text.positions[i] - text.positions[j]]
-        return text.q[i] @ (text.k[j] + relative_key) / shape.head_dim**0.5
+        return text.q[i] @ (text.k[j] + relative_key) / text.shape.head_dim**0.5
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         norms = tables["keys"].float().norm(dim=-1).mean(1)  # (L, R)

@@ -117,18 +117,16 @@ class RoPE(PositionScheme):
 
         return once_per_pass(positions, (self, x.shape[-1], x.dtype), rotation).turn(x)
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
         q, k = text.q[i], text.k[j]
-        turning = self._turning(shape.head_dim)
+        turning = self._turning(text.shape.head_dim)
         total = (q[turning:] * k[turning:]).sum()
         for d, frequency in enumerate(self._frequencies(turning)):
             a, b = (2 * d, 2 * d + 1) if self.interleaved else (d, d + turning // 2)
             angle = (text.positions[i] - text.positions[j]) * frequency
             real, imaginary = q[a] * k[a] + q[b] * k[b], q[b] * k[a] - q[a] * k[b]  # of q conj(k)
             total = total + self._growth**2 * (real * math.cos(angle) - imaginary * math.sin(angle))
-        return total / math.sqrt(shape.head_dim)
+        return total / math.sqrt(text.shape.head_dim)
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         frequencies = torch.tensor(self._frequencies(self._turning(shape.head_dim)), dtype=torch.float64)

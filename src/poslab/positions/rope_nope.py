@@ -55,13 +55,11 @@ class RoPENoPE(RoPE):
             return None
         return RelativeTerms(0, 0, window=self.window)
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
-        if not self._turns(layer):
-            return PositionScheme.reference_score(self, tables, shape, layer, head, text, i, j)
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
+        if not self._turns(text.layer):
+            return PositionScheme.reference_score(self, tables, text, i, j)
         seen = self.window is None or abs(i - j) < self.window  # so many tokens, whatever their positions
-        score = super().reference_score(tables, shape, layer, head, text, i, j)
+        score = super().reference_score(tables, text, i, j)
         return score if seen else score - math.inf
 
     def _turns(self, layer: int) -> bool:

@@ -42,17 +42,15 @@ class Sandwich(PositionScheme):
         compression = torch.arange(1, shape.num_heads + 1, dtype=torch.float64) * 8 / shape.num_heads  # (H,)
         return RelativeTerms(distances[0], distances[-1], bias=product / compression[:, None])  # (H, R)
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
         def position(n: int) -> list[float]:
             angles = [n / 10000 ** (2 * m / self.dimensions) for m in range(self.dimensions // 2)]
             return [*map(math.sin, angles), *map(math.cos, angles)]
 
         here, there = position(text.positions[i]), position(text.positions[j])
         product = sum(a * b for a, b in zip(here, there, strict=True))
-        bias = (product - self.dimensions / 2) / ((head + 1) * 8 / shape.num_heads)
-        return super().reference_score(tables, shape, layer, head, text, i, j) + bias
+        bias = (product - self.dimensions / 2) / ((text.head + 1) * 8 / text.shape.num_heads)
+        return super().reference_score(tables, text, i, j) + bias
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         return {"bias": fixed_bias(self.relative(tables, shape, 0, shape.distances), shape)}

@@ -82,17 +82,15 @@ class Shaw(PositionScheme):
         }  # ([H], R, Dh)
         return RelativeTerms(0 if shape.causal else -self.max_distance, self.max_distance, **chosen)
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
-        score = super().reference_score(tables, shape, layer, head, text, i, j)
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
+        score = super().reference_score(tables, text, i, j)
         if not self.keys:
             return score
-        table = tables["keys"] if self.share_layers else tables["keys"][layer]
-        table = table if self.share_heads else table[head]
+        table = tables["keys"] if self.share_layers else tables["keys"][text.layer]
+        table = table if self.share_heads else table[text.head]
         distance = max(-self.max_distance, min(text.positions[i] - text.positions[j], self.max_distance))
-        relative_key = table[distance if shape.causal else distance + self.max_distance]
-        return score + text.q[i] @ relative_key / shape.head_dim**0.5
+        relative_key = table[distance if text.shape.causal else distance + self.max_distance]
+        return score + text.q[i] @ relative_key / text.shape.head_dim**0.5
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         distances = list(range(0 if shape.causal else -self.max_distance, self.max_distance + 1))

@@ -128,11 +128,9 @@ class T5(PositionScheme):
         bias = torch.nn.functional.embedding(buckets, table).T * self.scale  # (R, H) -> (H, R)
         return RelativeTerms(lowest + first, lowest + starts[-1], bias=bias)
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
-        table = tables["bias"] if self.share_layers else tables["bias"][layer]
-        side = self.num_buckets if shape.causal else self.num_buckets // 2
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
+        table = tables["bias"] if self.share_layers else tables["bias"][text.layer]
+        side = self.num_buckets if text.shape.causal else self.num_buckets // 2
         exact, distance = side // 2, abs(text.positions[i] - text.positions[j])
         bucket = distance
         if distance >= exact:
@@ -141,7 +139,7 @@ class T5(PositionScheme):
             bucket = min(side - 1, exact + math.floor(share * (side - exact) + 1e-9))
         if text.positions[j] > text.positions[i]:
             bucket += side
-        return super().reference_score(tables, shape, layer, head, text, i, j) + self.scale * table[bucket, head]
+        return super().reference_score(tables, text, i, j) + self.scale * table[bucket, text.head]
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         distances = [d for d in shape.distances if abs(d) <= self.max_distance]

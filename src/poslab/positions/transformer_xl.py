@@ -48,15 +48,13 @@ class TransformerXL(PositionScheme):
         bias = self._bias(tables["v"][layer] - tables["u"][layer], sinusoids, project)
         return RelativeTerms(distances[0], distances[-1], bias=bias, keys=keys)
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
-        u, v, project = tables["u"][layer, head], tables["v"][layer, head], tables["project"][layer]
-        distance = text.positions[i] - text.positions[j]
-        angles = [distance / 10000 ** (2 * m / shape.embed_dim) for m in range(shape.embed_dim // 2)]
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
+        (u, v), project = (tables[name][text.layer, text.head] for name in "uv"), tables["project"][text.layer]
+        distance, width, head_dim = text.positions[i] - text.positions[j], text.shape.embed_dim, text.shape.head_dim
+        angles = [distance / 10000 ** (2 * m / width) for m in range(width // 2)]
         sinusoids = torch.tensor([*map(math.sin, angles), *map(math.cos, angles)], dtype=project.dtype)
-        own = project[head * shape.head_dim : (head + 1) * shape.head_dim]  # (Dh, D)
-        return ((text.q[i] + u) @ text.k[j] + (text.q[i] + v) @ (own @ sinusoids)) / math.sqrt(shape.head_dim)
+        own = project[text.head * head_dim : (text.head + 1) * head_dim]  # (Dh, D)
+        return ((text.q[i] + u) @ text.k[j] + (text.q[i] + v) @ (own @ sinusoids)) / math.sqrt(head_dim)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         pictures: dict[str, Picture] = {}

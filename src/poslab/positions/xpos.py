@@ -73,10 +73,8 @@ class XPos(PositionScheme):
     def key(self, tables: Tables, layer: int, k: Tensor, positions: Tensor) -> Tensor:
         return self._rotations(k, positions)[1].turn(k)
 
-    def reference_score(
-        self, tables: Tables, shape: ModelShape, layer: int, head: int, text: HeadInputs, i: int, j: int
-    ) -> Tensor:
-        q, k, width = text.q[i], text.k[j], shape.head_dim
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
+        q, k, width = text.q[i], text.k[j], text.shape.head_dim
         distance = text.positions[i] - text.positions[j]
         total = q[-1] * k[-1] if width % 2 else torch.zeros_like(q[0])
         for even in range(0, width - 1, 2):

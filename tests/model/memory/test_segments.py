@@ -70,9 +70,9 @@ def by_formula(model: GPT, tokens: Tensor, read: list[int]) -> Tensor:
             for i in range(first, end):
                 heads = []
                 for head in range(model.shape.num_heads):
-                    text = HeadInputs(q[head], k[head], inputs, position_ids, seen)
+                    text = HeadInputs(q[head], k[head], inputs, position_ids, seen, model.shape, number, head)
                     keys = [j for j in range(end) if seen[i][j]]
-                    scores = [model.pos.reference_score(tables, model.shape, number, head, text, i, j) for j in keys]
+                    scores = [model.pos.reference_score(tables, text, i, j) for j in keys]
                     weights = torch.stack(scores).softmax(0)
                     values = v[head, keys]
                     if terms is not None and terms.values is not None:
