@@ -27,8 +27,8 @@ class KeyValueCache:
     padding: (B,) whole numbers: so many tokens at the start of each row are none, where texts of unequal length end
         together. A row's positions count from its first real token.
     positions: (B, N), rising: those of a row's first N real tokens, which are all that it may read; None: 0, 1, 2, ...
-    segment: in place of a window: a row is read in segments of so many tokens, from its first real one on, and a query
-        sees its own segment and the last `memory_length` tokens before that.
+    segment: in place of a window and padding: texts are read in segments of so many tokens, and a query sees its own
+        segment and the last `memory_length` tokens before that.
 
     A cache belongs to one text, and to the parameters that the model had when it was first used.
     """
@@ -46,7 +46,9 @@ class KeyValueCache:
         self.segment, self._memory_length = segment, memory_length
         self.length = 0  # tokens read, padding and what was dropped included
         self._padding = padding if padding is not None and padding.any() else None
-        self._paddings = [0] if padding is None else sorted(set(padding.tolist()))
+        self._least_padding, self._most_padding = (0, 0) if padding is None else map(int, padding.aminmax())
+        if segment is not None and self._most_padding:
+            raise SettingError("padding", "[...]", "can't be given for texts that are read in segments")
         self._positions = positions
         self._given: Tensor | None = None  # (length,) or (B, length): positions, where they were given
         self._layers: list[LayerCache] = []
@@ -55,17 +57,11 @@ class KeyValueCache:
         self._key_position_ids: PositionIds | None = None  # of the tokens that are being read
 
     def parts(self, count: int) -> list[int]:
-        """Return how many of the next `count` tokens to read at a time, so that no row begins a segment in between."""
-        end, edges = self.length + count, {self.length, self.length + count}
-        if self.segment is not None:
-            for begin in map(self._begin_of_segment, self._paddings):
-                edges.update(range(begin + self.segment, end, self.segment))
-        return [later - edge for edge, later in pairwise(sorted(edges))] or [count]
-
-    def _begin_of_segment(self, padding: int) -> int:
-        """Return the first token of the segment to which the next token belongs, in rows with so much padding."""
-        assert self.segment is not None
-        return padding + (self.length - padding) // self.segment * self.segment
+        """Return how many of the next `count` tokens to read at a time, so that no segment begins in between."""
+        if self.segment is None:
+            return [count]
+        edges = [0, *range(-self.length % self.segment, count, self.segment), count]
+        return [later - edge for edge, later in pairwise(edges) if later > edge] or [count]
 
     def position_ids(self, count: int, device: torch.device, given: Tensor | None = None) -> PositionIds:
         """Return the positions of the next `count` tokens, (T,), or (B, T) where rows differ, padding being at 0.
@@ -108,7 +104,7 @@ class KeyValueCache:
 
     def positions_after(self, count: int) -> int:
         """Return how many tokens with positions of their own the longest row has once `count` more tokens are read."""
-        positions = self.length + count - self._paddings[0]
+        positions = self.length + count - self._least_padding
         return positions if self._apart is None else min(positions, self._apart)
 
     def terms(self, count: int, longest: int | None, make_terms: MakeTerms) -> list[RelativeTerms | None]:
@@ -145,28 +141,14 @@ class KeyValueCache:
     def first_seen(self) -> int:
         """Index of the first key that the next query sees."""
         if self.segment is not None:
-            return min(self.length, *map(self._first_of, self._paddings))
+            return max(0, self.length // self.segment * self.segment - self._memory_length)
         return 0 if self.window is None else max(0, self.length + 1 - self.window)
-
-    def _first_of(self, padding: int) -> int:
-        """Return the first key that rows with so much padding see at all."""
-        if self.segment is None:
-            return padding
-        return max(padding, self._begin_of_segment(padding) - self._memory_length)
-
-    def ended(self, rows: int, device: torch.device) -> Tensor:
-        """Return the rows whose next token begins a segment, and not their first, (B,) bool."""
-        padding = torch.zeros(rows, dtype=torch.int64) if self._padding is None else self._padding
-        read = self.length - padding.to(device)
-        assert self.segment is not None
-        return (read > 0) & (read % self.segment == 0)
 
     def first_key(self, device: torch.device) -> Tensor | None:
         """Return the first key, from `first_seen` on, that each row sees at all, (B,); None where all rows see all."""
-        if self._padding is None or max(map(self._first_of, self._paddings)) <= self.first_seen:
+        if self._padding is None or self._most_padding <= self.first_seen:
             return None
-        first = torch.tensor([self._first_of(padding) for padding in self._padding.tolist()], device=device)
-        return (first - self.first_seen).clamp(min=0)
+        return (self._padding.to(device) - self.first_seen).clamp(min=0)
 
 
 class LayerCache:
@@ -201,7 +183,8 @@ class LayerCache:
             return None
         if self._lookup is None:
             self._lookup = CachedLookup(size, self._whole.segment, torch.zeros(rows, dtype=torch.int64, device=device))
-        self._lookup.turn(self._whole.ended(rows, device))
+        if self._whole.length % self._whole.segment == 0:
+            self._lookup.end_segment()
         return self._lookup
 
 

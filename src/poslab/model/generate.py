@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -134,7 +135,15 @@ def stream(
     if strict and longest is not None:
         _check_ends_within(longest, tokens.shape[1], max_new_tokens)
     generators = row_generators(generator, len(tokens))
-    return _steps(model, tokens, padding, max_new_tokens, sampling, generators, stop_token, window)
+    if window is not None or not model.remembers or not padding.any():
+        return _steps(model, tokens, padding, max_new_tokens, sampling, generators, stop_token, window)
+    # Read in segments, texts of unequal length don't begin them at the same time: each is read by itself.
+    rows = (row[None, skipped:] for row, skipped in zip(tokens, padding.tolist(), strict=True))
+    texts = [
+        _steps(model, row, padding.new_zeros(1), max_new_tokens, sampling, [own], stop_token, window)
+        for row, own in zip(rows, generators, strict=True)
+    ]
+    return map(torch.cat, zip_longest(*texts, fillvalue=tokens.new_tensor([stop_token or 0])))
 
 
 @torch.no_grad()

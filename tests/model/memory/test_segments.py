@@ -273,13 +273,23 @@ def test_dropout_and_bfloat16_train(name: str) -> None:
 @pytest.mark.parametrize("name", REMEMBERING)
 def test_cached_reading_is_that_of_segments(name: str) -> None:
     model = strong_model(name)
-    tokens, padding = some_tokens(2, 12), torch.tensor([0, 8])
-    expected = [model.hidden_in_segments(row[None, begin:])[0][0] for row, begin in zip(tokens, padding, strict=True)]
+    tokens = some_tokens(2, 12)
+    expected, _ = model.hidden_in_segments(tokens)
     for sizes in ([5, 1, 6], [12]):
-        cache = model.new_cache(padding=padding)
+        cache = model.new_cache()
         found = torch.cat([model.hidden(part, cache) for part in tokens.split(sizes, dim=1)], dim=1)
-        for own, begin, alone in zip(found, padding, expected, strict=True):
-            torch.testing.assert_close(own[begin:], alone, atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+
+
+def test_generation_from_prompts_of_unequal_length_is_that_of_each() -> None:
+    model = strong_model("t5")
+    prompts = [some_tokens(1, length)[0].tolist() for length in (3, SEGMENT + 2, 3 * SEGMENT)]
+    settings: dict[str, Any] = {"max_new_tokens": 9, "temperature": 0}
+    alone = [model.generate([prompt], **settings)[0] for prompt in prompts]
+    assert model.generate(prompts, **settings) == alone
+    stop = alone[0][5]
+    stopped = [model.generate([prompt], stop_token=stop, **settings)[0] for prompt in prompts]
+    assert model.generate(prompts, stop_token=stop, **settings) == stopped
 
 
 def test_generation_remembers_the_whole_prompt() -> None:

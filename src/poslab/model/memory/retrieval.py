@@ -60,7 +60,7 @@ class Lookup:
     known: Tensor  # (B,): tokens that each row has read of its document
     keys: Tensor | None  # (B, H, N, Dh), of length 1
     values: Tensor | None  # (B, H, N, Dh)
-    next_index: Tensor | int = 0  # (B,): of the next query in its segment
+    next_index: int = 0  # of the next query in its segment
 
     def add(self, k: Tensor, v: Tensor) -> None:
         """Add keys and values of a segment, (B, H, T, Dh) from the projections."""
@@ -70,26 +70,24 @@ class Lookup:
 
 
 class CachedLookup(Lookup):
-    """Lookup of cached reading: tokens come a few at a time, and rows end their segments at different times."""
+    """Lookup of cached reading, where tokens of a segment come a few at a time."""
 
     def __init__(self, size: int, segment: int, known: Tensor) -> None:
         super().__init__(size, known, None, None)
         self._recent = Lookup(segment, known, None, None)
-        self.next_index = torch.zeros_like(known)
 
     def add(self, k: Tensor, v: Tensor) -> None:
         """Add keys and values of new tokens, which are found once their segment has ended."""
         self._recent.add(k, v)
-        self.next_index = self.next_index + k.shape[-2]
+        self.next_index += k.shape[-2]
 
-    def turn(self, ended: Tensor) -> None:
-        """Move complete segments into memory, before new tokens; ended: (B,) bool, the rows that have one."""
+    def end_segment(self) -> None:
+        """Move the complete segment, if there is one, into memory, before new tokens."""
         recent = self._recent
-        if ended.any() and recent.keys is not None and recent.values is not None:
-            self.keys = _where(ended, remembered(self.keys, recent.keys, self.size), self.keys)
-            self.values = _where(ended, remembered(self.values, recent.values, self.size), self.values)
-            self.known = torch.where(ended, self.known + recent.size, self.known)
-            self.next_index = torch.where(ended, 0, self.next_index)
+        if recent.keys is not None and recent.values is not None:
+            self.keys = remembered(self.keys, recent.keys, self.size)
+            self.values = remembered(self.values, recent.values, self.size)
+            self.known, self.next_index = self.known + recent.size, 0
 
 
 class RetrievedAttention(nn.Module):
@@ -133,10 +131,9 @@ class RetrievedAttention(nn.Module):
             scores, indices = nearest(unit(q[:, :, first:]), keys, known, self.settings.k, self.settings.position_bias)
             scores = scores * self.log_scale.exp()[:, None, None].to(scores.dtype)
             if self.settings.position_bias:
-                index = torch.as_tensor(lookup.next_index + first, device=q.device)
-                terms = layer.relative_terms(count + int(index.max()) + q.shape[-2])
+                terms = layer.relative_terms(count + lookup.next_index + q.shape[-2])
                 assert terms is not None
-                scores = scores + distance_bias(terms, indices, count, index).to(scores.dtype)
+                scores = scores + distance_bias(terms, indices, count, lookup.next_index + first).to(scores.dtype)
             scores = scores.masked_fill(~_there(scores, known), -math.inf)
             nothing = (scores == -math.inf).all(-1, keepdim=True)  # their softmax would be NaN
             return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0), indices
@@ -176,22 +173,13 @@ def remembered(before: Tensor | None, new: Tensor, size: int) -> Tensor:
     return torch.cat([before[:, :, before.shape[-2] - kept :], new], dim=-2)
 
 
-def _where(ended: Tensor, grown: Tensor, before: Tensor | None) -> Tensor:
-    """Select grown (B, H, N, Dh) in the rows (B,) that have ended, and `before`, aligned at the end, in the others."""
-    if before is None:
-        before = grown[:, :, :0]
-    before = F.pad(before, (0, 0, grown.shape[-2] - before.shape[-2], 0))
-    return torch.where(ended[:, None, None, None], grown, before)
-
-
-def distance_bias(terms: RelativeTerms, indices: Tensor, count: int, index: Tensor) -> Tensor:
+def distance_bias(terms: RelativeTerms, indices: Tensor, count: int, index: int) -> Tensor:
     """Return the bias of each query for the tokens retrieved of `count`, whose last precedes the segment, (B, H, T, k).
 
-    index: () or (B,), of the first query in its segment.
+    index: of the first query in its segment.
     """
     assert terms.bias is not None
-    in_segment = torch.arange(indices.shape[-2], device=indices.device)[:, None]  # (T, 1)
-    queries = index.view(-1, 1, 1, 1) + in_segment  # (B or 1, 1, T, 1)
+    queries = torch.arange(index, index + indices.shape[-2], device=indices.device)[:, None]  # (T, 1)
     rows = terms.rows_of(queries + count - indices)  # (B, H, T, k)
     by_head = rows.transpose(0, 1)  # (H, B, T, k)
     return terms.bias.gather(-1, by_head.flatten(1)).unflatten(-1, by_head.shape[1:]).transpose(0, 1)
