@@ -12,8 +12,7 @@ reference.py; tests hold each of attention/kernels to it.
 """
 
 from poslab.attention.dispatch import attend, check_backend, choose_backend
-from poslab.attention.functional import scheme_attention
-from poslab.attention.scheme import PositionIds, SchemeLayer
+from poslab.attention.scheme import PositionIds, SchemeLayer, scheme_attention
 from poslab.positions.base import BACKENDS
 
 __all__ = [

@@ -7,7 +7,6 @@ a model, after the training, or from none at all.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Mapping
 from difflib import get_close_matches
 
@@ -28,8 +27,8 @@ def check_task(task: Task) -> None:
             examples = _batch(variant, length)
             _check_examples(variant, examples, length, count)
             _check_figures(variant, examples)
-        if ending and count != len(task.symbols):
-            raise _wrong(task, "shifts", f"{ending} has {count} symbols, and the task {len(task.symbols)}")
+        problem = f"{ending} has {count} symbols, and the task {len(task.symbols)}"
+        _require(not ending or count == len(task.symbols), task, "shifts", problem)
 
 
 def _check_names(cls: type[Task]) -> None:
@@ -51,83 +50,70 @@ def _check_names(cls: type[Task]) -> None:
 def _shifts(task: Task) -> Mapping[str, Task]:
     with blamed_on("data", task, "shifts"):
         shifts = task.shifts()
-    if not (isinstance(shifts, Mapping) and all(isinstance(shift, Task) for shift in shifts.values())):
-        raise _wrong(task, "shifts", f"must give a dict of tasks by name, not {described(shifts)}")
+    fits = isinstance(shifts, Mapping) and all(isinstance(shift, Task) for shift in shifts.values())
+    _require(fits, task, "shifts", f"must give a dict of tasks by name, not {described(shifts)}")
     return shifts
 
 
 def _check_symbols(task: Task) -> int:
     """Return the number of symbols."""
     with blamed_on("data", task, "symbols"):
-        symbols = task.symbols
-    if not isinstance(symbols, tuple) or not symbols or not all(isinstance(name, str) for name in symbols):
-        given = "none" if symbols == () else described(symbols)
-        raise _wrong(task, "symbols", f"must be a @property that gives a tuple of names, one or more, not {given}")
-    if len(set(symbols)) < len(symbols):
-        twice = next(name for name in symbols if symbols.count(name) > 1)
-        raise _wrong(task, "symbols", f"has {twice!r} twice; each symbol needs a name of its own")
-    return len(symbols)
+        names = task.symbols
+    fits = isinstance(names, tuple) and len(set(names)) == len(names) > 0 and all(isinstance(n, str) for n in names)
+    problem = f"must be a @property that gives a tuple of one or more different names, not {names!r:.80}"
+    _require(fits, task, "symbols", problem)
+    return len(names)
 
 
 def _batch(task: Task, length: int) -> Examples:
     """Return some examples, the same from equal generators. Raises SettingError where they aren't."""
     with blamed_on("data", task, "batch"):
-        given = [task.batch(torch.Generator().manual_seed(1), _COUNT, length) for _ in range(2)]
-    first, second = given
-    if not isinstance(first, Examples):
-        raise _wrong(task, "batch", f"must give Examples(tokens, targets), not {described(first)}")
+        first, second = (task.batch(torch.Generator().manual_seed(1), _COUNT, length) for _ in range(2))
+    _require(isinstance(first, Examples), task, "batch", f"must give Examples(tokens, targets), not {described(first)}")
     for name, one, other in zip(Examples._fields, first, second, strict=True):
-        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and not torch.equal(one, other):
-            problem = f"{name} differ between two generators that are equal: draw from `generator` alone"
-            raise _wrong(task, "batch", problem)
+        same = not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)) or torch.equal(one, other)
+        problem = f"{name} differ between two generators that are equal: draw from `generator` alone"
+        _require(same, task, "batch", problem)
     return first
 
 
 def _check_examples(task: Task, examples: Examples, length: int, symbols: int) -> None:
     with blamed_on("data", task, "tokens"):
         tokens = task.tokens(length)
-    if type(tokens) is not int:
-        raise _wrong(task, "tokens", f"must give a whole number, not {described(tokens)}")
-    shape, at = (_COUNT, tokens), f"at length {length}"
-    for name, given in examples._asdict().items():
-        if name == "positions" and given is None:
-            continue
-        fits = isinstance(given, torch.Tensor) and tuple(given.shape) == shape and given.dtype == torch.int64
-        if not fits:
-            problem = f"{name} must be (count, tokens(length)) = {shape} of int64 {at}, not {described(given)}"
-            raise _wrong(task, "batch", problem)
-    answers = examples.targets[examples.targets != IGNORED]
-    for name, ids in (("tokens", examples.tokens), ("targets", answers)):
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < symbols:
-            outside = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-            raise _wrong(task, "batch", f"{name} have {outside} {at}, and the {symbols} symbols end at {symbols - 1}")
-    if not (examples.targets != IGNORED).any(1).all():
-        raise _wrong(task, "batch", f"asks nothing in an example {at}: all of its targets are {IGNORED}")
     with blamed_on("data", task, "reach"):
         reach = task.reach(length)
-    last = tokens - 1 if examples.positions is None else int(examples.positions.max())
-    if type(reach) is not int or reach <= last:
-        raise _wrong(task, "reach", f"must give a whole number above {last}, the last position {at}, not {reach}")
-    if examples.positions is not None and int(examples.positions.min()) < 0:
-        raise _wrong(task, "batch", f"positions must be 0 or more {at}, not {int(examples.positions.min())}")
+    shape, at = (_COUNT, tokens), f"at length {length}"
+    for name, ids in examples._asdict().items():
+        if name == "positions" and ids is None:
+            continue
+        fits = isinstance(ids, torch.Tensor) and tuple(ids.shape) == shape and ids.dtype == torch.int64
+        problem = f"{name} must be (count, tokens(length)) = {shape} of int64 {at}, not {described(ids)}"
+        _require(fits, task, "batch", problem)
+        given = ids[ids != IGNORED] if name == "targets" else ids
+        least, most = int(given.min()) if given.numel() else 0, int(given.max()) if given.numel() else 0
+        end = reach if name == "positions" else symbols
+        problem = f"{name} have {least if least < 0 else most} {at}, but must be from 0 to {end - 1}"
+        _require(0 <= least <= most < end, task, "batch", problem)
+    asks = bool((examples.targets != IGNORED).any(1).all())
+    _require(asks, task, "batch", f"asks nothing in an example {at}: all of its targets are {IGNORED}")
+    enough = examples.positions is not None or reach >= tokens
+    _require(enough, task, "reach", f"must be at least {tokens}, the number of tokens {at}, not {reach}")
 
 
 def _check_figures(task: Task, examples: Examples) -> None:
     """Check parts, and figures derived of a test in which all is right."""
     with blamed_on("data", task, "parts"):
         parts = task.parts(examples)
-    names = ["exact", "accuracy"]
+    shape = tuple(examples.targets.shape)
     for name, mask in parts.items():
-        if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or mask.shape != examples.targets.shape:
-            shape = tuple(examples.targets.shape)
-            raise _wrong(task, "parts", f"{name} must be {shape} of bool, not {described(mask)}")
-        names += [f"exact_{name}", f"accuracy_{name}"]
+        fits = isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and mask.shape == shape
+        _require(fits, task, "parts", f"{name} must be {shape} of bool, not {described(mask)}")
     with blamed_on("data", task, "derived"):
-        derived = task.derived(dict.fromkeys(names, 1.0))
-    for name, figure in derived.items():
-        if not isinstance(figure, int | float) or not math.isfinite(figure):
-            raise _wrong(task, "derived", f"{name} must be a finite number, not {figure!r}")
+        task.derived(
+            {f"{kind}{part}": 1.0 for kind in ("exact", "accuracy") for part in ("", *(f"_{p}" for p in parts))}
+        )
 
 
-def _wrong(task: Task, method: str, problem: str) -> SettingError:
-    return SettingError("data", f"{type(task).__name__}.{method}", problem)
+def _require(fits: bool, task: Task, method: str, problem: str) -> None:
+    if not fits:
+        raise SettingError("data", f"{type(task).__name__}.{method}", problem)

@@ -3,7 +3,6 @@
 segment: the tokens that one pass computes, at most the model's context_length. memory: what is left of those before.
 """
 
-from poslab.model.memory.segments import LayerMemory, Segment
-from poslab.model.memory.state import Memory
+from poslab.model.memory.segments import LayerMemory, Memory, Segment
 
 __all__ = ["LayerMemory", "Memory", "Segment"]
