@@ -6,8 +6,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 _USERS = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name))  # none on Windows
@@ -42,23 +42,9 @@ class StopRequest:
         self.number: int | None = None
         self._since = 0.0
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self) -> AbstractContextManager[None]:
         """Remember the first signal within this context; a second one raises Interrupted at once."""
-        before = {number: signal.getsignal(number) for number in _SIGNALS}
-        self.listen()
-        try:
-            yield
-        finally:
-            if _may_handle():
-                for number, handler in before.items():
-                    signal.signal(number, handler)
-
-    def listen(self) -> None:
-        """Install the signal handlers, again where a library has replaced them."""
-        if _may_handle():
-            for number in _SIGNALS:
-                signal.signal(number, self._handle)
+        return _handled(_SIGNALS, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.number is None:
@@ -67,19 +53,26 @@ class StopRequest:
             raise Interrupted(number)
 
 
-@contextmanager
-def deaf_to_interrupts() -> Iterator[None]:
+def deaf_to_interrupts() -> AbstractContextManager[None]:
     """Ignore Ctrl-C within this context, and what a scheduler sends to all of a job's processes alike; processes that
     are started here ignore it for good."""
-    if not _may_handle():
+    return _handled((signal.SIGINT, *_USERS), signal.SIG_IGN)
+
+
+@contextmanager
+def _handled(
+    numbers: Sequence[int], handler: Callable[[int, FrameType | None], None] | signal.Handlers
+) -> Iterator[None]:
+    """Install a signal handler within this context, where Python lets this thread do so."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, *_USERS)}
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
+        for number, earlier in before.items():
+            signal.signal(number, earlier or signal.SIG_DFL)
 
 
 def end_with_parent() -> None:
@@ -93,11 +86,6 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
-
-
-def _may_handle() -> bool:
-    """Return whether Python lets this thread install signal handlers."""
-    return threading.current_thread() is threading.main_thread()
 
 
 def raise_on_signals(within: float | None = 3) -> None:

@@ -34,7 +34,7 @@ def untrained(pos: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     data = TextDataModule(config.data, config.model.context_length, seed=1)
     model = GPT(config.pos, vocab_size=data.vocabulary.size, context_length=32, embed_dim=32, num_layers=2, num_heads=2)
     state = {f"model.{name}": weight for name, weight in model.state_dict().items()}
-    return state, describe(config, data.corpus)
+    return state, describe(config, data.corpus.vocabulary, data.corpus.sha256)
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def make_run(folder: Path, *overrides: str) -> Path:
     (folder / "checkpoints").mkdir(parents=True)
     OmegaConf.save(OmegaConf.create(config.plain), folder / "config.yaml")
     state = {f"model.{name}": weight for name, weight in model.state_dict().items()}
-    content = {"poslab": describe(config, data.corpus), "state_dict": state}
+    content = {"poslab": describe(config, data.corpus.vocabulary, data.corpus.sha256), "state_dict": state}
     torch.save(content, folder / "checkpoints" / "last.ckpt")
     save_weights(folder / "checkpoints" / "best.safetensors", state, content["poslab"])
     return folder

@@ -2,7 +2,7 @@
 
 folder.py            names of the files, a new folder, its lock
 load.py              finished runs of some folders (`read_runs`), for comparisons
-readers.py           JSON and YAML, checked by types
+readers.py           JSON and YAML, and the values of a dataclass's fields
 summary.py           summary.json
 evaluation.py        evaluation.json: losses by length and position
 error_examples.py    answers.json: wrong answers of a task

@@ -10,7 +10,7 @@ import pickle
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -30,25 +30,15 @@ _OBSERVED = "observed_tokens"  # the vocabulary, beside the weights
 _FOREIGN = "not a checkpoint of poslab's, or a damaged one"
 
 
-class Source(Protocol):
-    """Source of the training data: vocabulary and hash."""
-
-    @property
-    def sha256(self) -> str: ...
-    @property
-    def vocabulary(self) -> AnyVocabulary: ...
-
-
-def describe(config: TrainConfig, source: Source) -> dict[str, Any]:
+def describe(config: TrainConfig, vocabulary: AnyVocabulary, data_sha256: str) -> dict[str, Any]:
     """Return everything needed to use the weights, in plain containers and one tensor, `observed`."""
-    vocabulary = source.vocabulary
     observed = vocabulary.observed
     return {
         "config": config.plain,
         "pos": config.pos_name,
         "observed": None if observed is None else observed.clone(),
         "symbols": list(vocabulary.symbols) if isinstance(vocabulary, Symbols) else None,
-        "data_sha256": source.sha256,
+        "data_sha256": data_sha256,
     }
 
 

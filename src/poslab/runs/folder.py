@@ -114,7 +114,6 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Ru
             run.path.mkdir(parents=True, exist_ok=True)
             run._check_empty()  # before anything is put there
             held.enter_context(run._held("run_dir"))
-            run._check_empty()
             run.checkpoints.mkdir(exist_ok=True)
         except OSError as error:
             problem = f"can't be written: {error.strerror}; name another folder"

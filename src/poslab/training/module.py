@@ -169,7 +169,9 @@ class LanguageModel(LightningModule):
             self._learning_rates["position_learning_rate"] = of_positions
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["poslab"] = describe(self.config, self.scoring.data) | {"step": self.global_step} | self.fingerprints
+        data = self.scoring.data
+        about = describe(self.config, data.vocabulary, data.sha256)
+        checkpoint["poslab"] = about | {"step": self.global_step} | self.fingerprints
         checkpoint["state"] = self.state.plain()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
