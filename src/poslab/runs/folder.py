@@ -3,10 +3,10 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import AcquireReturnProxy, FileLock, Timeout
 
 from poslab.config.files import UNFINISHED, safe_name
 from poslab.distributed import broadcast_folder, is_first_process
@@ -71,20 +71,12 @@ class RunFolder:
         if any(path != self.checkpoints or not path.is_dir() or any(path.iterdir()) for path in content):
             raise SettingError("run_dir", str(self), "is not empty; name a new folder, or an empty one")
 
-    @contextmanager
-    def _held(self, option: str) -> Iterator[None]:
-        """Hold the lock, which the system releases when the process is killed. Raises SettingError if it is taken."""
-        lock = FileLock(self._lock, timeout=0)
+    def _held(self, option: str) -> "AcquireReturnProxy[FileLock]":
+        """Take the lock, which the system releases when the process is killed. Raises SettingError if it is taken."""
         try:
-            lock.acquire()
+            return FileLock(self._lock, timeout=0).acquire()
         except Timeout:
             raise SettingError(option, str(self), "another process is running it") from None
-        try:
-            yield
-        finally:
-            if self.finished:  # nobody will want it any more
-                self._lock.unlink(missing_ok=True)
-            lock.release()
 
 
 def failure_in(log: Path) -> str:
@@ -108,18 +100,19 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Ru
             )
         yield RunFolder(Path(os.path.expanduser(name)))
         return
-    with ExitStack() as held:
-        try:
-            run = RunFolder(Path(os.path.expanduser(run_dir)) if run_dir else _new_name(pos_name, seed))
-            run.path.mkdir(parents=True, exist_ok=True)
-            run._check_empty()  # before anything is put there
-            held.enter_context(run._held("run_dir"))
-            run.checkpoints.mkdir(exist_ok=True)
-        except OSError as error:
-            problem = f"can't be written: {error.strerror}; name another folder"
-            raise SettingError("run_dir", run_dir or str(RUNS), problem) from error
+    try:
+        run = RunFolder(Path(os.path.expanduser(run_dir)) if run_dir else _new_name(pos_name, seed))
+        run.path.mkdir(parents=True, exist_ok=True)
+        run._check_empty()  # before anything is put there
+        lock = run._held("run_dir")
+        run.checkpoints.mkdir(exist_ok=True)
+    except OSError as error:
+        problem = f"can't be written: {error.strerror}; name another folder"
+        raise SettingError("run_dir", run_dir or str(RUNS), problem) from error
+    with lock:
         broadcast_folder(str(run.path.absolute()))
         yield run
+        run._lock.unlink(missing_ok=True)  # it has ended: nobody will want it any more
 
 
 @contextmanager
@@ -129,15 +122,16 @@ def old_run_folder(path: Path) -> Iterator[RunFolder]:
     if not is_first_process():
         yield run
         return
-    with ExitStack() as held:
-        try:
-            held.enter_context(run._held("resume"))
-            run.checkpoints.mkdir(exist_ok=True)
-            for leftover in run.checkpoints.glob(f"*{UNFINISHED}"):  # of a process that was killed while it wrote
-                leftover.unlink()
-        except OSError as error:
-            raise SettingError("resume", str(run), f"can't be written: {error.strerror}") from error
+    try:
+        lock = run._held("resume")
+        run.checkpoints.mkdir(exist_ok=True)
+        for leftover in run.checkpoints.glob(f"*{UNFINISHED}"):  # of a process that was killed while it wrote
+            leftover.unlink()
+    except OSError as error:
+        raise SettingError("resume", str(run), f"can't be written: {error.strerror}") from error
+    with lock:
         yield run
+        run._lock.unlink(missing_ok=True)
 
 
 def _new_name(pos_name: str, seed: int) -> Path:
