@@ -145,16 +145,18 @@ def chosen(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     given: text by the name of the setting, {"of": NAME, "of.base": "500"}. A chosen class keeps no settings but those
     given: others are of the class before it. A name with settings below it is that of a scheme.
     """
-    node = copy.deepcopy(node)
-    names = {name: text for name, text in given.items() if _typed_below(name, given)}
+    names = {name: text for name, text in given.items() if any(other.startswith(f"{name}.") for other in given)}
     targets_given = (name for name in given if name.rpartition(".")[2] == TARGET)
     names |= {name[: -len(TARGET)].rstrip("."): given[name] for name in targets_given}
-    for name in sorted(names, key=len):  # outer before inner
-        inner = part_of(node, name)
-        kept = _given_part(inner, f"{name}." if name else "", given)
-        inner.clear()
-        inner |= {TARGET: names[name].strip("'\"")} | kept
-    return node
+    values: dict[str, Any] = {f"{name}.{TARGET}".lstrip("."): text.strip("'\"") for name, text in names.items()}
+    for name, value in flat_node(node).items():
+        if name in given or not any(not outer or name.startswith(f"{outer}.") for outer in names):
+            values[name] = value
+    new: dict[str, Any] = {}
+    for name, value in values.items():
+        group, _, key = name.rpartition(".")
+        part_of(new, group)[key] = value
+    return new
 
 
 def changed(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
@@ -186,21 +188,6 @@ def given_of(overrides: Iterable[str]) -> dict[str, str]:
     """Return the settings of the scheme on a command line, as `chosen` takes them."""
     given = given_settings(overrides)
     return {name.removeprefix("pos."): text for name, text in given.items() if name.startswith("pos.")}
-
-
-def _typed_below(name: str, given: Mapping[str, str]) -> bool:
-    return any(other.startswith(f"{name}.") for other in given)
-
-
-def _given_part(node: Mapping[str, Any], prefix: str, given: Mapping[str, str]) -> dict[str, Any]:
-    """Return a node without the values that were not typed."""
-    kept: dict[str, Any] = {}
-    for key, value in node.items():
-        if isinstance(value, dict) and _typed_below(f"{prefix}{key}", given):
-            kept[key] = _given_part(value, f"{prefix}{key}.", given)
-        elif f"{prefix}{key}" in given:
-            kept[key] = value
-    return kept
 
 
 def _merged(node: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
