@@ -45,7 +45,7 @@ def test_the_table(tmp_path: Path) -> None:
         write_run(tmp_path, "shaw", seed, 4.5 + noise, tokens_per_s=50.0, **facts)
     curves = curves_of(absolute=[6, 5, 4], t5=[4.5, 3.5, 3.5], shaw=[5, 4.5, 4.1])
     table = effect_table(compare_folders(tmp_path), curves)
-    assert table.columns[2] == "times that of absolute"
+    assert table.columns[2] == "times the baseline's"
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["absolute"] == [f"{math.exp(4):.1f}", "1", "", "", "", "1.00"]
     assert rows["t5"][:2] == [f"{math.exp(3.5):.1f}", f"{math.exp(-0.5):.3f}"]
@@ -84,6 +84,6 @@ def test_the_report_has_table_and_picture(tmp_path: Path) -> None:
     folder = report_of(tmp_path)
     assert (folder / "figures" / "trade_offs.svg").exists()
     rows = [row for row in page_in(folder).rows if len(row) == 7]
-    assert rows[0][:3] == ["scheme", "perplexity", "times that of absolute"]
+    assert rows[0][:3] == ["scheme", "perplexity", "times the baseline's"]
     assert rows[1][4] == "100 %"
     assert "## What the differences are worth" in (folder / "report.md").read_text()

@@ -45,13 +45,14 @@ def effect_table(comparison: Comparison, curves: Mapping[str, Mapping[int, Curve
     if not comparison.score.is_loss or len(comparison.groups) < 2:
         return None
     (base,) = (group for group in comparison.groups if group.label == comparison.baseline)
-    columns = ["scheme", "perplexity", f"times that of {base.label}", "simultaneous interval"]
-    columns += [f"steps to the last loss of {base.label}", "time to it", "training, minutes"]
+    columns = ["scheme", "perplexity", "times the baseline's", "simultaneous interval"]
+    columns += ["steps to the baseline's last loss", "time to it", "training, minutes"]
     rows = [_row(group, base, comparison, curves) for group in comparison.groups]
     remark = (
-        f"Perplexity is exp(loss). Steps and time: until the mean validation loss first comes down to the one that "
-        f"{base.label} ends with, as shares of what {base.label} takes to it. Between validations it is taken to fall "
-        f"evenly; the learning rate is that of the whole schedule. Training is without validations."
+        f"The baseline is {base.label}. Perplexity is exp(loss). Steps and time: until the mean validation loss first "
+        "comes down to the one that the baseline ends with, as shares of what the baseline takes to it. Between "
+        "validations it is taken to fall evenly; the learning rate is that of the whole schedule. Training is without "
+        "validations."
     )
     if any(group.diverged for group in comparison.groups):
         remark += " Seeds that diverged are in none of these figures."
