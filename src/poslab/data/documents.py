@@ -145,7 +145,8 @@ def _rows_of_parquet(file: Path, column: str) -> Documents:
     size = file.stat().st_size
     # In memory are pages, not whole row groups.
     with parquet.ParquetFile(file, buffer_size=_BLOCK, page_checksum_verification=True) as table:
-        _require_column(table.schema_arrow.names, column, file)
+        if column not in table.schema_arrow.names:
+            raise _no_column(column, str(file), table.schema_arrow.names)
         batches = table.iter_batches(_ROWS, columns=[column])
         rows = (batch.column(0).to_pylist() for batch in batches)
         yield from _rows(rows, column, size / max(1, table.metadata.num_rows))
@@ -157,14 +158,10 @@ def _rows_of_dataset(file: Path, column: str) -> Documents:
         opened.seek(-len(_END_OF_ARROW), os.SEEK_END)
         if opened.read() != _END_OF_ARROW:  # a lack that its reader doesn't notice
             raise ValueError("has no mark of its end; the file is damaged or not complete")
-    _require_column(table.column_names, column, file)
+    if column not in table.column_names:
+        raise _no_column(column, str(file), table.column_names)
     batches = table.select_columns([column]).iter(_ROWS)
     yield from _rows((batch[column] for batch in batches), column, file.stat().st_size / max(1, len(table)))
-
-
-def _require_column(known: list[str], column: str, file: Path) -> None:
-    if column not in known:
-        raise _no_column(column, str(file), known)
 
 
 def _rows(batches: Iterator[list[Any]], column: str, bytes_of_row: float) -> Documents:

@@ -87,7 +87,8 @@ def text_pieces(source: Source, tokenizer: Encoding, stops: Sequence[int]) -> It
             rest, block = "", block[length:]
         rest += block
         read += len(block)
-        if block and (cut := _last_cut(tokenizer, rest, since=len(rest) - len(block))):
+        words = isinstance(tokenizer, tiktoken.Encoding)  # else any cut leaves the tokens as they are
+        if block and (cut := last_safe_cut(rest, since=len(rest) - len(block)) if words else len(rest)):
             yield Piece([rest[:cut]], read, document_ends=False)
             rest = rest[cut:]
 
@@ -117,10 +118,6 @@ def read_text(source: Source, binary: bool) -> Iterator[str]:
             raise SettingError("path", source.path, problem) from error
         except OSError as error:
             raise SettingError("path", source.path, f"{file} can't be read: {error.strerror}") from error
-
-
-def _last_cut(tokenizer: Encoding, text: str, since: int) -> int:
-    return last_safe_cut(text, since) if isinstance(tokenizer, tiktoken.Encoding) else len(text)
 
 
 def last_safe_cut(text: str, since: int) -> int:

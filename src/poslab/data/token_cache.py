@@ -95,7 +95,8 @@ class GrowingFiles:
             with suppress(OSError):  # of a full disk, which is the error already
                 file.close()
         if kind is not None and (not self._progress.exists() or issubclass(kind, Exception)):
-            self._discard()
+            for begun in (*self._unfinished.values(), self._progress):
+                begun.unlink(missing_ok=True)
 
     def items(self, name: str) -> int:
         """Return how many items the file has by now."""
@@ -126,10 +127,6 @@ class GrowingFiles:
                 if not self.files[name].exists():
                     raise
         self._progress.unlink(missing_ok=True)
-
-    def _discard(self) -> None:
-        for file in (*self._unfinished.values(), self._progress):
-            file.unlink(missing_ok=True)
 
     def _go_on(self) -> None:
         """Resume from the saved state, where the files on the disk agree with it."""
@@ -170,13 +167,24 @@ def read_or_make(files: Files, make: Callable[[GrowingFiles], None]) -> list[Ten
     first, _ = next(iter(files.values()))
     try:
         first.parent.mkdir(parents=True, exist_ok=True)
-        with _Locked(first.with_name(f"{first.name}.lock")) as lock:
-            if not (lock.waited and (contents := _read(files))):
+        lock, waited = FileLock(first.with_name(f"{first.name}.lock")), False
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            print("waiting for another process that tokenises the same text ...", flush=True)
+            lock.acquire()
+            waited = True
+        try:
+            if not (waited and (contents := _read(files))):
                 paths = {what: file for what, (file, _) in files.items()}
                 with GrowingFiles(paths, {what: dtype.itemsize for what, (_, dtype) in files.items()}) as growing:
                     make(growing)
                     growing.finish()
                 contents = _read(files)
+        finally:
+            with suppress(OSError):  # Windows, where it is open
+                Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
     except OSError as error:
         problem = f"data.cache_dir={first.parent}: can't be written: {error.strerror}; name another"
         raise UserError(problem) from error
@@ -189,26 +197,6 @@ def _read(files: Files) -> list[Tensor]:
     """Return the contents of the files; empty where one is missing or damaged."""
     contents = [read_tokens(file, dtype) for file, dtype in files.values()]
     return [content for content in contents if content is not None] if None not in contents else []
-
-
-class _Locked(FileLock):
-    """File lock that leaves no file, and prints a line where it has to be waited for."""
-
-    waited = False
-
-    def __enter__(self) -> "_Locked":
-        try:
-            self.acquire(timeout=0)
-        except Timeout:
-            print("waiting for another process that tokenises the same text ...", flush=True)
-            self.waited = True
-            self.acquire()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        with suppress(OSError):  # Windows, where it is open
-            Path(self.lock_file).unlink(missing_ok=True)
-        super().__exit__(*error)
 
 
 def write_all(growing: GrowingFiles, encoded: Iterable[Encoded], dtype: torch.dtype, total: int, unit: str) -> None:

@@ -237,14 +237,7 @@ AnyVocabulary = Vocabulary | Symbols
 
 def observed_ids(tokens: Tensor) -> Tensor:
     """Return the ids that occur in the tokens (N,): (V,) int32, ascending."""
-    pieces = tokens.split(1 << 20)  # views
-    most = max((int(_indices(piece).max()) for piece in pieces if len(piece)), default=-1)
-    present = torch.zeros(1 + most, dtype=torch.bool)
-    for piece in pieces:
-        present[_indices(piece)] = True
-    return present.nonzero().flatten().to(torch.int32)
-
-
-def _indices(tokens: Tensor) -> Tensor:
-    """Return the tokens as int64: torch has few operations on uint16."""
-    return tokens.to(torch.int64)
+    present = np.zeros(1 + int(tokens.numpy().max(initial=0)), bool)
+    for piece in tokens.split(1 << 20):  # views, as an index is copied
+        present[piece.numpy()] = True
+    return torch.from_numpy(present.nonzero()[0].astype(np.int32))
