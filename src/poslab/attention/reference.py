@@ -134,17 +134,12 @@ def attention_weights(q: Tensor, k: Tensor, spec: AttentionSpec) -> Tensor:
     seen = spec.visible(q.shape[-2], k.shape[-2], q.device)
     hidden = torch.zeros_like(seen, dtype=q.dtype).masked_fill_(~seen, -math.inf)
     scores = pair_scores(q, k, spec, seen) + hidden
-    if _every_query_sees_a_key(scores):
+    # Where it is cheap to know that every query sees a key, it spares passes over all pairs; a GPU would be waited for.
+    cheap = scores.device.type == "cpu" and not torch.compiler.is_compiling()
+    if cheap and (scores.detach().amax(-1) > -math.inf).all():
         return scores.softmax(-1)
     nothing = (scores == -math.inf).all(-1, keepdim=True)  # their softmax would be NaN
     return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0)
-
-
-def _every_query_sees_a_key(scores: Tensor) -> bool:
-    """Return True where that is cheap to know; it spares passes over all pairs. A GPU or a compiler would wait."""
-    if torch.compiler.is_compiling() or scores.device.type != "cpu":
-        return False
-    return bool((scores.detach().amax(-1) > -math.inf).all())
 
 
 def pair_scores(q: Tensor, k: Tensor, spec: AttentionSpec, seen: Tensor) -> Tensor:

@@ -114,16 +114,14 @@ def wrong_answers(model: GPT, task: Task) -> WrongAnswers:
         with model.drawing(0):
             answered = predictions(model, examples, task.in_segments)
         rows = enumerate(zip(examples.tokens, examples.targets, answered, strict=True))
-        answers = (_answer(task, number, *row) for number, row in rows)
-        wrong[str(length)] = [answer for answer in answers if answer.errors]
+        wrong[str(length)] = []
+        for number, (tokens, targets, predicted) in rows:
+            positions = (targets != IGNORED).nonzero().flatten()
+            right, given = task.words(targets[positions]), task.words(predicted[positions])
+            answer = WrongAnswer(number, task.words(tokens), positions.tolist(), right, given)
+            if answer.errors:
+                wrong[str(length)].append(answer)
     return WrongAnswers(LOOKED_AT, wrong)
-
-
-def _answer(task: Task, number: int, tokens: Tensor, targets: Tensor, predicted: Tensor) -> WrongAnswer:
-    """Return the answer to one test, right or wrong; tokens, targets and predictions (T,)."""
-    positions = (targets != IGNORED).nonzero().flatten()
-    right, given = task.words(targets[positions]), task.words(predicted[positions])
-    return WrongAnswer(number, task.words(tokens), positions.tolist(), right, given)
 
 
 def chance(task: Task, length: int) -> dict[str, float]:

@@ -181,13 +181,9 @@ def _chart(title: str, caption: str, figure: Figure, x: Sequence[int], lines: Ma
         "at": [x[n] for n in kept],
         "x": [round(float(p) * unit, 1) for p in pixels],
         "y": [round(height - box.y1 * unit, 1), round(height - box.y0 * unit, 1)],
-        "lines": {name: [float(f"{v:.3g}") for v in _chosen(line, kept)] for name, line in lines.items()},
+        "lines": {name: [float(f"{v:.3g}") for v in line[kept].tolist()] for name, line in lines.items()},
     }
     return Chart(title, caption, text, data)
-
-
-def _chosen(line: Tensor, kept: Sequence[int]) -> list[float]:
-    return [float(line[n]) for n in kept]
 
 
 def _spread(axes: Axes, x: Sequence[int]) -> None:

@@ -217,8 +217,3 @@ class Rows:
             # Within one buffer these can't overlap, as more than half of it is being dropped.
             self._buffer[:, :, :kept] = old[:, :, begin:end]
         self._begin += begin
-
-    @property
-    def capacity(self) -> int:
-        """Number of rows that the buffer holds at most."""
-        return 0 if self._buffer is None else self._buffer.shape[-2]

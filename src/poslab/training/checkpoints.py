@@ -148,7 +148,7 @@ class Checkpoints(Checkpoint):
         module = ours(pl_module)
         state, data = module.state, module.scoring.data
         if "memory" in checkpoint:
-            memory = Memory.from_plain(checkpoint["memory"])
+            memory = Memory(**checkpoint["memory"])
             own = shard_rows(len(memory.read), trainer.global_rank, trainer.world_size)
             module.memory = memory.rows(own).to(trainer.strategy.root_device)
         self._resumed, self.saved_step = True, state.step

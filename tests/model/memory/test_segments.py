@@ -193,7 +193,7 @@ def test_memory_is_taken_apart_joined_and_kept(retrieval: Retrieval | None) -> N
     _, memory = model.hidden_in_segments(tokens)
     parts = [memory.rows(slice(0, 1)), memory.rows(slice(1, 3))]
     assert [len(part.read) for part in parts] == [1, 2]
-    for again in (Memory.joined(parts), Memory.from_plain(memory.plain()), memory.to("cpu")):
+    for again in (Memory.joined(parts), Memory(**memory.plain()), memory.to("cpu")):
         assert again.plain().keys() == {"read", "inputs"} | ({"keys", "values"} if retrieval else set())
         assert all(torch.equal(tensor, memory.plain()[name]) for name, tensor in again.plain().items())
     assert Memory.joined([model.empty_memory(2), model.empty_memory(1)]).plain().keys() == {"read"}
@@ -306,6 +306,6 @@ def test_generation_remembers_the_whole_prompt() -> None:
     before, after = (model.hidden(tokens, model.new_cache())[:, -1] for tokens in (prompt, changed))
     assert (before - after).abs().max() > 1e-6
     model.hidden(some_tokens(1, 100), cache)
-    assert max(layer._keys.capacity for layer in cache._layers) <= 4 * (SEGMENT + MEMORY)
+    assert max(layer._keys._buffer.shape[-2] for layer in cache._layers) <= 4 * (SEGMENT + MEMORY)
     slid = [model.hidden(tokens[:, -MEMORY:], model.new_cache(SEGMENT)) for tokens in (prompt, changed)]
     assert torch.equal(*slid)

@@ -13,7 +13,7 @@ M memory_length, H heads, N tokens to retrieve from, Dh head dimension.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -51,13 +51,8 @@ class Memory:
         by_name = {name: [tensors[name] for tensors in map(Memory.plain, parts) if name in tensors] for name in _AXES}
         return cls(**{name: _joined(tensors, axis) for name, axis in _AXES.items() if (tensors := by_name[name])})
 
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Tensor]) -> Memory:
-        """Build a memory from its tensors by name: the inverse of `plain`."""
-        return cls(**plain)
-
     def plain(self) -> dict[str, Tensor]:
-        """Return its tensors by name, for a checkpoint."""
+        """Return its tensors by name, for a checkpoint: `Memory(**plain)` is this one again."""
         return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
 
     def restarted(self, read: Tensor) -> Memory:
@@ -66,13 +61,12 @@ class Memory:
 
     def rows(self, chosen: slice) -> Memory:
         """Return the memory of some rows."""
-        return Memory.from_plain(
-            {name: tensor[(slice(None),) * _AXES[name] + (chosen,)] for name, tensor in self.plain().items()}
-        )
+        chosen_rows = {name: tensor[(slice(None),) * _AXES[name] + (chosen,)] for name, tensor in self.plain().items()}
+        return Memory(**chosen_rows)
 
     def to(self, device: torch.device | str) -> Memory:
         """Move the memory to another device."""
-        return Memory.from_plain({name: tensor.to(device) for name, tensor in self.plain().items()})
+        return Memory(**{name: tensor.to(device) for name, tensor in self.plain().items()})
 
 
 _AXES = {"read": 0, "inputs": 1, "keys": 0, "values": 0}  # where a tensor's rows are
@@ -138,15 +132,10 @@ class Segment:
         """Return the memory once all layers have computed the segment, of `length` tokens."""
         inputs = None
         if self._length:
-            entered = [_entered(layer)[:, -self._length :].detach() for layer in self.layers]
-            inputs = torch.stack(entered)  # (L, B, at most M, D)
+            entered = (layer.entered for layer in self.layers if layer.entered is not None)
+            inputs = torch.stack([x[:, -self._length :].detach() for x in entered])  # (L, B, at most M, D)
             dropped = max(0, self.remembered + inputs.shape[2] - self._length)
             if self._shown is not None and dropped < self.remembered:
                 inputs = torch.cat([self._shown[:, :, dropped:].to(inputs.dtype), inputs], dim=2)
         keys, values = (None, None) if self._lookup is None else (self._lookup.keys, self._lookup.values)
         return Memory(self._memory.read + length, inputs, keys, values)
-
-
-def _entered(layer: LayerMemory) -> Tensor:
-    assert layer.entered is not None
-    return layer.entered
