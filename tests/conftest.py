@@ -55,7 +55,7 @@ def seeded() -> None:
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out what takes most of the time of a report."""
     for panels in ("loss_panels", "model_panels"):
-        monkeypatch.setattr(f"poslab.commands.compare.{panels}", lambda *given: ([], []))
+        monkeypatch.setattr(f"poslab.comparison.of_runs.{panels}", lambda *given: ([], []))
 
 
 @pytest.fixture

@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 import yaml
-from runs_to_compare import change_summary, compare_folders, page_in, plan_of, report_of, write_sweep, write_task_run
+from runs_to_compare import (
+    change_summary,
+    compare,
+    compare_folders,
+    page_in,
+    plan_of,
+    report_of,
+    write_sweep,
+    write_task_run,
+)
 
-from poslab.comparison.compare import compare
 from poslab.comparison.contrasts import Verdict, verdict_table, verdicts
 from poslab.config.contrasts import parse_contrast, register
 from poslab.runs.load import read_runs
@@ -49,7 +57,7 @@ def test_a_missing_seed_is_no_reason_to_show_anything(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, range(1, 9))
 
     def said() -> list[tuple[str, str]]:
-        found = [compare(*read_runs([str(tmp_path / "copy")]), plan=plan)]
+        found = [compare(read_runs([str(tmp_path / "copy")])[0], plan=plan)]
         return [(verdict.said, "; ".join(verdict.remarks)) for verdict in verdicts([tmp_path], found)]
 
     register(tmp_path, [parse_contrast(yaml.safe_load(contrast), "contrast") for contrast in (BETTER, every)], 0)

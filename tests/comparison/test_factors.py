@@ -12,6 +12,7 @@ import pytest
 from runs_to_compare import (
     change_config,
     change_summary,
+    compare,
     compare_folders,
     markdown_rows,
     page_in,
@@ -21,7 +22,6 @@ from runs_to_compare import (
     write_run,
 )
 
-from poslab.comparison.compare import compare
 from poslab.comparison.factors import confounded, effects, factors, in_words, two_way_tables
 from poslab.runs.load import read_runs
 from poslab.statistics.paired import paired
@@ -187,7 +187,7 @@ def test_an_effect_of_which_groups_or_seeds_are_lost_is_not_claimed(tmp_path: Pa
     plan = plan_of(tmp_path, range(1, 5))
 
     def said() -> str:
-        comparison = compare(*read_runs([str(tmp_path)]), plan=plan)
+        comparison = compare(read_runs([str(tmp_path)])[0], plan=plan)
         (text,) = [effect.sentence for effect in effects(comparison) if "max_distance=4 " in effect.sentence]
         return text
 

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paired_figures import differences
+from poslab.comparison.sentences import sentence
 from runs_to_compare import (
     change_config,
     change_summary,
+    compare,
     compare_folders,
     page_in,
     plan_of,
@@ -23,8 +25,6 @@ from runs_to_compare import (
 )
 
 from poslab.commands.compare import run_comparison
-from poslab.comparison.compare import compare
-from poslab.comparison.sentences import sentence
 from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
 from poslab.runs.load import read_runs
@@ -151,12 +151,12 @@ def swept(tmp_path: Path) -> Path:
 
 
 def said_of(folder: Path) -> dict[str, str]:
-    comparison = compare(*read_runs([str(folder)]), plan=read_plan(folder))
+    comparison = compare(read_runs([str(folder)])[0], plan=read_plan(folder))
     return {label: said for said in comparison.sentences for label in ("t5", "shaw") if label in said.split(" and ")[0]}
 
 
 def test_missing_seeds_are_said_and_nothing_is_claimed(swept: Path) -> None:
-    assert compare(*read_runs([str(swept)]), plan=read_plan(swept)).sentences == compare_folders(swept).sentences
+    assert compare(read_runs([str(swept)])[0], plan=read_plan(swept)).sentences == compare_folders(swept).sentences
     shutil.rmtree(swept / "t5-seed4")
     (swept / "t5-seed5" / "summary.json").write_text("{")
     said = said_of(swept)
@@ -165,7 +165,7 @@ def test_missing_seeds_are_said_and_nothing_is_claimed(swept: Path) -> None:
     for seed in (1, 2, 3):
         shutil.rmtree(swept / f"t5-seed{seed}")
     assert said_of(swept)["t5"] == "t5 has no finished run: 5 of 5 seeds are missing"
-    comparison = compare(*read_runs([str(swept)]), plan=read_plan(swept))
+    comparison = compare(read_runs([str(swept)])[0], plan=read_plan(swept))
     assert comparison.differences["shaw"].comparisons == 2
 
 
@@ -219,7 +219,7 @@ def test_a_run_that_diverged_is_on_the_page(swept: Path, capsys: pytest.CaptureF
 def test_what_diverged_with_other_settings_says_nothing_of_these(swept: Path) -> None:
     change_summary(swept / "t5-seed3", best_val_loss=math.inf)
     change_config(swept / "t5-seed3", "optim.learning_rate", 10.0)
-    comparison = compare(*read_runs([str(swept)]), plan=read_plan(swept))
+    comparison = compare(read_runs([str(swept)])[0], plan=read_plan(swept))
     reasons = {left.folder.name: left.reason for left in comparison.left_out}
     assert reasons["t5-seed3"].endswith("it has other settings than those compared")
     assert "1 of 5 seeds is missing (3)" in "".join(comparison.sentences)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from runs_to_compare import (
     change_config,
+    compare,
     compare_folders,
     markdown_rows,
     page_in,
@@ -18,7 +19,6 @@ from runs_to_compare import (
 )
 from scipy import stats
 
-from poslab.comparison.compare import compare
 from poslab.comparison.pairs import matrix
 from poslab.config.command_line import parse_line
 from poslab.config.schemes import parse_scheme, schemes

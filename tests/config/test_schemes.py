@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 from common import ALIBI, compose_config
-from runs_to_compare import change_config, write_run
+from runs_to_compare import change_config, compare, write_run
 from runs_to_resume import TINY, resume
 
 from poslab import load
-from poslab.comparison.compare import compare
 from poslab.config.schemes import parse_scheme, shown
 from poslab.config.train import flat
 from poslab.errors import SettingError
@@ -172,7 +171,7 @@ def test_labels_tell_what_differs_and_no_more(tmp_path: Path) -> None:
         settings = compose_config("pos=randomized", *overrides).pos_settings
         run = write_run(tmp_path, "randomized", seed + 1, pos_settings=settings)
         change_config(run, "pos", {"_target_": "poslab.positions.randomized.Randomized"} | settings)
-    labels = {group.label for group in compare(*read_runs([str(tmp_path)])).groups}
+    labels = {group.label for group in compare(read_runs([str(tmp_path)])[0]).groups}
     assert labels == {"randomized of=rope", "randomized of=t5 of.scale=1.0", "randomized of=t5 of.scale=2.0"}
 
 

@@ -1,6 +1,7 @@
 """Helpers for tests of comparisons: run folders as training writes them; readers of a comparison and its page."""
 
 import functools
+import io
 import json
 import math
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import yaml
 from common import SMOKE, compose_config
 from hydra import compose, initialize_config_dir
@@ -21,7 +23,7 @@ from yaml import CSafeDumper as Dumper
 from yaml import CSafeLoader as Loader
 
 from poslab.commands.compare import run_comparison
-from poslab.comparison.compare import Comparison, compare
+from poslab.comparison.compare import Comparison, compare_table
 from poslab.comparison.groups import Group
 from poslab.config.files import CONFIGS
 from poslab.config.overrides import parse_arguments
@@ -29,9 +31,12 @@ from poslab.config.schemes import part_of
 from poslab.config.scripts import CompareConfig
 from poslab.config.train import TrainConfig, parse
 from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
-from poslab.runs.evaluation import Evaluation, LengthLoss
-from poslab.runs.load import read_runs
+from poslab.runs.evaluation import Evaluation, LengthLoss, read_evaluation
+from poslab.runs.groups import by_data
+from poslab.runs.load import Run, read_runs
 from poslab.runs.plan import PlannedGroup, keys_of
+from poslab.runs.table import run_table
+from poslab.statistics.table import checked
 from poslab.tasks.metric import SHARES, loss_metric
 
 VERDICT = "b41e41a68f0398a3154ae69e2e4c0e2694e17fe0d66730536837f1b01935b31f"
@@ -216,9 +221,26 @@ def plan_of(root: Path, seeds: range = range(1, 6)) -> list[PlannedGroup]:
 # What is said of them
 
 
+def compare(
+    runs: Sequence[Run], *, plan: Sequence[PlannedGroup] = (), allow_differences: bool = False, **settings: Any
+) -> Comparison:
+    """Compare runs on one kind of data as `compare runs=` does, and see that their results.csv says the same."""
+    found = {run.folder: read_evaluation(run.folder, run.summary.data_sha256) for run in runs}
+    evaluations = {folder: evaluation for folder, evaluation in found.items() if evaluation}
+    made = run_table(by_data(runs, allow_differences), evaluations, plan, allow_differences=allow_differences)
+    (comparison,) = compare_table(made.table, runs=made.runs, **settings)[0].values()
+    published = checked(pd.read_csv(io.StringIO(made.table.to_csv(index=False)), dtype=str, keep_default_na=False))
+    (again,) = compare_table(published, **settings)[0].values()
+    assert (again.sentences, again.in_short, again.caveats) == (
+        comparison.sentences,
+        comparison.in_short,
+        comparison.caveats,
+    )
+    return comparison
+
+
 def compare_folders(*folders: Path, **settings: Any) -> Comparison:
-    runs, left_out = read_runs([str(folder) for folder in folders])
-    return compare(runs, left_out, **settings)
+    return compare(read_runs([str(folder) for folder in folders])[0], **settings)
 
 
 def group_of(folder: Path) -> Group:

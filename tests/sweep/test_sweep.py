@@ -28,10 +28,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from processes import PRELOADED, run_process
-from runs_to_compare import SUMMARY, change_config, change_summary
+from runs_to_compare import SUMMARY, change_config, change_summary, compare
 
 from hydra_plugins.poslab_sweeper.sweeper import combinations as swept_combinations
-from poslab.comparison.compare import compare
 from poslab.config.contrasts import ALL, checked_contrasts, parse_contrast
 from poslab.config.files import CONFIGS, fingerprint, initial_sha256
 from poslab.config.train import TrainConfig
@@ -240,7 +239,7 @@ def test_an_edited_scheme_is_another_job_and_another_group(
     assert "3 jobs, 3 to run" in (output := swept_as(edited, "1,2,3"))
     assert "was finished before" not in output
     monkeypatch.delitem(sys.modules, "swept_scheme")
-    groups = compare(*read_runs(["s"])).groups
+    groups = compare(read_runs(["s"])[0]).groups
     assert sorted(len(group.runs) for group in groups) == [2, 3]
 
 

@@ -39,12 +39,8 @@ def _train(arguments: list[str]) -> None:
 
 
 def _compare(config: CompareConfig, typed: str) -> None:
-    if config.table is not None:
-        from poslab.commands.compare_table import run_table_comparison
-
-        run_table_comparison(config, typed)
-        return
-    print("reading runs ...", flush=True)
+    if config.table is None:
+        print("reading runs ...", flush=True)
     from poslab.commands.compare import run_comparison
 
     run_comparison(config, typed)

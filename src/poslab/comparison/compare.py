@@ -1,40 +1,51 @@
-"""Comparison of groups of runs that differ only in their position scheme, in figures and sentences."""
+"""Comparison of the groups of a table of results, in figures and findings."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
-from poslab.comparison.convergence import convergence_warning
 from poslab.comparison.factors import Effect, effects
-from poslab.comparison.groups import Group, differences_beyond_the_scheme, group_runs, same_tokens
-from poslab.comparison.missing_seeds import unsettled
-from poslab.comparison.provenance import caveats
-from poslab.comparison.scores import Score, score_of, scored
-from poslab.comparison.sentences import sentence, token_sentence
+from poslab.comparison.groups import Group, Planned, groups_of
+from poslab.comparison.scores import Score, score_of
+from poslab.comparison.seeds_and_text import checkpoint_sentences, stretches_of, text_differences
 from poslab.config.contrasts import named
-from poslab.config.schemes import default_scheme
 from poslab.errors import SettingError, UserError, require_one_of
-from poslab.runs.evaluation import Evaluation
-from poslab.runs.load import LeftOut, Run
-from poslab.runs.plan import Planned, PlannedGroup, comparable, planned_seeds
-from poslab.statistics.families import one_family
-from poslab.statistics.paired import Difference, Estimate, paired
-from poslab.statistics.text import token_difference
+from poslab.runs.load import Run
+from poslab.statistics.best import BestSet, best_set
+from poslab.statistics.families import one_family, without_claims
+from poslab.statistics.findings import (
+    OTHER_WEIGHTS,
+    TOO_ALIKE,
+    Finding,
+    Shown,
+    best_sentence,
+    convergence_remarks,
+    finding,
+    looks_sentence,
+    lost_sentence,
+    solved_sentence,
+    text_remark,
+    unfailed_sentence,
+    without_baseline,
+)
+from poslab.statistics.paired import CONFIDENCE, FEWEST_SEEDS, Difference, paired
+from poslab.statistics.proportions import proportion
+
+REFERENCES = ("uniform", "unigram", "bigram")  # models without training, of whose losses the table has a metric
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Groups of runs on the same data from the best to the worst, by `score`, and how each differs from the baseline.
+    """Groups on the same data from the best to the worst, by `score`, and how each differs from the baseline.
 
-    caveats: differences between the runs, other than the scheme, that weaken the answers. planned: the seeds that were
-    planned. effect: the difference that matters, if named. pairs: for each pair, in the order of the groups, first
-    minus second, if all pairs were tested; `differences` are then those with the baseline. effects: of settings.
+    caveats: what weakens the answers. planned: the seeds that were planned. effect: the difference that matters. pairs:
+    for each pair, in the order of the groups, first minus second, if all pairs were tested; `differences` are then
+    those with the baseline. effects: of settings. sections: how many comparisons the page has.
     """
 
     score: Score
@@ -42,25 +53,15 @@ class Comparison:
     baseline: str
     differences: Mapping[str, Difference]
     caveats: list[str]
-    left_out: list[LeftOut]
     planned: Planned
     effect: float | None = None
     pairs: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
     effects: Sequence[Effect] = ()
+    sections: int = 1
 
-    @cached_property
-    def answers(self) -> dict[str, str]:
-        """Return by label a sentence that compares a group with the baseline."""
-        return _answers(self.groups, self.baseline, self.differences, self.effect)
-
-    @cached_property
-    def further(self) -> list[str]:
-        """Return sentences on other pairs, and on groups without a finished run."""
-        only = (
-            f"only {self.baseline} is here (n = {len(self.groups[0].values)}), so there is nothing to compare it with"
-        )
-        alone = [] if self.answers else [only]
-        return [*alone, *_of_other_pairs(self.groups, self.baseline, self.pairs), *self.planned.sentences]
+    @property
+    def base(self) -> Group:
+        return next(group for group in self.groups if group.label == self.baseline)
 
     @property
     def comparisons(self) -> int:
@@ -72,62 +73,166 @@ class Comparison:
         return [run for group in self.groups for run in group.runs]
 
     @property
-    def sentences(self) -> list[str]:
-        return [*self.answers.values(), *self.further]
-
-    @property
     def by_scheme(self) -> dict[str, list[Group]]:
         """Return the groups of each scheme, schemes in alphabetical order."""
         names = sorted({group.scheme for group in self.groups})
         return {name: [group for group in self.groups if group.scheme == name] for name in names}
 
+    @cached_property
+    def references(self) -> dict[str, float]:
+        """Return the losses of models without training, by name, if all runs share them."""
+        found = {}
+        for name in REFERENCES if self.score.is_loss else ():
+            means = {group.mean(f"{name}_loss") for group in self.groups}
+            if len(means) == 1 and None not in means:
+                found[name] = float(means.pop() or 0.0)
+        return found
 
-def compare_alone(
-    runs: Sequence[Run],
-    left_out: Sequence[LeftOut] = (),
+    @cached_property
+    def over_text(self) -> dict[str, Difference]:
+        """Return by label the differences from the baseline over seeds and text, where stretches of it are known."""
+        return text_differences(self.base, self.groups, self.differences)
+
+    @cached_property
+    def findings(self) -> dict[str, Finding]:
+        """Return by label how each other group compares with the baseline, from the best to the worst."""
+        others = [group for group in self.groups if group.label != self.baseline]
+        return {group.label: self._finding(group, self.base, self.differences[group.label]) for group in others}
+
+    @property
+    def answers(self) -> dict[str, str]:
+        return {label: _sentence(str(found)) for label, found in self.findings.items()}
+
+    @cached_property
+    def further(self) -> list[str]:
+        """Return sentences on pairs without the baseline, lost groups, single checkpoints, and what no test knows."""
+        texts = []
+        if not self.answers:
+            n = len(self.base.values)
+            texts.append(f"only {self.baseline} is here (n = {n}), so there is nothing to compare it with")
+        by_label = {group.label: group for group in self.groups}
+        for (first, second), d in self.pairs.items():
+            if self.baseline not in (first, second) and d.significant:
+                better = d.leaning * self.score.metric.sign < 0
+                pair = by_label[first], by_label[second]
+                found = self._finding(*pair, d) if better else self._finding(*pair[::-1], d.reversed)
+                texts.append(_sentence(str(found)))
+        if len(self.pairs) > 1:
+            shown = sum(d.significant for d in self.pairs.values())
+            texts.append(f"of all {len(self.pairs)} pairs {shown} are shown to differ")
+        planned = self.planned
+        texts += [lost_sentence(name, len(planned.seeds[name]), planned.diverged[name]) for name in planned.lost]
+        return texts + checkpoint_sentences(self.base, self.groups, self.differences)
+
+    @property
+    def sentences(self) -> list[str]:
+        return [*self.answers.values(), *self.further]
+
+    @cached_property
+    def best(self) -> BestSet | None:
+        """Return the groups not shown to be worse than any other; None with missing or too few seeds, or one group."""
+        complete = not self.planned.lost and all(
+            group.values.keys() | set(group.diverged) >= self.planned.seeds[group.label] for group in self.groups
+        )
+        figures = {group.label: group.values for group in self.groups if not group.diverged}
+        if not complete or len(figures) < 2 or min(map(len, figures.values())) < FEWEST_SEEDS:
+            return None
+        lower, proportion = self.score.metric.sign > 0, self.score.metric.is_proportion
+        confidence = 1 - (1 - CONFIDENCE) / self.sections / self.planned.looks
+        return best_set(figures, lower=lower, proportion=proportion, confidence=confidence)
+
+    @property
+    def in_short(self) -> list[str]:
+        """Return the sentences on all groups together: which may be the best, and what no test of these seeds knows."""
+        texts = []
+        if self.best:
+            others = [group.label for group in self.groups if group.label not in self.best.members]
+            texts.append(best_sentence(self.best, others))
+        failed = any(group.diverged for group in self.groups)
+        counts = {len(group.values) for group in self.groups}
+        shown = any(isinstance(found, Shown) for found in self.findings.values())
+        if shown and not failed and len(counts) == 1 and not self.score.metric.is_proportion:
+            texts.append(unfailed_sentence(counts.pop()))
+        for group in self.groups if shown else ():
+            solved = group.figures("solved")
+            if solved and group.label in (self.baseline, *(self.best.members if self.best else ())[:1]):
+                texts.append(solved_sentence(group.label, proportion(int(sum(solved.values())), len(solved))))
+        return texts
+
+    def _finding(self, first: Group, second: Group, d: Difference) -> Finding:
+        """Return the finding on two groups, with what weakens it."""
+        remarks = [self.score.remark] if self.score.remark else []
+        if self.score.is_loss:
+            if second.label == self.baseline and d.significant and d.outcomes.complete:
+                remarks += self._of_other_text(first, d)
+            losses = {group.label: group.estimate.mean for group in (first, second)}
+            falls = {group.label: group.mean("late_fall") or 0.0 for group in (first, second)}
+            remarks += convergence_remarks(d, losses, self.references, falls)
+        return finding(first.label, second.label, d, self.score.metric, self.effect, remarks)
+
+    def _of_other_text(self, group: Group, d: Difference) -> list[str]:
+        """Return whether a claim on a group and the baseline holds for other text, if stretches of it are known."""
+        pair = group, self.base
+        if group.label in self.over_text:
+            return [text_remark(d, self.over_text[group.label])]
+        if not all(of.stretches for of in pair):
+            return []
+        return [TOO_ALIKE if all(map(stretches_of, pair)) else OTHER_WEIGHTS]
+
+
+def _sentence(text: str) -> str:
+    return f"N{text[1:]}" if text.startswith("no ") else text
+
+
+def compare_table(
+    table: pd.DataFrame,
     *,
     metric: str | None = None,
     length: int | None = None,
     validation: str | None = None,
     baseline: str | None = None,
+    better: str | None = None,
     effect: float | None = None,
-    allow_differences: bool = False,
     all_pairs: bool = False,
-    plan: Sequence[PlannedGroup] = (),
-) -> Comparison:
-    """Group the runs and compare each group with the baseline, or all with each other, p-values and intervals those of
-    one comparison (`as_one_page`).
+    looks: int = 1,
+    runs: Mapping[str, Run] | None = None,
+) -> tuple[dict[str, Comparison], dict[str, list[str]]]:
+    """Compare the groups of a checked table, each kind of data by itself, corrected as one page; return comparisons,
+    and notes, by the name of the data.
 
-    The score is the one that `metric`, `length` and `validation` name, or the usual one; runs without it are left out.
-    baseline: as `_baseline` reads it. plan: that of the sweeps of these runs.
-
-    Raises UserError without runs, and for runs that differ in more than the scheme, unless `allow_differences`.
+    metric, length, validation: as in `score_of`, of the data that know them, as is the baseline, which `_baseline`
+    reads. runs: by what is in column `folder`. Raises SettingError for what no data know, UserError without a finished
+    run, and BadTable for columns that can't be settings.
     """
-    runs, diverged = [run for run in runs if not run.diverged], [run for run in runs if run.diverged]
-    if not runs:
-        raise UserError("no finished run to compare")
-    score = score_of(runs, metric, length, validation)
-    runs, without = scored(runs, score)
-    if not runs:
-        raise UserError(f"no run has a {score.title}")
-    other_differences = differences_beyond_the_scheme(runs)
-    if other_differences and not allow_differences:
-        listed = "; ".join(f"{key}: {values}" for key, values in other_differences.items())
-        raise UserError(
-            f"the runs differ in more than the scheme, so the scheme can't be said to cause a difference in "
-            f"{score.metric.name}: {listed}; compare fewer runs, or set allow_differences=true"
-        )
-    diverged, foreign = comparable(diverged, runs)
-    by_label, groups, repeats = group_runs([*diverged, *runs], list(other_differences), score)
-    planned = planned_seeds(by_label, plan)
-    if not groups:
-        raise UserError("no finished run to compare, but for seeds that diverged as well")
-    weakened = [repeat.caveat for repeat in repeats if repeat.caveat]
-    weakened += [f"{key} differs: {values}" for key, values in other_differences.items()] + caveats(runs, score)
-    repeated = [LeftOut(repeat.run.folder, repeat.reason) for repeat in repeats]
-    ended = [LeftOut(run.folder, run.diverged) for run in diverged]
-    out = [*left_out, *without, *foreign, *ended, *repeated]
-    return compare_groups(groups, planned, baseline, effect, all_pairs, weakened, out)
+    wanted = {"metric": metric, "length": length, "validation": validation, "baseline": baseline}
+    unknown: dict[str, list[SettingError]] = {name: [] for name in wanted}
+    found: dict[str, Comparison] = {}
+    notes: dict[str, list[str]] = {}
+    of_data = {str(name): rows for name, rows in table.groupby("data", sort=False)}
+    for name, rows in of_data.items():
+        known: dict[str, Any] = dict(wanted)
+        notes[name] = []
+        while name not in found:
+            try:
+                score = score_of(rows, known["metric"], known["length"], known["validation"], better)
+                groups, planned = groups_of(rows, score, runs)
+                caveats = _caveats(rows, score)
+                found[name] = compare_groups(groups, planned, known["baseline"], effect, all_pairs, caveats)
+            except SettingError as error:
+                if known.get(error.option) is None:
+                    raise
+                unknown[error.option].append(error)
+                known[error.option] = None
+                notes[name].append(f"{error}; what is usual takes its place")
+    for errors in unknown.values():
+        if len(errors) == len(of_data):
+            raise errors[0]
+    return dict(zip(found, as_one_page(list(found.values()), looks), strict=True)), notes
+
+
+def _caveats(rows: pd.DataFrame, score: Score) -> list[str]:
+    compared = rows[rows["metric"] == score.name]
+    return list(dict.fromkeys(line for cell in compared["caveat"] for line in cell.splitlines()))
 
 
 def compare_groups(
@@ -137,157 +242,69 @@ def compare_groups(
     effect: float | None = None,
     all_pairs: bool = False,
     caveats: Sequence[str] = (),
-    left_out: Sequence[LeftOut] = (),
 ) -> Comparison:
-    """Compare groups, at least one, with the baseline, or all with each other, by themselves (`as_one_page`)."""
-    groups = sorted(groups, key=lambda group: group.rank)
-    named_baseline, baseline = baseline, _natural_baseline(groups) if baseline is None else _baseline(baseline, groups)
-    labels = [group.label for group in groups]
-    tested = combinations(labels, 2) if all_pairs else ((label, baseline) for label in labels if label != baseline)
-    found = _differences(groups, list(tested), planned)
-    by_label = _with(baseline, found)
-    if not (named_baseline or all_pairs):
-        by_label = unsettled(by_label, planned, baseline, default_scheme())
-    pairs = found if all_pairs else {}
-    score, weakened = groups[0].score, [*caveats, *planned.caveats]
-    comparison = Comparison(score, groups, baseline, by_label, weakened, list(left_out), planned, effect, pairs)
+    """Compare groups with the baseline, by default the first one, or all with each other; corrected by `as_one_page`.
+
+    Raises UserError without groups.
+    """
+    if not groups:
+        raise UserError("no finished run to compare, but for seeds that diverged as well")
+    named_baseline, baseline = baseline, groups[0].label if baseline is None else _baseline(baseline, groups)
+    ranked = sorted(groups, key=lambda group: group.rank)
+    labels, figures = [group.label for group in ranked], {group.label: group.outcomes for group in ranked}
+    pairs = list(combinations(labels, 2) if all_pairs else ((label, baseline) for label in labels if label != baseline))
+    found = paired(
+        {(first, second): (figures[first], figures[second]) for first, second in pairs},
+        proportion=groups[0].score.metric.is_proportion,
+        planned={pair: planned.of_pair(*pair) for pair in pairs},
+        groups=planned.groups,
+    )
+    differences = _with(baseline, found)
+    if planned.before and not (named_baseline or all_pairs):
+        differences = without_claims(differences, without_baseline(planned.before))
+    weak = [*caveats, *([looks_sentence(planned.earlier)] if planned.earlier else [])]
+    comparison = Comparison(
+        groups[0].score, ranked, baseline, differences, weak, planned, effect, found if all_pairs else {}
+    )
     return replace(comparison, effects=effects(comparison))
 
 
-def as_one_page(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Return the comparisons with all that they test, pairs and effects of settings, corrected as one family."""
+def as_one_page(comparisons: Sequence[Comparison], looks: int = 1) -> list[Comparison]:
+    """Return the comparisons with all that they test, pairs and effects of settings, corrected as one family.
+
+    looks: how often the figures were planned to be looked at; more if a plan grew after a look.
+    """
     tests: list[Mapping[Any, Difference]] = []
     planned = []
     for one in comparisons:
         groups = one.planned.groups
         tests += [one.pairs or one.differences, {number: of.difference for number, of in enumerate(one.effects)}]
         planned += [math.comb(groups, 2) if one.pairs else groups - 1, 0]
-    corrected = one_family(tests, planned)
+    corrected = one_family(tests, planned, max([looks, *(one.planned.looks for one in comparisons)]))
     found = []
     for one, by_pair, by_number in zip(comparisons, corrected[::2], corrected[1::2], strict=True):
         effects_of_settings = [replace(of, difference=by_number[number]) for number, of in enumerate(one.effects)]
         by_label = _with(one.baseline, by_pair) if one.pairs else by_pair
-        pairs = by_pair if one.pairs else {}
-        found.append(replace(one, differences=by_label, pairs=pairs, effects=effects_of_settings))
+        pairs, sections = by_pair if one.pairs else {}, len(comparisons)
+        found.append(replace(one, differences=by_label, pairs=pairs, effects=effects_of_settings, sections=sections))
     return found
 
 
-def compare(runs: Sequence[Run], left_out: Sequence[LeftOut] = (), **settings: Any) -> Comparison:
-    """Compare the runs as the only ones of a page; see `compare_alone`."""
-    (comparison,) = as_one_page([compare_alone(runs, left_out, **settings)])
-    return comparison
-
-
-def _natural_baseline(groups: Sequence[Group]) -> str:
-    """Return the label of the default baseline.
-
-    It is the default scheme of train.py, else one without positions, else the first by name; of its groups the one with
-    the fewest settings away from their defaults.
-    """
-    default = default_scheme()
-    ranked = {(g.scheme != default, not g.knows_nothing, g.scheme, g.n_nondefault, g.label): g.label for g in groups}
-    return ranked[min(ranked)]
-
-
 def _baseline(given: str, groups: Sequence[Group]) -> str:
-    """Return the label given, or that of the only group with all the settings in it, "SCHEME max_distance=16".
+    """Return the label given, or that of the first group with all the settings in it, "SCHEME max_distance=16".
 
-    Among several, the one with the fewest other settings away from their defaults. Raises SettingError if there is
-    none, or several alike.
+    Raises SettingError if there is none.
     """
     labels = [group.label for group in groups]
-    found = (
-        []
-        if given in labels
-        else [group for group in groups if named(given, group.scheme, group.distinguishing_settings)]
-    )
+    if given in labels:
+        return given
+    found = [group.label for group in groups if named(given, group.scheme, group.settings)]
     if not found:
         require_one_of(labels, baseline=given)
-        return given
-    most_usual = [group.label for group in found if group.n_nondefault == min(g.n_nondefault for g in found)]
-    if len(most_usual) > 1:
-        raise SettingError("baseline", given, f"is several groups: {'; '.join(most_usual)}")
-    return most_usual[0]
-
-
-def _differences(
-    groups: Sequence[Group], pairs: Sequence[tuple[str, str]], planned: Planned
-) -> dict[tuple[str, str], Difference]:
-    figures = {group.label: group.outcomes for group in groups}
-    return paired(
-        {(first, second): (figures[first], figures[second]) for first, second in pairs},
-        proportion=groups[0].score.metric.is_proportion,
-        planned={pair: planned.of_pair(*pair) for pair in pairs},
-        groups=planned.groups,
-    )
+    return found[0]
 
 
 def _with(baseline: str, pairs: Mapping[tuple[str, str], Difference]) -> dict[str, Difference]:
     """Return the differences from the baseline out of those of all pairs."""
     first = {pair[0]: found for pair, found in pairs.items() if pair[1] == baseline}
     return first | {pair[1]: found.reversed for pair, found in pairs.items() if pair[0] == baseline}
-
-
-def token_sentences(comparison: Comparison, evaluations: Mapping[Path, Evaluation]) -> list[str]:
-    """Compare single runs by their losses on the same held-out tokens; evaluations are by the folder of the run.
-
-    Groups of several seeds need no such sentence: `differences` says more.
-    """
-    alone = {group.label: group.runs[0] for group in comparison.groups if len(group.runs) == 1}
-    measured = {label: run for label, run in alone.items() if run.folder in evaluations}
-    baseline_run = measured.pop(comparison.baseline, None)
-    if baseline_run is None:
-        return []
-    sentences: list[str | None] = []
-    for label, run in measured.items():
-        pair = [evaluations[of.folder] for of in (run, baseline_run)]
-        losses = [evaluation.consecutive_losses for evaluation in pair]
-        if same_tokens(run, baseline_run) and 0 < len(losses[0]) == len(losses[1]) and np.isfinite(losses).all():
-            part = "validation" if run.summary.test_tokens is None else "test"
-            found = token_difference(*losses, comparisons=len(measured))
-            by_run = comparison.differences[label].mean or 0.0
-            if found.interval and found.interval.low * found.interval.high > 0 > found.mean * by_run:
-                sentences.append(_two_directions(label, comparison, found, part))
-            else:
-                sentences.append(token_sentence(label, comparison.baseline, found, part))
-    return [text for text in sentences if text is not None]
-
-
-def _two_directions(label: str, comparison: Comparison, by_token: Estimate, part: str) -> str:
-    """Return a sentence for two runs whose figures and token losses disagree: neither is called better."""
-    whose = f"the checkpoints of {label} and {comparison.baseline}"
-    other = f"differ in the other direction than by the {comparison.score.title} ({by_token.mean:+.3f} nats)"
-    return f"on the {by_token.n:,} {part} tokens {whose} {other}: these two runs can't be told apart"
-
-
-def _answers(
-    groups: Sequence[Group], baseline: str, by_label: Mapping[str, Difference], effect: float | None
-) -> dict[str, str]:
-    (of_baseline,) = (group for group in groups if group.label == baseline)
-    others = {group.label: group for group in groups if group is not of_baseline}
-    texts = {label: _sentence((group, of_baseline), by_label[label], effect) for label, group in others.items()}
-    return {label: f"N{text[1:]}" if text.startswith("no ") else text for label, text in texts.items()}
-
-
-def _of_other_pairs(groups: Sequence[Group], baseline: str, by_pair: Mapping[tuple[str, str], Difference]) -> list[str]:
-    """Return sentences on the pairs without the baseline that differ significantly, the better group first, and their
-    count."""
-    by_label = {group.label: group for group in groups}
-    texts = []
-    for (first, second), found in by_pair.items():
-        if baseline not in (first, second) and found.significant:
-            pair = by_label[first], by_label[second]
-            better = found.leaning * groups[0].score.metric.sign < 0
-            texts.append(_sentence(pair if better else pair[::-1], found if better else found.reversed))
-    shown = sum(found.significant for found in by_pair.values())
-    summary = [f"of all {len(by_pair)} pairs {shown} are shown to differ"] if len(by_pair) > 1 else []
-    return [*texts, *summary]
-
-
-def _sentence(pair: tuple[Group, Group], difference: Difference, effect: float | None = None) -> str:
-    """Return a sentence on the first of two groups compared with the second, with what weakens it."""
-    runs, means = {g.label: g.runs for g in pair}, {g.label: g.estimate.mean for g in pair}
-    score = pair[0].score
-    said = sentence(pair[0].label, pair[1].label, difference, effect, score.metric)
-    conflicting_repeats = "".join(f"; but {words}" for group in pair for words in group.conflicting_repeats)
-    return said + score.remark + conflicting_repeats + convergence_warning(runs, means, difference, score)

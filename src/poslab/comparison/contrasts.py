@@ -9,7 +9,7 @@ sure as it is for the scheme for which it is least sure (Berger 1982).
 All contrasts that a sweep registered are one family, apart from that of the page: they were chosen before there were
 runs to choose by. By Holm's correction for their number, the chance that any of them is shown though it is false is at
 most 1 - CONFIDENCE. The same holds separately for the opposites (the other scheme is better; the figure is on the other
-side of its limit). Nothing is tested while planned seeds are missing (see `poslab.comparison.missing_seeds`); a
+side of its limit). Nothing is tested while planned seeds are missing (see `poslab.statistics.outcomes`); a
 diverged seed counts against its scheme, and signs are then flipped on ranks.
 Adding seeds where there were too few to show anything does not weaken this; adding seeds until a contrast is shown
 does.
@@ -18,20 +18,19 @@ does.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import fmean
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.groups import Group
-from poslab.comparison.missing_seeds import missing_seeds
-from poslab.comparison.sentences import p_text
-from poslab.config.contrasts import ALL, Contrast, named, read_registrations, runs_finished
+from poslab.comparison.groups import Group, Planned
+from poslab.config.contrasts import ALL, Contrast, Registration, named, runs_finished
 from poslab.report.blocks import Table
-from poslab.runs.plan import Planned
 from poslab.statistics.families import holm
+from poslab.statistics.findings import missing_seeds, p_text
 from poslab.statistics.outcomes import outcomes_of
 from poslab.statistics.paired import CONFIDENCE
 from poslab.statistics.permutation import seeds_to_claim, sign_flip_test, signed_ranks
+from poslab.statistics.table import LAST_LOSS, TEST_LOSS
+from poslab.tasks.metric import LOSS
 
 SHOWN, NOT_SHOWN, OPPOSITE, NOT_TESTED = "shown", "not shown", "the opposite shown", "not tested"
 
@@ -179,16 +178,12 @@ def verdict_table(found: Sequence[Verdict]) -> Table:
     return Table("Seed by seed", columns, [verdict.row for verdict in found], remark, words=[1, 6, 7])
 
 
-def verdicts(folders: Sequence[Path], comparisons: Sequence[Comparison]) -> list[Verdict]:
-    """Return a verdict on every contrast registered in the folders, in its order; each comparison is of other data.
-
-    Raises UserError for contrasts that cannot be read.
-    """
-    found = [registration for folder in folders for registration in read_registrations(folder)]
-    registered = [(contrast, registration) for registration in found for contrast in registration.contrasts]
-    tested = [_tested(contrast, comparisons) for contrast, _ in registered]
+def verdicts(registered: Sequence[Registration], comparisons: Mapping[str, Comparison]) -> list[Verdict]:
+    """Return a verdict on every registered contrast, in their order. comparisons: by the title of their data."""
+    contrasts = [(contrast, registration) for registration in registered for contrast in registration.contrasts]
+    tested = [_tested(contrast, comparisons) for contrast, _ in contrasts]
     p, opposite = _corrected([one.p for one in tested]), _corrected([one.p_opposite for one in tested])
-    late = [registration.finished_runs for _, registration in registered]
+    late = [registration.finished_runs for _, registration in contrasts]
     return [Verdict(*of_one, len(tested)) for of_one in zip(tested, p, opposite, late, strict=True)]
 
 
@@ -205,27 +200,35 @@ def _corrected(p_values: Sequence[float]) -> list[float]:
     return [corrected[str(place)] for place in range(len(p_values))]
 
 
-def _tested(contrast: Contrast, comparisons: Sequence[Comparison]) -> Tested:
-    of_data = [one for one in comparisons if contrast.data in (None, one.runs[0].summary.data)]
+def _tested(contrast: Contrast, comparisons: Mapping[str, Comparison]) -> Tested:
+    of_data = [title for title in comparisons if contrast.data in (None, title, title.partition(" ")[0])]
     if len(of_data) != 1:
         problem = "the runs on these data are of several kinds" if of_data else f"no finished run on {contrast.data}"
         return Tested(contrast, problem=problem)
-    groups, run = of_data[0].groups, of_data[0].runs[0]
-    contrast = replace(contrast, metric=contrast.metric or run.metrics[0], data=run.summary.data)
-    if contrast.metric not in run.metrics:
-        return Tested(contrast, problem=f"the runs have no {contrast.metric}")
+    (title,) = of_data
+    comparison = comparisons[title]
+    known = comparison.groups[0].known
+    metric = contrast.metric or next(iter(known))[0]
+    if metric == LOSS:
+        metric = next((name for name in (TEST_LOSS, LAST_LOSS) if (name, None) in known), LOSS)
+    lengths = [length for name, length in known if name == metric]
+    said = LOSS if metric in (TEST_LOSS, LAST_LOSS) else metric
+    contrast = replace(contrast, metric=said, data=contrast.data or title)
+    if not lengths:
+        return Tested(contrast, problem=f"the runs have no {metric}")
+    figure = metric, contrast.length or lengths[0]
     try:
-        return Tested(contrast, _parts(contrast, groups, of_data[0].planned))
+        return Tested(contrast, _parts(contrast, figure, comparison.groups, comparison.planned))
     except LookupError as error:
         return Tested(contrast, problem=str(error.args[0]))
 
 
-def _parts(contrast: Contrast, groups: Sequence[Group], planned: Planned) -> list[Part]:
-    """Return the tests of a contrast. Raises LookupError, with the reason, if runs are missing."""
-    sign = groups[0].runs[0].summary.measure(str(contrast.metric)).sign
+def _parts(contrast: Contrast, figure: tuple[str, int | None], groups: Sequence[Group], planned: Planned) -> list[Part]:
+    """Return the tests of a contrast on a figure. Raises LookupError, with the reason, if runs are missing."""
+    sign = 1 if figure[0] in groups[0].lower_is_better else -1
     if contrast.scheme is None:
         better, than = (_group(name, groups) for name in contrast.schemes)
-        figures = {group.label: _figures(contrast, group, sign * math.inf) for group in (better, than)}
+        figures = {group.label: _figures(figure, group, sign * math.inf) for group in (better, than)}
         _require_seeds(figures, planned.of_pair(better.label, than.label))
         both = outcomes_of(figures[than.label], figures[better.label], ())
         seeds = sorted(figures[better.label].keys() & figures[than.label].keys())
@@ -233,11 +236,11 @@ def _parts(contrast: Contrast, groups: Sequence[Group], planned: Planned) -> lis
         opposite = {seed: -x for seed, x in gain.items()}
         return [_part(figures, {seed: x - contrast.by for seed, x in gain.items()}, opposite)]
     if contrast.scheme == ALL and planned.lost:
-        raise LookupError(f"no finished run of {planned.lost_names}")
+        raise LookupError(f"no finished run of {', '.join(planned.lost)}")
     side, limit = (1, contrast.at_least) if contrast.at_most is None else (-1, contrast.at_most)
     parts = []
     for group in groups if contrast.scheme == ALL else [_group(contrast.scheme, groups)]:
-        of_seeds = _figures(contrast, group, -side * math.inf)
+        of_seeds = _figures(figure, group, -side * math.inf)
         _require_seeds({group.label: of_seeds}, planned.of_pair(group.label, group.label))
         margins = {seed: side * (x - (limit or 0.0)) for seed, x in of_seeds.items()}
         # A run that diverged shows neither the claim nor its opposite.
@@ -269,11 +272,9 @@ def _part(figures: Mapping[str, Mapping[int, float]], margins: dict[int, float],
     return Part(finite, margins, opposite, "; ".join(diverged))
 
 
-def _figures(contrast: Contrast, group: Group, worst: float) -> dict[int, float]:
+def _figures(figure: tuple[str, int | None], group: Group, worst: float) -> dict[int, float]:
     """Return the group's figures by seed; `worst` for those that diverged."""
-    known = {run.seed: run.value(str(contrast.metric), contrast.length) for run in group.runs}
-    figures = {seed: value for seed, value in known.items() if value is not None}
-    return figures | dict.fromkeys(group.diverged, worst)
+    return group.figures(*figure) | dict.fromkeys(group.diverged, worst)
 
 
 def _group(name: str, groups: Sequence[Group]) -> Group:

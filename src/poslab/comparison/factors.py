@@ -16,14 +16,13 @@ from itertools import combinations
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from poslab.comparison.convergence import convergence_warning
-from poslab.comparison.groups import Group
-from poslab.comparison.missing_seeds import without_lost
+from poslab.comparison.groups import Figures, Group
 from poslab.comparison.scores import Score
-from poslab.comparison.sentences import p_text, sentence
 from poslab.config.train import default_settings
 from poslab.errors import as_typed
 from poslab.report.blocks import Table
+from poslab.statistics.families import without_claims
+from poslab.statistics.findings import convergence_remarks, finding, p_text
 from poslab.statistics.paired import Difference, paired
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class Factor:
     levels: tuple[Level, ...]
 
     def level(self, group: Group) -> Level:
-        return tuple(group.distinguishing_settings.get(name, "") for name in self.names)
+        return tuple(group.settings.get(name, "") for name in self.names)
 
     def told(self, level: Level) -> str:
         """Return the level as typed, "max_distance=4"."""
@@ -61,7 +60,8 @@ class Factor:
 class Effect:
     """Effect of one value of a factor, `level`, instead of another, `reference`, in words.
 
-    cells: the pairs of groups averaged over. others: the factors whose values are equal within each pair.
+    cells: the pairs of groups averaged over. others: the factors whose values are equal within each pair. references:
+    losses of models without training.
     """
 
     scheme: str
@@ -70,34 +70,37 @@ class Effect:
     cells: Sequence[Cell]
     others: Sequence[Factor]
     score: Score
+    references: Mapping[str, float]
     difference: Difference
 
     @property
     def sentence(self) -> str:
-        runs, means = {}, {}
-        for side, word in enumerate((self.level, self.reference)):
-            runs[word] = [run for cell in self.cells for run in cell[side].runs]
-            means[word] = fmean(_figures(self.cells, side).values() or [0.0])
-        said = sentence(self.level, self.reference, self.difference, metric=self.score.metric)
-        weak = self.score.remark + convergence_warning(runs, means, self.difference, self.score)
-        return f"{self.scheme}: {said}{self._where}{self._otherwise}{weak}"
+        remarks = [*self._where, *self._otherwise]
+        remarks += [self.score.remark] if self.score.remark else []
+        if self.score.is_loss:
+            sides = {self.level: [cell[0] for cell in self.cells], self.reference: [cell[1] for cell in self.cells]}
+            falls = {word: fmean(group.mean("late_fall") or 0.0 for group in of) for word, of in sides.items()}
+            losses = {word: fmean(group.estimate.mean for group in of) for word, of in sides.items()}
+            remarks += convergence_remarks(self.difference, losses, self.references, falls)
+        found = finding(self.level, self.reference, self.difference, self.score.metric, remarks=remarks)
+        return f"{self.scheme}: {found}"
 
     @property
-    def _where(self) -> str:
+    def _where(self) -> list[str]:
         if len(self.cells) > 1:
-            return f"; a mean over {len(self.cells)} settings of {' and '.join(map(str, self.others))}"
-        return f"; with {self._setting(self.cells[0])}" if self.others else ""
+            return [f"a mean over {len(self.cells)} settings of {' and '.join(map(str, self.others))}"]
+        return [f"with {self._setting(self.cells[0])}"] if self.others else []
 
     @property
-    def _otherwise(self) -> str:
-        """Return a clause naming the groups that differ in the other direction than the mean, or ""."""
+    def _otherwise(self) -> list[str]:
+        """Return a clause naming the groups that differ in the other direction than the mean, if there are some."""
         if not self.difference.significant:
-            return ""
+            return []
         figures = [[_figures([cell], side) for side in (0, 1)] for cell in self.cells]
         means = [fmean([level[seed] - reference[seed] for seed in level] or [0.0]) for level, reference in figures]
         opposite = [cell for cell, mean in zip(self.cells, means, strict=True) if mean * self.difference.leaning < 0]
         where = " or ".join(map(self._setting, opposite[:3]))
-        return f"; the other way round with {where}{' or others' * (len(opposite) > 3)}" if opposite else ""
+        return [f"the other way round with {where}{' or others' * (len(opposite) > 3)}"] if opposite else []
 
     def _setting(self, cell: Cell) -> str:
         return ", ".join(factor.told(factor.level(cell[0])) for factor in self.others)
@@ -133,10 +136,10 @@ def factors(groups: Sequence[Group]) -> list[Factor]:
     A setting that changes only with the one that contains it, as retrieval.layer does with retrieval, is not one of
     them.
     """
-    names = dict.fromkeys(name for group in groups for name in group.distinguishing_settings)
+    names = dict.fromkeys(name for group in groups for name in group.settings)
     together: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for name in names:
-        values = [group.distinguishing_settings.get(name, "") for group in groups]
+        values = [group.settings.get(name, "") for group in groups]
         if len(set(values)) > 1:
             together[tuple(map(values.index, values))].append(name)
     apart = [[name for name in of if name.rpartition(".")[0] not in of] for of in together.values()]
@@ -146,7 +149,7 @@ def factors(groups: Sequence[Group]) -> list[Factor]:
 def _factor(groups: Sequence[Group], names: tuple[str, ...]) -> Factor:
     scheme = groups[0].scheme
     usual = {name: as_typed(value) for name, value in default_settings(scheme).items()}
-    levels = {tuple(group.distinguishing_settings.get(name, "") for name in names) for group in groups}
+    levels = {tuple(group.settings.get(name, "") for name in names) for group in groups}
     ordered = sorted(levels, key=lambda level: (level != tuple(usual.get(name) for name in names), _order(level)))
     return Factor(scheme, names, tuple(ordered))
 
@@ -187,8 +190,10 @@ def effects(comparison: "Comparison") -> list[Effect]:
         figures[place] = _figures(cells, 0, diverged=True), _figures(cells, 1, diverged=True)
         seeds[place] = comparison.planned.of_pairs((first.label, second.label) for first, second in cells)
     alone = paired(figures, proportion=comparison.score.metric.is_proportion, planned=seeds)
-    found = without_lost(alone, comparison.planned)
-    return [Effect(*one, comparison.score, found[place]) for place, one in enumerate(asked)]
+    lost = ", ".join(comparison.planned.lost)
+    found = without_claims(alone, f"there is no finished run of {lost}") if lost else alone
+    shared = comparison.score, comparison.references
+    return [Effect(*one, *shared, found[place]) for place, one in enumerate(asked)]
 
 
 def _cells(
@@ -205,7 +210,7 @@ def _cells(
     return sorted(found, key=lambda cell: [_order(factor.level(cell[0])) for factor in of_scheme])
 
 
-def _figures(cells: Sequence[Cell], side: int, diverged: bool = False) -> dict[int, float]:
+def _figures(cells: Sequence[Cell], side: int, diverged: bool = False) -> Figures:
     """Return for each seed that all their groups have the mean over the cells, with the level (0) or the reference (1).
 
     diverged: whether a diverged seed counts, with the worst figure.

@@ -15,7 +15,6 @@ from poslab.comparison.effects import training_minutes
 from poslab.report import blocks
 from poslab.report.looks import looks, wrapped
 from poslab.statistics.intervals import Interval
-from poslab.statistics.paired import Difference
 
 Styles = Mapping[str, dict[str, Any]]  # by label, for matplotlib's plot
 _FEW_PARAMETERS = 100  # up to which their axis is linear, so that it has a zero
@@ -80,18 +79,12 @@ _OVER_TEXT = (
 )
 
 
-def scores_panel(
-    comparison: Comparison,
-    styles: Styles,
-    references: Mapping[str, float] | None = None,
-    over_text: Mapping[str, Difference] | None = None,
-) -> blocks.Figure:
+def scores_panel(comparison: Comparison, styles: Styles) -> blocks.Figure:
     """Draw each run as a dot, each group's mean with its 95 % interval, and its difference from the baseline.
 
-    references: losses of untrained models by name, drawn if within the axes. over_text: differences over seeds and text
-    by label, as pale bars.
+    Losses of untrained models are drawn if within the axes, differences over seeds and text as pale bars.
     """
-    groups, score = comparison.groups[::-1], comparison.score
+    groups, score, over_text = comparison.groups[::-1], comparison.score, comparison.over_text
     failed = {group.label: f"\n{len(group.diverged)} diverged" if group.diverged else "" for group in groups}
     names = [styles[group.label]["label"] + failed[group.label] for group in groups]
     several = len(groups) > 1
@@ -104,12 +97,12 @@ def scores_panel(
         values = list(group.values.values())
         left.plot(values, [row + 0.2] * len(values), linestyle="", alpha=0.5, markersize=5, **look)
         _interval(left, row - 0.1, group.estimate.mean, group.estimate.interval, look)
-        broad, difference = (over_text or {}).get(group.label), comparison.differences.get(group.label)
+        broad, difference = over_text.get(group.label), comparison.differences.get(group.label)
         if broad and broad.interval:
             right[0].plot(broad.interval, [row] * 2, c=look["color"], alpha=0.25, lw=7, solid_capstyle="butt")
         if difference and difference.mean is not None:
             _interval(right[0], row, difference.mean, difference.interval, look)
-    draw_references(left, references or {}, upright=True)
+    draw_references(left, comparison.references, upright=True)
     if score.metric.is_proportion:  # at their own scale, seeds that are alike would look far apart
         left.set_xlim(-0.03, 1.03)
     for axes in right:

@@ -5,6 +5,7 @@ settings are chosen by the mean validation loss over seeds in the training range
 which chose nothing: beyond that range, or of a held-out part of the text.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -19,8 +20,10 @@ from poslab.comparison.compare import Comparison
 from poslab.comparison.figures import Styles, add_legend, styles_of
 from poslab.comparison.groups import Group
 from poslab.config.train import default_settings
+from poslab.errors import as_typed
 from poslab.report import blocks
 from poslab.report.blocks import Table
+from poslab.statistics.table import BEST_LOSS
 
 _CAPTION = (
     "Each line is a scheme, by the value of the setting that it was trained with: means over seeds, and bars from the "
@@ -46,22 +49,24 @@ class Grid:
     @property
     def default(self) -> Group | None:
         """Return the group with the values of configs/pos, or None if there is none, or they are not known."""
-        usual = default_settings(self.scheme)
-        as_usual = (g for g in self.groups if all(g.settings.get(key) == usual.get(key, ...) for key in self.varied))
+        usual = {name: as_typed(value) for name, value in default_settings(self.scheme).items()}
+        as_usual = (g for g in self.groups if all(g.settings.get(key) == usual.get(key) for key in self.varied))
         return next(as_usual, None)
 
     @property
     def chosen(self) -> Group:
         """Return the group of the lowest mean validation loss, over the seeds that all groups have, if there are such.
 
-        Only groups with the fewest diverged seeds are candidates.
+        That is the loss that is compared, if one is, else that of the weights compared. Only groups with the fewest
+        diverged seeds are candidates.
         """
-        common = set.intersection(*({run.seed for run in group.runs} for group in self.groups))
+        score = self.groups[0].score
+        name = score.name if score.validation else BEST_LOSS
+        common = set.intersection(*(set(group.figures(name)) for group in self.groups))
 
         def loss(group: Group) -> tuple[int, float]:
-            return len(group.diverged), fmean(
-                group.score.choosing(run) for run in group.runs if not common or run.seed in common
-            )
+            figures = group.figures(name)
+            return len(group.diverged), fmean(figures[seed] for seed in common or figures)
 
         return min(self.groups, key=loss)
 
@@ -76,21 +81,26 @@ def grids(comparison: Comparison) -> list[Grid]:
 
 
 def _order(group: Group) -> list[tuple[float, str]]:
-    return [(value, "") if _is_number(value) else (0.0, str(value)) for value in group.settings.values()]
+    return [(float(value), "") if _is_number(value) else (0.0, value) for value in group.settings.values()]
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_number(text: str | None) -> bool:
+    try:
+        return text is not None and math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def choices(comparison: Comparison) -> Table | None:
     """Return the table of default and chosen settings of each scheme, or None if none was trained with several."""
     found = grids(comparison)
-    if not comparison.runs or all(len(grid.groups) == 1 for grid in found):
+    score = comparison.score
+    if all(len(grid.groups) == 1 for grid in found) or not all(
+        group.figures(score.name if score.validation else BEST_LOSS) for group in comparison.groups
+    ):
         return None
-    score, run = comparison.score, comparison.runs[0]
-    beyond = [n for n in run.lengths(score.metric.name) if n > run.summary.training_length] if score.length else []
-    lengths: list[int | None] = [*beyond] or [score.length]
+    known = sorted(n for name, n in comparison.groups[0].known if name == score.name and n is not None)
+    lengths: list[int | None] = [*(n for n in known if n >= (score.length or 0))] or [score.length]
     columns = ["scheme", "settings tried", "default", "chosen"]
     for length in lengths:
         name = str(replace(score, length=length))
@@ -100,15 +110,16 @@ def choices(comparison: Comparison) -> Table | None:
         pair = (grid.default, grid.chosen)
         row = [grid.scheme, str(len(grid.groups)), *("not tried" if g is None else grid.told(g) or "" for g in pair)]
         for length in lengths:
-            row += ["n/a" if group is None else group.at(length) for group in pair]
+            means = [None if group is None else group.mean(score.name, length) for group in pair]
+            row += [score.text(mean) for mean in means]
         rows.append(row)
-    remark = _remark(comparison, found, bool(beyond))
+    remark = _remark(comparison, found)
     return Table("Default and chosen settings", columns, rows, remark, words=[2, 3])
 
 
-def _remark(comparison: Comparison, found: Sequence[Grid], beyond: bool) -> str:
+def _remark(comparison: Comparison, found: Sequence[Grid]) -> str:
     text = "Chosen: the settings of the lowest mean validation loss over seeds, in the range of training."
-    if not beyond and all(run.summary.test_loss is None for run in comparison.runs):
+    if comparison.score.validation:
         text += " No part of the text was held out: what is shown has also chosen, and is too good by that."
     if len({len(grid.groups) for grid in found}) > 1:
         text += " Not all schemes were tried with as many settings; who had more had more chances."

@@ -1,46 +1,55 @@
-"""Runs of the same data, in groups that differ in nothing but the seed, and what tells groups apart."""
+"""Groups of a table's rows that differ in nothing but the seed, and the seeds that were planned for them."""
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from poslab.comparison.provenance import Repeat
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
 from poslab.comparison.scores import Score
-from poslab.config.fields import NOT_COMPARED
-from poslab.config.schemes import TARGET, distinguishing, parse_scheme, targets
-from poslab.config.train import default_settings, flat
-from poslab.errors import SettingError, as_typed
-from poslab.positions.base import knows_nothing
-from poslab.runs.code import outside
+from poslab.config.schemes import distinguishing
 from poslab.runs.load import Run
 from poslab.statistics.paired import Estimate, estimate
+from poslab.statistics.table import BEST_LOSS, DIVERGED, FINISHED, MISSING, settings_of
+
+Figures = dict[int, float]  # by seed
 
 
 @dataclass(frozen=True)
 class Group:
     """Figures of runs that differ in nothing but the seed.
 
-    values: the figure of each finished seed. diverged: seeds of runs that did. settings: of the scheme and of its
-    training. distinguishing_settings: settings that may distinguish the group from others of its scheme, as typed:
-    `settings`, and the settings and facts that compared runs should have in common and do not. conflicting_repeats:
-    seeds with two different results, in words. runs: the finished runs; none if the figures are of a table.
+    settings: as typed, whatever may distinguish the group from others of its scheme. known: all figures by metric and
+    length, in the table's order. stretches: by metric and seed, the figures (B,) of stretches of the text. diverged:
+    seeds of runs that did. runs: the finished runs, if the table was made of run folders.
     """
 
     label: str
     scheme: str
     score: Score
-    values: dict[int, float]
+    settings: dict[str, str] = field(default_factory=dict)
+    known: Mapping[tuple[str, int | None], Figures] = field(default_factory=dict)
+    stretches: Mapping[str, Mapping[int, NDArray[np.float64]]] = field(default_factory=dict)
+    lower_is_better: frozenset[str] = frozenset()
     diverged: Sequence[int] = ()
-    settings: dict[str, Any] = field(default_factory=dict)
-    distinguishing_settings: dict[str, str] = field(default_factory=dict)
-    conflicting_repeats: Sequence[str] = ()
     runs: Sequence[Run] = ()
 
+    def figures(self, metric: str, length: int | None = None) -> Figures:
+        """Return a metric of each seed that has it."""
+        return self.known.get((metric, length), {})
+
     @property
-    def outcomes(self) -> dict[int, float]:
+    def values(self) -> Figures:
+        """Return the compared figure of each finished seed."""
+        return self.figures(self.score.name, self.score.length)
+
+    @property
+    def outcomes(self) -> Figures:
         """Return the figure of each seed, the worst possible one for those that diverged."""
         return self.values | dict.fromkeys(self.diverged, self.score.metric.sign * math.inf)
 
@@ -59,172 +68,114 @@ class Group:
         """Return the sort key, lower is better: the proportion of diverged seeds, the mean of the others, then the
         loss."""
         diverged = len(self.diverged) / (len(self.diverged) + len(self.values))
-        loss = fmean([run.loss for run in self.runs] or [0.0])
+        loss = fmean(self.figures(BEST_LOSS).values() or [0.0])
         return diverged, self.score.metric.sign * self.estimate.mean, loss
-
-    @property
-    def n_nondefault(self) -> int:
-        """Return the number of settings that differ from those of configs/pos."""
-        usual = default_settings(self.scheme)
-        return sum(key in usual and text != as_typed(usual[key]) for key, text in self.distinguishing_settings.items())
-
-    @property
-    def knows_nothing(self) -> bool:
-        """Return whether its scheme is known to have no positions; code from outside poslab is not imported."""
-        if not self.runs:
-            return False
-        node = self.runs[0].config["pos"]
-        try:
-            return not outside(node) and knows_nothing(parse_scheme(node))
-        except SettingError:  # another version's
-            return False
 
     @property
     def median_run(self) -> Run:
         """Return the run of the median figure, whose pictures represent its group."""
-        return sorted(self.runs, key=lambda run: (self.score.of(run), run.loss))[(len(self.runs) - 1) // 2]
+        return sorted(self.runs, key=lambda run: (self.values[run.seed], run.loss))[(len(self.runs) - 1) // 2]
 
-    def mean(self, key: str) -> float | None:
-        """Return the mean of a number in the summaries, or None if a run lacks it."""
-        values = [getattr(run.summary, key) for run in self.runs]
-        known = [value for value in values if isinstance(value, int | float)]
-        return fmean(known) if known and len(known) == len(values) else None
-
-    def at(self, length: int | None) -> str:
-        """Return the mean of the metric at another length, as tables print it."""
-        values = [run.value(self.score.metric.name, length, self.score.validation) for run in self.runs]
-        known = [value for value in values if value is not None]
-        return self.score.text(fmean(known) if len(known) == len(values) else None)
+    def mean(self, metric: str, length: int | None = None) -> float | None:
+        """Return the mean of a metric, or None unless all finished seeds have it."""
+        figures = self.figures(metric, length)
+        return fmean(figures[seed] for seed in self.values) if self.values.keys() <= figures.keys() else None
 
 
-def same_tokens(first: Run, second: Run) -> bool:
-    """Return whether two runs have the same held-out tokens."""
-    keys = ("data_sha256", "vocabulary_size", "validation_tokens", "test_tokens")
-    return all(getattr(first.summary, key) == getattr(second.summary, key) for key in keys)
+@dataclass(frozen=True)
+class Planned:
+    """Planned seeds of a comparison.
 
-
-def group_runs(
-    runs: Sequence[Run], conditions: list[str], score: Score
-) -> tuple[dict[str, tuple[list[Run], list[Run]]], list[Group], list[Repeat]]:
-    """Return all (finished, diverged) runs by the label of their group, the groups, and the runs that repeat a seed.
-
-    Runs of a group differ in nothing but the seed. Of one that has no finished run there is only the label.
+    seeds: of each group, by label. found: of groups with a finished run, those that finished or diverged. diverged: how
+    many did, of each group. before: groups without a finished run that the table has before all others, so that one of
+    them would have been the baseline. earlier: how many seeds a group had at comparisons after which further ones were
+    planned.
     """
-    sources: dict[tuple[Any, ...], set[str | None]] = defaultdict(set)
-    for run in runs:
-        sources[_classes(run)].add(run.summary.scheme_fingerprint)
-    edited = {classes for classes, of_classes in sources.items() if len(of_classes) > 1}
-    keyed: dict[tuple[Any, ...], dict[int, Run]] = defaultdict(dict)
-    repeats = []
-    for run in runs:
-        of_seeds = keyed[(run.summary.pos, frozenset(_distinctions(run, conditions, edited).items()))]
-        if run.seed in of_seeds:
-            repeats.append(Repeat(of_seeds[run.seed], run))
-        else:
-            of_seeds[run.seed] = run
-    groups = [[of_seeds[seed] for seed in sorted(of_seeds)] for of_seeds in keyed.values()]
-    first_runs = [members[0] for members in groups]
-    by_label, found = {}, []
-    for members in groups:
-        label, first = _label(members[0], first_runs, conditions, edited), members[0]
-        finished, diverged = [run for run in members if not run.diverged], [run for run in members if run.diverged]
-        by_label[label] = finished, diverged
-        conflicting_repeats = [
-            repeat.differing_losses for repeat in repeats if repeat.differing_losses and repeat.first in members
-        ]
-        if finished:
-            group = Group(
-                label,
-                first.summary.pos,
-                score,
-                values={run.seed: score.of(run) for run in finished},
-                diverged=[run.seed for run in diverged],
-                settings=first.scheme_settings,
-                distinguishing_settings=_distinctions(first, conditions, edited),
-                conflicting_repeats=conflicting_repeats,
-                runs=finished,
-            )
-            found.append(group)
-    return by_label, found, repeats
+
+    seeds: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    found: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    diverged: Mapping[str, int] = field(default_factory=dict)
+    before: Sequence[str] = ()
+    earlier: Sequence[int] = ()
+
+    def of_pair(self, first: str, second: str) -> frozenset[int]:
+        """Return the seeds planned for both groups."""
+        return self.seeds[first] & self.seeds[second]
+
+    def of_pairs(self, pairs: Iterable[tuple[str, str]]) -> frozenset[int]:
+        """Return the seeds planned for all of some pairs, which are compared by their means."""
+        return frozenset[int]().union(*(self.of_pair(*pair) for pair in pairs))
+
+    @property
+    def groups(self) -> int:
+        """Return the number of groups with several planned seeds."""
+        return sum(len(seeds) > 1 for seeds in self.seeds.values())
+
+    @property
+    def lost(self) -> list[str]:
+        """Return the groups without a finished run."""
+        return [label for label in self.seeds if label not in self.found]
+
+    @property
+    def looks(self) -> int:
+        """Return how often the figures have been looked at, this time included, with seeds added in between."""
+        return 1 + len(self.earlier)
 
 
-def _classes(run: Run) -> tuple[Any, ...]:
-    return tuple(targets(run.config["pos"]))
+def groups_of(rows: pd.DataFrame, score: Score, runs: Mapping[str, Run] | None = None) -> tuple[list[Group], Planned]:
+    """Return the groups that have a figure, in the table's order, and what was planned.
 
-
-def _label(run: Run, first_runs: list[Run], conditions: list[str], edited: Collection[tuple[Any, ...]]) -> str:
-    """Return the scheme of the run's group, with those settings that distinguish it from other groups of that
-    scheme."""
-    same_name = (other for other in first_runs if other.summary.pos == run.summary.pos)
-    namesakes = [_distinctions(other, conditions, edited) for other in same_name]
-    return " ".join([run.summary.pos, *distinguishing(_distinctions(run, conditions, edited), namesakes)])
-
-
-def _distinctions(run: Run, conditions: list[str], edited: Collection[tuple[Any, ...]]) -> dict[str, str]:
-    """Return values that distinguish groups of one scheme name.
-
-    They are the scheme's settings, those of its training, its class (two schemes may share a name), its source if its
-    classes are `edited`, and the settings and facts in `conditions`.
+    rows: of a checked table, on the same data. runs: by what is in column `folder`. Raises BadTable as `settings_of`.
     """
-    settings = run.scheme_settings | {TARGET: run.config["pos"][TARGET]}
-    if _classes(run) in edited:
-        settings["source"] = run.summary.scheme_fingerprint or "unknown"
-    shared = _shared_by_comparable_runs(run)
-    return {str(key): _short(value) for key, value in settings.items()} | {
-        key: _short(shared.get(key)) for key in conditions
-    }
+    names = settings_of(rows)
+    members = {_key(key, names): of for key, of in rows.groupby(["scheme", *names], sort=False)}
+    lower = frozenset(rows.loc[rows["better"] == "lower", "metric"])
+    groups, seeds, found, diverged = [], {}, {}, {}
+    for (scheme, settings), of_group in members.items():
+        namesakes = [dict(others) for other, others in members if other == scheme]
+        label = " ".join([scheme, *distinguishing(dict(settings), namesakes)])
+        at = of_group["length"].isna() if score.length is None else of_group["length"] == score.length
+        compared = of_group[(of_group["metric"] == score.name) & at & of_group["block"].isna()]
+        by_status = {status: compared.loc[compared["status"] == status, "seed"] for status in (DIVERGED, MISSING)}
+        seeds[label], diverged[label] = frozenset(compared["seed"]), len(by_status[DIVERGED])
+        known, stretches = _figures(of_group)
+        if (score.name, score.length) in known:
+            found[label] = seeds[label] - set(by_status[MISSING])
+            folders = compared.loc[compared["status"] == FINISHED, "folder"]
+            finished = [runs[folder] for folder in folders] if runs else []
+            gone = by_status[DIVERGED].tolist()
+            groups.append(Group(label, scheme, score, dict(settings), known, stretches, lower, gone, finished))
+    labels = list(seeds)
+    before = labels[: labels.index(groups[0].label)] if groups else labels
+    return groups, Planned(seeds, found, diverged, before, _earlier(rows))
 
 
-def differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
-    """Return settings and facts, other than the scheme's, of which the runs have several values: name -> values in
-    words."""
-    different = {}
-    all_shared = [_shared_by_comparable_runs(run) for run in runs]
-    for key in dict.fromkeys(key for shared in all_shared for key in shared):
-        values: dict[str, str] = {}
-        for run, shared in zip(runs, all_shared, strict=True):
-            values.setdefault(_short(shared.get(key)), run.folder.name)
-        if len(values) > 1:
-            different[key] = ", ".join(f"{value} (as in {name})" for value, name in values.items())
-    return different
+def _key(key: tuple[str, ...], names: Sequence[str]) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return (scheme, its settings) of a group: a scheme has no setting that is empty."""
+    scheme, *values = key
+    return scheme, tuple((name, value) for name, value in zip(names, values, strict=True) if value != "")
 
 
-def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
-    """Return settings and facts that must be equal for two runs to differ only in their scheme, flat."""
-    settings = flat(run.config, without=NOT_COMPARED)
-    facts = ["data_sha256", "params_trunk", "vocabulary_size"]
-    facts += ["train_tokens", "validation_tokens", "test_tokens", "val_loss_tokens"]
-    facts += [] if settings.get("early_stopping_patience") else ["steps"]
-    held_out = "none" if run.summary.test_loss is None else "measured"  # or losses of a test would meet validations'
-    return settings | {key: getattr(run.summary, key) for key in facts} | {"test_loss": held_out}
+def _figures(
+    rows: pd.DataFrame,
+) -> tuple[dict[tuple[str, int | None], Figures], dict[str, dict[int, NDArray[np.float64]]]]:
+    """Return a group's figures by metric and length, and those of stretches by metric and seed."""
+    finished = rows[rows["status"] == FINISHED]
+    known: dict[tuple[str, int | None], Figures] = defaultdict(dict)
+    for metric, length, seed, value in _tuples(finished[finished["block"].isna()], "metric", "length", "seed", "value"):
+        known[metric, None if pd.isna(length) else int(length)][int(seed)] = float(value)
+    ordered = finished[finished["block"].notna()].sort_values("block", kind="stable")
+    stretches: dict[str, dict[int, NDArray[np.float64]]] = defaultdict(dict)
+    for (metric, seed), of_run in ordered.groupby(["metric", "seed"], sort=False):
+        stretches[metric][int(seed)] = of_run["value"].to_numpy(dtype=float)
+    return dict(known), dict(stretches)
 
 
-def _short(value: Any) -> str:
-    text = as_typed(value)
-    return f"{text[:12]}..." if len(text) == 64 else text  # a sha256
+def _tuples(rows: pd.DataFrame, *names: str) -> Iterable[tuple[Any, ...]]:
+    return zip(*(rows[name].tolist() for name in names), strict=True)
 
 
-def by_data(runs: Sequence[Run], together: bool = False) -> dict[str, list[Run]]:
-    """Return the runs of each task or text by title: "recall", "recall pairs=8".
-
-    together: whether data of one name is always one entry.
-    """
-    keyed: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
-    for run in runs:
-        data, encoding = run.summary.data, run.config["data"].get("encoding")
-        keyed[(data,) if together else (data, run.summary.data_sha256, encoding)].append(run)
-    firsts = [members[0] for members in keyed.values()]
-    return {_title(members[0], firsts): members for members in keyed.values()}
-
-
-def _title(run: Run, firsts: Sequence[Run]) -> str:
-    """Return the data's name, and its settings that distinguish it from other data of that name."""
-    own = _data_settings(run)
-    others = [_data_settings(other) for other in firsts if other is not run and other.summary.data == run.summary.data]
-    sha256 = [f"sha256={run.summary.data_sha256[:12]}"] if own in others else []
-    return " ".join([run.summary.data, *distinguishing(own, others), *sha256])
-
-
-def _data_settings(run: Run) -> dict[str, Any]:
-    settings = flat({"data": run.config["data"]}, without=NOT_COMPARED)
-    return {key.removeprefix("data."): value for key, value in settings.items()}
+def _earlier(rows: pd.DataFrame) -> list[int]:
+    """Return how many seeds a group had before each look but the last."""
+    looks = rows.groupby("seed")["look"].min()
+    return [int((looks <= look).sum()) for look in range(1, int(looks.max()))]

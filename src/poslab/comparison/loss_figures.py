@@ -9,13 +9,12 @@ from matplotlib.ticker import NullLocator
 
 from poslab.comparison import figures
 from poslab.comparison.compare import Comparison
-from poslab.comparison.convergence import shared_references
 from poslab.comparison.curves import Curve, over_seeds
 from poslab.comparison.figures import Styles
 from poslab.report import blocks
 from poslab.report.looks import wrapped
 from poslab.runs.evaluation import Evaluation
-from poslab.statistics.paired import Difference, estimate
+from poslab.statistics.paired import estimate
 from poslab.tasks.metric import LOSS
 
 Lines = Mapping[str, pd.DataFrame]  # by label, as `over_seeds` returns them
@@ -54,17 +53,15 @@ def loss_panels(
     comparison: Comparison,
     evaluations: Evaluations,
     by_seed: Mapping[str, Mapping[int, Curve]],
-    over_text: Mapping[str, Difference] | None = None,
 ) -> tuple[list[blocks.Figure], list[str]]:
     """Return (panels of the score by run, and of losses by step, position and length, notes).
 
-    evaluations, over_text: of groups that have them, by label; the latter are differences over seeds and text. by_seed:
-    the curves of all runs, by label and seed.
+    evaluations: of groups that have them, by label. by_seed: the curves of all runs, by label and seed.
     """
     baseline, runs = comparison.baseline, comparison.runs
     styles = figures.styles_of((group.label for group in comparison.groups), baseline)
-    references = shared_references(runs, comparison.score)
-    panels = [figures.scores_panel(comparison, styles, references, over_text)]
+    references = comparison.references
+    panels = [figures.scores_panel(comparison, styles)]
     if figure := figures.trade_off_figure(comparison, styles):
         panels.append(blocks.Figure("trade_offs", "What it costs", _COSTS, figure))
     curves = {label: [curve for curve in of.values() if curve.validation] for label, of in by_seed.items()}

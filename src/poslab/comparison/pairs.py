@@ -1,8 +1,8 @@
 """Comparison of all pairs of groups, in lines and as a matrix."""
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.sentences import p_text
 from poslab.report.blocks import Cell, Row, Table
+from poslab.statistics.findings import p_text
 from poslab.statistics.paired import Difference
 
 

@@ -1,17 +1,17 @@
 """Report of a comparison: its blocks, and report.html, report.md, results.csv and figures in a folder."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+
+import pandas as pd
 
 from poslab.comparison import factors, pairs
 from poslab.comparison.contrasts import Verdict, verdict_table
 from poslab.comparison.grids import choices
 from poslab.comparison.repeat import NOT_RECORDED, command_of, configurations, facts
 from poslab.comparison.sections import Section, file_name
+from poslab.comparison.solving import solved_table
 from poslab.report.blocks import Block, Bullets, Code, Definitions, Details, Figure, Gallery, Heading, Table, Text
 from poslab.report.files import write_report
 from poslab.runs.load import LeftOut
@@ -28,11 +28,13 @@ class Report:
     """Content of a report: a section for each task or text, in the order of the page.
 
     command: the command as typed. left_out: folders that no section has. contrasts: verdicts on those registered before
-    the runs; they stand first. overview and matrices: over several sections, before which they stand.
+    the runs; they stand first. overview and matrices: over several sections, before which they stand. table: of
+    results, from which all answers are.
     """
 
     sections: list[Section]
     command: str
+    table: pd.DataFrame
     left_out: Sequence[LeftOut] = ()
     contrasts: list[Verdict] = field(default_factory=list)
     overview: list[Figure] = field(default_factory=list)
@@ -47,14 +49,14 @@ class Report:
         if len(self.sections) == 1:
             (section,) = self.sections
             figures = [*overview, *(_named(figure, "", names) for figure in section.panels)]
-            content = _section(section, figures, "schemes", [*self.left_out, *section.comparison.left_out], command)
+            content = _section(section, figures, "schemes", self.left_out, command)
             return [*self._claims, *self.matrices, *content]
         contents = [f"{section.title}: {'; '.join(section.verdicts)}" for section in self.sections]
         links = [section.id for section in self.sections]
         page = [*self._claims, Heading("Each by itself", [Bullets(contents, links=links)]), *self.matrices, *overview]
         for section in self.sections:
             figures = [_named(figure, f"{section.id}_", names) for figure in section.panels]
-            content = _section(section, figures, f"{section.id}_schemes", section.comparison.left_out)
+            content = _section(section, figures, f"{section.id}_schemes")
             page.append(Heading(section.title, content, section.id))
         return [*page, *command, *_list("Left out", _reasons(self.left_out))]
 
@@ -64,15 +66,14 @@ class Report:
         sections: list[Block] = []
         for section in self.sections:
             caveats = Bullets(section.comparison.caveats, "caveat")
-            content: list[Block] = [section.table, Bullets(section.first_answers, "answer"), caveats]
+            content: list[Block] = [section.table, Bullets(section.answers, "answer"), caveats]
             sections += content if len(self.sections) == 1 else [Heading(section.title, content)]
         return [self._verdicts, *sections]
 
     def write(self, folder: Path) -> None:
         """Write report.html, report.md, results.csv and figures/ into `folder`, over an earlier report there."""
         write_report(folder, "Which position scheme?", self.blocks)
-        if any(section.comparison.runs for section in self.sections):
-            _write_results(folder / "results.csv", self.sections)
+        self.table.to_csv(folder / "results.csv", index=False, encoding="utf-8", errors="replace")
 
     @property
     def _verdicts(self) -> Bullets:
@@ -88,12 +89,16 @@ class Report:
 
 
 def _section(
-    section: Section, figures: Sequence[Figure], anchor: str, left_out: Sequence[LeftOut], command: Sequence[Block] = ()
+    section: Section,
+    figures: Sequence[Figure],
+    anchor: str,
+    left_out: Sequence[LeftOut] = (),
+    command: Sequence[Block] = (),
 ) -> list[Block]:
     """Return a section's blocks. anchor: of its table. command: how to repeat the page."""
-    blocks: list[Block] = [Bullets(section.first_answers, "answer")]
-    if section.in_short:
-        blocks.append(Details("by how much, and how sure that is", [Bullets(section.answers)]))
+    blocks: list[Block] = [Bullets(section.answers, "answer")]
+    if section.details:
+        blocks.append(Details("by how much, and how sure that is", [Bullets(section.details)]))
     if section.comparison.caveats:
         blocks.append(Text("These answers are weakened by this:"))
         blocks.append(Bullets(section.comparison.caveats, "caveat"))
@@ -115,14 +120,15 @@ def _section(
 def _further_tables(section: Section) -> list[Block]:
     """Return all tables below that of the schemes."""
     comparison = section.comparison
-    blocks: list[Block | None] = [pairs.matrix(comparison), section.effects and _highlighted(section.effects, section)]
-    if section.of_factors:
-        blocks.append(factors.effect_table(section.of_factors))
+    blocks: list[Block | None] = [section.next_seed, pairs.matrix(comparison)]
+    blocks.append(section.effects and _highlighted(section.effects, section))
+    if comparison.effects:
+        blocks.append(factors.effect_table(comparison.effects))
         two_way = factors.two_way_tables(comparison)
         if two_way:
             tables = [replace(table, note="") for table in two_way]
             blocks.append(Details("two settings at a time", [*tables, Text(two_way[0].note)]))
-    blocks += [choices(comparison), section.task and _highlighted(section.task.table, section), *section.of_context]
+    blocks += [choices(comparison), solved_table(comparison), *section.of_context]
     return [block for block in blocks if block]
 
 
@@ -160,21 +166,3 @@ def _named(figure: Figure, prefix: str, taken: set[str]) -> Figure:
         name += "_"
     taken.add(name)
     return replace(figure, name=name)
-
-
-def _write_results(file: Path, sections: Sequence[Section]) -> None:
-    """Write a row for each run: its summary, and its figures by length in a column each."""
-    rows: list[dict[str, Any]] = []
-    for section, group in ((of, group) for of in sections for group in of.comparison.groups):
-        for run, evaluation in zip_longest(group.runs, section.evaluations.get(group.label, [])):
-            summary = {key: value for key, value in vars(run.summary).items() if not isinstance(value, dict | list)}
-            rows.append({"scheme": group.label, "folder": run.folder, **summary})
-            for metric, by_length in run.summary.metrics.items():
-                rows[-1] |= {f"{metric}_{length}": value for length, value in by_length.items()}
-            for result in evaluation.lengths if evaluation else []:
-                kinds = ("loss", "sliding_loss", "last_loss")
-                rows[-1] |= {f"{kind}_{result.length}": getattr(result, kind) for kind in kinds}
-    with file.open("w", newline="", encoding="utf-8", errors="replace") as opened:
-        writer = csv.DictWriter(opened, list(dict.fromkeys(key for row in rows for key in row)))
-        writer.writeheader()
-        writer.writerows(rows)

@@ -1,40 +1,37 @@
-"""Score by which runs are compared: one of their metrics, at one length."""
+"""Score by which groups are compared: a metric of the table of results, at one length."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import pandas as pd
 
 from poslab.errors import SettingError, suggestion
-from poslab.runs.load import LeftOut, Run, first_beyond
-from poslab.tasks import Metric
-from poslab.tasks.metric import LOSS
+from poslab.statistics.table import BEST_LOSS, FINISHED, LAST_LOSS, TEST_LOSS
+from poslab.tasks.metric import LOSS, Metric
 
 LAST, BEST = "last", "best"  # the validations whose loss may be meant
 
 
 @dataclass(frozen=True)
 class Score:
-    """Metric, at a length if it has some.
-
-    title: its full name, for headings and axes. validation: the validation whose loss it is, last or best, or "".
-    """
+    """Metric, at a length if it has some. name: in the table."""
 
     metric: Metric
+    name: str
     length: int | None = None
-    title: str = ""
-    validation: str = ""
-
-    def of(self, run: Run) -> float:
-        """Return the run's figure. Raises ValueError if it has none."""
-        value = run.value(self.metric.name, self.length, self.validation)
-        if value is None:
-            raise ValueError(f"has no {self}")
-        return value
 
     def __str__(self) -> str:
         """Return a short name: "loss", "best validation loss", "exact at 96"."""
-        if self.validation == BEST:
-            return self.title
-        return self.metric.name if self.length is None else f"{self.metric.name} at {self.length}"
+        return LOSS if self.name in (TEST_LOSS, LAST_LOSS) else self.title
+
+    @property
+    def title(self) -> str:
+        """Return its full name, for headings and axes: "last validation loss", "exact at 96"."""
+        return self.name if self.length is None else f"{self.name} at {self.length}"
+
+    @property
+    def validation(self) -> str:
+        """Return the validation whose loss it is, last or best, or ""."""
+        return {LAST_LOSS: LAST, BEST_LOSS: BEST}.get(self.name, "")
 
     @property
     def unit(self) -> str:
@@ -50,14 +47,10 @@ class Score:
     def is_loss(self) -> bool:
         return self.metric.name == LOSS
 
-    def choosing(self, run: Run) -> float:
-        """Return the loss by which settings are chosen: of the validation compared, else of the weights compared."""
-        return self.of(run) if self.validation else run.loss
-
     @property
     def remark(self) -> str:
-        """Return the remark of every sentence on figures that were selected by themselves."""
-        return "; by the best validation of each run" if self.validation == BEST else ""
+        """Return the remark of every sentence on figures that were selected by themselves, or ""."""
+        return "by the best validation of each run" if self.validation == BEST else ""
 
     @property
     def best(self) -> str:
@@ -72,36 +65,46 @@ class Score:
 
 
 def score_of(
-    runs: Sequence[Run], metric: str | None = None, length: int | None = None, validation: str | None = None
+    rows: pd.DataFrame,
+    metric: str | None = None,
+    length: int | None = None,
+    validation: str | None = None,
+    better: str | None = None,
 ) -> Score:
-    """Return the score by which to compare the runs.
+    """Return the score by which to compare the rows of a checked table, all on the same data.
 
-    metric: by default the first of their measures. length: by default the first beyond those of training, else the
-    longest. validation: which loss counts if nothing was held out, by default the last. Raises SettingError for names
-    that no run has, with those that they have.
+    metric, length: by default those of the first row, or the metric's first length. validation: of losses that nothing
+    was held out for, by default the last. better: lower or higher, where the table doesn't say. Raises SettingError for
+    names that the table doesn't have, with those that it has.
     """
-    known = list(dict.fromkeys(name for run in runs for name in run.metrics))
-    name = metric or known[0]
-    if name not in known:
-        raise SettingError("metric", name, f"the runs don't have it; {suggestion(name, known)}")
-    having = next(run for run in runs if name in run.metrics)
-    lengths = sorted({n for run in runs for n in run.lengths(name)})
+    whole = rows[rows["block"].isna()]
+    names = whole["metric"].unique().tolist()
+    name = metric or names[0]
+    if name == LOSS and LOSS not in names:
+        name = next((loss for loss in (TEST_LOSS, LAST_LOSS) if loss in names), name)
+    if validation == BEST:
+        if name not in (LAST_LOSS, BEST_LOSS):
+            raise SettingError("validation", validation, f"the runs are compared by {name}, which chose nothing")
+        name = BEST_LOSS
+    if name not in names:
+        known = whole.loc[whole["better"] != "", "metric"].unique().tolist()
+        raise SettingError("metric", name, f"there is no such metric; {suggestion(name, known or names)}")
+    of_metric = whole[whole["metric"] == name]
+    lengths = of_metric["length"].dropna().unique().tolist()
     if length is not None and length not in lengths:
-        at = f"is known at {', '.join(map(str, lengths))}" if lengths else "is of the whole run, at no length"
+        at = f"is known at {', '.join(map(str, sorted(lengths)))}" if lengths else "is of the whole run, at no length"
         raise SettingError("length", length, f"{name} {at}")
-    length = first_beyond(lengths, having.summary.training_length) if length is None else length
-    score = Score(having.summary.measure(name), None if name == LOSS else length)
-    if not score.is_loss or having.summary.test_loss is not None:
-        score = replace(score, title="test loss" if score.is_loss else str(score))
-        if validation == BEST:
-            raise SettingError("validation", validation, f"the runs are compared by {score.title}, which chose nothing")
-        return score
-    validation = validation or LAST
-    return replace(score, title=f"{validation} validation loss", validation=validation)
+    length = length or (int(lengths[0]) if lengths else None)
+    return Score(_metric(of_metric, name, better), name, length)
 
 
-def scored(runs: Sequence[Run], score: Score) -> tuple[list[Run], list[LeftOut]]:
-    """Return (the runs that have the score, those that have none)."""
-    having = [run for run in runs if run.value(score.metric.name, score.length, score.validation) is not None]
-    without = [LeftOut(run.folder, f"has no {score}") for run in runs if run not in having]
-    return having, without
+def _metric(rows: pd.DataFrame, name: str, better: str | None) -> Metric:
+    """Return the metric of some rows. Raises SettingError if it isn't known which figures are better."""
+    first, values = rows.iloc[0], rows.loc[rows["status"] == FINISHED, "value"]
+    direction = better or first["better"]
+    if not direction:
+        raise SettingError("better", None, f"must be lower or higher: which {name} is the better one?")
+    ends = bool(values.between(0, 1).all() and values.isin([0, 1]).any())  # where a t test takes seeds for certain
+    unit = first["unit"] or ("of all" if direction == "higher" and ends else "")
+    of_text = name in (TEST_LOSS, LAST_LOSS, BEST_LOSS)
+    return Metric(LOSS if of_text else name, unit, higher_is_better=direction == "higher")

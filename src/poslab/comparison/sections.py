@@ -1,4 +1,4 @@
-"""Section of a report on the runs on one kind of data: answers, the table, and figures."""
+"""Section of a report on one kind of data: answers, the table of schemes, and what both mean."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,35 +7,34 @@ from statistics import fmean
 
 from poslab.comparison import factors, pairs
 from poslab.comparison.compare import Comparison
-from poslab.comparison.convergence import shared_references
 from poslab.comparison.groups import Group
 from poslab.comparison.scores import Score
-from poslab.comparison.seeds_and_text import claims_by_text
-from poslab.comparison.sentences import p_text
 from poslab.comparison.task_report import TaskReport
 from poslab.report.blocks import Figure, Table
 from poslab.runs.evaluation import Evaluation
-from poslab.statistics.paired import FEWEST_SEEDS, Difference
+from poslab.statistics.findings import Equal, Shown, p_text, summary
+from poslab.statistics.paired import FEWEST_SEEDS
+from poslab.statistics.pairing import pairing
+from poslab.statistics.prediction import next_difference
+
+_FEW = 6  # findings that stand on a page one by one
 
 
 @dataclass(frozen=True)
 class Section:
-    """Content of a section.
+    """Content of a section. What needs run folders is empty of a table from elsewhere.
 
     evaluations: by label, of groups that are evaluated whole. notes: what is missing, and why. moved: drift of the
-    schemes' tables. over_text: differences over seeds and text, by label. effects: effect sizes. of_context: tables on
-    memory and context.
+    schemes' tables. effects: effect sizes. of_context: tables on memory and context.
     """
 
     title: str
     comparison: Comparison
-    evaluations: Mapping[str, list[Evaluation]]
-    answers: list[str]
-    notes: list[str]
     panels: list[Figure]
+    notes: list[str] = field(default_factory=list)
+    evaluations: Mapping[str, list[Evaluation]] = field(default_factory=dict)
     task: TaskReport | None = None
     moved: Table | None = None
-    over_text: Mapping[str, Difference] = field(default_factory=dict)
     effects: Table | None = None
     of_context: Sequence[Table] = ()
 
@@ -45,71 +44,36 @@ class Section:
         return file_name(self.title)
 
     @property
-    def of_factors(self) -> Sequence[factors.Effect]:
-        """Return the effects of settings in which groups of one scheme differ."""
-        return self.comparison.effects
-
-    @property
-    def by_factor(self) -> list[str]:
-        """Return the sentences of a grid."""
-        return factors.in_words(self.of_factors) + factors.confounded(self.comparison)
-
-    @property
     def score(self) -> Score:
         return self.comparison.score
 
     @property
     def verdicts(self) -> list[str]:
-        """Return the best group; the groups better than the baseline, the worse ones, and those not shown to differ.
-
-        For proportions also the groups that were so in every one of a few seeds.
-        """
-        groups, baseline, differences = self.comparison.groups, self.comparison.baseline, self.comparison.differences
-        better, worse = f"better than {baseline}", f"worse than {baseline}"
-        unclear = f"no difference from {baseline} can be shown"
-        few = ", in every seed, too few to claim it"
-        verdicts: dict[str, list[str]] = {said: [] for said in (better, better + few, unclear, worse + few, worse)}
-        for label in (group.label for group in groups if group.label != baseline):
-            d = differences[label]
-            verdict = better if d.leaning * self.score.metric.sign < 0 else worse
-            if not d.significant:
-                by_seeds = self.score.metric.is_proportion and d.outcomes.complete and self._in_every_seed(label)
-                verdict = verdict + few if by_seeds else unclear
-            verdicts[verdict].append(label)
-        unit = self.score.metric.unit.partition(" per ")[0]
-        figure = self.score.text(groups[0].estimate.mean)
-        shared = groups if self.score.metric.is_proportion else groups[:1]  # losses are alike by chance only
-        alike = [group.label for group in shared if group.estimate.mean == groups[0].estimate.mean]
-        best = f"{self.score.best} {self.score}: {', '.join(alike)}, {figure} {unit}"
-        others = [f"{said}, {len(of)} of {len(differences)}: {', '.join(of)}" for said, of in verdicts.items() if of]
-        incomplete = [label for label, d in differences.items() if not d.outcomes.complete]
-        others += [f"seeds missing or diverged, {len(incomplete)}: {', '.join(incomplete)}"] if incomplete else []
-        return [best, *others, *self._for_other_text, *self.comparison.planned.sentences]
+        """Return the best groups, and a line for each kind of finding."""
+        one = self.comparison
+        shown = [found for found in one.findings.values() if isinstance(found, Shown)]
+        over_text = [d for label, d in one.over_text.items() if one.differences[label].significant]
+        on_text = [f"shown for held-out text of this corpus, too: {_holding(one)} of {len(shown)}"] if over_text else []
+        return [*one.in_short[:1], *summary(one.findings, one.baseline), *on_text]
 
     @property
-    def _for_other_text(self) -> list[str]:
-        """Return how many of the groups that differ are shown to do so for other text, too."""
-        claims = claims_by_text(self.comparison, self.over_text)
-        shown = [label for label, is_shown in claims.items() if is_shown]
-        which = f": {', '.join(shown)}" if shown and len(shown) < len(claims) else ""
-        return [f"shown for held-out text of this corpus, too, {len(shown)} of {len(claims)}{which}"] if claims else []
-
-    def _in_every_seed(self, label: str) -> bool:
-        """Return whether the group is better, or worse, than the baseline in each of several seeds."""
-        values = {group.label: group.values for group in self.comparison.groups}
-        own, base = values[label], values[self.comparison.baseline]
-        signs = {(own[seed] > base[seed]) - (own[seed] < base[seed]) for seed in own.keys() & base.keys()}
-        return signs in ({1}, {-1}) and self.comparison.differences[label].n > 1
-
-    @property
-    def in_short(self) -> list[str]:
-        """Return the verdicts, if there are many answers."""
-        return [*self.verdicts, *pairs.in_lines(self.comparison)] if len(self.answers) > 6 else []
+    def answers(self) -> list[str]:
+        """Return what the page opens with: the best groups, effects of settings, what is shown to differ or to be
+        equal, what isn't known and what would show it."""
+        one = self.comparison
+        by_factor = factors.in_words(one.effects) + factors.confounded(one)
+        best = one.in_short[:1] if one.best else []
+        last = one.in_short[len(best) :]
+        if len(one.findings) > _FEW:
+            return [*best, *by_factor, *self.verdicts[len(best) :], *pairs.in_lines(one), *one.further, *last]
+        certain = {label: isinstance(found, Shown | Equal) for label, found in one.findings.items()}
+        ordered = sorted(one.answers, key=lambda label: not certain[label])
+        return [*best, *by_factor, *(one.answers[label] for label in ordered), *one.further, *last]
 
     @property
-    def first_answers(self) -> list[str]:
-        """Return the first sentences: on settings, and on groups."""
-        return self.by_factor + (self.in_short or self.answers)
+    def details(self) -> list[str]:
+        """Return all findings one by one, where `answers` has but a line for each kind."""
+        return list(self.comparison.answers.values()) if len(self.comparison.findings) > _FEW else []
 
     @property
     def figures_are(self) -> str:
@@ -119,46 +83,43 @@ class Section:
             kept = _KEPT if self.score.validation and self.task is None else ""
             return f"Losses are {_LOSSES[self.score.validation].format(metric.unit)}{kept}"
         direction = "higher" if metric.higher_is_better else "lower"
-        if not runs:
-            return f"Figures are {self.score.label}; {direction} is better."
-        longest = " or ".join(dict.fromkeys(str(run.summary.training_length) for run in runs))
-        chance = sorted({run.value(f"{metric.name}_chance", self.score.length) or 0.0 for run in runs})
+        chance = sorted(set(self.comparison.base.figures(f"{self.score.name}_chance", self.score.length).values()))
         known = f" The most frequent answer alone would be worth {self.score.text(chance[0])}." if any(chance) else ""
-        return f"Figures are {self.score.label}; {direction} is better.{known} Training ended at length {longest}."
+        trained = dict.fromkeys(str(run.summary.training_length) for run in runs)
+        ended = f" Training ended at length {' or '.join(trained)}." if trained else ""
+        return f"Figures are {self.score.label}; {direction} is better.{known}{ended}"
 
     @property
     def claims_are(self) -> str:
         """Return the condition of a claim, in words."""
+        further = ""
         if self.score.metric.is_proportion:
             further = (
                 ", and so does an exact test: where all seeds agree, a t test takes the next one for certain. Groups "
                 "whose every seed solves the task or fails are compared as counts, by an exact test alone"
             )
-        else:
-            further = (
-                ""
-                if self.task or not self.comparison.runs
-                else "; they hold for other seeds on this text, and for other text where that is said"
-            )
+        elif any(group.stretches for group in self.comparison.groups):
+            further = "; they hold for other seeds on this text, and for other text where that is said"
         why = ": runs of one seed start from the same weights and see the same batches" if self.comparison.runs else ""
         return (
             f"Differences are paired by seed{why}. Claims are "
             f"made from {FEWEST_SEEDS} seeds on, where a paired t test, corrected by Holm's method for all "
-            f"{self.comparison.comparisons} comparisons of this page, gives p below 0.05{further}. Intervals of "
-            "differences are simultaneous: all of the page cover at once in 95 % of sweeps. Those of single schemes "
-            "are not corrected."
+            f"{self.comparison.comparisons} comparisons of this page, gives p below 0.05{further}. Equal within a "
+            "margin is what two one-sided tests show in the same family. Intervals of differences are simultaneous: "
+            "all of the page cover at once in 95 % of sweeps. Those of single schemes are not corrected. The best "
+            "scheme is one of those named first in as many sweeps as is said there."
         )
 
     @property
     def legend(self) -> str:
         """Return the legend of the table of schemes."""
         said = f"n: runs. Difference: mean of scheme minus {self.comparison.baseline} over common seeds."
-        if self.over_text:
+        if self.comparison.over_text:
             said += (
                 " Interval, seeds and text: of the same difference, for other seeds and held-out text of this corpus "
                 "at once; the one before it is for other seeds on this text."
             )
-        if self.comparison.runs and not self._other_lengths:
+        if self.evaluations and not self._other_lengths:
             said += " Longer windows: sliding loss at the longest window measured beyond the training length."
         if self.reference_rows:
             said += (
@@ -168,74 +129,98 @@ class Section:
         return said
 
     @property
-    def columns(self) -> list[str]:
-        before = ["scheme", "n", str(self.score), "95 % interval", "sd"]
-        before += ["difference", "simultaneous interval", "p (Holm)"]
-        if not self.comparison.runs:
-            return before
-        others = [f"{self.score.metric.name} at {length}" for length in self._other_lengths] or ["longer windows"]
-        text = ["interval, seeds and text"] if self.over_text else []
-        return [*before, *text, "parameters added", "tokens/s", "peak memory, MB", *others]
-
-    def row(self, group: Group) -> list[str]:
-        """Return the table's row for a group, from its label and number of seeds to its figures at other lengths."""
-        found, difference, text = group.estimate, self.comparison.differences.get(group.label), self.score.text
-        cells = [
-            group.label,
-            group.count,
-            text(found.mean),
-            self.score.interval(found.interval),
-            text(found.sd),
-            "baseline" if difference is None else text(difference.mean, "+"),
-            "" if difference is None else self.score.interval(difference.interval, "+"),
-            "" if difference is None else "n/a" if difference.p_value is None else p_text(difference.p_value),
-        ]
-        if not group.runs:
-            return cells
-        return [
-            *cells,
-            *self._over_text(group.label),
-            _whole(group.mean("params_scheme")),
-            _whole(group.mean("tokens_per_s")),
-            _whole(group.mean("peak_memory_mb")),
-            *([group.at(n) for n in self._other_lengths] or [_beyond(self.evaluations.get(group.label, []))]),
-        ]
-
-    def _over_text(self, label: str) -> list[str]:
-        if not self.over_text or label == self.comparison.baseline:
-            return [""] if self.over_text else []
-        found = self.over_text.get(label)
-        return ["n/a" if found is None else self.score.interval(found.interval, "+")]
-
-    @property
     def table(self) -> Table:
         """Return the table of schemes."""
+        groups = self.comparison.groups
+        columns = ["scheme", "n", str(self.score), "95 % interval", "sd", "difference", "simultaneous interval"]
+        columns += ["p (Holm)", *(["interval, seeds and text"] if self.comparison.over_text else [])]
+        narrow = [0, 1, 2, 3, 5, 6, 7, *([8] if self.comparison.over_text else [])]
+        costs = {name: head for name, head in _COSTS.items() if any(group.figures(name) for group in groups)}
+        longer = [f"{self.score.name} at {length}" for length in self._other_lengths]
+        windows = ["longer windows"] if self.evaluations and not longer else []
         return Table(
             "Schemes",
-            self.columns,
-            [self.row(group) for group in self.comparison.groups],
+            [*columns, *costs.values(), *longer, *windows],
+            [self._row(group, list(costs), bool(windows)) for group in groups],
             self.legend,
             highlight=self.comparison.baseline,
-            foot=self.reference_rows,
+            foot=[
+                [*row, *[""] * (len(columns) + len(costs) + len(longer + windows) - 3)] for row in self.reference_rows
+            ],
             sortable=True,
             sorted_by=(2, "descending" if self.score.metric.higher_is_better else "ascending"),
-            narrow=[0, 1, 2, 3, 5, 6, 7, *([8] if self.over_text else [])],
+            narrow=narrow,
         )
+
+    def _row(self, group: Group, costs: Sequence[str], windows: bool) -> list[str]:
+        """Return the table's row for a group, from its label and number of seeds to its figures at other lengths."""
+        found, d, text = group.estimate, self.comparison.differences.get(group.label), self.score.text
+        over_text = self.comparison.over_text
+        row = [group.label, group.count, text(found.mean), self.score.interval(found.interval), text(found.sd)]
+        if d is None:
+            row += ["baseline", "", "", *([""] if over_text else [])]
+        else:
+            p = "n/a" if d.p_value is None else p_text(d.p_value)
+            row += [text(d.mean, "+"), self.score.interval(d.interval, "+"), p]
+            on_text = over_text.get(group.label)
+            row += [self.score.interval(on_text.interval if on_text else None, "+")] if over_text else []
+        row += [_whole(group.mean(name)) for name in costs]
+        row += [text(group.mean(self.score.name, length)) for length in self._other_lengths]
+        return row + ([_beyond(self.evaluations.get(group.label, []))] if windows else [])
 
     @property
     def reference_rows(self) -> list[list[str]]:
-        """Return table rows for models without training."""
-        losses = shared_references(self.comparison.runs, self.score)
-        ascending = sorted(losses.items(), key=lambda item: item[1])
-        empty = [""] * (len(self.columns) - 3)
-        return [[f"({name})", "", self.score.text(loss), *empty] for name, loss in ascending]
+        """Return the names and losses of models without training."""
+        ascending = sorted(self.comparison.references.items(), key=lambda item: item[1])
+        return [[f"({name})", "", self.score.text(loss)] for name, loss in ascending]
+
+    @property
+    def next_seed(self) -> Table | None:
+        """Return the table of what one further pair of runs will show, and what pairing by seed was worth."""
+        base, text = self.comparison.base.values, self.score.text
+        rows = []
+        for group in self.comparison.groups:
+            d = self.comparison.differences.get(group.label)
+            ahead = (
+                next_difference(d.outcomes.differences) if d and d.outcomes.complete and d.n >= FEWEST_SEEDS else None
+            )
+            if ahead is None:
+                continue
+            seeds = sorted(group.values.keys() & base.keys())
+            alike = pairing([group.values[seed] for seed in seeds], [base[seed] for seed in seeds])
+            lower, low, high = ahead.probability, ahead.probability_low, ahead.probability_high
+            if self.score.metric.higher_is_better:
+                lower, low, high = 1 - lower, 1 - high, 1 - low
+            row = [group.label, f"{lower:.0%} [{low:.0%}, {high:.0%}]".replace("%", " %")]
+            row.append(f"{text(ahead.low, '+')} to {text(ahead.high, '+')}")
+            row += (
+                ["n/a", "n/a"]
+                if alike is None
+                else [
+                    f"{alike.correlation:.2f} [{alike.low:.2f}, {alike.high:.2f}]",
+                    f"{alike.variance_ratio:.2g} times",
+                ]
+            )
+            rows.append(row)
+        if not rows:
+            return None
+        base_name = self.comparison.baseline
+        columns = ["scheme", f"better than {base_name}, in", "next difference", f"correlation with {base_name}"]
+        return Table("One seed ahead", [*columns, "seeds saved by pairing"], rows, _NEXT, sortable=True)
 
     @property
     def _other_lengths(self) -> list[int]:
-        lengths = {n for run in self.comparison.runs for n in run.lengths(self.score.metric.name)}
-        return sorted(lengths - {self.score.length or 0})
+        known = (length for group in self.comparison.groups for name, length in group.known if name == self.score.name)
+        return sorted({length for length in known if length is not None} - {self.score.length or 0})
 
 
+_COSTS = {"params_scheme": "parameters added", "tokens_per_s": "tokens/s", "peak_memory_mb": "peak memory, MB"}
+_NEXT = (
+    "Of normal differences: the probability that the scheme is better than the baseline in one further pair of runs of "
+    "the same seed, with its 95 % interval, and the 95 % prediction interval of their difference. Correlation: of the "
+    "two schemes' figures over seeds, 95 % interval. Seeds saved: how many times as many seeds would tell as much "
+    "without pairing; below 1, pairing cost some."
+)
 _KEPT = " What is measured by length and position is of the best weights, on the validation data that chose them."
 # What losses are compared, by the validation that they are of.
 _LOSSES = {
@@ -244,6 +229,13 @@ _LOSSES = {
     "best": "those of each run's best validation, in {}; lower is better. The lowest of several, on the data that are "
     "reported, is too good by having been chosen.",
 }
+
+
+def _holding(comparison: Comparison) -> int:
+    """Return how many of the claims are shown for other text, too."""
+    claimed = {label: d for label, d in comparison.differences.items() if d.significant}
+    both = ((claimed[label], d) for label, d in comparison.over_text.items() if label in claimed)
+    return sum(d.significant and (d.mean or 0) * (of_seeds.mean or 0) > 0 for of_seeds, d in both)
 
 
 def file_name(text: str) -> str:

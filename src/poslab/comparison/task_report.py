@@ -17,11 +17,6 @@ from poslab.report.blocks import DARKEST, Block, Cell, Code, Details, Row, Table
 from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
 
 _A_TABLE = 6  # tasks side by side
-_SOLVED = (
-    "Solved: a validation got 99 % of the examples within the lengths of training right. Where few seeds did, the "
-    "figures of those alone are the better half of a scheme's: they say what it can do, those of all seeds what to "
-    "expect of it."
-)
 _MATRIX = "Means over all seeds, also those that never solved the range. results.csv has the figures of each run."
 _SHADES = (
     "A cell under the mouse says what each seed got. White is chance or less, dark is everything right. A scheme's row "
@@ -33,41 +28,16 @@ _BEFORE = 4  # answers that are shown before the first wrong one
 
 
 class TaskReport(NamedTuple):
-    """Tables and texts of the report on one task, beside figures."""
+    """A task's runs, and what came out wrong in them."""
 
     runs: TaskRuns
-    table: Table
     wrong: list[Details]
 
 
 def task_report(task: TaskRuns) -> tuple[TaskReport, list[str]]:
     """Return (the report of one task, notes on what is missing)."""
     wrong, notes = wrong_by_length(task)
-    return TaskReport(task, solved_table(task), wrong), notes
-
-
-def solved_table(task: TaskRuns) -> Table:
-    """Return the table of which seeds solve a task's training range, when, and what they reach beyond."""
-    metric, beyond = task.measures[0].name, task.trained[1] + 1
-    columns = ["scheme", "solved", "steps until then"]
-    for n in task.shown_lengths:
-        columns += [f"{metric} at {n}, all seeds", *([f"at {n}, those that solved"] if n >= beyond else [])]
-    rows = []
-    for label, runs in task.runs.items():
-        steps = [f"{step:,}" for step in task.solved_steps(label)]
-        never = [f"never: {len(runs) - len(steps)}"] if len(steps) < len(runs) else []
-        row = [label, task.solved([label]), ", ".join(steps + never)]
-        for n in task.shown_lengths:
-            row.append(_mean(task.values(label, metric, n)))
-            if n >= beyond:
-                solved = task.values(label, metric, n, solved=True)
-                row.append(f"{_mean(solved)} (n = {len(solved)})" if solved else "n/a")
-        rows.append(row)
-    return Table("Who solves the range", columns, rows, _SOLVED, sortable=True)
-
-
-def _mean(values: Sequence[float]) -> str:
-    return f"{fmean(values):.3f}" if values else "n/a"
+    return TaskReport(task, wrong), notes
 
 
 def matrices(tasks: Sequence[TaskRuns]) -> list[Table]:

@@ -216,12 +216,16 @@ def register(folder: Path, contrasts: Sequence[Contrast], finished_runs: int) ->
     if new:
         earlier.append(Registration(time.strftime("%Y-%m-%d %H:%M:%S"), finished_runs, new))
         folder.mkdir(parents=True, exist_ok=True)
-        content = [registration.plain for registration in earlier]
-        write_whole(folder / FILE, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        write_registrations(folder, earlier)
         late = f", {len(new)} of them only now, after {runs_finished(finished_runs)}" if finished_runs else ""
     kept = len(set(known) - set(contrasts))
     late += f", {kept} of them earlier, which stay" if kept else ""
     return f"contrasts: {len(known) + len(new)} registered in {folder / FILE}{late}"
+
+
+def write_registrations(folder: Path, registrations: Sequence[Registration]) -> None:
+    content = [registration.plain for registration in registrations]
+    write_whole(folder / FILE, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 def runs_finished(count: int) -> str:

@@ -80,8 +80,9 @@ class CompareConfig(Limited):
     runs: list[str] = setting(["runs"], help="a folder with runs at any depth, or several: FOLDER,FOLDER")
     table: str | None = setting(
         None,
-        help="in place of runs: a csv or parquet file of results from anywhere, with columns scheme, seed and value, "
-        "and data, metric, length, status, better and unit if there; any other is a setting",
+        help="in place of runs: a csv or parquet file of results from anywhere, such as a report's results.csv, with "
+        "columns scheme, seed and value, and data, metric, length, status, better and unit if there; any other is a "
+        "setting, and the first row has the baseline",
     )
     better: str | None = setting(
         None, choices=("lower", "higher"), help="of a table's figures, where it has no column of that name"
@@ -109,8 +110,13 @@ class CompareConfig(Limited):
     effect: float | None = setting(
         None,
         above=0,
-        help="what matters: where no difference can be shown, how many seeds would show this one; null: 0.02 nats, or "
-        "0.1 of the examples",
+        help="what matters: where no difference can be shown, whether schemes are equal within it, or how many seeds "
+        "would show it; null: 0.02 nats, or 0.1 of the examples",
+    )
+    looks: int = setting(
+        1,
+        least=1,
+        help="how often you will compare, adding seeds in between; each look costs power, unplanned ones too",
     )
     sentence: str | None = setting(
         None, text=True, help="text whose attention is drawn; null: the beginning of the validation text"

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from filelock import FileLock
@@ -113,99 +113,6 @@ def merged(groups: Sequence[PlannedGroup]) -> list[PlannedGroup]:
         earlier = max(known.earlier, group.earlier, key=len)
         by_key[group.group] = replace(known, seeds=sorted({*known.seeds, *group.seeds}), earlier=earlier)
     return list(by_key.values())
-
-
-class Lost(NamedTuple):
-    """Group without a finished run: its name, its seeds, and how many of them diverged."""
-
-    name: str
-    seeds: frozenset[int]
-    diverged: int
-
-
-@dataclass(frozen=True)
-class Planned:
-    """Planned seeds of a comparison.
-
-    seeds: by label, of planned groups. found: by label, of all groups, the finished or diverged seeds. lost: groups
-    without a finished run. earlier: seeds of a group at comparisons after which further ones were planned.
-    """
-
-    seeds: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    found: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    lost: Sequence[Lost] = ()
-    earlier: Sequence[Sequence[int]] = ()
-
-    def of_pair(self, first: str, second: str) -> frozenset[int]:
-        """Return the seeds planned for both groups; if one has no plan, all that any group has."""
-        pair = (first, second)
-        if all(label in self.seeds for label in pair):
-            beyond = frozenset[int]().union(*(self.found[label] - self.seeds[label] for label in pair))
-            return self.seeds[first] & self.seeds[second] | beyond
-        return frozenset[int]().union(*self.found.values(), *(self.seeds.get(label, frozenset()) for label in pair))
-
-    def of_pairs(self, pairs: Iterable[tuple[str, str]]) -> frozenset[int]:
-        """Return the seeds planned for all of some pairs, which are compared by their means."""
-        return frozenset[int]().union(*(self.of_pair(*pair) for pair in pairs))
-
-    @property
-    def groups(self) -> int:
-        """Return the number of groups with several planned seeds."""
-        own = (self.seeds.get(label, frozenset()) | seeds for label, seeds in self.found.items())
-        return sum(len(seeds) > 1 for seeds in [*own, *(group.seeds for group in self.lost)])
-
-    @property
-    def sentences(self) -> list[str]:
-        """Return sentences on groups without a finished run."""
-        sentences = []
-        for group in self.lost:
-            planned, missing = len(group.seeds), len(group.seeds) - group.diverged
-            parts = [f"{group.diverged} of {planned} seeds diverged"] if group.diverged else []
-            parts += [f"{missing} of {planned} seeds are missing"] if missing else []
-            sentences.append(f"{group.name} has no finished run: {', '.join(parts)}")
-        return sentences
-
-    @property
-    def looks(self) -> int:
-        """Return how often the figures have been looked at, this time included, with seeds added in between."""
-        return 1 + len(self.earlier)
-
-    @property
-    def caveats(self) -> list[str]:
-        """Return a caveat on seeds that were planned after a comparison."""
-        if not self.earlier:
-            return []
-        before = ", then ".join(f"{len(seeds)} seeds" for seeds in self.earlier)
-        return [
-            f"further seeds were planned after a comparison of {before}: whoever may look again finds more differences "
-            f"by chance, so p-values and intervals are corrected for {self.looks} looks"
-        ]
-
-    @property
-    def lost_names(self) -> str:
-        return ", ".join(group.name for group in self.lost)
-
-
-def planned_seeds(groups: Mapping[str, tuple[Sequence[Run], Sequence[Run]]], plan: Sequence[PlannedGroup]) -> Planned:
-    """Return the planned seeds of groups, and of the planned ones that were to be compared with them.
-
-    groups: by label, (finished runs, runs that diverged); of a lost group there are no finished runs.
-    """
-    keys = {label: keys_of([*finished, *diverged][0]) for label, (finished, diverged) in groups.items()}
-    shared = {of_group[1] for of_group in keys.values()}
-    relevant = {group.group: group for group in merged(plan) if group.shared in shared}
-    found = {label: frozenset(run.seed for of in both for run in of) for label, both in groups.items()}
-    seeds = {label: frozenset(relevant[key].seeds) for label, (key, _) in keys.items() if key in relevant}
-    there = {key for key, _ in keys.values()}
-    lost = [
-        Lost(label, found[label] | seeds.get(label, frozenset()), len(diverged))
-        for label, (finished, diverged) in groups.items()
-        if not finished
-    ]
-    names = _names(list(relevant.values()))
-    lost += [Lost(names[key], frozenset(group.seeds), 0) for key, group in relevant.items() if key not in there]
-    earlier = max((group.earlier for group in relevant.values()), key=len, default=[])
-    return Planned(seeds, {label: of for label, of in found.items() if groups[label][0]}, lost, earlier)
 
 
 def picked(runs: Sequence[Run], sweeps: Mapping[Path, Sequence[PlannedGroup]]) -> list[str]:

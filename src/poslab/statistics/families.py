@@ -6,6 +6,7 @@ Bonferroni's (`Difference.corrected`): the chance that any of them misses is at 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from poslab.statistics.paired import FEWEST_SEEDS, Difference
@@ -24,14 +25,15 @@ def holm(p_values: Mapping[Key, float], family: int = 0) -> dict[Key, float]:
 
 
 def one_family(
-    sections: Sequence[Mapping[Key, Difference]], planned: Sequence[int] | None = None
+    sections: Sequence[Mapping[Key, Difference]], planned: Sequence[int] | None = None, looks: int = 1
 ) -> list[dict[Key, Difference]]:
     """Return the differences of several sections, which were compared each by itself (`paired`), as one family.
 
-    planned: how many comparisons were planned in each section; at least so many count.
+    planned: how many comparisons were planned in each section; at least so many count. looks: how often the figures
+    are looked at, with seeds added in between; each look counts as if it were further comparisons (Bonferroni).
     """
     counts = [sum(map(_counts, section.values())) for section in sections]
-    size = max(1, sum(map(max, counts, planned or counts)))
+    size = looks * max(1, sum(map(max, counts, planned or counts)))
     # Whoever is missing or diverged counts, but takes nothing from the family: no claim on others may come of it.
     usual = {
         (number, key): 1.0 if d.p_value is None or any(d.outcomes.diverged) else d.p_value
@@ -53,3 +55,8 @@ def one_family(
 def _counts(d: Difference) -> bool:
     """Return whether a comparison is one of its family: enough seeds were planned for it."""
     return d.p_value is not None or d.outcomes.planned >= FEWEST_SEEDS
+
+
+def without_claims(found: Mapping[Key, Difference], why: str) -> dict[Key, Difference]:
+    """Return differences that claim nothing, as the comparisons themselves are in doubt, for the reason `why`."""
+    return {key: replace(d, p_value=None, outcomes=replace(d.outcomes, unsettled=why)) for key, d in found.items()}

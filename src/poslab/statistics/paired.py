@@ -89,6 +89,19 @@ class Difference:
         interval, method = self.interval and self.interval.reversed, self.method and self.method.reversed
         return replace(self, mean=mean, interval=interval, outcomes=self.outcomes.reversed, method=method)
 
+    def equal_within(self, margin: float) -> bool:
+        """Return whether the groups are shown to be equal but for a margin: a difference that is not shown is no
+        evidence of that.
+
+        By two one-sided tests (Schuirmann 1987, Journal of Pharmacokinetics and Biopharmaceutics 15), which is to ask
+        whether the interval at 1 - 2 alpha lies within it. alpha is shared by all comparisons: at most one of "better"
+        and "equal" can be false of a pair, so both are claimed in the same family.
+        """
+        if self.mean is None or self.method is None or not self.outcomes.complete:
+            return False
+        low, high = self.method.interval(self.mean, 1 - 2 * (1 - CONFIDENCE) / self.comparisons)
+        return -margin < low and high < margin
+
     def corrected(self, p_value: float | None, comparisons: int) -> "Difference":
         """Return the difference as one of several comparisons, with the p-value that it has among them.
 

@@ -7,12 +7,17 @@
 | value | the figure; empty of a run that is missing |
 | data | task or text: each is compared by itself |
 | metric, length | which figure it is |
+| block | number of the stretch of text that the figure is a mean over, in text order; empty: the whole |
 | status | finished, diverged or missing |
 | better, unit | of the metric: lower or higher; its unit |
+| look | 1, or for a seed that was added after a comparison 2, after another one 3 |
+| caveat | what weakens answers from this row on, a line each |
+| folder | of the run |
 | any other | a setting: rows of one scheme that differ in it are of different groups |
 
-Only the first three are needed. Without a status, an empty value is of a missing run, and nan or an infinite one of a
-run that diverged.
+Only the first three are needed. The first row has the usual metric and length, and the baseline. Without a status, an
+empty value is of a missing run, nan or an infinite one of a run that diverged, and a seed that some group has is
+missing wherever it has no row.
 """
 
 from pathlib import Path
@@ -21,10 +26,12 @@ import numpy as np
 import pandas as pd
 
 NEEDED = ("scheme", "seed", "value")
-KNOWN = (*NEEDED, "data", "metric", "length", "status", "better", "unit")
+KNOWN = (*NEEDED, "data", "metric", "length", "block", "status", "better", "unit", "look", "caveat", "folder")
 FINISHED, DIVERGED, MISSING = "finished", "diverged", "missing"
 _STATUSES = (FINISHED, DIVERGED, MISSING)
-_KEY = ("scheme", "seed", "data", "metric", "length")
+_KEY = ("scheme", "seed", "data", "metric", "length", "block")
+# Losses of a text: of its test part by the weights that a validation chose, and of a run's last and best validation.
+TEST_LOSS, LAST_LOSS, BEST_LOSS = "test loss", "last validation loss", "best validation loss"
 
 
 class BadTable(ValueError):
@@ -61,26 +68,44 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
         raise BadTable("has no rows")
     text = table.apply(_as_text)
     found = text.assign(seed=_numbers(text, "seed"), value=_numbers(text, "value"))
-    found["length"] = _numbers(text, "length") if "length" in text else np.nan
-    for name, default in (("data", "results"), ("metric", "value"), ("better", ""), ("unit", "")):
+    for name in ("length", "block", "look"):
+        found[name] = _numbers(text, name) if name in text else np.nan
+        _require((found[name] % 1 == 0) | found[name].isna(), name, text, "is no whole number")
+    defaults = {"data": "results", "metric": "value", "better": "", "unit": "", "caveat": "", "folder": ""}
+    for name, default in defaults.items():
         found[name] = text[name].replace("", default) if name in text else default
     found["status"] = _statuses(text, found["value"])
     _require(found["scheme"] != "", "scheme", text, "is empty")
     _require(found["seed"] % 1 == 0, "seed", text, "is no whole number")
-    _require((found["length"] % 1 == 0) | found["length"].isna(), "length", text, "is no whole number")
     _require(found["better"].isin(["", "lower", "higher"]), "better", text, "is neither lower nor higher")
     _require_once(found)
-    return found.astype({"seed": "int64", "length": "Int64"})
+    found["look"] = found["look"].fillna(1)
+    found = found.astype({"seed": "int64", "length": "Int64", "block": "Int64", "look": "int64"})
+    return found if "status" in text else _with_missing(found)
+
+
+def _with_missing(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with a row for each seed that a group lacks and another group on the same data has."""
+    settings = [name for name in table if name not in KNOWN]
+    parts = [table]
+    for _, rows in table.groupby(["data", "metric", "length", "block"], sort=False, dropna=False):
+        seeds = set(rows["seed"])
+        for _, group in rows.groupby(["scheme", *settings], sort=False, dropna=False):
+            missing = sorted(seeds - set(group["seed"]))
+            if missing:
+                own = group.iloc[[0] * len(missing)]
+                parts.append(own.assign(seed=missing, value=np.nan, status=MISSING, caveat="", folder=""))
+    return pd.concat(parts, ignore_index=True) if len(parts) > 1 else table
 
 
 def settings_of(table: pd.DataFrame) -> list[str]:
-    """Return the columns that are settings, and differ within the table.
+    """Return the columns that are settings.
 
     Raises BadTable for one that differs in every row of a scheme, as a time of measurement does: no two rows would be
     seeds of one group.
     """
-    settings = [name for name in table if name not in KNOWN and table[name].nunique() > 1]
-    for name in settings:
+    settings = [name for name in table if name not in KNOWN]
+    for name in (name for name in settings if table[name].nunique() > 1):
         seeds = table.groupby(["scheme", name])["seed"].nunique()
         if (
             len(table) > 2
@@ -102,9 +127,16 @@ def _as_text(column: "pd.Series[str]") -> "pd.Series[str]":
 def _numbers(text: pd.DataFrame, name: str) -> "pd.Series[float]":
     """Return a column as numbers, NaN where it is empty."""
     blank = text[name] == ""
-    numbers = pd.to_numeric(text[name].mask(blank), errors="coerce").astype(float)
+    numbers = text[name].map(_number).astype(float)
     _require(numbers.notna() | blank | text[name].str.lower().isin(["nan", "+nan", "-nan"]), name, text, "is no number")
     return numbers
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)  # exactly, as pandas' own parser doesn't
+    except ValueError:
+        return np.nan
 
 
 def _statuses(text: pd.DataFrame, values: "pd.Series[float]") -> "pd.Series[str]":

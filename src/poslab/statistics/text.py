@@ -1,4 +1,4 @@
-"""Differences over text: of one pair of checkpoints by token, and of two schemes over seeds and text at once.
+"""Differences over text: of one pair of checkpoints, and of two schemes over seeds and text at once.
 
 The difference of two schemes is known for S seeds, each on the same B blocks of text. Seeds are some of many, and so
 are blocks: an interval over seeds alone says nothing about other text, one over blocks alone nothing about other seeds.
@@ -11,16 +11,14 @@ from Satterthwaite (1946), "An approximate distribution of estimates of variance
 
     variance = (MS_seeds + MS_blocks - MS_rest) / (S B)          at least the larger of the first two / (S B)
 
-A block is a stretch of at least SMALLEST_BLOCK tokens, and there are at most MOST_BLOCKS of them, so that blocks of a
-long text reach over thousands of tokens: how scheme differs from scheme is correlated over a few tokens of subwords or
-characters, and a little over whole scenes. More blocks would narrow the interval by less than 2 %.
+A block is as long as it takes for blocks to be independent (`poslab.statistics.blocks`).
 """
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from poslab.statistics.blocks import MOST_BLOCKS, SMALLEST_BLOCK, contiguous_blocks
+from poslab.statistics.blocks import text_blocks
 from poslab.statistics.intervals import Interval, StudentT
 from poslab.statistics.paired import CONFIDENCE, Difference, Estimate
 
@@ -29,16 +27,20 @@ FEWEST_FOR_BOOTSTRAP = 20  # with fewer blocks, a bootstrap interval is clearly 
 Array = NDArray[np.float64]
 
 
-def seeds_and_text(differences: ArrayLike) -> Difference:
-    """Return the mean of differences (S, B) over seeds and blocks, with its uncorrected p-value and interval.
+def seeds_and_text(differences: ArrayLike) -> Difference | None:
+    """Return the mean of differences (S, N) over seeds and stretches of a text, with its uncorrected p-value and
+    interval; None if too few blocks of the text can be taken as independent.
 
     `sd` is the standard error of the mean, `n` the number of seeds.
     """
-    array = np.asarray(differences, dtype=float)
+    found = text_blocks(differences)
+    if found is None:
+        return None
+    array = found.differences
     mean, error, freedom = (float(figure) for figure in two_way(array))
     p_value = 2 * float(special.stdtr(freedom, -abs(mean) / error)) if error else 1.0
-    found = Difference(mean, None, error, None, len(array), method=StudentT(error, freedom))
-    return found.corrected(p_value, 1)
+    d = Difference(mean, None, error, None, len(array), method=StudentT(error, freedom))
+    return d.corrected(p_value, 1)
 
 
 def two_way(differences: ArrayLike) -> tuple[Array, Array, Array]:
@@ -59,37 +61,29 @@ def two_way(differences: ArrayLike) -> tuple[Array, Array, Array]:
     return mean, np.sqrt(np.maximum(both, larger) / (seeds * of_text)), np.where(both > larger, satterthwaite, alone)
 
 
-def blocks(losses: ArrayLike) -> Array:
-    """Return block means (S, B) of losses (S, N) of the same tokens in text order; none if there are too few tokens."""
-    array = np.asarray(losses, dtype=float)
-    count = min(MOST_BLOCKS, array.shape[1] // SMALLEST_BLOCK)
-    return contiguous_blocks(array, count) if count else np.empty((len(array), 0))
-
-
 def token_difference(
-    first: ArrayLike, second: ArrayLike, *, comparisons: int = 1, block: int = 16, resamples: int = 9999
-) -> Estimate:
-    """Estimate the mean of (first - second) over finite losses of the same tokens, in text order, by two checkpoints.
+    first: ArrayLike, second: ArrayLike, *, comparisons: int = 1, resamples: int = 9999
+) -> Estimate | None:
+    """Estimate the mean of (first - second) over finite losses of the same stretches of text, by two checkpoints.
 
-    The interval is a bootstrap percentile interval, one of so many `comparisons` (Bonferroni). Neighbouring tokens are
-    alike, so that not tokens but contiguous, non-overlapping blocks of at least `block` tokens are drawn (Carlstein
-    1986); `block` should exceed the distance over which losses are correlated. None with fewer than
-    FEWEST_FOR_BOOTSTRAP blocks. It says how sure the difference between these two checkpoints is on held-out text of
-    this corpus, and nothing about other seeds. `sd` is that of the tokens. The same arrays give the same interval.
+    The interval is a bootstrap percentile interval, one of so many `comparisons` (Bonferroni). Stretches should exceed
+    the distance over which losses of tokens are correlated, as no tokens are drawn but contiguous, non-overlapping
+    blocks of them (Carlstein 1986). None with fewer than FEWEST_FOR_BOOTSTRAP. It says how sure the difference between
+    these two checkpoints is on held-out text of this corpus, and nothing about other seeds. The same arrays give the
+    same interval.
     """
     difference = np.subtract(first, second)
-    n, mean = len(difference), float(difference.mean())
-    sd = float(difference.std(ddof=1)) if n > 1 else None
-    count = n // block
-    if count < FEWEST_FOR_BOOTSTRAP:
-        return Estimate(mean, None, sd, n)
+    n = len(difference)
+    if n < FEWEST_FOR_BOOTSTRAP:
+        return None
     interval = stats.bootstrap(
-        (contiguous_blocks(difference, count),),
+        (difference,),
         np.mean,
         n_resamples=resamples,
-        batch=max(1, 1_000_000 // count),  # a million numbers, 8 MB, at a time
+        batch=max(1, 1_000_000 // n),  # a million numbers, 8 MB, at a time
         confidence_level=1 - (1 - CONFIDENCE) / comparisons,
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
-    return Estimate(mean, Interval(float(interval.low), float(interval.high)), sd, n)
+    between = Interval(float(interval.low), float(interval.high))
+    return Estimate(float(difference.mean()), between, float(difference.std(ddof=1)), n)

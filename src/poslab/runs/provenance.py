@@ -6,19 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from poslab.comparison.scores import Score
 from poslab.config.schemes import targets
 from poslab.runs.load import Run
 
 
-def caveats(runs: Sequence[Run], score: Score) -> list[str]:
+def caveats(runs: Sequence[Run]) -> list[str]:
     """Return caveats for facts, not settings, of which the runs have several values."""
     other_code, rounding = "they may compute different things", "times can't be compared, and losses differ by rounding"
     summaries = [run.summary for run in runs]
     packages = dict.fromkeys(["poslab", "torch"]) | dict.fromkeys(name for of in summaries for name in of.versions)
     versions = {name: [of.versions.get(name) for of in summaries] for name in packages}
-    found = _of_validation(runs) if score.validation else []
-    found += _several("versions of poslab", versions.pop("poslab"), other_code)
+    found = _several("versions of poslab", versions.pop("poslab"), other_code)
     found += _several("versions of poslab's code", [of.code_fingerprint for of in summaries], other_code)
     found += _several("versions of torch", versions.pop("torch"), rounding)
     found += _several("devices", [of.device for of in summaries], rounding)
@@ -34,6 +32,18 @@ def caveats(runs: Sequence[Run], score: Score) -> list[str]:
         backends = [run.summary.attention_backend for run in of_scheme]
         found += _several(f"versions of the code of {whose}", sources, other_code)
         found += _several(f"attention backends of {whose}", backends, "losses differ by rounding")
+    return found
+
+
+def caveats_of_validation(runs: Sequence[Run]) -> list[str]:
+    """Return caveats on validation losses that also stopped training, or came too early."""
+    found = []
+    if any(run.config.get("early_stopping_patience") for run in runs):
+        found.append("early stopping: when to stop was chosen on the validation data that are compared")
+    early = [run for run in runs if (run.summary.last_val_step or run.summary.steps) < run.summary.steps]
+    if early:
+        steps = f"step {early[0].summary.last_val_step} of {early[0].summary.steps}"
+        found.append(f"the last validation of {len(early)} runs was before their last step ({steps})")
     return found
 
 
@@ -73,18 +83,6 @@ class Repeat:
 
 def _loss(value: float | None) -> str:
     return "no finite loss" if value is None else f"{value:.9g}"
-
-
-def _of_validation(runs: Sequence[Run]) -> list[str]:
-    """Return caveats on validation losses that also stopped training, or came too early."""
-    found = []
-    if any(run.config.get("early_stopping_patience") for run in runs):
-        found.append("early stopping: when to stop was chosen on the validation data that are compared")
-    early = [run for run in runs if (run.summary.last_val_step or run.summary.steps) < run.summary.steps]
-    if early:
-        steps = f"step {early[0].summary.last_val_step} of {early[0].summary.steps}"
-        found.append(f"the last validation of {len(early)} runs was before their last step ({steps})")
-    return found
 
 
 def _several(fact: str, values: Iterable[Any], consequence: str) -> list[str]:

@@ -1,0 +1,137 @@
+"""Groups of runs that differ in nothing but the seed, on the same data, and what distinguishes them."""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from poslab.config.fields import NOT_COMPARED
+from poslab.config.schemes import TARGET, distinguishing, parse_scheme, targets
+from poslab.config.train import default_settings, flat
+from poslab.errors import SettingError, as_typed
+from poslab.positions.base import knows_nothing
+from poslab.runs.code import outside
+from poslab.runs.load import Run
+from poslab.runs.provenance import Repeat
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs by seed, finished or diverged, that differ in nothing else.
+
+    settings: as typed, whatever may distinguish the group from others of its scheme: the settings of the scheme and of
+    its training, and what compared runs should have in common and do not.
+    """
+
+    scheme: str
+    settings: dict[str, str]
+    runs: dict[int, Run] = field(default_factory=dict)
+    repeats: list[Repeat] = field(default_factory=list)
+
+    @property
+    def first(self) -> Run:
+        return self.runs[min(self.runs)]
+
+    @property
+    def n_nondefault(self) -> int:
+        """Return the number of settings that differ from those of configs/pos."""
+        usual = default_settings(self.scheme)
+        return sum(key in usual and text != as_typed(usual[key]) for key, text in self.settings.items())
+
+    @property
+    def knows_nothing(self) -> bool:
+        """Return whether its scheme is known to have no positions; code from outside poslab is not imported."""
+        node = self.first.config["pos"]
+        try:
+            return not outside(node) and knows_nothing(parse_scheme(node))
+        except SettingError:  # another version's
+            return False
+
+
+def group_runs(runs: Sequence[Run], conditions: Collection[str] = ()) -> list[RunGroup]:
+    """Return the groups of runs, those that have a finished one first. conditions: settings and facts that also tell
+    groups apart."""
+    sources: dict[tuple[Any, ...], set[str | None]] = defaultdict(set)
+    for run in runs:
+        sources[_classes(run)].add(run.summary.scheme_fingerprint)
+    edited = {classes for classes, of_classes in sources.items() if len(of_classes) > 1}
+    groups: dict[tuple[Any, ...], RunGroup] = {}
+    for run in sorted(runs, key=lambda run: bool(run.diverged)):
+        settings = _distinctions(run, conditions, edited)
+        group = groups.setdefault((run.summary.pos, *settings.items()), RunGroup(run.summary.pos, settings))
+        if run.seed in group.runs:
+            group.repeats.append(Repeat(group.runs[run.seed], run))
+        else:
+            group.runs[run.seed] = run
+    return list(groups.values())
+
+
+def _classes(run: Run) -> tuple[Any, ...]:
+    return tuple(targets(run.config["pos"]))
+
+
+def _distinctions(run: Run, conditions: Collection[str], edited: Collection[tuple[Any, ...]]) -> dict[str, str]:
+    """Return what distinguishes groups of one scheme name: the scheme's settings, those of its training, its class (two
+    schemes may share a name), its source if its classes are `edited`, and what is in `conditions`."""
+    settings = run.scheme_settings | {TARGET: run.config["pos"][TARGET]}
+    if _classes(run) in edited:
+        settings["source"] = run.summary.scheme_fingerprint or "unknown"
+    shared = _shared_by_comparable_runs(run)
+    return {str(key): _short(value) for key, value in settings.items()} | {
+        key: _short(shared.get(key)) for key in conditions
+    }
+
+
+def differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
+    """Return settings and facts, other than the scheme's, of which the runs have several values: name -> values in
+    words."""
+    different = {}
+    all_shared = [_shared_by_comparable_runs(run) for run in runs]
+    for key in dict.fromkeys(key for shared in all_shared for key in shared):
+        values: dict[str, str] = {}
+        for run, shared in zip(runs, all_shared, strict=True):
+            values.setdefault(_short(shared.get(key)), run.folder.name)
+        if len(values) > 1:
+            different[key] = ", ".join(f"{value} (as in {name})" for value, name in values.items())
+    return different
+
+
+def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
+    """Return settings and facts that must be equal for two runs to differ only in their scheme, flat."""
+    settings = flat(run.config, without=NOT_COMPARED)
+    facts = ["data_sha256", "params_trunk", "vocabulary_size"]
+    facts += ["train_tokens", "validation_tokens", "test_tokens", "val_loss_tokens"]
+    facts += [] if settings.get("early_stopping_patience") else ["steps"]
+    held_out = "none" if run.summary.test_loss is None else "measured"  # or losses of a test would meet validations'
+    return settings | {key: getattr(run.summary, key) for key in facts} | {"test_loss": held_out}
+
+
+def _short(value: Any) -> str:
+    text = as_typed(value)
+    return f"{text[:12]}..." if len(text) == 64 else text  # a sha256
+
+
+def by_data(runs: Sequence[Run], together: bool = False) -> dict[str, list[Run]]:
+    """Return the runs of each task or text by title: "recall", "recall pairs=8".
+
+    together: whether data of one name is always one entry.
+    """
+    keyed: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
+    for run in runs:
+        data, encoding = run.summary.data, run.config["data"].get("encoding")
+        keyed[(data,) if together else (data, run.summary.data_sha256, encoding)].append(run)
+    firsts = [members[0] for members in keyed.values()]
+    return {_title(members[0], firsts): members for members in keyed.values()}
+
+
+def _title(run: Run, firsts: Sequence[Run]) -> str:
+    """Return the data's name, and its settings that distinguish it from other data of that name."""
+    own = _data_settings(run)
+    others = [_data_settings(other) for other in firsts if other is not run and other.summary.data == run.summary.data]
+    sha256 = [f"sha256={run.summary.data_sha256[:12]}"] if own in others else []
+    return " ".join([run.summary.data, *distinguishing(own, others), *sha256])
+
+
+def _data_settings(run: Run) -> dict[str, Any]:
+    settings = flat({"data": run.config["data"]}, without=NOT_COMPARED)
+    return {key.removeprefix("data."): value for key, value in settings.items()}

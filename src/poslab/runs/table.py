@@ -1,0 +1,235 @@
+"""Run folders as a table of results: a row for each run, metric and length (columns: `poslab.statistics.table`).
+
+What stands first is what is usual: the metric and length by which such runs are compared, and the group that is the
+baseline. Where the losses of single tokens are known, each stretch of the text has a row, too, with its number as
+`block`. Seeds that were planned and are missing, and those that diverged, have rows without a value.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from poslab.config.schemes import default_scheme, is_task
+from poslab.errors import UserError, as_typed
+from poslab.runs.evaluation import Evaluation
+from poslab.runs.groups import RunGroup, differences_beyond_the_scheme, group_runs
+from poslab.runs.load import LeftOut, Run, first_beyond
+from poslab.runs.plan import PlannedGroup, comparable, keys_of, merged, picked
+from poslab.runs.provenance import caveats, caveats_of_validation
+from poslab.statistics.blocks import contiguous_blocks
+from poslab.statistics.table import BEST_LOSS, DIVERGED, FINISHED, KNOWN, LAST_LOSS, MISSING, TEST_LOSS, checked
+from poslab.tasks.metric import LOSS, Metric
+
+MOST_STRETCHES = 240  # of a text
+_SMALLEST_STRETCH = 16  # tokens
+_LOSSES = (TEST_LOSS, LAST_LOSS, BEST_LOSS)
+_FACTS = ("params_scheme", "tokens_per_s", "peak_memory_mb", "steps", "late_fall")  # of a summary
+
+Figure = tuple[str, int | None, int | None]  # metric, length, block
+Looks = dict[int, tuple[Run | None, int]]  # by seed: its run, if there is one, and the look that it was planned for
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """Checked table, its runs by what is in column `folder`, and the runs that are left out of it."""
+
+    table: pd.DataFrame
+    runs: Mapping[str, Run]
+    left_out: list[LeftOut]
+
+
+def run_table(
+    titled: Mapping[str, Sequence[Run]],
+    evaluations: Mapping[Path, Evaluation] | None = None,
+    plan: Sequence[PlannedGroup] = (),
+    picked_from: Mapping[Path, Sequence[PlannedGroup]] | None = None,
+    *,
+    allow_differences: bool = False,
+) -> RunTable:
+    """Return the table of runs, by the title of their data. evaluations: by folder. plan: that of the runs' sweeps.
+    picked_from: the plans of sweeps of which single runs were named.
+
+    Raises UserError without a finished run, and for runs that differ in more than the scheme, unless
+    `allow_differences`.
+    """
+    rows: list[dict[str, Any]] = []
+    found: dict[str, Run] = {}
+    left_out: list[LeftOut] = []
+    for title, runs in titled.items():
+        try:
+            section = _Section(title, runs, evaluations or {}, plan, allow_differences)
+        except UserError as error:
+            raise UserError(f"{title}: {error}") if len(titled) > 1 else error from None
+        section.caveats += picked(section.runs, picked_from or {})
+        rows += section.rows()
+        found |= {str(run.folder): run for group in section.groups for run in group.runs.values()}
+        left_out += section.left_out
+    order = [name for name in KNOWN if any(name in row for row in rows)]
+    settings = dict.fromkeys(name for row in rows for name in row if name not in KNOWN)
+    return RunTable(checked(pd.DataFrame(rows, columns=[*order, *settings]).fillna("")), found, left_out)
+
+
+class _Section:
+    """Rows of the runs on one text or task."""
+
+    def __init__(
+        self,
+        title: str,
+        runs: Sequence[Run],
+        evaluations: Mapping[Path, Evaluation],
+        plan: Sequence[PlannedGroup],
+        allow_differences: bool,
+    ) -> None:
+        finished = [run for run in runs if not run.diverged]
+        if not finished:
+            raise UserError("no finished run to compare")
+        conditions = differences_beyond_the_scheme(finished)
+        if conditions and not allow_differences:
+            listed = "; ".join(f"{key}: {values}" for key, values in conditions.items())
+            raise UserError(
+                f"the runs differ in more than the scheme, so the scheme can't be said to cause a difference: "
+                f"{listed}; compare fewer runs, or set allow_differences=true"
+            )
+        self.title, self.evaluations, self.conditions = title, evaluations, conditions
+        diverged, foreign = comparable([run for run in runs if run.diverged], finished)
+        self.groups = group_runs([*finished, *diverged], list(conditions))
+        repeats = [repeat for group in self.groups for repeat in group.repeats]
+        self.left_out = [*foreign, *(LeftOut(run.folder, run.diverged) for run in diverged)]
+        self.left_out += [LeftOut(repeat.run.folder, repeat.reason) for repeat in repeats]
+        self.runs = finished
+        self.caveats = [repeat.caveat for repeat in repeats if repeat.caveat]
+        self.caveats += [f"{key} differs: {values}" for key, values in conditions.items()] + caveats(finished)
+        self.plan = _relevant(plan, self.groups)
+        self.same_text = not set(conditions) & {"data_sha256", "vocabulary_size", "validation_tokens", "test_tokens"}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows, ordered by metric and length, then by group, then by seed."""
+        members = self._members()
+        figures = {str(run.folder): self._figures(run) for run in self.runs}
+        known = list(dict.fromkeys(figure for of_run in figures.values() for figure in of_run))
+        scores = {figure for figure in known if figure[:2] in set(self._scores())}
+        of_validation = caveats_of_validation(self.runs)
+        rows: list[dict[str, Any]] = []
+        for metric, length, block in sorted(known, key=lambda figure: self._place(*figure)):
+            first = len(rows)
+            shared = {"data": self.title, "metric": metric, "length": length, "block": block}
+            shared |= self._unit(metric)
+            for scheme, settings, seeds in members:
+                for seed, (run, look) in seeds.items():
+                    value = figures.get(str(run.folder), {}).get((metric, length, block)) if run else None
+                    status = DIVERGED if run and run.diverged else MISSING if value is None else FINISHED
+                    if status == FINISHED or ((metric, length, block) in scores and block is None):
+                        own = {"scheme": scheme, "seed": seed, "value": value, "status": status, "look": look}
+                        folder = {"folder": str(run.folder)} if run and status != MISSING else {}
+                        rows.append({**own, **shared, **folder, **settings})
+            weak = self.caveats + (of_validation if metric in (LAST_LOSS, BEST_LOSS) else [])
+            if weak and first < len(rows):
+                rows[first]["caveat"] = "\n".join(weak)
+        return rows
+
+    def _members(self) -> list[tuple[str, dict[str, str], Looks]]:
+        """Return (scheme, settings, (run or None, look) by seed) of each group, the natural baseline first.
+
+        That is the default scheme of train.py, else one without positions, else the first by name; of its groups the
+        one with the fewest settings away from their defaults. A group without plan lacks all seeds that others have.
+        """
+        everywhere = {seed for group in self.groups for seed in group.runs}
+        everywhere |= {seed for planned in self.plan.values() for seed in planned.seeds}
+        members: list[tuple[tuple[bool, bool, str, int], str, dict[str, str], Looks]] = []
+        for group in self.groups:
+            planned = self.plan.get(keys_of(group.first)[0])
+            seeds = sorted({*group.runs, *(planned.seeds if planned else everywhere)})
+            looks = {seed: (group.runs.get(seed), _look(planned, seed)) for seed in seeds}
+            rank = (group.scheme != default_scheme(), not group.knows_nothing, group.scheme, group.n_nondefault)
+            members.append((rank, group.scheme, group.settings, looks))
+        there = {keys_of(run)[0] for group in self.groups for run in group.runs.values()}
+        for key, planned in self.plan.items():
+            if key not in there:
+                looks = {seed: (None, _look(planned, seed)) for seed in planned.seeds}
+                rank = (planned.scheme != default_scheme(), False, planned.scheme, 0)
+                members.append((rank, planned.scheme, self._settings_of_lost(planned), looks))
+        members.sort(key=lambda member: (member[0], str(member[2])))
+        return [(scheme, settings, seeds) for _, scheme, settings, seeds in members]
+
+    def _settings_of_lost(self, planned: PlannedGroup) -> dict[str, str]:
+        """Return the settings of a planned group without runs, so far as they are known."""
+        namesakes = [group.settings for group in self.groups if group.scheme == planned.scheme]
+        settings = dict(namesakes[0]) if namesakes else {}
+        settings |= {str(key): as_typed(value) for key, value in planned.settings.items()}
+        return settings | ({"source": "another version"} if settings in namesakes else {})
+
+    def _scores(self) -> list[tuple[str, int | None]]:
+        """Return the (metric, length) by which the runs can be compared."""
+        found: dict[tuple[str, int | None], None] = {}
+        for run in self.runs:
+            found |= {(metric, length): None for metric, length, block in self._figures(run) if block is None}
+        tested = any(run.summary.test_loss is not None for run in self.runs)
+        losses = [TEST_LOSS] if tested else [LAST_LOSS, BEST_LOSS]  # what has chosen the weights is not compared
+        own = {name for run in self.runs for name in run.metrics}
+        return [(metric, length) for metric, length in found if metric in (*losses, *own)]
+
+    def _figures(self, run: Run) -> dict[Figure, float]:
+        """Return all figures of a run."""
+        summary = run.summary
+        losses = dict(zip(_LOSSES, (summary.test_loss, summary.last_val_loss, summary.best_val_loss), strict=True))
+        figures: dict[Figure, Any] = {(name, None, None): loss for name, loss in losses.items()}
+        for name in [*run.metrics, *(name for name in summary.metrics if name.endswith("_chance"))]:
+            figures |= {(name, length, None): summary.metrics[name][str(length)] for length in run.lengths(name)}
+        figures |= {(f"{name}_loss", None, None): loss for name, loss in summary.reference_losses.items()}
+        figures |= {(name, None, None): getattr(summary, name) for name in _FACTS}
+        if is_task(run.config["data"]):
+            solved = summary.solved_step is not None
+            figures["solved", None, None] = float(solved)
+            figures["steps_to_solve", None, None] = summary.solved_step if solved else summary.steps
+        elif self.same_text:
+            figures |= self._stretches(run)
+        known = {key: float(value) for key, value in figures.items() if value is not None}
+        return {key: value for key, value in known.items() if math.isfinite(value)}
+
+    def _stretches(self, run: Run) -> dict[Figure, Any]:
+        """Return the mean losses of stretches of the held-out text, by the kept weights; none if they aren't finite."""
+        evaluation = self.evaluations.get(run.folder)
+        if evaluation is None:
+            return {}
+        tested = run.summary.test_loss is not None
+        # a validation may have seen only the first tokens
+        losses = evaluation.consecutive_losses[: None if tested else run.summary.val_loss_tokens]
+        count = min(MOST_STRETCHES, len(losses) // _SMALLEST_STRETCH)
+        if not count or not all(map(math.isfinite, losses)):
+            return {}
+        means = contiguous_blocks(losses, count)
+        name = TEST_LOSS if tested else BEST_LOSS
+        return {(name, None, block): round(float(loss), 7) for block, loss in enumerate(means, start=1)}
+
+    def _place(self, metric: str, length: int | None, block: int | None) -> tuple[Any, ...]:
+        """Return the sort key of a figure: the one by which such runs are compared first."""
+        run = self.runs[0]
+        names = [name for measure in run.metrics for name in (_LOSSES if measure == LOSS else [measure])]
+        place = names.index(metric) if metric in names else len(names)
+        usual = length == first_beyond(run.lengths(metric), run.summary.training_length)
+        return place, metric if place == len(names) else "", block is not None, not usual, length or 0, block or 0
+
+    def _unit(self, metric: str) -> dict[str, str]:
+        """Return the metric's unit and which way is better, if that is known."""
+        if metric in _FACTS:
+            return {}
+        try:
+            of: Metric = self.runs[0].summary.measure(LOSS if metric in _LOSSES else metric)
+        except KeyError:
+            return {}
+        return {"unit": of.unit, "better": "higher" if of.higher_is_better else "lower"}
+
+
+def _relevant(plan: Sequence[PlannedGroup], groups: Sequence[RunGroup]) -> dict[str, PlannedGroup]:
+    """Return the planned groups that were to be compared with these, by their key."""
+    shared = {keys_of(run)[1] for group in groups for run in group.runs.values()}
+    return {group.group: group for group in merged(plan) if group.shared in shared}
+
+
+def _look(planned: PlannedGroup | None, seed: int) -> int:
+    """Return how many comparisons had been made when the seed was planned, and this one."""
+    return 1 + sum(seed not in seeds for seeds in planned.earlier) if planned else 1
