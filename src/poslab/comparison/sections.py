@@ -12,6 +12,7 @@ from poslab.comparison.scores import Score
 from poslab.comparison.task_report import TaskReport
 from poslab.report.blocks import Figure, Table
 from poslab.runs.evaluation import Evaluation
+from poslab.statistics.best import rank_intervals
 from poslab.statistics.findings import Equal, Shown, p_text, summary
 from poslab.statistics.paired import FEWEST_SEEDS
 from poslab.statistics.pairing import pairing
@@ -114,6 +115,8 @@ class Section:
     def legend(self) -> str:
         """Return the legend of the table of schemes."""
         said = f"n: runs. Difference: mean of scheme minus {self.comparison.baseline} over common seeds."
+        if self.comparison.pairs:
+            said += " Rank: those that the shown differences leave, all at once in 95 % of sweeps."
         if self.comparison.over_text:
             said += (
                 " Interval, seeds and text: of the same difference, for other seeds and held-out text of this corpus "
@@ -135,24 +138,24 @@ class Section:
         columns = ["scheme", "n", str(self.score), "95 % interval", "sd", "difference", "simultaneous interval"]
         columns += ["p (Holm)", *(["interval, seeds and text"] if self.comparison.over_text else [])]
         narrow = [0, 1, 2, 3, 5, 6, 7, *([8] if self.comparison.over_text else [])]
+        ranks = self._ranks
         costs = {name: head for name, head in _COSTS.items() if any(group.figures(name) for group in groups)}
         longer = [f"{self.score.name} at {length}" for length in self._other_lengths]
         windows = ["longer windows"] if self.evaluations and not longer else []
+        columns += [*(["rank"] if ranks else []), *costs.values(), *longer, *windows]
         return Table(
             "Schemes",
-            [*columns, *costs.values(), *longer, *windows],
-            [self._row(group, list(costs), bool(windows)) for group in groups],
+            columns,
+            [self._row(group, ranks, list(costs), bool(windows)) for group in groups],
             self.legend,
             highlight=self.comparison.baseline,
-            foot=[
-                [*row, *[""] * (len(columns) + len(costs) + len(longer + windows) - 3)] for row in self.reference_rows
-            ],
+            foot=[[*row, *[""] * (len(columns) - len(row))] for row in self.reference_rows],
             sortable=True,
             sorted_by=(2, "descending" if self.score.metric.higher_is_better else "ascending"),
             narrow=narrow,
         )
 
-    def _row(self, group: Group, costs: Sequence[str], windows: bool) -> list[str]:
+    def _row(self, group: Group, ranks: Mapping[str, str], costs: Sequence[str], windows: bool) -> list[str]:
         """Return the table's row for a group, from its label and number of seeds to its figures at other lengths."""
         found, d, text = group.estimate, self.comparison.differences.get(group.label), self.score.text
         over_text = self.comparison.over_text
@@ -164,9 +167,18 @@ class Section:
             row += [text(d.mean, "+"), self.score.interval(d.interval, "+"), p]
             on_text = over_text.get(group.label)
             row += [self.score.interval(on_text.interval if on_text else None, "+")] if over_text else []
+        row += [ranks[group.label]] if ranks else []
         row += [_whole(group.mean(name)) for name in costs]
         row += [text(group.mean(self.score.name, length)) for length in self._other_lengths]
         return row + ([_beyond(self.evaluations.get(group.label, []))] if windows else [])
+
+    @property
+    def _ranks(self) -> dict[str, str]:
+        """Return the ranks that each group may have, "1 to 3", if all pairs were compared."""
+        one, sign = self.comparison, self.score.metric.sign
+        better = [pair if d.leaning * sign < 0 else pair[::-1] for pair, d in one.pairs.items() if d.significant]
+        found = rank_intervals([group.label for group in one.groups], better) if one.pairs else {}
+        return {label: f"{low}" if low == high else f"{low} to {high}" for label, (low, high) in found.items()}
 
     @property
     def reference_rows(self) -> list[list[str]]:

@@ -131,7 +131,7 @@ class NotShown(Finding):
             return f"{MOST_SEEDS:,} seeds or more would be needed to see {effect:g}"
         if needed > d.n:
             spread = f"{low:,} to {high:,}" if high < MOST_SEEDS else f"{low:,} or more"
-            return f"to see {effect:g}, plan with {needed:,} seeds ({spread}, as {d.n} seeds tell its spread)"
+            return f"to show one of {effect:g}, plan with {needed:,} seeds ({spread}, by what {d.n} tell of the spread)"
         if d.interval and -effect < d.interval.low and d.interval.high < effect:
             return f"a difference of {effect:g} would probably have been seen"
         # The power was high before the experiment, but the interval that came out is wide.
@@ -197,7 +197,7 @@ def finding(
         return Incomplete(*two, remarks=remarks)
     if d.mean is None or d.n < FEWEST_SEEDS:
         return TooFew(*two, remarks=remarks)
-    if d.mean and alike and not measure.is_proportion:
+    if d.mean and alike and unit(measure) == "nats":
         remarks = ["losses that were trained never differ so evenly", *remarks]
     if d.significant:
         return Shown(*two, remarks=remarks)
