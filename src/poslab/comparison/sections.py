@@ -210,14 +210,14 @@ class Section:
                 if alike is None
                 else [
                     f"{alike.correlation:.2f} [{alike.low:.2f}, {alike.high:.2f}]",
-                    f"{alike.variance_ratio:.2g} times",
+                    f"{alike.variance_ratio:,.{1 if alike.variance_ratio < 10 else 0}f} times",
                 ]
             )
             rows.append(row)
         if not rows:
             return None
         base_name = self.comparison.baseline
-        columns = ["scheme", f"better than {base_name}, in", "next difference", f"correlation with {base_name}"]
+        columns = ["scheme", f"better than {base_name} in", "next difference", f"correlation with {base_name}"]
         return Table("One seed ahead", [*columns, "seeds saved by pairing"], rows, _NEXT, sortable=True)
 
     @property
