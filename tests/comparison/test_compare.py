@@ -11,7 +11,6 @@ from paired_figures import differences
 from runs_to_compare import (
     change_summary,
     compare_folders,
-    evaluations_of,
     page_in,
     report_of,
     write_evaluation,
@@ -19,7 +18,6 @@ from runs_to_compare import (
     write_sweep,
 )
 
-from poslab.comparison.compare import token_sentences
 from poslab.errors import UserError
 
 
@@ -34,8 +32,9 @@ def test_a_known_difference_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     )
     assert low < -0.08 < high
     page, markdown, screen = page_in(folder), (folder / "report.md").read_text(), capsys.readouterr().out
-    assert page.lists[0][0] == better
-    assert page.lists[0][1].startswith("t5 is worse than absolute by 0.1")
+    assert page.lists[0][0] == "best: shaw (95 % sure)"
+    assert page.lists[0][1] == better
+    assert page.lists[0][2].startswith("t5 is worse than absolute by 0.1")
     assert f"- {better}\n" in markdown
     assert f"- {better}\n" in screen
     assert "can be shown" not in "".join([*page.lists[0], markdown, screen])
@@ -47,7 +46,8 @@ def test_where_there_is_no_difference_none_is_said(tmp_path: Path, capsys: pytes
     folder = report_of(tmp_path)
     found = differences(losses, "absolute")
     assert max(abs(d.mean) for d in found.values()) > 0.002  # there is something to be taken in by
-    answers = page_in(folder).lists[0]
+    best, *answers = page_in(folder).lists[0]
+    assert re.fullmatch(r"best: any of \w+, \w+, \w+ may be \(95 % sure\)", best)
     assert sorted(answer.split(" (")[0] for answer in answers) == [
         f"No difference between {pos} and absolute can be shown with n = 5" for pos in ("shaw", "t5")
     ]
@@ -87,50 +87,55 @@ def test_groups_are_in_order_of_their_loss(tmp_path: Path) -> None:
         assert group.median_run.loss == sorted(group.values.values())[1]
 
 
-def one_run_each(root: Path, difference: float, spread: float) -> list[str]:
-    """What is said of two runs whose losses on the same 640 tokens differ so."""
+def of_checkpoints(root: Path, **settings: bool) -> list[str]:
+    """What is said of single runs by their losses on stretches of the same text."""
+    return [said for said in compare_folders(root, **settings).sentences if "the checkpoints of" in said]
+
+
+def one_run_each(root: Path, difference: float, spread: float, loss: float = 4.0) -> list[str]:
+    """What is said of two runs whose losses on the same 640 tokens, 40 stretches of 16, differ so."""
     generator = np.random.default_rng(2)
     base = generator.normal(4, 1, 640)
     write_evaluation(write_run(root, "absolute", 1, 4.0), base)
-    write_evaluation(write_run(root, "t5", 2, 4.0), base + generator.normal(difference, spread, 640))
-    comparison = compare_folders(root)
-    return token_sentences(comparison, evaluations_of(comparison))
+    write_evaluation(write_run(root, "t5", 1, loss), base + generator.normal(difference, spread, 640))
+    for name in ("absolute-seed1", "t5-seed1"):
+        change_summary(root / name, val_loss_tokens=640)
+    return of_checkpoints(root)
 
 
-def test_one_run_each_says_something_of_the_tokens(tmp_path: Path) -> None:
+def test_one_run_each_says_something_of_the_text(tmp_path: Path) -> None:
     (said,) = one_run_each(tmp_path, -0.1, 0.2)
     numbers = r"by 0\.1\d* nats \[0\.0\d+, 0\.1\d+\]"
     assert re.fullmatch(
-        rf"on the 640 validation tokens, which chose them, the checkpoints of t5 and absolute differ: t5's is better "
+        rf"on 40 stretches of the validation text, which chose them, the checkpoints of t5 and absolute differ: t5's is better "
         rf"{numbers}; another seed may reverse this",
         said,
     )
 
 
-def test_tokens_of_a_test_part_are_called_so(tmp_path: Path) -> None:
+def test_stretches_of_a_test_part_are_called_so(tmp_path: Path) -> None:
     one_run_each(tmp_path, -0.1, 0.2)
-    for name in ("absolute-seed1", "t5-seed2"):
+    for name in ("absolute-seed1", "t5-seed1"):
         change_summary(tmp_path / name, test_tokens=641, test_loss=4.0)
-    comparison = compare_folders(tmp_path)
-    (said,) = token_sentences(comparison, evaluations_of(comparison))
-    assert said.startswith("on the 640 test tokens, the checkpoints of")
+    (said,) = of_checkpoints(tmp_path)
+    assert said.startswith("on 40 stretches of the test text, the checkpoints of")
 
 
-def test_one_run_each_whose_tokens_are_alike(tmp_path: Path) -> None:
+def test_one_run_each_whose_losses_are_alike(tmp_path: Path) -> None:
     (said,) = one_run_each(tmp_path, 0.0, 0.2)
     assert "checkpoints of t5 and absolute can't be told apart: " in said
 
 
 def evaluate_both(root: Path, losses: list[float], other: list[float]) -> None:
     write_evaluation(root / "absolute-seed1", losses)
-    write_evaluation(root / "t5-seed2", other)
+    write_evaluation(root / "t5-seed1", other)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda root: change_summary(root / "t5-seed2", data_sha256="0" * 64),
-        lambda root: change_summary(root / "t5-seed2", test_tokens=640, test_loss=4.0),
+        lambda root: change_summary(root / "t5-seed1", data_sha256="0" * 64),
+        lambda root: change_summary(root / "t5-seed1", test_tokens=640, test_loss=4.0),
         lambda root: evaluate_both(root, [4.0] * 640, [math.nan] * 640),
         lambda root: evaluate_both(root, [4.0] * 640, [4.0] * 639),
         lambda root: evaluate_both(root, [], []),
@@ -138,13 +143,20 @@ def evaluate_both(root: Path, losses: list[float], other: list[float]) -> None:
     ],
     ids=["other text", "other part", "not finite", "other number", "none", "seeds"],
 )
-def test_tokens_are_compared_only_of_one_run_each_on_the_same_tokens(
+def test_checkpoints_are_compared_only_of_one_run_each_on_the_same_text(
     change: Callable[[Path], None], tmp_path: Path
 ) -> None:
     assert one_run_each(tmp_path, -0.1, 0.2)
     change(tmp_path)
-    comparison = compare_folders(tmp_path, allow_differences=True)
-    assert token_sentences(comparison, evaluations_of(comparison)) == []
+    assert of_checkpoints(tmp_path, allow_differences=True) == []
+
+
+@pytest.mark.parametrize("loss", [3.9, 4.1])
+def test_a_figure_and_the_text_never_say_better_and_worse_of_one_pair(loss: float, tmp_path: Path) -> None:
+    """The stretches say that t5 is better, whatever the figure says."""
+    said = " ".join([*one_run_each(tmp_path, -0.1, 0.2, loss), *compare_folders(tmp_path).sentences])
+    assert ("better" in said, "worse" in said) == (loss < 4, loss > 4)
+    assert ("differ in the other direction (-0.1" in said) == (loss > 4)
 
 
 def test_one_scheme_alone(tmp_path: Path) -> None:
@@ -164,7 +176,7 @@ def test_caveats_stand_with_the_answers(tmp_path: Path, capsys: pytest.CaptureFi
     caveat = "several devices: cpu (x86_64), cuda:0; times can't be compared, and losses differ by rounding"
     screen = capsys.readouterr().out.splitlines()
     answer = next(number for number, line in enumerate(screen) if line.startswith("- t5 is better"))
-    assert screen[answer + 1] == f"  caveat: {caveat}"
+    assert f"  caveat: {caveat}" in screen[answer:]
     assert page_in(folder).lists[1] == [caveat]
     for name in ("report.md", "report.html"):
         before_explanation = (folder / name).read_text().split("Losses are those")[0]

@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,15 +18,23 @@ from runs_to_compare import (
     write_task_run,
 )
 
+from poslab.comparison.compare import Comparison
 from poslab.comparison.contrasts import Verdict, verdict_table, verdicts
-from poslab.config.contrasts import parse_contrast, register
+from poslab.config.contrasts import parse_contrast, read_registrations, register
 from poslab.runs.load import read_runs
 from poslab.statistics.permutation import seeds_to_claim
 
 
 def verdicts_in(root: Path, *contrasts: str) -> list[Verdict]:
     register(root, [parse_contrast(yaml.safe_load(contrast), "contrast") for contrast in contrasts], 0)
-    return verdicts([root], [compare_folders(folder) for folder in sorted(root.iterdir()) if folder.is_dir()])
+    return verdicts_of(
+        root, {folder.name: compare_folders(folder) for folder in sorted(root.iterdir()) if folder.is_dir()}
+    )
+
+
+def verdicts_of(root: Path, found: Mapping[str, Comparison]) -> list[Verdict]:
+    """Return verdicts on comparisons, by the title of their data."""
+    return verdicts(read_registrations(root), found)
 
 
 def write_seeds(root: Path, pos: str, shares: Iterable[float], data: str = "copy") -> None:
@@ -57,8 +65,8 @@ def test_a_missing_seed_is_no_reason_to_show_anything(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, range(1, 9))
 
     def said() -> list[tuple[str, str]]:
-        found = [compare(read_runs([str(tmp_path / "copy")])[0], plan=plan)]
-        return [(verdict.said, "; ".join(verdict.remarks)) for verdict in verdicts([tmp_path], found)]
+        found = {"copy": compare(read_runs([str(tmp_path / "copy")])[0], plan=plan)}
+        return [(verdict.said, "; ".join(verdict.remarks)) for verdict in verdicts_of(tmp_path, found)]
 
     register(tmp_path, [parse_contrast(yaml.safe_load(contrast), "contrast") for contrast in (BETTER, every)], 0)
     assert said() == [("shown", ""), ("not shown", "6 of 8 seeds agree")]
@@ -80,7 +88,7 @@ def test_a_seed_that_diverged_speaks_against_its_scheme(tmp_path: Path) -> None:
     assert (verdict.said, verdict.remarks) == ("shown", ["1 of 8 seeds of nope diverged"])
     change_summary(tmp_path / "copy" / "nope-seed2", best_val_loss=4.0)
     change_summary(tmp_path / "copy" / "shaw-seed2", best_val_loss=math.inf)
-    (verdict,) = verdicts([tmp_path], [compare_folders(tmp_path / "copy")])
+    (verdict,) = verdicts_of(tmp_path, {"copy": compare_folders(tmp_path / "copy")})
     assert verdict.said == "not shown"
     assert verdict.remarks == ["7 of 8 seeds agree", "1 of 8 seeds of shaw diverged"]
     assert verdict.row[2:4] == ["8", "+0.691"]

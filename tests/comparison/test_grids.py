@@ -43,7 +43,7 @@ def test_settings_are_chosen_by_the_validation_alone(swept: Path) -> None:
     nope, t5 = grids(compare_folders(swept))
     assert (nope.varied, len(nope.groups)) == ([], 1)
     assert t5.varied == ["position_learning_rate_factor"]
-    assert [group.settings["position_learning_rate_factor"] for group in t5.groups] == [1, 8, 32]
+    assert [group.settings["position_learning_rate_factor"] for group in t5.groups] == ["1.0", "8.0", "32.0"]
     assert t5.default is t5.groups[0]
     assert t5.chosen is t5.groups[1]
     assert nope.default is nope.chosen
@@ -113,7 +113,7 @@ def test_lines_of_a_figure_are_told_by_the_other_settings(tmp_path: Path) -> Non
             set_scheme(write_run(tmp_path / f"{distance}{keys}", "shaw", 1), max_distance=distance, keys=keys)
     (panel,) = setting_panels({"text": compare_folders(tmp_path)})
     (legend,) = panel.figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["shaw keys=False", "shaw keys=True"]
+    assert [text.get_text() for text in legend.get_texts()] == ["shaw keys=false", "shaw keys=true"]
 
 
 def test_values_that_are_multiplied() -> None:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paired_figures import differences
-from poslab.comparison.sentences import sentence
 from runs_to_compare import (
     change_config,
     change_summary,
@@ -20,6 +19,7 @@ from runs_to_compare import (
     page_in,
     plan_of,
     report_of,
+    table_of,
     write_run,
     write_sweep,
 )
@@ -29,10 +29,17 @@ from poslab.config.scripts import CompareConfig
 from poslab.errors import UserError
 from poslab.runs.load import read_runs
 from poslab.runs.plan import PLAN, add_to_plan, read_plan
-from poslab.tasks.metric import EXACT
+from poslab.statistics.findings import finding
+from poslab.statistics.paired import Difference
+from poslab.tasks.metric import EXACT, Metric, loss_metric
 
 SEEDS = range(1, 9)
+NATS = loss_metric(None)
 Values = dict[str, dict[int, float]]
+
+
+def sentence(first: str, second: str, difference: Difference, metric: Metric = NATS) -> str:
+    return str(finding(first, second, difference, metric))
 
 
 def claims(values: Values, planned: Mapping[str, range] | None = None, family: int = 0) -> set[tuple[str, bool]]:
@@ -189,13 +196,13 @@ def test_without_a_plan_the_seeds_of_any_group_count(swept: Path) -> None:
 def test_a_lost_baseline_leaves_no_other_to_claim_by(swept: Path) -> None:
     for seed in range(1, 6):
         shutil.rmtree(swept / f"absolute-seed{seed}")
-    runs = read_runs([str(swept)])
-    comparison = compare(*runs, plan=read_plan(swept))
+    runs, _ = read_runs([str(swept)])
+    comparison = compare(runs, plan=read_plan(swept))
     assert comparison.sentences[0].startswith(
         "No difference between t5 and shaw can be shown: "
         "the baseline would be absolute, which has no finished run; so far -0.1"
     )
-    assert "is better than shaw by 0.1" in compare(*runs, plan=read_plan(swept), baseline="shaw").sentences[0]
+    assert "is better than shaw by 0.1" in compare(runs, plan=read_plan(swept), baseline="shaw").sentences[0]
 
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
@@ -219,8 +226,9 @@ def test_a_run_that_diverged_is_on_the_page(swept: Path, capsys: pytest.CaptureF
 def test_what_diverged_with_other_settings_says_nothing_of_these(swept: Path) -> None:
     change_summary(swept / "t5-seed3", best_val_loss=math.inf)
     change_config(swept / "t5-seed3", "optim.learning_rate", 10.0)
-    comparison = compare(read_runs([str(swept)])[0], plan=read_plan(swept))
-    reasons = {left.folder.name: left.reason for left in comparison.left_out}
+    runs, _ = read_runs([str(swept)])
+    comparison = compare(runs, plan=read_plan(swept))
+    reasons = {left.folder.name: left.reason for left in table_of(runs, plan=read_plan(swept)).left_out}
     assert reasons["t5-seed3"].endswith("it has other settings than those compared")
     assert "1 of 5 seeds is missing (3)" in "".join(comparison.sentences)
 

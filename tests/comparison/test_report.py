@@ -22,8 +22,8 @@ from runs_to_compare import (
     write_sweep,
 )
 
-from poslab.comparison.sentences import p_text
 from poslab.runs.evaluation import LengthLoss
+from poslab.statistics.findings import p_text
 from poslab.statistics.paired import estimate
 
 

@@ -86,9 +86,12 @@ def test_without_lengths_beyond_the_range_the_longest_counts(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"metric": "exat"}, "metric=exat: the runs don't have it; did you mean exact? valid: exact, accuracy, loss"),
+        (
+            {"metric": "exat"},
+            "metric=exat: there is no such metric; did you mean exact? valid: exact, accuracy, last validation loss",
+        ),
         ({"length": 30}, "length=30: exact is known at 10, 20, 40"),
-        ({"metric": "loss", "length": 20}, "length=20: loss is of the whole run, at no length"),
+        ({"metric": "loss", "length": 20}, "length=20: last validation loss is of the whole run, at no length"),
     ],
 )
 def test_what_no_run_has_is_refused_with_what_they_have(settings: dict, words: str, tmp_path: Path) -> None:
@@ -99,18 +102,29 @@ def test_what_no_run_has_is_refused_with_what_they_have(settings: dict, words: s
 
 def test_a_text_has_its_loss_and_nothing_else(tmp_path: Path) -> None:
     write_run(tmp_path)
-    with pytest.raises(SettingError, match=r"metric=exact: the runs don't have it; valid: loss$"):
+    with pytest.raises(
+        SettingError, match=r"metric=exact: there is no such metric; valid: last validation loss, best validation loss$"
+    ):
         compare_folders(tmp_path, metric="exact")
 
 
-def test_runs_without_the_figure_are_left_out(tmp_path: Path) -> None:
-    write_task(tmp_path, shaw=SHAW[:2])
+def test_runs_without_the_figure_are_missing_seeds(tmp_path: Path) -> None:
+    write_task(tmp_path, absolute=BASE[:2], shaw=SHAW[:3])
+    write_task_run(tmp_path, "absolute", 3, {10: 0.5})
+    (said,) = compare_folders(tmp_path).sentences
+    missing = "1 of 3 seeds is missing (3); so far 0.65 of the examples"
+    assert said.startswith(f"No difference between shaw and absolute can be shown: {missing}")
+
+
+def test_a_scheme_without_the_figure_is_lost(tmp_path: Path) -> None:
+    """It would have been the baseline, so no other group takes its place in a claim."""
+    write_task(tmp_path, shaw=SHAW, t5=BASE)
     write_task_run(tmp_path, "absolute", 1, {10: 0.5})
     comparison = compare_folders(tmp_path)
-    assert [group.label for group in comparison.groups] == ["shaw"]
-    assert [(left.folder.name, left.reason) for left in comparison.left_out] == [
-        ("absolute-seed1", "has no exact at 20")
-    ]
+    assert [group.label for group in comparison.groups] == ["shaw", "t5"]
+    first, second = comparison.sentences
+    assert "can be shown: the baseline would be absolute, which has no finished run" in first
+    assert second == "absolute has no finished run: 8 of 8 seeds are missing"
 
 
 def test_a_held_out_part_of_a_text_is_what_counts(tmp_path: Path) -> None:
@@ -145,9 +159,11 @@ def test_page_and_table_say_what_the_figures_are(tmp_path: Path, capsys: pytest.
     assert "and so does an exact test" in text
     assert "measuring" not in capsys.readouterr().out
     with (folder / "results.csv").open(newline="") as opened:
-        rows = {(row["scheme"], int(row["seed"])): row for row in csv.DictReader(opened)}
-    assert float(rows["shaw", 2]["exact_20"]) == SHAW[1]
-    assert float(rows["absolute", 8]["accuracy_10"]) == 1
+        rows = {
+            tuple(row[name] for name in ("scheme", "seed", "metric", "length")): row for row in csv.DictReader(opened)
+        }
+    assert float(rows["shaw", "2", "exact", "20"]["value"]) == SHAW[1]
+    assert float(rows["absolute", "8", "accuracy", "10"]["value"]) == 1
 
 
 # Several tasks and texts in one folder
@@ -224,7 +240,7 @@ def test_what_holds_in_every_one_of_a_few_seeds_is_said_and_not_claimed(tmp_path
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_within_one_task_runs_may_differ_in_nothing_but_the_scheme(three: Path) -> None:
     change_summary(three / "sort" / "shaw-seed2", steps=2000)
-    with pytest.raises(UserError, match=r"^sort: the runs differ in more than the scheme, .* in exact: steps: 1000 "):
+    with pytest.raises(UserError, match=r"^sort: the runs differ in more than the scheme, .*: steps: 1000 "):
         report_of(three)
 
 
@@ -234,7 +250,10 @@ def test_what_is_chosen_counts_where_it_is_known(three: Path, capsys: pytest.Cap
     assert [row[2] for row in schemes_in(folder) if row[0] == "scheme"] == ["exact at 40", "exact at 40", "loss"]
     notes = capsys.readouterr().err
     assert "note: baseline=t5: unknown; valid: " in notes
-    assert "note: length=40: loss is of the whole run, at no length; what is usual takes its place" in notes
+    assert (
+        "note: length=40: last validation loss is of the whole run, at no length; what is usual takes its place"
+        in notes
+    )
     with pytest.raises(SettingError, match="length=41: exact is known at 10, 20, 40"):
         report_of(three, length=41)
     with pytest.raises(SettingError, match="baseline=t6: unknown"):

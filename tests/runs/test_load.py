@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs_to_compare import SUMMARY, change_summary, compare_folders, write_run
+from runs_to_compare import SUMMARY, change_summary, compare_folders, report_of, table_in, write_run
 
-from poslab.comparison.compare import Comparison
 from poslab.errors import SettingError, UserError
 from poslab.runs.load import read_runs
 
 
-def reasons(comparison: Comparison) -> dict[str, str]:
-    return {left.folder.name: left.reason for left in comparison.left_out}
+def reasons(*folders: Path) -> dict[str, str]:
+    return {left.folder.name: left.reason for left in read_runs([str(folder) for folder in folders])[1]}
 
 
 def summary_is(text: str) -> Callable[[Path], object]:
@@ -52,12 +51,12 @@ def test_a_spoilt_run_is_named_and_left_out(spoil: Callable[[Path], object], rea
     write_run(tmp_path, "absolute", 1)
     write_run(tmp_path, "t5", 1)
     spoil(write_run(tmp_path, "t5", 2, 1.0))
-    comparison = compare_folders(tmp_path)
-    assert [run.folder.name for run in comparison.runs] == ["absolute-seed1", "t5-seed1"]
-    assert list(reasons(comparison)) == ["t5-seed2"]
-    assert reason in reasons(comparison)["t5-seed2"]
-    assert len(reasons(comparison)["t5-seed2"]) < 300
-    assert "\n" not in reasons(comparison)["t5-seed2"]
+    assert [run.folder.name for run in compare_folders(tmp_path).runs] == ["absolute-seed1", "t5-seed1"]
+    ((name, said),) = reasons(tmp_path).items()
+    assert name == "t5-seed2"
+    assert reason in said
+    assert len(said) < 300
+    assert "\n" not in said
 
 
 def test_a_last_loss_that_is_no_number_is_an_outcome(tmp_path: Path) -> None:
@@ -65,7 +64,8 @@ def test_a_last_loss_that_is_no_number_is_an_outcome(tmp_path: Path) -> None:
     write_run(tmp_path, seed=2, last_val_loss=None)
     comparison = compare_folders(tmp_path)
     assert [run.seed for run in comparison.runs] == [1]
-    assert reasons(comparison) == {"absolute-seed2": "it diverged, by step 6"}
+    (left,) = table_in(tmp_path).left_out
+    assert (left.folder.name, left.reason) == ("absolute-seed2", "it diverged, by step 6")
     assert comparison.groups[0].count == "1 (1 diverged)"
 
 
@@ -73,10 +73,10 @@ def test_nothing_left_to_compare(tmp_path: Path) -> None:
     for seed in (1, 2):
         (write_run(tmp_path, seed=seed) / "summary.json").unlink()
     with pytest.raises(UserError, match=r"no finished run to compare"):
-        compare_folders(tmp_path)
+        report_of(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"no finished run to compare$"):
-        compare_folders(tmp_path / "empty")
+        report_of(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("missing", ["nowhere", "file", ""])
@@ -92,31 +92,30 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jpg").write_text("")
     (tmp_path / "report" / "report.html").write_text("an earlier one")
-    assert reasons(compare_folders(tmp_path)) == {"photos": "no run in it"}
+    assert reasons(tmp_path) == {"photos": "no run in it"}
 
 
 def test_runs_at_any_depth(tmp_path: Path) -> None:
     write_run(tmp_path / "a" / "b" / "c", "t5", 1)
     write_run(tmp_path / "a", "t5", 2)
     write_run(tmp_path, "t5", 3)
-    comparison = compare_folders(tmp_path)
-    assert sorted(run.seed for run in comparison.runs) == [1, 2, 3]
-    assert not comparison.left_out
+    runs, left_out = read_runs([str(tmp_path)])
+    assert sorted(run.seed for run in runs) == [1, 2, 3]
+    assert not left_out
 
 
 def test_a_stray_file_hides_no_runs(tmp_path: Path) -> None:
     write_run(tmp_path)
     (tmp_path / "config.yaml").write_text("mine: true")
-    comparison = compare_folders(tmp_path)
-    assert [run.folder.name for run in comparison.runs] == ["absolute-seed1"]
-    assert list(reasons(comparison)) == [tmp_path.name]
+    assert [run.folder.name for run in read_runs([str(tmp_path)])[0]] == ["absolute-seed1"]
+    assert list(reasons(tmp_path)) == [tmp_path.name]
 
 
 def test_a_folder_named_twice_counts_once(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
-    comparison = compare_folders(tmp_path, folder, tmp_path)
-    assert len(comparison.runs) == 1
-    assert not comparison.left_out
+    runs, left_out = read_runs([str(tmp_path), str(folder), str(tmp_path)])
+    assert len(runs) == 1
+    assert not left_out
 
 
 def test_jobs_that_failed_before_they_had_a_folder(tmp_path: Path) -> None:
@@ -130,4 +129,4 @@ def test_jobs_that_failed_before_they_had_a_folder(tmp_path: Path) -> None:
     }
     for name, text in logs.items():
         (tmp_path / ".sweep" / f"{name}.log").write_text(text)
-    assert reasons(compare_folders(tmp_path)) == {"t5-seed1": "failed: killed by SIGKILL"}
+    assert reasons(tmp_path) == {"t5-seed1": "failed: killed by SIGKILL"}

@@ -35,7 +35,7 @@ from poslab.runs.evaluation import Evaluation, LengthLoss, read_evaluation
 from poslab.runs.groups import by_data
 from poslab.runs.load import Run, read_runs
 from poslab.runs.plan import PlannedGroup, keys_of
-from poslab.runs.table import run_table
+from poslab.runs.table import RunTable, run_table
 from poslab.statistics.table import checked
 from poslab.tasks.metric import SHARES, loss_metric
 
@@ -221,13 +221,22 @@ def plan_of(root: Path, seeds: range = range(1, 6)) -> list[PlannedGroup]:
 # What is said of them
 
 
+def table_of(runs: Sequence[Run], *, plan: Sequence[PlannedGroup] = (), allow_differences: bool = False) -> RunTable:
+    """Return the table of runs with the evaluations in their folders."""
+    found = {run.folder: read_evaluation(run.folder, run.summary.data_sha256) for run in runs}
+    evaluations = {folder: evaluation for folder, evaluation in found.items() if evaluation}
+    return run_table(by_data(runs, allow_differences), evaluations, plan, allow_differences=allow_differences)
+
+
+def table_in(*folders: Path, **settings: Any) -> RunTable:
+    return table_of(read_runs([str(folder) for folder in folders])[0], **settings)
+
+
 def compare(
     runs: Sequence[Run], *, plan: Sequence[PlannedGroup] = (), allow_differences: bool = False, **settings: Any
 ) -> Comparison:
     """Compare runs on one kind of data as `compare runs=` does, and see that their results.csv says the same."""
-    found = {run.folder: read_evaluation(run.folder, run.summary.data_sha256) for run in runs}
-    evaluations = {folder: evaluation for folder, evaluation in found.items() if evaluation}
-    made = run_table(by_data(runs, allow_differences), evaluations, plan, allow_differences=allow_differences)
+    made = table_of(runs, plan=plan, allow_differences=allow_differences)
     (comparison,) = compare_table(made.table, runs=made.runs, **settings)[0].values()
     published = checked(pd.read_csv(io.StringIO(made.table.to_csv(index=False)), dtype=str, keep_default_na=False))
     (again,) = compare_table(published, **settings)[0].values()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs_to_compare import change_config, change_summary, compare_folders, set_class, set_scheme, write_run
+from runs_to_compare import change_config, change_summary, compare_folders, set_class, set_scheme, table_in, write_run
 
 from poslab.errors import UserError
 
@@ -117,7 +117,7 @@ def test_values_that_python_takes_for_equal(values: tuple, tmp_path: Path) -> No
         set_scheme(write_run(tmp_path / str(number), "t5"), scale=value)
     comparison = compare_folders(tmp_path)
     assert len({group.label for group in comparison.groups}) == len(comparison.groups) == len(values)
-    assert not comparison.left_out
+    assert not table_in(tmp_path).left_out
 
 
 def test_two_schemes_of_one_name_are_not_mixed(tmp_path: Path) -> None:
@@ -130,9 +130,8 @@ def test_two_schemes_of_one_name_are_not_mixed(tmp_path: Path) -> None:
 def test_repeated_seeds_count_once(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "t5", 1, 4.0)
     write_run(tmp_path / "b", "t5", 1, 5.0)
-    comparison = compare_folders(tmp_path)
-    assert comparison.groups[0].values == {1: 4.0}
-    (left,) = comparison.left_out
+    assert compare_folders(tmp_path).groups[0].values == {1: 4.0}
+    (left,) = table_in(tmp_path).left_out
     assert left.folder == tmp_path / "b" / "t5-seed1"
     assert left.reason.startswith(f"repeats seed 1 of {tmp_path / 'a' / 't5-seed1'}, with the same settings")
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paired_figures import by_seed, differences
-
 from poslab.comparison.sentences import p_text, sentence
+
 from poslab.statistics.intervals import Interval
 from poslab.statistics.paired import Difference
 from poslab.tasks.metric import EXACT
