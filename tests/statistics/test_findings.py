@@ -1,4 +1,4 @@
-"""Sentences on differences claim no more than their numbers."""
+"""Findings and their words claim no more than the numbers."""
 
 import re
 
@@ -7,11 +7,37 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paired_figures import by_seed, differences
-from poslab.comparison.sentences import p_text, sentence
 
-from poslab.statistics.intervals import Interval
-from poslab.statistics.paired import Difference
-from poslab.tasks.metric import EXACT
+from poslab.statistics.best import BestSet
+from poslab.statistics.findings import (
+    AllAlike,
+    Equal,
+    Incomplete,
+    NotShown,
+    Shown,
+    TooFew,
+    best_sentence,
+    checkpoints_sentence,
+    convergence_remarks,
+    finding,
+    looks_sentence,
+    lost_sentence,
+    p_text,
+    summary,
+    text_remark,
+    unfailed_sentence,
+)
+from poslab.statistics.intervals import Interval, StudentT
+from poslab.statistics.outcomes import SeedOutcomes
+from poslab.statistics.paired import Difference, Estimate
+from poslab.statistics.power import plan_seeds
+from poslab.tasks.metric import EXACT, Metric, loss_metric
+
+NATS = loss_metric(None)
+
+
+def sentence(first: str, second: str, found: Difference, effect: float | None = None, measure: Metric = NATS) -> str:
+    return str(finding(first, second, found, measure, effect))
 
 
 def test_p_values_are_never_printed_as_certainty() -> None:
@@ -45,6 +71,9 @@ def test_words_and_numbers_agree(a: list[float], b: list[float]) -> None:
         assert ("better" if found.mean < 0 else "worse") in said
         mean, low, high, _ = (float(x) for x in re.findall(r"-?\d+\.?\d*", said.removeprefix("t5")))
         assert 0 < low <= mean <= high or "more than 0" in said
+    elif isinstance(finding("t5", "absolute", found, NATS), Equal):
+        assert said.startswith("t5 and absolute are equal within 0.02 nats (")
+        assert -0.02 < found.interval.low or found.interval.high < 0.02
     else:
         assert said.startswith("no difference between t5 and absolute can be shown")
         assert ("excludes 0, but" in said) == excludes_0
@@ -57,73 +86,130 @@ def difference(mean=None, low=None, high=None, sd=None, p_value=None, n=5, **mor
     return Difference(mean, None if low is None else Interval(low, high), sd, p_value, n, **more)
 
 
+LOST = SeedOutcomes(5, missing=(4, 5))
+DIVERGED = SeedOutcomes(5, diverged=(1, 0), differences=(-0.1, -0.1, -0.1, -0.1, np.inf))
+
+
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "kind", "said"),
     [
         (
             difference(-0.08, -0.11, -0.05, 0.024, 0.001),
+            Shown,
             "t5 is better than absolute by 0.080 nats, at least 0.050 and at most 0.110, n = 5",
         ),
         (
             difference(0.08, 0.05, 0.11, 0.024, 0.001),
+            Shown,
             "t5 is worse than absolute by 0.080 nats, at least 0.050 and at most 0.110, n = 5",
         ),
         (
             difference(-0.0012, -0.0021, -0.0003, 0.001, 0.02),
+            Shown,
             "t5 is better than absolute by 0.0012 nats, at least 0.0003 and at most 0.0021, n = 5",
         ),
         (
             difference(-1.25, -2, -0.5, 0.6, 0.04),
+            Shown,
             "t5 is better than absolute by 1.250 nats, at least 0.500 and at most 2.000, n = 5",
         ),
         (
+            difference(0.08, 0.0, 0.18, 0.024, 0.03, comparisons=4),
+            Shown,
+            "t5 is worse than absolute by 0.080 nats, more than 0 and at most 0.180, n = 5",
+        ),
+        (
+            difference(0.003, -0.004, 0.01, 0.006, 0.3, method=StudentT(0.0025, 4)),
+            Equal,
+            "t5 and absolute are equal within 0.02 nats (0.003 nats [-0.004, 0.010], n = 5)",
+        ),
+        (
             difference(0.01, -0.03, 0.05, 0.0161, 0.4, n=3),
+            NotShown,
             "no difference between t5 and absolute can be shown with n = 3 (0.010 nats [-0.030, 0.050]); "
-            "about 8 seeds would be needed to see 0.02",
+            "to see 0.02, plan with 25 seeds (4 to 203, as 3 seeds tell its spread)",
         ),
         (
             difference(-0.00001, -0.008, 0.008, 0.009, 0.99, n=8),
+            NotShown,
             "no difference between t5 and absolute can be shown with n = 8 (0.000 nats [-0.008, 0.008]); "
             "a difference of 0.02 would probably have been seen",
         ),
         (
-            difference(0.013, -0.001, 0.027, 0.0167, 0.06, n=8),
+            difference(0.013, -0.001, 0.027, 0.012, 0.06, n=8),
+            NotShown,
             "no difference between t5 and absolute can be shown with n = 8 (0.013 nats [-0.001, 0.027]); "
             "8 seeds usually show a difference of 0.02, yet the interval does not exclude it",
         ),
         (
-            difference(0.08, 0.0, 0.18, 0.024, 0.03, comparisons=4),
-            "t5 is worse than absolute by 0.080 nats, more than 0 and at most 0.180, n = 5",
+            difference(0.03, -0.01, 0.07, 0.016, 0.0632, comparisons=4),
+            NotShown,
+            "no difference between t5 and absolute can be shown with n = 5 (0.030 nats [-0.010, 0.070] for 4 "
+            "comparisons at once); to see 0.02, plan with 21 seeds (6 to 63, as 5 seeds tell its spread)",
         ),
         (
-            difference(0.03, -0.01, 0.07, 0.016, 0.0632, comparisons=4),
-            "no difference between t5 and absolute can be shown with n = 5 "
-            "(0.030 nats [-0.010, 0.070] for 4 comparisons at once); about 11 seeds would be needed to see 0.02",
+            difference(0.01, -0.9, 0.9, 0.5, 0.9, n=3),
+            NotShown,
+            "no difference between t5 and absolute can be shown with n = 3 (0.010 nats [-0.900, 0.900]); "
+            "to see 0.02, plan with 21,986 seeds (1,332 or more, as 3 seeds tell its spread)",
         ),
         (
             difference(0.0, -900, 900, 100.0, 1.0, n=3),
+            NotShown,
             "no difference between t5 and absolute can be shown with n = 3 (0.000 nats [-900.000, 900.000]); "
             "100,000 seeds or more would be needed to see 0.02",
         ),
         (
             difference(-0.113, n=2, sd=0.001),
+            TooFew,
             "t5 was 0.113 nats better than absolute in the mean of 2 seeds; to claim a difference takes 3 or more",
         ),
         (
             difference(-0.05, n=1),
+            TooFew,
             "t5 was 0.050 nats better than absolute in one run each; one run says nothing about chance",
         ),
-        (difference(0.0, n=1), "t5 and absolute were equal in one run each; one run says nothing about chance"),
-        (difference(n=0), "t5 and absolute have no seed in common"),
+        (difference(0.0, n=1), TooFew, "t5 and absolute were equal in one run each; one run says nothing about chance"),
+        (difference(n=0), TooFew, "t5 and absolute have no seed in common"),
+        (
+            difference(-0.1, -0.15, -0.05, 0.01, None, n=3, outcomes=LOST),
+            Incomplete,
+            "no difference between t5 and absolute can be shown: 2 of 5 seeds are missing (4, 5); so far -0.100 nats "
+            "[-0.150, -0.050], n = 3",
+        ),
+        (
+            difference(-0.1, -0.15, -0.05, 0.01, 0.375, n=4, outcomes=DIVERGED),
+            Incomplete,
+            "no difference between t5 and absolute can be shown: of t5, 1 of 5 seeds diverged; in the others "
+            "-0.100 nats [-0.150, -0.050], n = 4",
+        ),
     ],
 )
-def test_sentences(found: Difference, said: str) -> None:
+def test_each_kind_of_finding_in_words(found: Difference, kind: type, said: str) -> None:
+    assert type(finding("t5", "absolute", found, NATS)) is kind
     assert sentence("t5", "absolute", found) == said
+
+
+@pytest.mark.parametrize("outcomes", [LOST, DIVERGED, SeedOutcomes(5, unsettled="the baseline is lost")])
+def test_what_is_incomplete_is_never_equal(outcomes: SeedOutcomes) -> None:
+    alike = difference(0.0001, -0.001, 0.001, 0.001, 0.9, outcomes=outcomes, method=StudentT(0.0002, 4))
+    assert isinstance(finding("t5", "absolute", alike, NATS), Incomplete)
 
 
 def test_sentence_names_the_effect_it_is_given() -> None:
     found = difference(0.01, -0.03, 0.05, 0.0161, 0.4, n=3)
-    assert sentence("t5", "absolute", found, effect=0.005).endswith("about 84 seeds would be needed to see 0.005")
+    plan = plan_seeds(0.0161, 3, 0.005)
+    assert sentence("t5", "absolute", found, effect=0.005).endswith(
+        f"to see 0.005, plan with {plan.assured} seeds ({plan.low} to {plan.high:,}, as 3 seeds tell its spread)"
+    )
+    equal = difference(0.003, -0.004, 0.01, 0.006, 0.3, method=StudentT(0.0025, 4))
+    assert sentence("t5", "absolute", equal, effect=0.015).startswith("t5 and absolute are equal within 0.015 nats (")
+    assert not isinstance(finding("t5", "absolute", equal, NATS, effect=0.004), Equal)
+
+
+def test_remarks_stand_behind_the_claim() -> None:
+    shown = finding("t5", "absolute", difference(-0.08, -0.11, -0.05, 0.024, 0.001), NATS, remarks=["one", "two"])
+    assert str(shown) == f"{shown.claim}; one; two"
 
 
 @pytest.mark.parametrize("shift", [0.0, -0.1])
@@ -146,7 +232,7 @@ def exact(group: list[float], baseline: list[float], others: int = 0) -> tuple[D
     values = {"absolute": by_seed(baseline), "t5": by_seed(group)}
     values |= {f"other_{n}": by_seed(baseline) for n in range(others)}
     found = differences(values, "absolute", proportion=True)["t5"]
-    return found, sentence("t5", "absolute", found, metric=EXACT)
+    return found, sentence("t5", "absolute", found, measure=EXACT)
 
 
 def test_seeds_that_all_agree_are_no_certainty() -> None:
@@ -176,7 +262,7 @@ def test_where_the_exact_test_shows_nothing_though_the_interval_excludes_0() -> 
     _, said = exact([0.8, 0.78, 0.77], [0.2, 0.21, 0.2])
     assert "no difference between t5 and absolute can be shown with n = 3 (0.58 of the examples [0.54, 0.62])" in said
     assert "the interval excludes 0, but p = 0.2 by the exact test and Holm's correction" in said
-    assert said.endswith("about 5 seeds would be needed to see 0.1")
+    assert said.endswith("to see 0.1, plan with 5 seeds (5 to 12, as 3 seeds tell its spread)")
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 8)] * 2), min_size=3, max_size=9))
@@ -189,6 +275,122 @@ def test_shares_in_words(pairs: list[tuple[int, int]]) -> None:
 
 
 def test_the_usual_effect_goes_with_the_metric() -> None:
-    assert exact([0.5, 0.6, 0.4], [0.45, 0.6, 0.5])[1].endswith("see 0.1")
+    assert "; to see 0.1, plan with " in exact([0.5, 0.6, 0.4], [0.45, 0.6, 0.5])[1]
     losses = {"absolute": by_seed([4.0, 4.2, 4.1]), "t5": by_seed([4.1, 4.0, 4.1])}
-    assert sentence("t5", "absolute", differences(losses, "absolute")["t5"]).endswith("see 0.02")
+    found = differences(losses, "absolute")["t5"]
+    assert "; to see 0.02, plan with " in sentence("t5", "absolute", found)
+    other = Metric("speed", "tokens per second", higher_is_better=True)
+    assert sentence("t5", "absolute", found, measure=other).endswith(
+        "; with effect=NUMBER, a difference that matters, this says how many seeds would show it"
+    )
+
+
+# Of all groups
+
+
+def found(d: Difference, name: str = "t5"):
+    return finding(name, "absolute", d, NATS)
+
+
+def test_a_line_for_each_kind_of_finding() -> None:
+    better, worse = difference(-0.08, -0.11, -0.05, 0.024, 0.001), difference(0.08, 0.05, 0.11, 0.024, 0.001)
+    equal = difference(0.003, -0.004, 0.01, 0.006, 0.3, method=StudentT(0.0025, 4))
+    unclear, lost = difference(0.03, -0.1, 0.1, 0.1, 0.5), difference(-0.1, -0.15, -0.05, 0.01, None, outcomes=LOST)
+    few = difference(-0.1, None, None, 0.0, 0.0625)
+    findings = {"a": better, "b": unclear, "c": equal, "d": worse, "e": better, "f": lost, "g": few}
+    assert isinstance(found(few), AllAlike)
+    assert summary({label: found(d, label) for label, d in findings.items()}, "absolute") == [
+        "each is better than absolute: a, e (2 of 7)",
+        "each is worse than absolute: d (1 of 7)",
+        "equal to absolute within 0.02 nats: c (1 of 7)",
+        "no difference from absolute can be shown of: b, f (2 of 7)",
+        "better than absolute in every seed, too few to claim it: g (1 of 7)",
+        "seeds missing or diverged: f",
+    ]
+
+
+def test_the_best_set_in_words() -> None:
+    best = BestSet(("t5", "rope"), {"t5": 1.0, "rope": 0.4, "nope": 0.001}, 0.95)
+    assert best_sentence(best, ["nope"]) == "best: one of t5, rope (95 % sure); not nope"
+    assert best_sentence(best, []) == "best: any of t5, rope may be (95 % sure)"
+    assert best_sentence(BestSet(("t5",), {}, 1 - 0.05 / 3), ["rope"]) == "best: t5 (98.33 % sure)"
+
+
+def test_what_no_test_of_these_seeds_knows() -> None:
+    assert unfailed_sentence(5).startswith("of the 5 seeds of each scheme 0 failed, so up to 45 % of its further seeds")
+    assert lost_sentence("t5", 5, 2) == "t5 has no finished run: 2 of 5 seeds diverged, 3 of 5 seeds are missing"
+    assert lost_sentence("t5", 5, 5) == "t5 has no finished run: 5 of 5 seeds diverged"
+    assert looks_sentence([3, 5]).startswith("further seeds were planned after a comparison of 3 seeds, then 5 seeds: ")
+    assert looks_sentence([3, 5]).endswith("corrected for 3 looks")
+
+
+# Other text
+
+
+@pytest.mark.parametrize(
+    ("over_text", "words"),
+    [
+        (difference(-0.08, -0.12, -0.04, 0.01, 0.01), "and held-out text of this corpus: [0.040, 0.120]"),
+        (difference(-0.08, -0.2, 0.04, 0.06, 0.2), "on this text; not shown for other text: [-0.040, 0.200]"),
+        (difference(0.08, 0.04, 0.12, 0.01, 0.01), "on this text; not shown for other text: [-0.120, -0.040]"),
+    ],
+)
+def test_a_claim_says_for_which_text_it_holds(over_text: Difference, words: str) -> None:
+    """What is shown for other text in the other direction is not shown."""
+    over_seeds = difference(-0.08, -0.11, -0.05, 0.024, 0.001)
+    assert text_remark(over_seeds, over_text) == f"it holds for other seeds {words} over seeds and text"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "mean", "verdict"),
+    [
+        (-0.15, -0.05, -0.1, "differ: t5's is better by 0.100 nats [0.050, 0.150]; another seed may reverse this"),
+        (0.05, 0.15, 0.1, "differ: t5's is worse by 0.100 nats [0.050, 0.150]; another seed may reverse this"),
+        (-0.15, 0.05, -0.1, "can't be told apart: -0.050 nats [-0.150, +0.050]; another seed may reverse this"),
+        (-0.15, -0.05, 0.1, "differ in the other direction (-0.100 nats): these two runs can't be told apart"),
+    ],
+)
+def test_two_checkpoints_in_words(low: float, high: float, mean: float, verdict: str) -> None:
+    d = Estimate((low + high) / 2, Interval(low, high), 0.2, 40)
+    whose = "stretches of the test text, the checkpoints of t5 and absolute"
+    assert checkpoints_sentence("t5", "absolute", d, mean, "test") == f"on 40 {whose} {verdict}"
+    assert "validation text, which chose them, the" in checkpoints_sentence("t5", "absolute", d, mean, "validation")
+
+
+# Runs that are hardly trained
+
+REFERENCES = {"uniform": 7.3, "unigram": 6.1, "bigram": 5.4}
+SMALL = difference(-0.2, -0.25, -0.15, 0.03, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("absolute", "t5", "remarks"),
+    [
+        (5.3, 5.1, []),
+        (5.5, 5.1, ["absolute's loss is above that of counting pairs of tokens (5.4000): hardly trained"]),
+        (7.1, 5.5, ["both losses are above that of counting pairs of tokens (5.4000): hardly trained"]),
+        (7.1, 7.0, ["both losses are above that of counting single tokens (6.1000): hardly trained"]),
+    ],
+)
+def test_losses_above_those_of_counting(absolute: float, t5: float, remarks: list[str]) -> None:
+    losses = {"t5": t5, "absolute": absolute}
+    assert convergence_remarks(SMALL, losses, REFERENCES, dict.fromkeys(losses, 0.0)) == remarks
+    assert convergence_remarks(SMALL, losses, {}, dict.fromkeys(losses, 0.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("d", "falls", "remarks"),
+    [
+        (SMALL, (0.3, 0.3), ["t5's (by 0.3) and absolute's (by 0.3) losses still fell"]),
+        (SMALL, (0.3, 0.1), ["t5's (by 0.3) loss still fell"]),
+        (SMALL, (0.1, 0.1), []),
+        (difference(0.01, -0.1, 0.1, 0.1, 0.9), (0.3, 0.3), []),
+    ],
+)
+def test_losses_that_still_fall_by_more_than_is_claimed(
+    d: Difference, falls: tuple[float, float], remarks: list[str]
+) -> None:
+    pair = ("t5", "absolute")
+    expected = [f"{remark} by more than that in the last tenth of the steps" for remark in remarks]
+    losses = dict(zip(pair, (5.1, 5.3), strict=True))
+    assert convergence_remarks(d, losses, REFERENCES, dict(zip(pair, falls, strict=True))) == expected

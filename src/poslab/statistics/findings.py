@@ -81,7 +81,7 @@ class Shown(Finding):
     @property
     def claim(self) -> str:
         d, said = self.difference, f"{self.first} is {self.word} than {self.second} by"
-        if d.interval is None or d.sd == 0:
+        if d.interval is None:
             return f"{said} {self.amount} in each of {d.n} seeds"
         low, high = sorted(map(abs, d.interval))
         places = decimals(self.measure, low, self.size, high)
