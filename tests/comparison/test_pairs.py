@@ -19,7 +19,7 @@ from runs_to_compare import (
 )
 from scipy import stats
 
-from poslab.comparison.pairs import matrix
+from poslab.comparison.pairs import in_lines, matrix
 from poslab.config.command_line import parse_line
 from poslab.config.schemes import parse_scheme, schemes
 from poslab.config.scripts import CompareConfig
@@ -83,9 +83,19 @@ def test_the_page_of_all_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [first, *texts] in page_in(folder).rows
     assert [first, *(f"**{text}**" for text in texts)] in markdown_rows(folder)
     screen = capsys.readouterr().out
-    assert "- rope is better than 4: t5, shaw, " in screen
-    assert "- pairs that are shown to differ: 10 of 10" in screen
+    assert "- rope is better than t5 by 0." in screen
+    assert "- of all 10 pairs 10 are shown to differ" in screen
     assert "for all 10 comparisons of this page" in (folder / "report.md").read_text()
+
+
+def test_pairs_of_many_schemes_are_summed_up(tmp_path: Path) -> None:
+    names = sorted(schemes())[:3]
+    write_sweep(tmp_path, seeds=4, **{name: 0.5 * place for place, name in enumerate(names)})
+    assert in_lines(compare_folders(tmp_path, all_pairs=True)) == [
+        f"{names[0]} is better than 2: {names[1]}, {names[2]}",
+        f"{names[1]} is better than 1: {names[2]}",
+        "pairs that are shown to differ: 3 of 3",
+    ]
 
 
 def test_a_natural_baseline(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_runs_without_the_figure_are_missing_seeds(tmp_path: Path) -> None:
     write_task(tmp_path, absolute=BASE[:2], shaw=SHAW[:3])
     write_task_run(tmp_path, "absolute", 3, {10: 0.5})
     (said,) = compare_folders(tmp_path).sentences
-    missing = "1 of 3 seeds is missing (3); so far 0.65 of the examples"
+    missing = "1 of 3 seeds is missing (3); so far +0.65 of the examples, n = 2"
     assert said.startswith(f"No difference between shaw and absolute can be shown: {missing}")
 
 
@@ -193,18 +193,18 @@ def test_each_task_and_text_is_compared_by_itself(three: Path, capsys: pytest.Ca
     folder = report_of(three)
     page, text, screen = page_in(folder), (folder / "report.md").read_text(), capsys.readouterr().out
     assert page.lists[0] == [
-        f"copy: highest exact at 20: shaw, {sum(SHAW) / 8:.3f} of the examples; better than absolute, 1 of 1: shaw",
-        f"sort: highest exact at 20: absolute, t5, {sum(SHAW) / 8:.3f} of the examples; "
-        "no difference from absolute can be shown, 1 of 2: t5; worse than absolute, 1 of 2: shaw",
-        f"the-verdict.txt: lowest loss: shaw, {schemes_in(folder)[-2][2]} nats; better than absolute, 1 of 1: shaw",
+        "copy: best: shaw (98.33 % sure); each is better than absolute: shaw (1 of 1)",
+        "sort: best: one of absolute, t5 (98.33 % sure); not shaw; each is worse than absolute: shaw (1 of 2); "
+        "no difference from absolute can be shown of: t5 (1 of 2)",
+        "the-verdict.txt: best: shaw (98.33 % sure); each is better than absolute: shaw (1 of 1)",
     ]
     copied, sorted_, of_text = page.lists[1], page.lists[2], page.lists[3]
-    assert copied[0].startswith("shaw is better than absolute by 0.63 of the examples, at least 0.")
-    assert sorted(answer.split(" by ")[0] for answer in sorted_) == [
+    assert copied[1].startswith("shaw is better than absolute by 0.63 of the examples, at least 0.")
+    assert sorted(answer.split(" by ")[0] for answer in sorted_[1:-1]) == [
         "shaw is worse than absolute",
         "t5 and absolute were equal in each of 8 seeds",
     ]
-    assert of_text[0].startswith("shaw is better than absolute by 0.1")
+    assert of_text[1].startswith("shaw is better than absolute by 0.1")
     for answer in [*copied, *sorted_, *of_text]:
         assert f"- {answer}\n" in text
         assert f"- {answer}\n" in screen
@@ -228,12 +228,11 @@ def test_what_holds_in_every_one_of_a_few_seeds_is_said_and_not_claimed(tmp_path
     write_task(tmp_path, "copy", absolute=BASE[:3], shaw=SHAW[:3], t5=[0.1, 0.0, 0.0], nope=[0.3, 0.0, 0.1])
     write_task(tmp_path, "sort", absolute=BASE[:3], shaw=BASE[:3])
     assert page_in(report_of(tmp_path)).lists[0] == [
-        "copy: highest exact at 20: shaw, 0.800 of the examples; "
-        "better than absolute, in every seed, too few to claim it, 1 of 3: shaw; "
-        "no difference from absolute can be shown, 1 of 3: nope; "
-        "worse than absolute, in every seed, too few to claim it, 1 of 3: t5",
-        "sort: highest exact at 20: absolute, shaw, 0.133 of the examples; "
-        "no difference from absolute can be shown, 1 of 1: shaw",
+        "copy: best: any of shaw, absolute, nope, t5 may be (97.5 % sure); "
+        "no difference from absolute can be shown of: shaw, nope (2 of 3); "
+        "worse than absolute in every seed, too few to claim it: t5 (1 of 3)",
+        "sort: best: any of absolute, shaw may be (97.5 % sure); "
+        "no difference from absolute can be shown of: shaw (1 of 1)",
     ]
 
 

@@ -55,7 +55,11 @@ class Section:
         shown = [found for found in one.findings.values() if isinstance(found, Shown)]
         over_text = [d for label, d in one.over_text.items() if one.differences[label].significant]
         on_text = [f"shown for held-out text of this corpus, too: {_holding(one)} of {len(shown)}"] if over_text else []
-        return [*one.in_short[:1], *summary(one.findings, one.baseline), *on_text]
+        return [*self._best, *summary(one.findings, one.baseline), *on_text]
+
+    @property
+    def _best(self) -> list[str]:
+        return self.comparison.in_short[:1] if self.comparison.best else []
 
     @property
     def answers(self) -> list[str]:
@@ -63,8 +67,7 @@ class Section:
         equal, what isn't known and what would show it."""
         one = self.comparison
         by_factor = factors.in_words(one.effects) + factors.confounded(one)
-        best = one.in_short[:1] if one.best else []
-        last = one.in_short[len(best) :]
+        best, last = self._best, one.in_short[len(self._best) :]
         if len(one.findings) > _FEW:
             return [*best, *by_factor, *self.verdicts[len(best) :], *pairs.in_lines(one), *one.further, *last]
         certain = {label: isinstance(found, Shown | Equal) for label, found in one.findings.items()}

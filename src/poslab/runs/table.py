@@ -66,7 +66,7 @@ def run_table(
             raise UserError(f"{title}: {error}") if len(titled) > 1 else error from None
         section.caveats += picked(section.runs, picked_from or {})
         rows += section.rows()
-        found |= {str(run.folder): run for group in section.groups for run in group.runs.values()}
+        found |= {_text(run.folder): run for group in section.groups for run in group.runs.values()}
         left_out += section.left_out
     order = [name for name in KNOWN if any(name in row for row in rows)]
     settings = dict.fromkeys(name for row in rows for name in row if name not in KNOWN)
@@ -124,11 +124,11 @@ class _Section:
                     status = DIVERGED if run and run.diverged else MISSING if value is None else FINISHED
                     if status == FINISHED or ((metric, length, block) in scores and block is None):
                         own = {"scheme": scheme, "seed": seed, "value": value, "status": status, "look": look}
-                        folder = {"folder": str(run.folder)} if run and status != MISSING else {}
+                        folder = {"folder": _text(run.folder)} if run and status != MISSING else {}
                         rows.append({**own, **shared, **folder, **settings})
             weak = self.caveats + (of_validation if metric in (LAST_LOSS, BEST_LOSS) else [])
             if weak and first < len(rows):
-                rows[first]["caveat"] = "\n".join(weak)
+                rows[first]["caveat"] = _text("\n".join(weak))
         return rows
 
     def _members(self) -> list[tuple[str, dict[str, str], Looks]]:
@@ -210,18 +210,21 @@ class _Section:
         run = self.runs[0]
         names = [name for measure in run.metrics for name in (_LOSSES if measure == LOSS else [measure])]
         place = names.index(metric) if metric in names else len(names)
-        usual = length == first_beyond(run.lengths(metric), run.summary.training_length)
+        lengths = {length for run in self.runs for length in run.lengths(metric)}
+        usual = length == first_beyond(lengths, run.summary.training_length)
         return place, metric if place == len(names) else "", block is not None, not usual, length or 0, block or 0
 
     def _unit(self, metric: str) -> dict[str, str]:
         """Return the metric's unit and which way is better, if that is known."""
-        if metric in _FACTS:
+        if metric not in _LOSSES and not any(metric in run.metrics for run in self.runs):
             return {}
-        try:
-            of: Metric = self.runs[0].summary.measure(LOSS if metric in _LOSSES else metric)
-        except KeyError:
-            return {}
+        of: Metric = self.runs[0].summary.measure(LOSS if metric in _LOSSES else metric)
         return {"unit": of.unit, "better": "higher" if of.higher_is_better else "lower"}
+
+
+def _text(content: object) -> str:
+    """Return what UTF-8 can hold; names of folders may be other bytes."""
+    return str(content).encode(errors="backslashreplace").decode()
 
 
 def _relevant(plan: Sequence[PlannedGroup], groups: Sequence[RunGroup]) -> dict[str, PlannedGroup]:
