@@ -119,9 +119,7 @@ def test_nothing_is_shown_for_other_text_because_a_run_is_gone(lost: str, tmp_pa
 
 
 @pytest.mark.parametrize("limit", ["null", 3])
-def test_stretches_have_the_mean_that_is_compared(
-    limit: object, trained: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_stretches_have_the_mean_that_is_compared(limit: object, trained: Callable[..., Path], tmp_path: Path) -> None:
     """Also where validations are of a part of the text."""
     run = shutil.copytree(trained(*SMOKE, f"trainer.limit_val_batches={limit}"), tmp_path / "run")
     evaluation = evaluate_run(run, [16])

@@ -127,7 +127,7 @@ DIVERGED = SeedOutcomes(5, diverged=(1, 0), differences=(-0.1, -0.1, -0.1, -0.1,
             difference(0.01, -0.03, 0.05, 0.0161, 0.4, n=3),
             NotShown,
             "no difference between t5 and absolute can be shown with n = 3 (0.010 nats [-0.030, 0.050]); "
-            "to see 0.02, plan with 25 seeds (4 to 203, as 3 seeds tell its spread)",
+            "to show one of 0.02, plan with 25 seeds (4 to 203, by what 3 tell of the spread)",
         ),
         (
             difference(-0.00001, -0.008, 0.008, 0.009, 0.99, n=8),
@@ -145,13 +145,13 @@ DIVERGED = SeedOutcomes(5, diverged=(1, 0), differences=(-0.1, -0.1, -0.1, -0.1,
             difference(0.03, -0.01, 0.07, 0.016, 0.0632, comparisons=4),
             NotShown,
             "no difference between t5 and absolute can be shown with n = 5 (0.030 nats [-0.010, 0.070] for 4 "
-            "comparisons at once); to see 0.02, plan with 21 seeds (6 to 63, as 5 seeds tell its spread)",
+            "comparisons at once); to show one of 0.02, plan with 21 seeds (6 to 63, by what 5 tell of the spread)",
         ),
         (
             difference(0.01, -0.9, 0.9, 0.5, 0.9, n=3),
             NotShown,
             "no difference between t5 and absolute can be shown with n = 3 (0.010 nats [-0.900, 0.900]); "
-            "to see 0.02, plan with 21,986 seeds (1,332 or more, as 3 seeds tell its spread)",
+            "to show one of 0.02, plan with 21,986 seeds (1,332 or more, by what 3 tell of the spread)",
         ),
         (
             difference(0.0, -900, 900, 100.0, 1.0, n=3),
@@ -200,7 +200,7 @@ def test_sentence_names_the_effect_it_is_given() -> None:
     found = difference(0.01, -0.03, 0.05, 0.0161, 0.4, n=3)
     plan = plan_seeds(0.0161, 3, 0.005)
     assert sentence("t5", "absolute", found, effect=0.005).endswith(
-        f"to see 0.005, plan with {plan.assured} seeds ({plan.low} to {plan.high:,}, as 3 seeds tell its spread)"
+        f"to show one of 0.005, plan with {plan.assured} seeds ({plan.low} to {plan.high:,}, by what 3 tell of the spread)"
     )
     equal = difference(0.003, -0.004, 0.01, 0.006, 0.3, method=StudentT(0.0025, 4))
     assert sentence("t5", "absolute", equal, effect=0.015).startswith("t5 and absolute are equal within 0.015 nats (")
@@ -262,7 +262,7 @@ def test_where_the_exact_test_shows_nothing_though_the_interval_excludes_0() -> 
     _, said = exact([0.8, 0.78, 0.77], [0.2, 0.21, 0.2])
     assert "no difference between t5 and absolute can be shown with n = 3 (0.58 of the examples [0.54, 0.62])" in said
     assert "the interval excludes 0, but p = 0.2 by the exact test and Holm's correction" in said
-    assert said.endswith("to see 0.1, plan with 5 seeds (5 to 12, as 3 seeds tell its spread)")
+    assert said.endswith("to show one of 0.1, plan with 5 seeds (5 to 12, by what 3 tell of the spread)")
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 8)] * 2), min_size=3, max_size=9))
@@ -275,10 +275,10 @@ def test_shares_in_words(pairs: list[tuple[int, int]]) -> None:
 
 
 def test_the_usual_effect_goes_with_the_metric() -> None:
-    assert "; to see 0.1, plan with " in exact([0.5, 0.6, 0.4], [0.45, 0.6, 0.5])[1]
+    assert "; to show one of 0.1, plan with " in exact([0.5, 0.6, 0.4], [0.45, 0.6, 0.5])[1]
     losses = {"absolute": by_seed([4.0, 4.2, 4.1]), "t5": by_seed([4.1, 4.0, 4.1])}
     found = differences(losses, "absolute")["t5"]
-    assert "; to see 0.02, plan with " in sentence("t5", "absolute", found)
+    assert "; to show one of 0.02, plan with " in sentence("t5", "absolute", found)
     other = Metric("speed", "tokens per second", higher_is_better=True)
     assert sentence("t5", "absolute", found, measure=other).endswith(
         "; with effect=NUMBER, a difference that matters, this says how many seeds would show it"

@@ -1,0 +1,253 @@
+"""Run folders as a table of results: what each run, group and plan leaves in it."""
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from runs_to_compare import (
+    change_summary,
+    compare,
+    plan_of,
+    set_scheme,
+    table_in,
+    table_of,
+    write_evaluation,
+    write_run,
+    write_task_run,
+)
+
+from poslab.config.schemes import default_scheme
+from poslab.errors import UserError
+from poslab.runs.load import read_runs
+from poslab.runs.plan import add_to_plan, read_plan
+from poslab.runs.table import MOST_STRETCHES, run_table
+
+REFERENCES = {"uniform": 7.3, "unigram": 6.1, "bigram": 5.4}
+
+
+def figures(table: pd.DataFrame) -> dict[tuple[str, int | None], float]:
+    """Values of whole runs by metric and length, of a table of a single run."""
+    whole = table[table["block"].isna()]
+    lengths = [None if pd.isna(length) else int(length) for length in whole["length"]]
+    return dict(zip(zip(whole["metric"], lengths, strict=True), whole["value"], strict=True))
+
+
+def first_of_each(table: pd.DataFrame, name: str) -> list[str]:
+    return table[name].drop_duplicates().tolist()
+
+
+def test_a_run_on_a_text(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "t5", 3, 4.0, last_val_loss=4.25, late_fall=0.5, reference_losses=REFERENCES)
+    table = table_in(tmp_path).table
+    assert figures(table) == {
+        ("last validation loss", None): 4.25,
+        ("best validation loss", None): 4.0,
+        **{(f"{name}_loss", None): loss for name, loss in REFERENCES.items()},
+        ("params_scheme", None): 1000.0,
+        ("tokens_per_s", None): 1500.0,
+        ("peak_memory_mb", None): 512.0,
+        ("steps", None): 6.0,
+        ("late_fall", None): 0.5,
+    }
+    first = table.iloc[0]
+    assert first["metric"] == "last validation loss"
+    assert tuple(first[["scheme", "seed", "data", "status"]]) == ("t5", 3, "the-verdict.txt", "finished")
+    assert tuple(first[["unit", "better", "look", "folder"]]) == ("nats per token", "lower", 1, str(folder))
+    assert set(table.loc[table["better"] != "", "metric"]) == {"last validation loss", "best validation loss"}
+
+
+def test_the_loss_of_a_held_out_part_comes_first(tmp_path: Path) -> None:
+    write_run(tmp_path, test_loss=4.5)
+    assert first_of_each(table_in(tmp_path).table, "metric")[0] == "test loss"
+
+
+def test_a_run_on_a_task(tmp_path: Path) -> None:
+    """First by the metric and length by which it is compared: the first length beyond those of training."""
+    write_task_run(tmp_path, "t5", 1, {5: 1.0, 10: 0.9, 20: 0.5, 40: 0.25}, solved_step=250)
+    table = table_in(tmp_path).table
+    assert tuple(table.iloc[0][["metric", "length", "value", "unit", "better"]]) == (
+        "exact", 20, 0.5, "of the examples", "higher",
+    )  # fmt: skip
+    exact = table[table["metric"] == "exact"]
+    assert exact["length"].tolist() == [20, 5, 10, 40]
+    assert set(table.loc[table["better"] == "higher", "metric"]) == {"exact", "accuracy"}
+    found = figures(table)
+    assert (found["solved", None], found["steps_to_solve", None], found["exact_chance", 20]) == (1, 250, 0.2)
+
+
+def test_a_task_that_was_never_solved_counts_all_steps(tmp_path: Path) -> None:
+    write_task_run(tmp_path, "t5", 1, {10: 0.5}, steps=400)
+    found = figures(table_in(tmp_path).table)
+    assert (found["solved", None], found["steps_to_solve", None]) == (0, 400)
+
+
+def test_the_usual_length_is_that_of_all_runs(tmp_path: Path) -> None:
+    """Also where the first run was tested at fewer lengths; there it is missing."""
+    write_task_run(tmp_path, "absolute", 1, {10: 0.5})
+    write_task_run(tmp_path, "t5", 1, {10: 1.0, 20: 0.5})
+    table = table_in(tmp_path).table
+    assert table.iloc[:2][["scheme", "length", "status"]].to_numpy().tolist() == [
+        ["absolute", 20, "missing"],
+        ["t5", 20, "finished"],
+    ]
+
+
+# Stretches of a text
+
+
+def test_each_stretch_of_a_text_has_a_row(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, val_loss_tokens=640)
+    losses = [4.0 + place / 640 for place in range(640)]
+    write_evaluation(folder, [*losses, 9.0, 9.0])  # those behind were not validated on
+    blocks = (table := table_in(tmp_path).table)[table["block"].notna()]
+    assert blocks["block"].tolist() == list(range(1, 41))
+    assert set(blocks["metric"]) == {"best validation loss"}
+    assert blocks["value"].iloc[0] == pytest.approx(sum(losses[:16]) / 16, abs=1e-6)
+    assert blocks["value"].mean() == pytest.approx(sum(losses) / 640, abs=1e-6)
+    change_summary(folder, test_loss=4.5)
+    blocks = (table := table_in(tmp_path).table)[table["block"].notna()]
+    assert set(blocks["metric"]) == {"test loss"}
+
+
+@pytest.mark.parametrize(("tokens", "count"), [(15, 0), (16, 1), (160, 10), (16 * MOST_STRETCHES + 99, MOST_STRETCHES)])
+def test_stretches_are_no_shorter_than_16_tokens_and_no_more_than_can_be_read(
+    tokens: int, count: int, tmp_path: Path
+) -> None:
+    write_evaluation(write_run(tmp_path, val_loss_tokens=tokens), [4.0] * tokens)
+    assert table_in(tmp_path).table["block"].notna().sum() == count
+
+
+def test_text_without_a_finite_loss_has_no_stretches(tmp_path: Path) -> None:
+    write_evaluation(write_run(tmp_path), [4.0] * 532 + [math.nan])
+    assert table_in(tmp_path).table["block"].notna().sum() == 0
+
+
+# Seeds that are missing or diverged
+
+
+def test_missing_and_diverged_seeds_have_rows_of_what_is_compared(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        write_run(tmp_path, "absolute", seed)
+        write_run(tmp_path, "t5", seed)
+    plan = plan_of(tmp_path, range(1, 5))
+    change_summary(tmp_path / "t5-seed2", last_val_loss=None)
+    found = table_of(read_runs([str(tmp_path)])[0], plan=plan)
+    for metric in ("last validation loss", "best validation loss"):
+        rows = found.table[(found.table["metric"] == metric) & (found.table["scheme"] == "t5")]
+        assert rows["status"].tolist() == ["finished", "diverged", "finished", "missing"]
+        assert rows["value"].isna().tolist() == [False, True, False, True]
+        assert rows["folder"].tolist()[1:] == [str(tmp_path / f"t5-seed{seed}") for seed in (2, 3)] + [""]
+    assert set(found.table.loc[found.table["metric"] == "steps", "status"]) == {"finished"}
+    assert [(left.folder.name, left.reason) for left in found.left_out] == [("t5-seed2", "it diverged, by step 6")]
+
+
+def test_without_a_plan_a_seed_of_any_group_is_missing_elsewhere(tmp_path: Path) -> None:
+    write_run(tmp_path, "absolute", 1)
+    write_run(tmp_path, "t5", 2)
+    table = table_in(tmp_path).table
+    rows = table[table["metric"] == "last validation loss"]
+    assert rows[["scheme", "seed", "status"]].to_numpy().tolist() == [
+        ["absolute", 1, "finished"], ["absolute", 2, "missing"], ["t5", 1, "missing"], ["t5", 2, "finished"],
+    ]  # fmt: skip
+
+
+def test_a_group_that_is_lost_has_rows(tmp_path: Path) -> None:
+    """And its settings, and its place: it would have been the baseline, or might have been."""
+    for distance in (4, 16):
+        set_scheme(write_run(tmp_path / str(distance), "shaw"), max_distance=distance)
+    write_run(tmp_path, default_scheme())
+    plan = plan_of(tmp_path, range(1, 3))
+    runs, _ = read_runs([str(tmp_path / "4")])
+    table = table_of(runs, plan=plan).table
+    rows = table[table["metric"] == "last validation loss"]
+    assert rows[["scheme", "max_distance", "seed", "status"]].to_numpy().tolist() == [
+        [default_scheme(), "", 1, "missing"], [default_scheme(), "", 2, "missing"],
+        ["shaw", "16", 1, "missing"], ["shaw", "16", 2, "missing"],
+        ["shaw", "4", 1, "finished"], ["shaw", "4", 2, "missing"],
+    ]  # fmt: skip
+    assert compare(runs, plan=plan).planned.lost == [default_scheme(), "shaw max_distance=16"]
+
+
+def test_a_lost_group_of_another_version_of_the_source(tmp_path: Path) -> None:
+    """It has the name and the settings of the one that is there."""
+    for seed in (1, 2):
+        write_run(tmp_path, "t5", seed)
+    plan = plan_of(tmp_path, range(1, 3))
+    for seed in (1, 2):
+        change_summary(tmp_path / f"t5-seed{seed}", scheme_fingerprint="edited")
+    runs, _ = read_runs([str(tmp_path)])
+    plan += plan_of(tmp_path, range(1, 3))
+    table = table_of(runs, plan=plan).table
+    rows = table[table["metric"] == "last validation loss"]
+    assert rows[["source", "seed", "status"]].to_numpy().tolist() == [
+        ["another version", 1, "missing"], ["another version", 2, "missing"], ["", 1, "finished"], ["", 2, "finished"],
+    ]  # fmt: skip
+
+
+def test_seeds_that_were_planned_after_a_comparison_have_a_later_look(tmp_path: Path) -> None:
+    for seed in range(1, 4):
+        write_run(tmp_path, "t5", seed)
+    (tmp_path / "report").mkdir()
+    for most in (2, 3, 5):
+        add_to_plan(tmp_path, plan_of(tmp_path, range(1, most + 1)))
+        (tmp_path / "report" / "report.html").touch()
+    table = table_of(read_runs([str(tmp_path)])[0], plan=read_plan(tmp_path)).table
+    looks = table[table["metric"] == "last validation loss"].set_index("seed")["look"]
+    assert looks.to_dict() == {1: 1, 2: 1, 3: 2, 4: 3, 5: 3}
+
+
+# Order, caveats, names
+
+
+def test_the_natural_baseline_comes_first(tmp_path: Path) -> None:
+    """The default scheme, one that knows nothing of position, then by name; the most usual settings of each first."""
+    for buckets in (8, 32):
+        set_scheme(write_run(tmp_path / str(buckets), "t5"), num_buckets=buckets)
+    for pos in ("shaw", "nope", default_scheme()):
+        write_run(tmp_path, pos)
+    table = table_in(tmp_path).table
+    assert first_of_each(table, "scheme") == [default_scheme(), "nope", "shaw", "t5"]
+    assert first_of_each(table[table["scheme"] == "t5"], "num_buckets") == ["32", "8"]
+
+
+def test_an_edited_source_is_a_setting(tmp_path: Path) -> None:
+    for seed, source in ((1, "aa"), (2, "aa"), (3, "bb")):
+        write_run(tmp_path, "t5", seed, scheme_fingerprint=source)
+    table = table_in(tmp_path).table
+    assert table[table["status"] == "finished"].groupby("source")["seed"].unique().map(list).to_dict() == {
+        "aa": [1, 2],
+        "bb": [3],
+    }
+
+
+def test_caveats_stand_in_the_first_row_of_each_metric(tmp_path: Path) -> None:
+    write_run(tmp_path, "absolute", 1)
+    write_run(tmp_path, "t5", 1, device="cuda:0")
+    for folder in tmp_path.iterdir():
+        change_summary(folder, last_val_step=4)
+    table = table_in(tmp_path).table
+    early = "the last validation of 2 runs was before their last step (step 4 of 6)"
+    for metric, rows in table.groupby("metric"):
+        said, *others = rows["caveat"]
+        assert said.startswith("several devices: cpu (x86_64), cuda:0; ")
+        assert said.endswith(early) == metric.endswith("validation loss")
+        assert set(others) <= {""}
+
+
+def test_each_text_and_task_has_a_title(tmp_path: Path) -> None:
+    write_task_run(tmp_path, "t5", 1, {10: 1.0})
+    write_run(tmp_path, "t5", 1)
+    table = table_in(tmp_path).table
+    assert sorted(first_of_each(table, "data")) == ["copy", "the-verdict.txt"]
+
+
+def test_what_is_not_to_be_compared_names_its_data(tmp_path: Path) -> None:
+    write_task_run(tmp_path, "t5", 1, {10: 1.0})
+    write_task_run(tmp_path, "shaw", 1, {10: 1.0}, params_trunk=5)
+    write_run(tmp_path, "t5", 1)
+    with pytest.raises(UserError, match=r"^copy: the runs differ in more than the scheme, .*: params_trunk: "):
+        table_in(tmp_path)
+    assert len(table_in(tmp_path, allow_differences=True).runs) == 3
+    with pytest.raises(UserError, match="no finished run to compare"):
+        run_table({"text": []})
