@@ -1,12 +1,14 @@
 """Simulated sweeps: how often a page makes false claims, how often intervals beside claims miss, and what is found.
 
-    python tests/simulated_claims.py
+    python tests/simulated_claims.py [TABLE...]
 
-prints the tables of data/studies/simulated_claims.md. `test_simulated_claims.py` holds the same figures, of fewer
-sweeps, to their limits, and the vectorised rule here to that of poslab.
+prints tables of data/studies/simulated_claims.md: equal, different, shown, looks, tasks, rest; by default all.
+`test_simulated_claims.py` holds the same figures, of fewer sweeps, to their limits, and the vectorised rule here to
+that of poslab.
 """
 
 import math
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +20,7 @@ from scipy import special, stats
 from poslab.statistics.counts import TwoCounts
 from poslab.statistics.families import one_family
 from poslab.statistics.paired import Difference, paired
-from poslab.statistics.power import seeds_needed
+from poslab.statistics.power import plan_seeds, seeds_needed
 from poslab.statistics.text import two_way
 
 Array = np.ndarray
@@ -122,10 +124,10 @@ class Found:
         return float(((self.signs != 0) & ((truth < self.low) | (truth > self.high))).any(1).mean())
 
 
-def find(losses: Array, pairs: Pairs, *, limited: bool = True) -> Found:
+def find(losses: Array, pairs: Pairs, *, limited: bool = True, looks: int = 1) -> Found:
     """Return what pages claim of losses (pages, sections, schemes, seeds), as poslab does.
 
-    limited: whether the sd is at least half of what is usual, which poslab's is.
+    limited: whether the sd is at least half of what is usual, which poslab's is. looks: that pages are corrected for.
     """
     n = losses.shape[-1]
     gaps = np.stack([losses[:, :, b] - losses[:, :, a] for a, b in pairs], axis=2)
@@ -135,23 +137,23 @@ def find(losses: Array, pairs: Pairs, *, limited: bool = True) -> Found:
     error = np.maximum(gaps.std(-1, ddof=1), usual / 2) / n**0.5
     mean, error = (of.reshape(len(losses), -1) for of in (gaps.mean(-1), error))
     p_values = 2 * special.stdtr(n - 1, -np.abs(mean) / error)
-    half = special.stdtrit(n - 1, 1 - 0.025 / mean.shape[1]) * error
-    return with_intervals(mean, p_values, mean - half, mean + half)
+    half = special.stdtrit(n - 1, 1 - 0.025 / (looks * mean.shape[1])) * error
+    return with_intervals(mean, p_values, mean - half, mean + half, looks)
 
 
-def with_intervals(mean: Array, p_values: Array, low: Array, high: Array) -> Found:
+def with_intervals(mean: Array, p_values: Array, low: Array, high: Array, looks: int = 1) -> Found:
     """Return what is claimed by Holm's method over the last axis; intervals of claims end at 0."""
-    claimed = signs(mean, p_values)
+    claimed = signs(mean, p_values, looks)
     return Found(
         claimed, np.where(claimed > 0, np.maximum(low, 0), low), np.where(claimed < 0, np.minimum(high, 0), high)
     )
 
 
-def signs(means: Array, p_values: Array) -> Array:
+def signs(means: Array, p_values: Array, looks: int = 1) -> Array:
     """Return the signs of the differences with p below 0.05 by Holm's method along the last axis, else 0."""
     order = p_values.argsort(-1)
     count = p_values.shape[-1]
-    ordered = np.take_along_axis(p_values, order, -1) * np.arange(count, 0, -1)
+    ordered = np.take_along_axis(p_values, order, -1) * (looks * count - np.arange(count))
     corrected = np.empty_like(p_values)
     np.put_along_axis(corrected, order, np.maximum.accumulate(ordered, -1), -1)
     return np.where(corrected < 0.05, np.sign(means), 0)
@@ -204,6 +206,44 @@ def shown(draw: Draw, size: Size, count: int, effect: float) -> float:
     found = [((of.signs[:, 0] > 0).mean(), len(of.signs)) for of in pages(draw, size, count, effects, seed=2)]
     share, counts = np.array(found).T
     return float(np.average(share, weights=counts))
+
+
+# Looks, with seeds added in between
+
+FOUR = Size().pairs  # of four schemes, which are equal
+MOST_ADDED = 100  # seeds: nobody adds more
+
+
+def false_at_looks(noise: Draw, seeds: Sequence[int], corrections: Sequence[int], count: int) -> float:
+    """Return the proportion of studies of four equal schemes that make a claim at any look.
+
+    seeds: how many there are at each look. corrections: for how many looks each page is corrected.
+    """
+    losses = 4 + noise(np.random.default_rng(12), (count, 1, 4, seeds[-1]))
+    pages = zip(seeds, corrections, strict=True)
+    return float(np.any([claims(losses[..., :n], looks) for n, looks in pages], axis=0).mean())
+
+
+def false_after_plan(noise: Draw, pilot: int, looks: int, count: int) -> float:
+    """Return the proportion of studies of four equal schemes that make a claim at `pilot` seeds, or at the number that
+    this page then plans with. looks: for how many the second page is corrected.
+
+    The effect that matters is the standard deviation of a difference; of the page's numbers the largest one is taken.
+    """
+    losses = 4 + noise(np.random.default_rng(13), (count, 1, 4, MOST_ADDED))
+    first = losses[..., :pilot]
+    sds = np.stack([(first[:, 0, b] - first[:, 0, a]).std(-1, ddof=1) for a, b in FOUR], axis=1).max(1)
+    effect, found = sd_of_difference(noise), claims(first, 1)
+    assured = [plan_seeds(float(sd), pilot, effect, alpha=0.05 / len(FOUR)).assured for sd in sds]
+    numbers = np.clip(assured, pilot, MOST_ADDED)
+    for n in np.unique(numbers):
+        found[numbers == n] |= claims(losses[numbers == n, ..., :n], looks)
+    return float(found.mean())
+
+
+def claims(losses: Array, looks: int) -> Array:
+    """Return (pages,) whether anything is claimed of losses (pages, 1, 4, seeds)."""
+    return np.asarray((find(losses, FOUR, looks=looks).signs != 0).any(1))
 
 
 # Proportions
@@ -337,7 +377,7 @@ SPREADS = {"seeds alone": (1, 0, 1), "text alone": (0.1, 1, 1), "both": (1, 1, 1
 # Tables
 
 
-def print_table(head: Sequence[str], rows: dict[str, Callable[[], Sequence[str]]]) -> None:
+def print_table(head: Sequence[str], rows: Mapping[str, Callable[[], Sequence[str]]]) -> None:
     print(f"\n| {' | '.join(head)} |\n|{' --- |' * len(head)}")
     for name, cells in rows.items():
         print(f"| {name} | {' | '.join(cells())} |", flush=True)
@@ -353,35 +393,51 @@ def pages_of(all_pairs: bool = False) -> list[list[Size]]:
     return [[Size(n, schemes, sections, all_pairs) for sections in (1, 4, 12)] for n, schemes in columns]
 
 
+HEADS = [f"{size[0].schemes} schemes, n = {size[0].seeds}" for size in pages_of()]
+
+
 def count_for(size: Size, count: int) -> int:
     """Return fewer pages of those that take long."""
     return max(count // 5, min(count, count * 400 // (size.sections * size.schemes * size.seeds)))
 
 
-def main(count: int = 20_000) -> None:
-    heads = [f"{size[0].schemes} schemes, n = {size[0].seeds}" for size in pages_of()]
+def cells_of(draw: Draw, which: int, count: int, *, differ: bool = False, all_pairs: bool = False) -> list[str]:
+    """Return a row of `rates`. which: 0 for false claims, 1 for intervals."""
 
-    def cells(draw: Draw, which: int, differ: bool, all_pairs: bool = False) -> Callable[[], list[str]]:
-        def rate(size: Size) -> float:
-            effects = half_differ(size.schemes) if differ else ()
-            return rates(draw, size, count_for(size, count), effects)[which]
+    def rate(size: Size) -> float:
+        return rates(draw, size, count_for(size, count), half_differ(size.schemes) if differ else ())[which]
 
-        return lambda: [percent(*map(rate, sizes)) for sizes in pages_of(all_pairs)]
+    return [percent(*map(rate, sizes)) for sizes in pages_of(all_pairs)]
 
-    worlds = {name: cells(draw, 0, False) for name, draw in WORLDS.items()}
+
+def of_equal_schemes(count: int) -> None:
     worst = "bimodal, modes 10 sd apart"
-    worlds[f"{worst}, if the sd were not limited"] = lambda: [
+    rows: dict[str, Callable[[], list[str]]] = {
+        name: lambda draw=draw: cells_of(draw, 0, count) for name, draw in WORLDS.items()
+    }
+    rows[f"{worst}, if the sd were not limited"] = lambda: [
         percent(*(rates(WORLDS[worst], size, count_for(size, count), limited=False)[0] for size in sizes))
         for sizes in pages_of()
     ]
-    worlds |= {f"{name}, all pairs": cells(WORLDS[name], 0, False, True) for name in ("normal", "t(3)")}
-    for title, rows in {
-        "any false claim, %: 1 / 4 / 12 sections": worlds,
-        "any false claim, %: the exception": {name: cells(draw, 0, False) for name, draw in EXCEPTIONS.items()},
-        "any false claim, %: half of the schemes differ": {name: cells(draw, 0, True) for name, draw in WORLDS.items()},
-        "an interval beside a claim misses, %": {name: cells(draw, 1, True) for name, draw in WORLDS.items()},
-    }.items():
-        print_table([title, *heads], rows)
+    rows |= {
+        f"{name}, all pairs": lambda name=name: cells_of(WORLDS[name], 0, count, all_pairs=True)
+        for name in ("normal", "t(3)")
+    }
+    print_table(["any false claim, %: 1 / 4 / 12 sections", *HEADS], rows)
+    print_table(
+        ["any false claim, %: the exception", *HEADS],
+        {name: lambda draw=draw: cells_of(draw, 0, count) for name, draw in EXCEPTIONS.items()},
+    )
+
+
+def of_different_schemes(count: int) -> None:
+    titles = "any false claim, %: half of the schemes differ", "an interval beside a claim misses, %"
+    for which, title in enumerate(titles):
+        rows = {
+            name: lambda draw=draw, which=which: cells_of(draw, which, count, differ=True)
+            for name, draw in WORLDS.items()
+        }
+        print_table([title, *HEADS], rows)
     effects = (0.5, 1.0, 2.0, 4.0)
     print_table(
         ["of claims, % false, if they began at", *(f"two of four schemes differ by {x:g} sd" for x in effects)],
@@ -393,15 +449,44 @@ def main(count: int = 20_000) -> None:
             for limited in (True, False)
         },
     )
-    powers = {
+
+
+def of_what_is_shown(count: int) -> None:
+    rows = {
         f"a scheme differs by {effect:g} sd, {name}": lambda effect=effect, draw=draw: [
             percent(*(shown(draw, size, count // 5, effect) for size in sizes)) for sizes in pages_of()
         ]
         for name, draw in {"normal": WORLDS["normal"], "t(3)": WORLDS["t(3)"]}.items()
         for effect in (2.0, 4.0, 8.0)
     }
-    print_table(["shown, %", *heads], powers)
+    print_table(["shown, %", *HEADS], rows)
 
+
+def of_looks(count: int) -> None:
+    def planned(seeds: Sequence[int]) -> Callable[[Draw], str]:
+        looks = len(seeds)
+        return lambda draw: percent(*(false_at_looks(draw, seeds, [of] * looks, count) for of in (looks, 1)))
+
+    def at_a_time(first: int) -> Callable[[Draw], str]:
+        seeds = range(first, 21)
+        looks = range(1, len(seeds) + 1)
+        return lambda draw: percent(*(false_at_looks(draw, seeds, of, count) for of in (looks, [1] * len(looks))))
+
+    rows = {f"planned: {', '.join(map(str, seeds))} seeds": planned(seeds) for seeds in ((3, 10), (5, 10), (3, 5, 10))}
+    rows |= {
+        f"unplanned: {pilot} seeds, then the number that the page plans with": lambda draw, pilot=pilot: percent(
+            *(false_after_plan(draw, pilot, looks, count // 2) for looks in (2, 1))
+        )
+        for pilot in (3, 5)
+    }
+    rows |= {f"unplanned: a seed at a time, {first} to 20": at_a_time(first) for first in (3, 5)}
+    print_table(
+        ["4 equal schemes, a false claim at any look, %: corrected by `looks` / not", *NOISES],
+        {name: lambda cell=cell: [cell(draw) for draw in NOISES.values()] for name, cell in rows.items()},
+    )
+
+
+def of_tasks(count: int) -> None:
     seeds = (3, 5, 8, 10)
     print_table(
         ["tasks that are solved or not, %: any false claim / an interval misses", *(f"n = {n}" for n in seeds)],
@@ -434,6 +519,9 @@ def main(count: int = 20_000) -> None:
             for k in (1, 7, 17, 84)
         },
     )
+
+
+def of_the_rest(count: int) -> None:
     rest: dict[str, Callable[[Draw], float]] = {
         "power where 80 % are stated, 10 seeds": lambda draw: power(draw, count),
     }
@@ -461,5 +549,15 @@ def main(count: int = 20_000) -> None:
     )
 
 
+TABLES: dict[str, Callable[[int], None]] = {
+    "equal": of_equal_schemes,
+    "different": of_different_schemes,
+    "shown": of_what_is_shown,
+    "looks": of_looks,
+    "tasks": of_tasks,
+    "rest": of_the_rest,
+}
+
 if __name__ == "__main__":
-    main()
+    for name in sys.argv[1:] or TABLES:
+        TABLES[name](20_000)

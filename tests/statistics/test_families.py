@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from paired_figures import by_seed, differences
 from scipy import stats
 
-from poslab.statistics.families import holm, one_family
+from poslab.statistics.families import holm, one_family, without_claims
 from poslab.statistics.paired import paired
 
 
@@ -62,6 +62,34 @@ def test_sections_of_a_page_are_one_family() -> None:
     assert page[0]["t5"].p_value == pytest.approx(4 * alone[0]["t5"].p_value)
     assert page[0]["t5"].comparisons == 4
     assert one_family(sections[:1], [4])[0]["t5"].p_value == page[0]["t5"].p_value  # planned, and not run
+
+
+def test_looks_count_as_further_comparisons() -> None:
+    """Each of three looks at two schemes: as if six were compared, whose others show nothing."""
+    drawn = np.random.default_rng(3).normal(4, [[0.02]] * 3, (3, 5)) + [[0.0], [0.03], [-0.3]]
+    base, near, far = map(by_seed, drawn)
+    alone = paired({"near": (near, base), "far": (far, base)})
+    (once,), (thrice,), (of_six,) = one_family([alone]), one_family([alone], looks=3), one_family([alone], [6])
+    assert thrice == of_six
+    assert thrice["far"].p_value == pytest.approx(min(1, 6 * alone["far"].p_value))
+    assert thrice["near"].p_value == pytest.approx(min(1, 5 * alone["near"].p_value))
+    assert thrice["far"].significant
+    for name in alone:
+        (low, high), (inner_low, inner_high) = thrice[name].interval, once[name].interval
+        assert low < inner_low < inner_high < high
+    assert all(of.comparisons == 6 for of in thrice.values())
+    assert one_family([alone], [4], looks=2)[0]["far"].comparisons == 8  # planned, and looked at twice
+
+
+def test_comparisons_in_doubt_claim_nothing() -> None:
+    drawn = np.random.default_rng(3).normal(4, 0.02, (2, 5)) + [[0.0], [0.3]]
+    alone = paired({"far": (by_seed(drawn[1]), by_seed(drawn[0]))})
+    (found,) = one_family([without_claims(alone, "the baseline has no finished run")])
+    assert alone["far"].significant
+    assert not found["far"].significant
+    assert not found["far"].equal_within(10)
+    assert (found["far"].mean, found["far"].n) == (alone["far"].mean, 5)
+    assert found["far"].outcomes.unsettled == "the baseline has no finished run"
 
 
 def test_intervals_are_simultaneous() -> None:

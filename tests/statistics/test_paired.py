@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 
 import numpy as np
@@ -159,3 +159,49 @@ def test_nearly_equal_differences_claim_no_more_than_equal_ones() -> None:
     found = shares([0.8, 0.78, 0.77], [0.2, 0.21, 0.2])
     assert stats.ttest_rel([0.8, 0.78, 0.77], [0.2, 0.21, 0.2]).pvalue < 0.001
     assert found.p_value == 2 * 2 / 20  # of 20 ways to choose labels, two are as far apart
+
+
+# Equality within a margin
+
+GAPS = [0.01, -0.012, 0.004, 0.006, -0.001]
+
+
+@pytest.mark.parametrize("family", [1, 3])
+@pytest.mark.parametrize("margin", [0.005, 0.015, 0.03])
+@pytest.mark.parametrize("shift", [-0.03, 0.0, 0.01])
+def test_equality_is_that_of_two_one_sided_tests(margin: float, shift: float, family: int) -> None:
+    """Of scipy, at a level that the comparisons of the page share."""
+    gaps = [gap + shift for gap in GAPS]
+    too_high = stats.ttest_1samp(gaps, margin, alternative="less").pvalue
+    too_low = stats.ttest_1samp(gaps, -margin, alternative="greater").pvalue
+    found = differences({"t5": by_seed(gaps), "absolute": by_seed([0.0] * 5)}, "absolute", family=family)["t5"]
+    assert found.comparisons == family
+    assert found.equal_within(margin) == found.reversed.equal_within(margin) == (max(too_high, too_low) < 0.05 / family)
+
+
+def test_more_comparisons_take_a_wider_margin() -> None:
+    of_pair = {"t5": by_seed(GAPS), "absolute": by_seed([0.0] * 5)}
+    alone, among = (differences(of_pair, "absolute", family=family)["t5"] for family in (1, 20))
+    assert alone.equal_within(0.012)
+    assert not among.equal_within(0.012)
+    assert among.equal_within(0.025)
+
+
+def test_equality_takes_the_sd_that_is_usual() -> None:
+    """Three seeds that agree by chance are equal to nothing where others do not agree."""
+    drawn = {"base": [4.0, 4.01, 3.99], "alike": [4.0, 4.009, 3.991], "a": [4.0, 3.01, 4.0], "b": [3.0, 4.02, 3.01]}
+    groups = {name: by_seed(of) for name, of in drawn.items()}
+    assert paired({0: (groups["alike"], groups["base"])})[0].equal_within(0.02)
+    assert not differences(groups, "base")["alike"].equal_within(0.02)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "planned"),
+    [([0.01], ()), ([0.0, 0.001], ()), ([0.0] * 3, ()), ([0.01] * 3, ()), (GAPS, range(6)), ([*GAPS, math.inf], ())],
+    ids=["one seed", "two seeds", "equal", "alike", "missing", "diverged"],
+)
+def test_equality_is_not_shown(gaps: list[float], planned: Iterable[int]) -> None:
+    """Where the spread is not known, or a seed is missing or diverged."""
+    groups = {"t5": by_seed(gaps), "absolute": by_seed([0.0] * len(gaps))}
+    of_all = dict.fromkeys(["t5"], [*planned])
+    assert not differences(groups, "absolute", planned=of_all)["t5"].equal_within(0.2)

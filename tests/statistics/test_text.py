@@ -1,8 +1,7 @@
-"""Differences over text: bootstrap over tokens, and intervals over seeds and text at once (coverage:
-`test_simulated_claims.py`)."""
+"""Differences over text: bootstrap over its stretches, and intervals over seeds and text at once (coverage:
+`test_simulated_claims.py`, `test_simulated_estimates.py`)."""
 
 import math
-import tracemalloc
 import warnings
 from collections.abc import Iterator, Sequence
 
@@ -10,15 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poslab.statistics.blocks import MOST_BLOCKS, SMALLEST_BLOCK
-from poslab.statistics.text import (
-    FEWEST_FOR_BOOTSTRAP,
-    blocks,
-    seeds_and_text,
-    token_difference,
-    two_way,
-)
-from simulated_claims import misses
+from poslab.statistics.blocks import FEWEST_BLOCKS, contiguous_blocks, text_blocks
+from poslab.statistics.text import FEWEST_FOR_BOOTSTRAP, seeds_and_text, token_difference, two_way
 
 
 @pytest.fixture(autouse=True)
@@ -30,15 +22,6 @@ def no_warnings() -> Iterator[None]:
 
 
 # Seeds and text
-
-
-def test_tokens_that_are_correlated_are_covered() -> None:
-    """Differences of neighbouring tokens are alike over some tokens; blocks of a long text reach farther."""
-    rng = np.random.default_rng(3)
-    noise = (rng.exponential(size=(300, 4007)) - 1).cumsum(1)
-    of_text = noise[:, 7:] - noise[:, :-7]  # moving averages over 7
-    rate = misses(np.stack([blocks(rng.normal(0, 0.1, (5, 1)) + row + rng.normal(size=(5, 4000))) for row in of_text]))
-    assert rate < 0.09
 
 
 @pytest.mark.parametrize("values", [[0.1, 0.3, 0.2], range(12)], ids=str)
@@ -63,27 +46,23 @@ def test_against_the_table_of_an_analysis_of_variance() -> None:
     assert [float(x) for x in two_way(d)] == pytest.approx([d.mean(), (square / 30) ** 0.5, freedom])
 
 
-@pytest.mark.parametrize("tokens", [SMALLEST_BLOCK, 533, 100_001])
-def test_blocks_are_means_of_neighbours(tokens: int) -> None:
-    losses = np.random.default_rng(6).normal(4, 1, (2, tokens))
-    found = blocks(losses)
-    count = min(MOST_BLOCKS, tokens // SMALLEST_BLOCK)
-    assert found.shape == (2, count)
-    assert found.mean(1) == pytest.approx(losses.mean(1), abs=1e-12)  # though some have a token more
-    assert found[1, -1] == pytest.approx(losses[1, -(tokens // count) :].mean(), abs=0.2)
-    assert blocks(losses[:, : SMALLEST_BLOCK - 1]).shape == (2, 0)
-
-
 def test_a_difference_over_seeds_and_text() -> None:
-    differences = np.random.default_rng(5).normal(0.1, 0.2, (4, 12))
-    mean, error, freedom = two_way(differences)
+    """By the blocks that the text asks for."""
+    differences = np.random.default_rng(5).normal(0.1, 0.2, (4, 240))
+    mean, error, freedom = two_way(text_blocks(differences).differences)
     found = seeds_and_text(differences)
     assert (found.mean, found.sd, found.n) == (mean, error, 4)
+    assert mean == pytest.approx(differences.mean())
     assert found.p_value == pytest.approx(2 * stats.t.sf(mean / error, freedom))
     assert found.corrected(0.5, 3).interval == pytest.approx(stats.t.interval(1 - 0.05 / 3, freedom, mean, error))
 
 
-# Tokens of two checkpoints
+def test_a_text_of_one_scene_says_nothing_of_other_text() -> None:
+    assert seeds_and_text(np.linspace(-1, 1, 240) + np.zeros((3, 1))) is None
+    assert seeds_and_text(np.random.default_rng(5).normal(size=(3, FEWEST_BLOCKS - 1))) is None
+
+
+# Stretches of text, of two checkpoints
 
 
 def correlated(generator: np.random.Generator, rows: int, tokens: int) -> np.ndarray:
@@ -92,70 +71,59 @@ def correlated(generator: np.random.Generator, rows: int, tokens: int) -> np.nda
     return sum(noise[:, i : i + tokens] for i in range(8)) / math.sqrt(8)
 
 
-def test_token_interval_covers_the_truth() -> None:
-    """Also where neighbouring tokens are alike, and where single tokens as blocks would not do."""
+def test_checkpoint_interval_covers_the_truth() -> None:
+    """Also where neighbouring tokens are alike; single tokens as stretches would not do."""
     generator = np.random.default_rng(7)
-    rows, tokens = 200, 3_205
+    rows, tokens = 200, 3_200
     noise = correlated(generator, rows, tokens)
     second = generator.exponential(3, tokens)
 
-    def coverage(block: int, rows: int) -> float:
-        found = [token_difference(second + 0.3 + row, second, block=block, resamples=200) for row in noise[:rows]]
-        return sum(f.interval.low <= 0.3 <= f.interval.high for f in found) / rows
+    def coverage(stretch: int, rows: int) -> float:
+        count, missed = tokens // stretch, 0
+        for row in noise[:rows]:
+            of_stretches = (contiguous_blocks(losses, count) for losses in (second + 0.3 + row, second))
+            low, high = token_difference(*of_stretches, resamples=200).interval
+            missed += not low <= 0.3 <= high
+        return 1 - missed / rows
 
-    # 3 standard errors are 4.6 %; blocks of 16 miss a little of the correlation, so that 92 % are expected.
-    blocks, single_tokens = coverage(16, rows), coverage(1, 100)
-    assert 0.87 < blocks < 0.98
+    # 3 standard errors are 4.6 %; stretches of 16 miss a little of the correlation, so that 92 % are expected.
+    stretches, single_tokens = coverage(16, rows), coverage(1, 100)
+    assert 0.87 < stretches < 0.98
     assert single_tokens < 0.75
 
 
-def test_token_interval_worked_out() -> None:
+def test_checkpoint_interval_worked_out() -> None:
     """Without correlation: about mean +- 1.96 sd / sqrt(n)."""
-    generator = np.random.default_rng(8)
-    first, second = generator.normal(3, 1, (2, 20_000))
-    found = token_difference(first, second, resamples=4000)
+    first, second = np.random.default_rng(8).normal(3, 1, (2, 240))
+    found = token_difference(first, second)
     assert found.mean == pytest.approx((first - second).mean())
     assert found.sd == pytest.approx((first - second).std(ddof=1))
-    assert found.n == 20_000
-    half = 1.96 * math.sqrt(2 / 20_000)
+    assert found.n == 240
+    half = 1.96 * found.sd / math.sqrt(240)
     assert (found.interval.high - found.interval.low) / 2 == pytest.approx(half, rel=0.06)
     assert (found.interval.high + found.interval.low) / 2 == pytest.approx(found.mean, abs=0.06 * half)
 
 
-def test_token_interval_repeats() -> None:
-    first, second = np.random.default_rng(9).normal(3, 1, (2, 1000))
+def test_checkpoint_interval_repeats() -> None:
+    first, second = np.random.default_rng(9).normal(3, 1, (2, 240))
     np.random.seed(1)
     once = token_difference(first, second)
     np.random.seed(2)
     assert token_difference(first, second) == once
 
 
-def test_blocks_of_unequal_lengths_keep_the_mean() -> None:
-    """A constant difference has no spread, whatever the number of tokens."""
-    for tokens in (FEWEST_FOR_BOOTSTRAP * 16, FEWEST_FOR_BOOTSTRAP * 16 + 15, 1009):
-        found = token_difference(np.full(tokens, 4.5), np.full(tokens, 4.0), resamples=100)
-        assert (found.mean, found.interval, found.sd) == (0.5, (0.5, 0.5), 0.0)
+def test_a_constant_difference_has_no_spread() -> None:
+    found = token_difference(np.full(63, 4.5), np.full(63, 4.0), resamples=100)
+    assert (found.mean, found.interval, found.sd) == (0.5, (0.5, 0.5), 0.0)
 
 
-def test_longest_texts_within_memory() -> None:
-    first, second = np.random.default_rng(10).normal(3, 1, (2, 100_000))
-    tracemalloc.start()
-    found = token_difference(first, second)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert found.interval.low < found.mean < found.interval.high
-    assert peak < 100e6, f"{peak / 1e6:.0f} MB"
+def test_too_few_stretches_for_an_interval() -> None:
+    losses = np.random.default_rng(10).normal(3, 1, (2, FEWEST_FOR_BOOTSTRAP))
+    assert token_difference(*losses[:, 1:]) is None
+    assert token_difference(*losses).n == FEWEST_FOR_BOOTSTRAP
 
 
-def test_too_few_tokens_for_an_interval() -> None:
-    one = token_difference([2.0], [1.5])
-    assert (one.mean, one.interval, one.sd, one.n) == (0.5, None, None, 1)
-    few = token_difference(np.arange(FEWEST_FOR_BOOTSTRAP * 16 - 1.0), np.zeros(FEWEST_FOR_BOOTSTRAP * 16 - 1))
-    assert few.interval is None
-    assert few.sd > 0
-
-
-def test_token_intervals_of_several_runs_are_wider() -> None:
-    first, second = np.random.default_rng(8).normal(3, 1, (2, 2_000))
+def test_intervals_of_several_checkpoints_are_wider() -> None:
+    first, second = np.random.default_rng(8).normal(3, 1, (2, 240))
     one, among = token_difference(first, second).interval, token_difference(first, second, comparisons=10).interval
     assert (among.high - among.low) / (one.high - one.low) == pytest.approx(2.807 / 1.96, rel=0.08)
