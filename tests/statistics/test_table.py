@@ -42,9 +42,32 @@ def test_a_status_is_inferred_from_the_value(tmp_path: Path) -> None:
     assert given["status"].tolist() == ["finished", "diverged", "missing"]
 
 
+def test_seeds_that_other_groups_have_are_missing(tmp_path: Path) -> None:
+    """On the same data, for the same metric; unless the table says itself what is missing."""
+    rows = "a,1,copy,4.0\na,2,copy,4.1\nb,2,copy,3.9\na,3,sort,3.0\n"
+    table = read(tmp_path, f"scheme,seed,data,value\n{rows}")
+    added = table[table["status"] == "missing"]
+    assert added[["scheme", "seed", "data"]].to_numpy().tolist() == [["b", 1, "copy"]]
+    assert added["value"].isna().all()
+    known = "".join(f"{row},finished\n" for row in rows.splitlines())
+    assert len(read(tmp_path, f"scheme,seed,data,value,status\n{known}")) == 4
+
+
+def test_blocks_looks_and_caveats(tmp_path: Path) -> None:
+    head = "scheme,seed,value,block,look,caveat,folder\n"
+    table = read(tmp_path, f"{head}a,1,4.0,,,short text,runs/a1\na,1,3.9,1,,,\na,1,4.1,2,,,\na,2,4.2,,2,,\n")
+    assert table["block"].fillna(0).tolist() == [0, 1, 2, 0]
+    assert table["look"].tolist() == [1, 1, 1, 2]
+    assert table["caveat"].tolist() == ["short text", "", "", ""]
+    assert table["folder"].tolist() == ["runs/a1", "", "", ""]
+    assert settings_of(table) == []
+    bare = read(tmp_path, GOOD)
+    assert (set(bare["look"]), set(bare["caveat"]), bare["block"].isna().all()) == ({1}, {""}, True)
+
+
 def test_any_other_column_is_a_setting(tmp_path: Path) -> None:
     table = read(tmp_path, "scheme,seed,value,width,host\na,1,4.0,8,x\na,2,4.1,8,x\na,1,3.9,16,x\na,2,4.0,16,x\n")
-    assert settings_of(table) == ["width"]
+    assert settings_of(table) == ["width", "host"]
 
 
 def test_a_column_with_a_value_for_each_row_is_no_setting(tmp_path: Path) -> None:
@@ -72,6 +95,8 @@ def test_a_column_with_a_value_for_each_row_is_no_setting(tmp_path: Path) -> Non
             "scheme,seed,value,status\na,1,4.0,done\n",
             "row 2, column status: 'done' is none of finished, diverged, missing",
         ),
+        ("scheme,seed,value,block\na,1,4.0,0.5\n", "row 2, column block: '0.5' is no whole number"),
+        ("scheme,seed,value,look\na,1,4.0,first\n", "row 2, column look: 'first' is no number"),
         ("scheme,seed,value,better\na,1,4.0,more\n", "row 2, column better: 'more' is neither lower nor higher"),
         (
             "scheme,seed,value\na,1,4.0\nb,1,4.0\na,1,4.1\n",

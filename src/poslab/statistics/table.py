@@ -105,13 +105,14 @@ def settings_of(table: pd.DataFrame) -> list[str]:
     seeds of one group.
     """
     settings = [name for name in table if name not in KNOWN]
-    for name in (name for name in settings if table[name].nunique() > 1):
-        seeds = table.groupby(["scheme", name])["seed"].nunique()
+    there = table[table["status"] != MISSING]  # rows of missing seeds repeat the settings of others
+    for name in (name for name in settings if there[name].nunique() > 1):
+        seeds = there.groupby(["scheme", name])["seed"].nunique()
         if (
-            len(table) > 2
-            and table["seed"].nunique() > 1
+            len(there) > 2
+            and there["seed"].nunique() > 1
             and (seeds == 1).all()
-            and table[name].nunique() > len(table) / 2
+            and there[name].nunique() > len(there) / 2
         ):
             raise BadTable(
                 f"column {name}: nearly every row has a value of its own, so it can't be a setting; leave it out"
