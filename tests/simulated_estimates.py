@@ -1,9 +1,9 @@
 """Simulated studies: how often the further estimates of `poslab.statistics` hold what they state.
 
-    python tests/simulated_estimates.py
+    python tests/simulated_estimates.py [TABLE...]
 
-prints the tables of data/studies/simulated_estimates.md. `statistics/test_simulated_estimates.py` holds the same
-figures, of fewer studies, to their limits.
+prints tables of data/studies/simulated_claims.md: plan, counts, times, equality, best, ranks, next, correlation, text;
+by default all. `statistics/test_simulated_estimates.py` holds the same figures, of fewer studies, to their limits.
 """
 
 import math
@@ -15,15 +15,18 @@ from itertools import product
 import numpy as np
 from scipy import signal, special, stats
 
+from poslab.runs.table import MOST_STRETCHES
 from poslab.statistics.best import best_set, rank_intervals
-from poslab.statistics.blocks import contiguous_blocks, text_blocks
-from poslab.statistics.equality import equality
+from poslab.statistics.blocks import contiguous_blocks
+from poslab.statistics.families import holm, one_family
+from poslab.statistics.paired import Difference, paired
 from poslab.statistics.pairing import pairing
 from poslab.statistics.power import plan_seeds
 from poslab.statistics.prediction import next_difference
 from poslab.statistics.proportions import at_most, proportion, proportions_differ
 from poslab.statistics.survival import log_rank, time_to_solve
-from poslab.statistics.text import two_way
+from poslab.statistics.text import seeds_and_text, two_way
+from simulated_claims import find
 
 Array = np.ndarray
 World = Callable[[np.random.Generator, tuple[int, ...]], Array]
@@ -171,10 +174,28 @@ def times_differ(count: int, n: int, solve: float, faster: float = 1.0) -> float
 # Equality
 
 
-def shown_equal(world: str, count: int, n: int, difference: float, margin: float = 1.0) -> float:
-    """Return how often equality within a margin is shown at 5 %; both are in standard deviations of the differences."""
-    found = [equality(gaps, margin).p_value for gaps in differences(world, count, n) + difference]
-    return float(np.mean([p is not None and p < 0.05 for p in found]))
+def shown_equal(world: str, count: int, n: int, truth: Sequence[float]) -> tuple[float, float]:
+    """Return how often a page makes any false claim, of equality within 1 or of a difference, and how often it shows
+    its first pair to be equal.
+
+    truth: the mean differences of schemes from the baseline, 0 or not within the margin, in standard deviations of the
+    differences. The baseline is the scheme whose noise is another one, in worlds that have one.
+    """
+    drawn = WORLDS[world](np.random.default_rng(14), (count, 1 + len(truth), n))
+    drawn /= (drawn[:, :1] - drawn[:, 1:]).std()
+    drawn[:, 1:] += np.array(truth)[:, None]
+    false, equal = 0, 0
+    for baseline, *schemes in drawn.tolist():
+        base = dict(enumerate(baseline))
+        (page,) = one_family([paired({k: (dict(enumerate(of)), base) for k, of in enumerate(schemes)})])
+        said_equal = [not d.significant and d.equal_within(1.0) for d in page.values()]
+        false += any(map(_is_false, page.values(), said_equal, truth))
+        equal += said_equal[0]
+    return false / count, equal / count
+
+
+def _is_false(d: Difference, said_equal: bool, truth: float) -> bool:
+    return (d.significant and (d.mean or 0.0) * truth <= 0) or (said_equal and abs(truth) >= 1)
 
 
 # The best set
@@ -221,7 +242,8 @@ def ranks_hold(world: str, means: str, count: int, k: int, n: int) -> float:
     p_values = np.nan_to_num(stats.ttest_1samp(gaps, 0, axis=-1).pvalue, nan=1.0)
     hold = 0
     for sweep_gaps, p in zip(gaps.mean(-1), p_values, strict=True):
-        claimed = holm(p) < 0.05
+        corrected = holm(dict(enumerate(p)))
+        claimed = np.array([corrected[pair] < 0.05 for pair in range(len(p))])
         shown = {
             (a, b) if gap < 0 else (b, a)
             for a, b, gap in zip(first[claimed], second[claimed], sweep_gaps[claimed], strict=True)
@@ -232,13 +254,6 @@ def ranks_hold(world: str, means: str, count: int, k: int, n: int) -> float:
             for scheme, (low, high) in intervals.items()
         )
     return hold / count
-
-
-def holm(p_values: Array) -> Array:
-    order = p_values.argsort()
-    corrected = np.empty_like(p_values)
-    corrected[order] = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
-    return corrected
 
 
 # One run ahead
@@ -268,47 +283,43 @@ def misses_of_correlation(world: str, count: int, n: int, correlation: float) ->
 # Text
 
 
-def correlated_text(lengths: float, count: int, seeds: int = 5, tokens: int = 1200 * 16) -> Array:
-    """Return differences (count, seeds, tokens / 16) of stretches of 16 tokens, around 0, on texts of so many
-    correlation lengths.
+def correlated_text(lengths: float, count: int, seeds: int = 5, stretches: int = MOST_STRETCHES) -> Array:
+    """Return differences (count, seeds, stretches) around 0, on texts of so many correlation lengths.
 
-    The text's part is a first-order autoregression; seeds differ little.
+    The text's part is a first-order autoregression of five steps a stretch; seeds differ little.
     """
-    rng, n = np.random.default_rng(10), tokens // 16
+    rng, n = np.random.default_rng(10), 5 * stretches
     r = math.exp(-lengths / n)
     noise = rng.normal(size=(count, n))
     noise[:, 1:] *= (1 - r * r) ** 0.5
     text = signal.lfilter([1], [1, -r], noise, axis=1)
     of_seeds = 0.02 * text.mean(1).std() * rng.normal(size=(count, seeds, 1))
-    return text[:, None] + of_seeds + rng.normal(size=(count, seeds, n))
+    return contiguous_blocks(text[:, None] + of_seeds + rng.normal(size=(count, seeds, n)), stretches)
 
 
 def misses_of_text(lengths: float, count: int) -> tuple[float, float, float]:
-    """Return how often intervals over seeds and text miss the truth, with 40 blocks and with blocks by the
-    correlation, and how often there is one."""
+    """Return how often intervals over seeds and text miss the truth, with 40 blocks and as poslab has them, and how
+    often it has one."""
     texts = correlated_text(lengths, count)
-    chosen = [found.differences for text in texts if (found := text_blocks(text, smallest=1))]
-    before = _misses([contiguous_blocks(text, 40) for text in texts])
-    return before, _misses(chosen), len(chosen) / count
+    mean, error, freedom = two_way(contiguous_blocks(texts, 40))
+    before = np.abs(mean) > special.stdtrit(freedom, 0.975) * error
+    intervals = [found.interval for found in map(seeds_and_text, texts) if found]
+    outside = [not of.low <= 0 <= of.high for of in intervals if of]
+    return float(before.mean()), float(np.mean(outside)) if outside else math.nan, len(outside) / count
 
 
-def misses_of_documents(spread: float, count: int, documents: int = 30) -> tuple[float, float]:
-    """Return how often intervals miss where documents differ, and how often there is one; spread: of log lengths."""
-    rng, found = np.random.default_rng(11), []
-    for _ in range(count):
-        ids = np.repeat(np.arange(documents), np.maximum(5, 100 * rng.lognormal(0, spread, documents)).astype(int))
-        text = rng.normal(size=documents)[ids] + 0.02 * rng.normal(size=(5, 1)) + rng.normal(size=(5, len(ids)))
-        if blocks := text_blocks(text, ids):
-            found.append(blocks.differences)
-    return _misses(found), len(found) / count
-
-
-def _misses(found: Sequence[Array]) -> float:
-    outside = []
-    for blocks in found:
-        mean, sd, freedom = two_way(blocks)
-        outside.append(abs(mean) > special.stdtrit(freedom, 0.975) * sd)
-    return float(np.mean(outside)) if outside else math.nan
+def false_claims_of_text(lengths: float, count: int, schemes: int = 4) -> tuple[float, float]:
+    """Return how often any of several schemes, which are alike on other text, is claimed to differ: by seeds alone, and
+    by seeds and text, as poslab asks for both."""
+    texts = correlated_text(lengths, count * schemes).reshape(count, schemes, 5, -1)
+    losses = np.concatenate([np.zeros((count, 1, 5)), texts.mean(-1)], axis=1)
+    over_seeds = find(losses[:, None], [(0, scheme) for scheme in range(1, schemes + 1)]).signs
+    claimed = []
+    for signs, of_schemes in zip(over_seeds, texts, strict=True):
+        found = {scheme: d for scheme, d in enumerate(map(seeds_and_text, of_schemes)) if d and d.p_value is not None}
+        p_values = holm({scheme: d.p_value or 0.0 for scheme, d in found.items()}, schemes)
+        claimed.append(any(p < 0.05 and (found[of].mean or 0) * signs[of] > 0 for of, p in p_values.items()))
+    return float((over_seeds != 0).any(1).mean()), float(np.mean(claimed))
 
 
 # The tables
@@ -328,10 +339,12 @@ def _cell(value: str | float | tuple[float, ...]) -> str:
     return value if isinstance(value, str) else f"{100 * value:.1f}"
 
 
-def main(count: int = 4000) -> None:
-    worlds = [*WORLDS]
+def of_plans(count: int) -> None:
     print("Power of a new study, planned from a pilot / pilots after which the assured number has a power of 80 %\n")
-    table(["pilot", *worlds], ([f"{n} seeds", *(power_of_planned(w, count, n) for w in worlds)] for n in SEEDS))
+    table(["pilot", *WORLDS], ([f"{n} seeds", *(power_of_planned(w, count, n) for w in WORLDS)] for n in SEEDS))
+
+
+def of_counts(count: int) -> None:
     print("All-or-nothing tasks, exact: Fisher's test / Boschloo's\n")
     tests = fisher, proportions_differ
     table(
@@ -347,15 +360,15 @@ def main(count: int = 4000) -> None:
             for n in (3, 5, 8, 10)
         ),
     )
+
+
+def of_times(count: int) -> None:
     print("Misses of the median time to solve, by the share of seeds that solve: poslab / Greenwood's variance\n")
-    both = median_limits, greenwood
+    both, solve = (median_limits, greenwood), (0.99, 0.75, 0.55)
     table(
         ["seeds", "99 %", "75 %", "55 %"],
         (
-            [
-                str(n),
-                *(tuple(misses_of_median(of, count // 2, n, solve) for of in both) for solve in (0.99, 0.75, 0.55)),
-            ]
+            [str(n), *(tuple(misses_of_median(of, count // 2, n, rate) for of in both) for rate in solve)]
             for n in (3, 5, 7, 10, 20)
         ),
     )
@@ -363,20 +376,41 @@ def main(count: int = 4000) -> None:
     table(
         ["seeds", "99 % solve", "60 % solve"],
         (
-            [str(n), *(tuple(times_differ(count // 8, n, solve, of) for of in (1, 2)) for solve in (0.99, 0.6))]
+            [str(n), *(tuple(times_differ(count // 8, n, rate, of) for of in (1, 2)) for rate in (0.99, 0.6))]
             for n in (3, 5, 8, 10)
         ),
     )
-    print("Equality within 1 sd shown: truth at the margin / truth 0\n")
-    table(
-        ["seeds", *worlds],
-        ([str(n), *(tuple(shown_equal(w, count, n, of) for of in (1, 0)) for w in worlds)] for n in SEEDS),
+
+
+def of_equality(count: int) -> None:
+    print(
+        "Any false claim on a page, that pairs are equal within 1 sd or differ / the first pair is shown to be equal\n"
     )
+    truths = {
+        "1 pair, at the margin": (1,),
+        "3 pairs, at the margin": (1, 1, 1),
+        "3 pairs, one equal, two at the margin": (0, 1, -1),
+        "3 pairs, two equal, one at the margin": (0, 0, 1),
+        "3 pairs, one equal, two at 2 sd": (0, 2, -2),
+        "3 pairs, all equal": (0, 0, 0),
+    }
+
+    def cell(world: str, n: int, truth: Sequence[float]) -> tuple[float, ...]:
+        found = shown_equal(world, count // 4, n, truth)
+        return found if truth[0] == 0 else found[:1]
+
+    table(
+        ["truth, seeds", *WORLDS],
+        ([f"{name}, {n}", *(cell(w, n, of) for w in WORLDS)] for name, of in truths.items() for n in SEEDS),
+    )
+
+
+def of_best(count: int) -> None:
     print("The best set holds a best scheme / mean size, in schemes\n")
     table(
-        ["schemes, seeds, truth", *worlds],
+        ["schemes, seeds, truth", *WORLDS],
         (
-            [f"{k}, {n}, {means}", *(_kept(best_kept(w, means, count // (1 if k < 10 else 4), k, n)) for w in worlds)]
+            [f"{k}, {n}, {means}", *(_kept(best_kept(w, means, count // (4 if k < 10 else 40), k, n)) for w in WORLDS)]
             for k in (4, 18)
             for n in SEEDS
             for means in MEANS
@@ -392,37 +426,48 @@ def main(count: int = 4000) -> None:
         ["seeds", *solving],
         ([str(n), *(_kept(best_solver_kept(of, count // 8, n)) for of in solving.values())] for n in (3, 5, 8)),
     )
+
+
+def of_ranks(count: int) -> None:
     print("Rank intervals of all schemes hold at once\n")
     table(
-        ["schemes, seeds, truth", *worlds],
+        ["schemes, seeds, truth", *WORLDS],
         (
-            [f"{k}, {n}, {means}", *(ranks_hold(w, means, count // 4, k, n) for w in worlds)]
+            [f"{k}, {n}, {means}", *(ranks_hold(w, means, count // 4, k, n) for w in WORLDS)]
             for k, n in ((4, 5), (18, 5), (18, 10))
             for means in ("all tie", "spaced over 3 sd")
         ),
     )
+
+
+def of_next_runs(count: int) -> None:
     print("One run ahead: misses of the prediction interval / of the limits of the probability\n")
     table(
-        ["seeds, difference", *worlds],
-        ([f"{n}, {of} sd", *(next_runs(w, count, n, of) for w in worlds)] for n in SEEDS for of in (0, 1)),
+        ["seeds, difference", *WORLDS],
+        ([f"{n}, {of} sd", *(next_runs(w, count, n, of) for w in WORLDS)] for n in SEEDS for of in (0, 1)),
     )
+
+
+def of_correlations(count: int) -> None:
     print("Misses of the interval of a correlation\n")
     table(
-        ["seeds, correlation", *worlds],
+        ["seeds, correlation", *WORLDS],
         (
-            [f"{n}, {of}", *(misses_of_correlation(w, count // 2, n, of) for w in worlds)]
+            [f"{n}, {of}", *(misses_of_correlation(w, count // 2, n, of) for w in WORLDS)]
             for n in (5, 10)
             for of in (0, 0.5, 0.9)
         ),
     )
-    print("Misses of intervals over 5 seeds and text\n")
+
+
+def of_text(count: int) -> None:
+    print("Over 5 seeds and text: intervals that miss, pages of 4 schemes with a false claim of other text\n")
     table(
-        ["correlation lengths of the text", "40 blocks", "blocks by the correlation", "given"],
-        ([str(of), *misses_of_text(of, count // 2)] for of in (1200, 60, 40, 20, 14, 10, 5)),
-    )
-    table(
-        ["30 documents, spread of their log lengths", "documents as blocks", "given"],
-        ([str(of), *misses_of_documents(of, count // 2)] for of in (0, 0.5, 1)),
+        ["correlation lengths", "40 blocks miss", "poslab's miss", "given", "false claims over seeds", "and text"],
+        (
+            [str(of), *misses_of_text(of, count // 2), *false_claims_of_text(of, count // 4)]
+            for of in (1200, 60, 40, 20, 14, 10, 5)
+        ),
     )
 
 
@@ -430,5 +475,18 @@ def _kept(found: tuple[float, float]) -> str:
     return f"{100 * found[0]:.1f} / {found[1]:.1f}"
 
 
+TABLES: dict[str, Callable[[int], None]] = {
+    "plan": of_plans,
+    "counts": of_counts,
+    "times": of_times,
+    "equality": of_equality,
+    "best": of_best,
+    "ranks": of_ranks,
+    "next": of_next_runs,
+    "correlation": of_correlations,
+    "text": of_text,
+}
+
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    for name in sys.argv[1:] or TABLES:
+        TABLES[name](4000)

@@ -16,7 +16,9 @@ from simulated_claims import (
     Size,
     compared,
     crossed,
+    false_after_plan,
     false_among_claims,
+    false_at_looks,
     false_claims_of_graded,
     false_claims_of_survivors,
     false_claims_of_text,
@@ -44,14 +46,15 @@ def assert_same(simulated: Found, page: int, tested: list[Difference]) -> None:
 
 @pytest.mark.parametrize("size", [Size(5, 4), Size(3, 4, sections=2), Size(4, 3, sections=2, all_pairs=True)], ids=str)
 @pytest.mark.parametrize("world", ["normal", "bimodal, modes 4 sd apart"])
-def test_what_is_simulated_is_what_poslab_claims(size: Size, world: str) -> None:
+@pytest.mark.parametrize("looks", [1, 3])
+def test_what_is_simulated_is_what_poslab_claims(size: Size, world: str, looks: int) -> None:
     effects = np.array([0.0, 0.0, 9.0, -20.0])[: size.schemes, None]
     losses = 4 + effects + WORLDS[world](np.random.default_rng(0), (60, size.sections, size.schemes, size.seeds))
-    found = find(losses, size.pairs)
+    found = find(losses, size.pairs, looks=looks)
     for number, page in enumerate(losses):
         groups = [[dict(enumerate(of)) for of in section.tolist()] for section in page]
         sections = [paired({(a, b): (section[b], section[a]) for a, b in size.pairs}) for section in groups]
-        assert_same(found, number, [d for section in one_family(sections) for d in section.values()])
+        assert_same(found, number, [d for section in one_family(sections, looks=looks) for d in section.values()])
     assert 0 < (found.signs != 0).mean() < 1
 
 
@@ -91,6 +94,23 @@ def test_claims_from_two_seeds_would_mislead() -> None:
 def test_differences_are_found() -> None:
     assert shown(WORLDS["normal"], Size(3), COUNT, 8.0) > 0.7
     assert shown(WORLDS["normal"], Size(5, 18), COUNT, 4.0) > 0.5
+
+
+# Looks, with seeds added in between
+
+
+def test_planned_looks() -> None:
+    for seeds in ((3, 10), (3, 5, 10)):
+        assert false_at_looks(NOISES["normal"], seeds, [len(seeds)] * len(seeds), COUNT) <= LIMIT
+    assert false_at_looks(NOISES["normal"], (3, 5, 10), [1] * 3, COUNT) > 0.06
+
+
+def test_unplanned_looks_are_little_worse() -> None:
+    """Nothing takes back that the first page was not corrected for them."""
+    assert false_after_plan(NOISES["normal"], 3, 2, COUNT // 2) <= LIMIT + 0.01
+    seeds = range(5, 21)
+    assert false_at_looks(NOISES["normal"], seeds, range(1, 17), COUNT) <= LIMIT + 0.02
+    assert false_at_looks(NOISES["normal"], seeds, [1] * 16, COUNT) > 0.15
 
 
 # Tasks that are solved or not

@@ -66,7 +66,7 @@ def test_sections_of_a_page_are_one_family() -> None:
 
 def test_looks_count_as_further_comparisons() -> None:
     """Each of three looks at two schemes: as if six were compared, whose others show nothing."""
-    drawn = np.random.default_rng(3).normal(4, [[0.02]] * 3, (3, 5)) + [[0.0], [0.03], [-0.3]]
+    drawn = np.random.default_rng(3).normal([[4], [4.03], [3.7]], 0.02, (3, 5))
     base, near, far = map(by_seed, drawn)
     alone = paired({"near": (near, base), "far": (far, base)})
     (once,), (thrice,), (of_six,) = one_family([alone]), one_family([alone], looks=3), one_family([alone], [6])
@@ -82,7 +82,7 @@ def test_looks_count_as_further_comparisons() -> None:
 
 
 def test_comparisons_in_doubt_claim_nothing() -> None:
-    drawn = np.random.default_rng(3).normal(4, 0.02, (2, 5)) + [[0.0], [0.3]]
+    drawn = np.random.default_rng(3).normal([[4], [4.3]], 0.02, (2, 5))
     alone = paired({"far": (by_seed(drawn[1]), by_seed(drawn[0]))})
     (found,) = one_family([without_claims(alone, "the baseline has no finished run")])
     assert alone["far"].significant
