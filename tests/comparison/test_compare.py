@@ -52,7 +52,7 @@ def test_where_there_is_no_difference_none_is_said(tmp_path: Path, capsys: pytes
         f"No difference between {pos} and absolute can be shown with n = 5" for pos in ("shaw", "t5")
     ]
     text = (folder / "report.md").read_text() + capsys.readouterr().out
-    assert not re.search(r"(better|worse) than", text + "".join(answers))
+    assert not re.search(r"is (better|worse) than", text + "".join(answers))
 
 
 def test_only_common_seeds_are_compared(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_one_run_each_says_something_of_the_text(tmp_path: Path) -> None:
     (said,) = one_run_each(tmp_path, -0.1, 0.2)
     numbers = r"by 0\.1\d* nats \[0\.0\d+, 0\.1\d+\]"
     assert re.fullmatch(
-        rf"on 33 stretches of the validation text, which chose them, the checkpoints of t5 and absolute differ: t5's is better "
-        rf"{numbers}; another seed may reverse this",
+        rf"on 33 stretches of the validation text, which chose them, the checkpoints of t5 and absolute differ: "
+        rf"t5's is better {numbers}; another seed may reverse this",
         said,
     )
 
@@ -135,7 +135,7 @@ def evaluate_both(root: Path, losses: list[float], other: list[float]) -> None:
         lambda root: change_summary(root / "t5-seed1", data_sha256="0" * 64),
         lambda root: change_summary(root / "t5-seed1", test_tokens=640, test_loss=4.0),
         lambda root: evaluate_both(root, [4.0] * 640, [math.nan] * 640),
-        lambda root: evaluate_both(root, [4.0] * 640, [4.0] * 639),
+        lambda root: evaluate_both(root, [4.0] * 640, [4.0] * 500),
         lambda root: evaluate_both(root, [], []),
         lambda root: write_evaluation(write_run(root, "t5", 3), np.ones(640)),  # several seeds need no tokens
     ],

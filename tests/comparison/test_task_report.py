@@ -16,8 +16,9 @@ from runs_to_compare import (
 )
 
 from poslab.comparison.figures import styles_of
+from poslab.comparison.solving import solved_table
 from poslab.comparison.task_figures import by_length_figure, steps_figure, task_panels
-from poslab.comparison.task_report import matrices, solved_table, task_report
+from poslab.comparison.task_report import matrices, task_report
 from poslab.comparison.tasks import TaskRuns, task_runs
 from poslab.report.blocks import Cell, Code, Text
 from poslab.runs.error_examples import WrongAnswer
@@ -50,10 +51,11 @@ def test_figures_are_over_all_seeds_and_those_that_solve_stand_beside_them(copy_
     assert list(task.runs) == ["shaw", "absolute"]
     assert task.values("shaw", "exact", 20) == [0.5, 0.3, 0.1]
     assert task.values("shaw", "exact", 20, solved=True) == [0.5]
-    table = solved_table(task)
-    assert table.columns[:4] == ["scheme", "solved", "steps until then", "exact at 10, all seeds"]
-    assert table.rows[0] == ["shaw", "1 of 3", "250, never: 2", "0.600", "0.300", "0.500 (n = 1)"]
-    assert table.rows[1] == ["absolute", "0 of 3", "never: 3", "0.100", "0.000", "n/a"]
+    table = solved_table(compare_folders(copy_runs))
+    columns = ["scheme", "solved", "steps until then", "their median", "p, absolute", "exact at 20, all seeds"]
+    assert table.columns == [*columns, "those that solved"]
+    shaw = ["shaw", "1 of 3 [1 % to 91 %]", "250, never: 2", "never", "1", "0.300", "0.500 (n = 1)"]
+    assert table.rows == [shaw, ["absolute", "0 of 3 [0 % to 71 %]", "never: 3", "never", "", "0.000", "n/a"]]
     assert (task.solved(), task.trained, task.multiple(15)) == ("1 of 6", (2, 10), "1.5×")
 
 

@@ -6,9 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs_to_compare import change_config, change_summary, compare_folders, set_class, set_scheme, table_in, write_run
+from runs_to_compare import (
+    VERDICT,
+    change_config,
+    change_summary,
+    compare_folders,
+    set_class,
+    set_scheme,
+    table_in,
+    write_run,
+)
 
 from poslab.errors import UserError
+from poslab.runs.groups import by_data, differences_beyond_the_scheme
+from poslab.runs.load import read_runs
 
 
 @pytest.mark.parametrize(
@@ -36,13 +47,25 @@ def test_runs_that_differ_in_more_than_the_scheme(setting: str, value: Any, tmp_
 
 @pytest.mark.parametrize(
     ("fact", "value"),
-    [("data_sha256", "0" * 64), ("params_trunk", 5), ("vocabulary_size", 5), ("steps", 7), ("val_loss_tokens", 9)],
+    [("params_trunk", 5), ("vocabulary_size", 5), ("steps", 7), ("val_loss_tokens", 9)],
 )
 def test_facts_that_differ(fact: str, value: Any, tmp_path: Path) -> None:
     write_run(tmp_path, "absolute")
     write_run(tmp_path, "t5", **{fact: value})
     with pytest.raises(UserError, match=f"differ in more than the scheme.*{fact}: "):
         compare_folders(tmp_path)
+
+
+def test_each_text_is_compared_by_itself_unless_differences_are_allowed(tmp_path: Path) -> None:
+    write_run(tmp_path, "absolute")
+    write_run(tmp_path, "t5", data_sha256="0" * 64)
+    runs, _ = read_runs([str(tmp_path)])
+    assert {title: len(of) for title, of in by_data(runs).items()} == {
+        f"the-verdict.txt sha256={VERDICT[:12]}": 1,
+        "the-verdict.txt sha256=000000000000": 1,
+    }
+    assert by_data(runs, together=True) == {"the-verdict.txt": runs}
+    assert "data_sha256" in differences_beyond_the_scheme(runs)
 
 
 @pytest.mark.parametrize(

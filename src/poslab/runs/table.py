@@ -70,7 +70,7 @@ def run_table(
         left_out += section.left_out
     order = [name for name in KNOWN if any(name in row for row in rows)]
     settings = dict.fromkeys(name for row in rows for name in row if name not in KNOWN)
-    return RunTable(checked(pd.DataFrame(rows, columns=[*order, *settings]).fillna("")), found, left_out)
+    return RunTable(checked(pd.DataFrame(rows, columns=[*order, *settings], dtype=object).fillna("")), found, left_out)
 
 
 class _Section:

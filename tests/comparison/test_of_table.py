@@ -1,0 +1,238 @@
+"""Tables of results from a file: compared as the runs that they are of, and without run folders, or torch."""
+
+import functools
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from common import REPOSITORY, RunScript, assert_refused
+from runs_to_compare import (
+    Page,
+    change_config,
+    change_summary,
+    page_in,
+    plan_of,
+    set_scheme,
+    write_evaluation,
+    write_run,
+    write_sweep,
+    write_task_run,
+)
+
+from poslab.config.contrasts import FILE, parse_contrast, register
+from poslab.runs.plan import add_to_plan
+
+pytestmark = pytest.mark.usefixtures("no_figures", "blank_pictures")
+Script = Callable[..., tuple[Any, str, str]]
+
+
+@pytest.fixture
+def script(run_script: RunScript) -> Script:
+    """scripts/compare.py."""
+    return functools.partial(run_script, "compare")
+
+
+def words(page: Page) -> list[str]:
+    """Findings, caveats and verdicts, without what is left out and where it is."""
+    return [line for of_list in page.lists for line in of_list if "left out" not in line]
+
+
+def write_text(root: Path) -> None:
+    """Three schemes, two of them alike, with losses of a text."""
+    rng = np.random.default_rng(1)
+    for pos, losses in write_sweep(root, absolute=0.0, shaw=0.0, t5=-0.1).items():
+        for seed, loss in losses.items():
+            write_evaluation(root / f"{pos}-seed{seed}", loss + rng.normal(0, 0.3, 533))
+
+
+def write_grid(root: Path) -> None:
+    rng = np.random.default_rng(2)
+    for distance in (4, 16):
+        for keys in (True, False):
+            for seed in (1, 2, 3):
+                loss = 4 + 0.1 * seed + 0.02 * distance + float(rng.normal(0, 0.005))
+                set_scheme(write_run(root / f"{distance}{keys}", "shaw", seed, loss), max_distance=distance, keys=keys)
+
+
+def write_tasks(root: Path) -> None:
+    for data, better in (("copy", "shaw"), ("sort", "nope")):
+        for pos in ("shaw", "nope"):
+            for seed in range(1, 6):
+                share = 0.9 - seed / 50 if pos == better else 0.1 + seed / 70
+                write_task_run(root, pos, seed, {10: 1.0, 20: share, 40: share / 3}, data=data, answers={})
+    contrasts = (
+        "{better: shaw, than: nope, data: copy, length: 20}",
+        "{scheme: all, at_least: 0.9, data: copy, length: 10}",
+    )
+    register(root, [parse_contrast(yaml.safe_load(text), "contrast") for text in contrasts], 0)
+
+
+def write_survivors(root: Path) -> None:
+    """One seed is missing, one diverged, a scheme has none left, and seeds were planned after a look."""
+    write_sweep(root, seeds=6, absolute=0.0, shaw=-0.2, t5=-0.1, rope=0.3)
+    (root / "report").mkdir()
+    for most in (4, 6, 7):
+        add_to_plan(root, plan_of(root, range(1, most + (1 if most < 7 else 0))))
+        (root / "report" / "report.html").touch()
+    change_summary(root / "shaw-seed2", last_val_loss=None)
+    (root / "t5-seed3" / "summary.json").unlink()
+    for seed in range(1, 7):
+        change_summary(root / f"rope-seed{seed}", last_val_loss=None)
+
+
+def write_caveats(root: Path) -> None:
+    write_sweep(root, absolute=0.0, t5=-0.1)
+    for folder in root.iterdir():
+        change_config(folder, "early_stopping_patience", 2)
+    change_summary(root / "t5-seed2", device="cuda:0")
+    write_run(root / "again", "t5", 1, 9.0)
+    change_config(root / "again" / "t5-seed1", "early_stopping_patience", 2)
+
+
+@pytest.mark.parametrize("arguments", [[], ["pairs=all"]], ids=["baseline", "all pairs"])
+@pytest.mark.parametrize("write", [write_text, write_grid, write_tasks, write_survivors, write_caveats])
+def test_the_results_of_a_report_say_what_the_report_says(
+    write: Callable[[Path], None], arguments: list[str], tmp_path: Path, script: Script
+) -> None:
+    write(tmp_path / "runs")
+    code, _, errors = script(f"runs={tmp_path / 'runs'}", f"out={tmp_path / 'report'}", *arguments)
+    assert code == 0, errors
+    assert (tmp_path / "report" / FILE).exists() == (tmp_path / "runs" / FILE).exists()
+    code, screen, errors = script(
+        f"table={tmp_path / 'report' / 'results.csv'}", f"out={tmp_path / 'again'}", *arguments
+    )
+    assert code == 0, errors
+    first, again = page_in(tmp_path / "report"), page_in(tmp_path / "again")
+    answers = words(again)
+    assert len(answers) > 1
+    assert [line for line in words(first) if line in answers] == answers
+    assert first.lists[0] == again.lists[0]
+    for line in again.lists[0]:
+        assert line in screen
+    results = [(tmp_path / name / "results.csv").read_text() for name in ("report", "again")]
+    assert (
+        pd.read_csv(tmp_path / "again" / "results.csv").shape == pd.read_csv(tmp_path / "report" / "results.csv").shape
+    )
+    assert script(f"table={tmp_path / 'again' / 'results.csv'}", f"out={tmp_path / 'third'}", *arguments)[0] == 0
+    assert (tmp_path / "third" / "results.csv").read_text() == results[1]
+
+
+def foreign(tmp_path: Path, effect: float = -0.1, noise: float = 0.01) -> Path:
+    """A table with no more than it needs."""
+    rng = np.random.default_rng(0)
+    lines = ["scheme,seed,value"]
+    for seed in range(1, 6):
+        base = 4 + 0.1 * seed
+        lines += [f"plain,{seed},{base}", f"mine,{seed},{base + effect + rng.normal(0, noise)}"]
+    file = tmp_path / "mine.csv"
+    file.write_text("\n".join(lines))
+    return file
+
+
+def test_a_table_from_elsewhere(tmp_path: Path, script: Script) -> None:
+    file = foreign(tmp_path)
+    code, screen, _ = script(f"table={file}", "better=lower")
+    assert code == 0
+    folder = tmp_path / "mine-report"
+    assert f"report  {folder / 'report.html'}" in screen
+    best, said, unfailed = page_in(folder).lists[0]
+    assert best == "best: mine (95 % sure)"
+    assert said.startswith("mine is better than plain by 0.1")
+    assert unfailed.startswith("of the 5 seeds")
+    assert "runs of one seed start from the same weights" not in (folder / "report.md").read_text()
+    assert len(list((folder / "figures").iterdir())) == 1
+    assert script(f"table={file}", "better=higher")[1].count("- mine is worse than plain by 0.1") == 1
+    assert script(f"table={file}", "better=lower", "baseline=mine")[1].count("- plain is worse than mine by 0.1") == 1
+
+
+def test_without_a_unit_nothing_is_known_of_what_matters(tmp_path: Path, script: Script) -> None:
+    file = foreign(tmp_path, effect=0.0, noise=0.03)
+    assert (
+        "with effect=NUMBER, a difference that matters, this says how many"
+        in script(f"table={file}", "better=lower")[1]
+    )
+    assert "; to see 0.02, plan with " in script(f"table={file}", "better=lower", "effect=0.02")[1]
+    assert "mine and plain are equal within 0.2 (" in script(f"table={file}", "better=lower", "effect=0.2")[1]
+
+
+def test_a_seed_without_a_row_is_missing(tmp_path: Path, script: Script) -> None:
+    file = foreign(tmp_path)
+    file.write_text("\n".join(line for line in file.read_text().splitlines() if not line.startswith("mine,4")))
+    screen = script(f"table={file}", "better=lower")[1]
+    assert "- No difference between mine and plain can be shown: 1 of 5 seeds is missing (4); so far -0.1" in screen
+
+
+def test_a_number_that_is_none_is_of_a_run_that_diverged(tmp_path: Path, script: Script) -> None:
+    file = foreign(tmp_path)
+    file.write_text(
+        "\n".join(f"mine,{4},nan" if line.startswith("mine,4") else line for line in file.read_text().splitlines())
+    )
+    screen = script(f"table={file}", "better=lower")[1]
+    assert "can be shown: of mine, 1 of 5 seeds diverged; in the others -0.1" in screen
+
+
+def test_planned_looks_cost_as_much_as_unplanned_ones(tmp_path: Path, script: Script) -> None:
+    file = foreign(tmp_path)
+    table = pd.read_csv(file).assign(look=lambda rows: np.where(rows["seed"] > 3, 2, 1))
+    table.to_csv(tmp_path / "grown.csv", index=False)
+    planned = script(f"table={file}", "better=lower", "looks=2")[1]
+    grown = script(f"table={tmp_path / 'grown.csv'}", "better=lower")[1]
+
+    def claim(screen: str) -> str:
+        return next(line for line in screen.splitlines() if line.startswith("- mine is better"))
+
+    assert claim(planned) == claim(grown) != claim(script(f"table={file}", "better=lower")[1])
+    assert "caveat: further seeds were planned after a comparison of 3 seeds: " in grown
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "can't be read: No such file"),
+        ("", "can't be read as csv: No columns to parse"),
+        ("scheme,seed,loss\na,1,4.0\n", "has no column value; it has scheme, seed, loss"),
+        ("scheme,seed,value\na,1,4.0\na,1,4.1\n", "rows 2 and 3 are both a with seed 1"),
+        ("scheme,seed,value,t\na,1,4.0,8.1\na,2,4.1,8.2\nb,1,3.9,8.3\nb,2,4.0,8.4\n", "column t: nearly every row has"),
+    ],
+)
+def test_a_bad_table_is_one_line_and_nothing_is_written(
+    text: str | None, problem: str, tmp_path: Path, script: Script
+) -> None:
+    file = tmp_path / "bad.csv"
+    if text is not None:
+        file.write_text(text)
+    assert_refused(script(f"table={file}", "better=lower"), f"table={file}: {problem}")
+    assert not (tmp_path / "bad-report").exists()
+
+
+def test_which_figures_are_better_must_be_known(tmp_path: Path, script: Script) -> None:
+    file = foreign(tmp_path)
+    assert_refused(script(f"table={file}"), "better=null: must be lower or higher: which value is the better one?")
+    assert not (tmp_path / "mine-report").exists()
+
+
+def test_a_table_of_runs_that_all_diverged(tmp_path: Path, script: Script) -> None:
+    file = tmp_path / "lost.csv"
+    file.write_text("scheme,seed,value\na,1,nan\nb,1,\n")
+    assert_refused(script(f"table={file}", "better=lower"), "no finished run to compare")
+
+
+def test_no_torch_is_loaded(tmp_path: Path) -> None:
+    file = foreign(tmp_path)
+    program = (
+        "import runpy, sys; sys.argv = sys.argv[1:]\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "assert 'torch' not in sys.modules, sorted(name for name in sys.modules if 'torch' in name)[:5]"
+    )
+    arguments = [str(REPOSITORY / "scripts" / "compare.py"), f"table={file}", "better=lower"]
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "best: mine" in done.stdout
+    assert math.isfinite(float(pd.read_csv(tmp_path / "mine-report" / "results.csv")["value"].mean()))
