@@ -4,6 +4,7 @@ import csv
 import math
 import os
 import re
+import shutil
 import warnings
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,6 +15,7 @@ from runs_to_compare import (
     change_summary,
     markdown_rows,
     page_in,
+    plan_of,
     report_of,
     write_curve,
     write_evaluation,
@@ -21,7 +23,9 @@ from runs_to_compare import (
     write_sweep,
 )
 
+from poslab.config.schemes import schemes
 from poslab.runs.evaluation import LengthLoss
+from poslab.runs.plan import add_to_plan
 from poslab.statistics.findings import p_text
 from poslab.statistics.paired import estimate
 
@@ -64,6 +68,37 @@ def test_many_answers_are_summed_up_first(tmp_path: Path, capsys: pytest.Capture
     assert len(answers) == 7
     text = (folder / "report.md").read_text()
     assert text.index(in_short[0]) < text.index(in_short[3]) < text.index(answers[0])
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_where_a_scheme_is_lost_none_is_called_the_best(tmp_path: Path) -> None:
+    names = ["absolute", *sorted(set(schemes()) - {"absolute"})[:8]]
+    write_sweep(tmp_path, seeds=3, **{name: -0.5 * place for place, name in enumerate(names)})
+    add_to_plan(tmp_path, plan_of(tmp_path, range(1, 4)))
+    for folder in tmp_path.glob(f"{names[-1]}-seed*"):
+        shutil.rmtree(folder)
+    in_short = page_in(report_of(tmp_path)).lists[0]
+    assert [line.split(" 0 failed")[0].split(": ")[0] for line in in_short] == [
+        "each is better than absolute",
+        f"{names[-1]} has no finished run",
+        "of the 3 seeds of each scheme",
+    ]
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_untrained_models_stand_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    references = {"uniform": 7.3, "unigram": 6.1, "bigram": 5.4}
+    for pos, loss in (("absolute", 5.5), ("t5", 5.1)):
+        for seed in range(1, 6):
+            write_run(tmp_path, pos, seed, loss + 0.001 * seed**2 * len(pos), reference_losses=references)
+    folder = report_of(tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    untrained = [line.split() for line in lines if line.startswith("(")]
+    assert untrained == [[f"({name})", f"{loss:.4f}"] for name, loss in reversed(references.items())]
+    assert "<tr><td>(bigram)</td><td></td><td>5.4000</td>" in (folder / "report.html").read_text()
+    assert "| (bigram) |  | 5.4000 |" in (folder / "report.md").read_text()
+    hardly = "; absolute's loss is above that of counting pairs of tokens (5.4000): hardly trained"
+    assert page_in(folder).lists[0][1].endswith(hardly)
 
 
 @pytest.mark.usefixtures("no_figures")
