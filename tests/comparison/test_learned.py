@@ -22,6 +22,7 @@ from poslab.data.module import TextDataModule
 from poslab.evaluation.pictures import draw
 from poslab.positions import Curves
 from poslab.runs.checkpoint_files import describe, read_checkpoint, save_weights, start_and_best
+from poslab.runs.evaluation import read_evaluation
 from poslab.runs.folder import RunFolder
 from poslab.training.train import train
 

@@ -28,7 +28,6 @@ from runs_to_compare import (
 
 from poslab.config.contrasts import FILE, parse_contrast, register
 from poslab.runs.plan import add_to_plan
-from poslab.statistics.table import read_table
 
 pytestmark = pytest.mark.usefixtures("no_figures", "blank_pictures")
 Script = Callable[..., tuple[Any, str, str]]

@@ -200,7 +200,8 @@ def test_sentence_names_the_effect_it_is_given() -> None:
     found = difference(0.01, -0.03, 0.05, 0.0161, 0.4, n=3)
     plan = plan_seeds(0.0161, 3, 0.005)
     assert sentence("t5", "absolute", found, effect=0.005).endswith(
-        f"to show one of 0.005, plan with {plan.assured} seeds ({plan.low} to {plan.high:,}, by what 3 tell of the spread)"
+        f"to show one of 0.005, plan with {plan.assured} seeds ({plan.low} to {plan.high:,}, "
+        "by what 3 tell of the spread)"
     )
     equal = difference(0.003, -0.004, 0.01, 0.006, 0.3, method=StudentT(0.0025, 4))
     assert sentence("t5", "absolute", equal, effect=0.015).startswith("t5 and absolute are equal within 0.015 nats (")
