@@ -208,7 +208,9 @@ def test_a_report_of_several_tasks(copy_runs: Path) -> None:
     html, markdown = ((folder / f"report.{kind}").read_text() for kind in ("html", "md"))
     assert "by task and length" in html
     assert html.count("What comes out wrong") == 2
-    assert ["shaw", "1 of 3", "250, never: 2", "0.600", "0.300", "0.500 (n = 1)"] in page_in(folder).rows
+    assert ["shaw", "1 of 3 [1 % to 91 %]", "250, never: 2", "never", "1", "0.300", "0.500 (n = 1)"] in page_in(
+        folder
+    ).rows
     assert "| shaw | 0.60 | 0.30 | 1.00 | 0.60 |" in markdown
     assert "| has just read | SEP | a | b | wrong |" in markdown
     assert (folder / "figures" / "exact_by_length.svg").exists()

@@ -15,18 +15,18 @@ import yaml
 from common import ENDLESS, FULL_CAMPAIGN, REPOSITORY, RICHEST, compose_config
 from processes import without_pictures
 from pytorch_lightning import Callback
+from runs_to_compare import group_of
 from runs_to_evaluate import Malicious
 from runs_to_resume import TINY, TINY_TASK, assert_same_run, content_of, logged, resume
 from tensorboard.summary.writer.event_file_writer import AtomicCounter
 
 import poslab.training.train as train_module
-from poslab.comparison.groups import Group, differences_beyond_the_scheme
 from poslab.comparison.repeat import command_of
-from poslab.comparison.scores import score_of
 from poslab.config.files import CONFIGS, initial_sha256
 from poslab.errors import RunStopped, UserError
 from poslab.hf.export import export
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
+from poslab.runs.groups import differences_beyond_the_scheme
 from poslab.runs.load import read_runs
 from poslab.runs.plan import keys_of
 from poslab.training.train import make_trainer, train
@@ -280,7 +280,7 @@ def test_an_extended_run_is_none_that_was_trained_for_as_long_at_once(
     own, other = map(keys_of, runs)
     assert own[0] != other[0]
     assert own[1] != other[1]
-    assert command_of(Group("t5", "t5", score_of(runs), {}, runs=runs[:1])) == "not recorded"
+    assert command_of(group_of(cut)) == "not recorded"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import pytest
 import torch
 
 from poslab.training.state import RunState, random_states, restore_random_states
