@@ -24,6 +24,7 @@ import tiktoken
 import torch
 from common import REPOSITORY, RunScript, compose_config
 from processes import without_pictures
+from runs_to_evaluate import make_run
 
 from poslab.data.tokenizer import load_tokenizer
 from poslab.training.train import train
@@ -112,6 +113,15 @@ def run_script(run_main: Callable[..., Any]) -> RunScript:
     return run
 
 
+@pytest.fixture
+def script(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, run_script: RunScript, tmp_path: Path
+) -> RunScript:
+    """Run the script that the test file is named after, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return functools.partial(run_script, request.path.stem.removeprefix("test_"))
+
+
 @pytest.fixture(autouse=True)
 def no_pictures_of_training(request: pytest.FixtureRequest) -> Iterator[None]:
     """Leaves them out wherever a test trains in this process, unless it is marked `pictures`."""
@@ -131,6 +141,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         return folder
 
     return train_once
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Gives a run of random weights with these settings, made once in a session: to be read, or copied first."""
+    return functools.cache(lambda *overrides: make_run(tmp_path_factory.mktemp("made") / "run", *overrides))
 
 
 @pytest.fixture(autouse=True)

@@ -50,7 +50,7 @@ def test_the_suite_passes_with_a_strangers_schemes(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_scheme_that_is_refused_fails_in_its_own_tests(tmp_path: Path) -> None:
     broken = {"broken": "_target_: poslab.positions.foreign_schemes.Nothing\n"}
-    result = pytest_with(broken, tmp_path / "repository", "-n0", "-rf", "-k", "rows_of_a_batch or greedy")
+    result = pytest_with(broken, tmp_path / "repository", "-n0", "-rf", "-k", "each_row_has_its_own or greedy")
     failed = [line for line in result.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     assert failed
     assert all("[broken]" in line for line in failed), result.stdout[-10_000:]

@@ -51,6 +51,14 @@ WRONG = {
     "explain": "ckpt=[] ckpt=[a,b,c] threads=1025",
     "generate": "prompt= top_p=1.1 top_p=nan seed=null samples=1001",
 }
+# Of schemes, as scheme.setting=value.
+OF_SCHEMES = """
+    cope.max_positions=1 deberta.max_distance=0 fire.width=0 fire.init_c=0 fire.init_c=inf fire.init_threshold=-1
+    fire.init_threshold=nan forgetting.init_bias=nan kerple.kernel=exponential rope.base=1 rope.fraction=0
+    rope.fraction=1.5 rope.fraction=0.01 rope.scaling=yran rope.factor=0.5 rope.original_context=0 rope_nope.every=1
+    rope_nope.window=0 sandwich.dimensions=7 sandwich.dimensions=0 shaw.max_distance=0 sinusoidal.base=0
+    sinusoidal.amplitude=0 t5.num_buckets=1 t5.scale=nan xpos.base=0 xpos.scale_base=0
+"""
 # What only shows when files are read or folders written.
 OF_FILES = {
     "train": """
@@ -93,14 +101,20 @@ def needed(script: str, option: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("script", "option", "text"), each(WRONG))
-def test_wrong_types_and_limits(script: str, option: str, text: str) -> None:
-    arguments = [*needed(script, option), f"{option}={text}"]
+def test_wrong_types_and_limits(script: str, option: str, text: str, *scheme: str) -> None:
+    arguments = [*needed(script, option), *scheme, f"{option}={text}"]
     with pytest.raises(SettingError) as refusal:
         compose_config(*arguments) if script == "train" else parse_line(SCRIPTS[script], arguments)
     message = str(refusal.value)
     assert "\n" not in message
     shown = re.escape(text.strip("[]")) if text not in ("nan", "inf", "null") else rf"{text}|None"
     assert re.search(rf"\b{re.escape(option)}(\[0\])?=\[?({shown})", message), message
+
+
+@pytest.mark.parametrize("typed", OF_SCHEMES.split())
+def test_settings_of_schemes(typed: str) -> None:
+    scheme, setting, value = re.split("[.=]", typed, maxsplit=2)
+    test_wrong_types_and_limits("train", f"pos.{setting}", value, f"pos={scheme}")
 
 
 def test_every_number_has_limits() -> None:

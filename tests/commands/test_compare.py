@@ -1,6 +1,5 @@
 """scripts/compare.py: what it says and refuses, and real runs."""
 
-import functools
 import json
 import re
 import shlex
@@ -12,17 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import REPOSITORY, SMOKE, RunScript
+from common import REPOSITORY, SMOKE
 from runs_to_compare import SUMMARY, change_config, group_of, repeated, write_run
 
 from poslab.comparison.curves import read_curve
 from poslab.comparison.repeat import command_of
-
-
-@pytest.fixture
-def script(run_script: RunScript) -> RunScript:
-    """scripts/compare.py."""
-    return functools.partial(run_script, "compare")
 
 
 @pytest.mark.parametrize(

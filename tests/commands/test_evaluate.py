@@ -3,7 +3,7 @@
 import math
 import shutil
 import sys
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,23 +17,15 @@ from poslab.runs.checkpoint_files import read_checkpoint, save_weights
 from poslab.runs.evaluation import read_evaluation
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("runs")
-    return {name: make_run(root / name, f"pos={name}") for name in (ENDLESS, ENDING)}
+@pytest.fixture
+def runs(made: Callable[..., Path]) -> dict[str, Path]:
+    return {name: made(f"pos={name}") for name in (ENDLESS, ENDING)}
 
 
 @pytest.fixture
 def run(runs: dict[str, Path], tmp_path: Path) -> Path:
     """A run that a test may change."""
     return shutil.copytree(runs[ENDLESS], tmp_path / "run")
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, run_script: RunScript, tmp_path: Path) -> RunScript:
-    """scripts/evaluate.py, in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    return partial(run_script, "evaluate")
 
 
 @pytest.mark.parametrize("name", [ENDLESS, ENDING])

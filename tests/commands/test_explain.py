@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -52,16 +51,13 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def script(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, run_script: RunScript, tmp_path: Path
-) -> RunScript:
-    """scripts/explain.py in a folder of its own, with few questions; only one test has pictures drawn."""
-    monkeypatch.chdir(tmp_path)
+def script(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, script: RunScript) -> RunScript:
+    """scripts/explain.py with few questions; only one test has pictures drawn."""
     for least_or_most in ("LEAST", "MOST"):
         monkeypatch.setattr(f"poslab.explanation.probe_data.{least_or_most}", 8)
     if "pictures" not in request.keywords:
         monkeypatch.setattr("poslab.explanation.charts.svg", lambda figure, salt, text: "<svg></svg>")
-    return partial(run_script, "explain")
+    return script
 
 
 @pytest.mark.parametrize("name", [ENDING, pytest.param(RICHEST, marks=pytest.mark.pictures)])

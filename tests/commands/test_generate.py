@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,17 +21,9 @@ from poslab.runs.checkpoint import load_checkpoint
 ODD = 'Hello, "world"! (it\'s ${odd}) [x] a=b {c: d} \\ $HOME #1 ~ é 漢字 😀 <|endoftext|>'
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("runs")
-    return {name: make_run(root / name, f"pos={name}", "data.vocabulary=full") for name in (ENDLESS, ENDING)}
-
-
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, run_script: RunScript, tmp_path: Path) -> RunScript:
-    """scripts/generate.py, in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    return partial(run_script, "generate")
+def runs(made: Callable[..., Path]) -> dict[str, Path]:
+    return {name: made(f"pos={name}", "data.vocabulary=full") for name in (ENDLESS, ENDING)}
 
 
 @pytest.mark.parametrize("name", [ENDLESS, ENDING])

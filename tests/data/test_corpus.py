@@ -85,16 +85,6 @@ def test_changed_content_is_not_taken_from_the_cache(gpt2: tiktoken.Encoding, tm
         assert gpt2.decode([*loaded.train.tolist(), *loaded.validation.tolist()]) == text
 
 
-def test_another_encoding_has_tokens_of_its_own(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    by_bytes = {bytes([value]): value for value in range(256)}
-    single = tiktoken.Encoding("single", pat_str=r"[\s\S]", mergeable_ranks=by_bytes, special_tokens={})
-    file = tmp_path / "text.txt"
-    file.write_text("one two three four five")
-    for encoding in (gpt2, single):
-        loaded = load_corpus(str(file), encoding, tmp_path / "cache")
-        assert encoding.decode([*loaded.train.tolist(), *loaded.validation.tolist()]) == file.read_text()
-
-
 def test_one_document_is_cut_as_a_text_is(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "c.jsonl", ["one two three four five six seven eight nine ten"])
     loaded = load_corpus(str(path), gpt2, tmp_path / "cache")

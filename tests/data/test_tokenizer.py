@@ -192,9 +192,6 @@ def test_gpt2_without_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         load_tokenizer("cl100k_base")
 
 
-FOREIGN = "Ein Café in 東京 – “naïve” 🙂 и так далее.\n" * 20
-
-
 @pytest.fixture(scope="module")
 def verdict(gpt2: tiktoken.Encoding, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return load_corpus(str(VERDICT), gpt2, tmp_path_factory.mktemp("cache"), observed_only=True)
@@ -212,17 +209,6 @@ def test_the_verdict_has_1417_tokens(verdict: Corpus, gpt2: tiktoken.Encoding) -
     assert verdict.vocabulary.observed.tolist() == expected
     assert (verdict.vocabulary.size, verdict.vocabulary.name) == (1417, "observed")
     assert len(set(gpt2.encode_ordinary(text))) == 1416  # the split cuts a word in two
-
-
-def test_text_survives_encoding_and_decoding(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    text = FOREIGN
-    (tmp_path / "text.txt").write_text(text)
-    loaded = load_corpus(str(tmp_path / "text.txt"), gpt2, tmp_path, observed_only=True)
-    vocabulary, split = loaded.vocabulary, int(0.9 * len(text))
-    for part, own in ((loaded.train, text[:split]), (loaded.validation, text[split:])):
-        assert vocabulary.decode(part.tolist()) == own
-        assert vocabulary.encode(own) == part.tolist()
-    assert (vocabulary.encode(""), vocabulary.decode([])) == ([], "")
 
 
 @given(tokens=st.lists(st.integers(0, 60), min_size=1, max_size=40))
@@ -247,12 +233,6 @@ def test_ids_of_a_long_text_are_found_in_pieces() -> None:
     tokens[[5, 2**20, 2**20 + 1, -1]] = torch.tensor([40_000, 7, 50_256, 9], dtype=torch.int32)
     assert observed_ids(tokens).tolist() == [0, 7, 9, 40_000, 50_256]
     assert observed_ids(torch.empty(0, dtype=torch.int32)).tolist() == []
-
-
-def test_a_whole_text_is_tokenised_in_one_piece(gpt2: tiktoken.Encoding, tmp_path: Path) -> None:
-    whole = load_corpus(str(VERDICT), gpt2, tmp_path, split=corpus.WHOLE)
-    assert len(whole.train) == 0
-    assert whole.validation.tolist() == gpt2.encode_ordinary(VERDICT.read_text())
 
 
 def test_second_load_reads_the_files_of_the_first(

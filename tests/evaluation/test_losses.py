@@ -171,13 +171,6 @@ def test_a_text_shorter_than_the_context_has_no_last_losses() -> None:
     assert (found.last_losses, found.context_gains, found.metrics) == ({}, {}, {})
 
 
-def test_no_windows_overlap_by_the_whole_length() -> None:
-    """A stride beyond the length would leave tokens out."""
-    (result,) = evaluate(lively_model(ENDLESS), random_text(30), [4, 4], stride=9).lengths
-    assert result.stride == 4
-    assert result.sliding_loss == pytest.approx(result.loss, rel=1e-6)
-
-
 def test_the_model_is_left_as_it_was() -> None:
     model, text = lively_model(ENDLESS, dropout=0.5), random_text(60)
     expected = evaluate(model, text, [8])

@@ -54,13 +54,6 @@ def test_gpt2_has_124_million_parameters() -> None:
     assert model.parameter_counts()["total"] == 124_439_808
 
 
-def test_head_is_the_token_embedding() -> None:
-    model = GPT(**SMALL).eval()
-    tokens = torch.randint(0, 61, (2, 5))
-    assert torch.allclose(model(tokens), model.hidden(tokens) @ model.token_embedding.weight.T, atol=1e-6)
-    assert sum(p.shape == (61, 24) for p in model.parameters()) == 1
-
-
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", SCHEMES)
 def test_hidden_at_computes_only_targets_and_nothing_else_changes(name: str, causal: bool) -> None:

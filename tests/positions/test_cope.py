@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from poslab.attention import scheme_attention
-from poslab.errors import SettingError
 from poslab.positions.cope import CoPE
 
 
@@ -44,8 +43,3 @@ def test_open_gates_count_tokens() -> None:
     table[0, 5] = 1000.0
     weights = scheme_attention(CoPE(32), {"position": table}, q, k, v)[0, 0]
     assert (weights.argmax(-1)[4:] == torch.arange(16)).all()
-
-
-def test_one_position_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"^max_positions=1: must be at least 2"):
-        CoPE(1)

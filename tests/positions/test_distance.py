@@ -104,22 +104,15 @@ def test_parameter_count(scheme: PositionScheme, causal: bool, tables: int) -> N
 @pytest.mark.parametrize(
     ("make", "option"),
     [
-        (lambda: Kerple("exponential"), "kernel"),
-        (lambda: Sandwich(7), "dimensions"),
-        (lambda: Sandwich(0), "dimensions"),
         (lambda: TransformerXL().check(ModelShape(LENGTH, 9, 1, 3)), "embed_dim"),
-        (lambda: DeBERTa(0), "max_distance"),
-        (lambda: Shaw(0), "max_distance"),
         (lambda: Shaw(keys=False, values=False), "keys"),
-        (lambda: T5(1), "num_buckets"),
         (lambda: T5(7).check(shape_of(3, causal=False)), "num_buckets"),
         (lambda: T5(2).check(shape_of(3, causal=False)), "num_buckets"),
         (lambda: T5(max_distance=16).check(shape_of(3)), "max_distance"),
         (lambda: T5(max_distance=8).check(shape_of(3, causal=False)), "max_distance"),
-        (lambda: T5(scale=float("nan")), "scale"),
     ],
 )
-def test_refuses(make: object, option: str) -> None:
+def test_settings_that_do_not_fit_together(make: object, option: str) -> None:
     with pytest.raises(SettingError) as refusal:
         make()
     assert refusal.value.option == option

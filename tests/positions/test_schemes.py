@@ -110,24 +110,6 @@ def test_shift(name: str) -> None:
 
 
 @every_variant
-def test_hooks_map_each_token_by_itself(name: str) -> None:
-    """Tokens may come in any order, and one by one, as from a cache."""
-    scheme = make_scheme(name)
-    tables = double_tables(scheme, SHAPES[True])
-    positions, of_heads = torch.arange(30), torch.randn(2, 2, 30, 12, dtype=torch.float64)
-    x = torch.randn(2, 30, 24, dtype=torch.float64)
-    hooks = [(partial(hook, tables, 1), of_heads, 2) for hook in (scheme.query, scheme.key)]
-    hooks += [(partial(scheme.embed, tables), x, 1)]
-    if scheme.overrides("token_state"):
-        hooks += [(lambda x, positions: scheme.token_state(tables, 1, x), x, 1)]
-    for hook, tokens, axis in hooks:
-        whole = hook(tokens, positions)
-        for chosen in (torch.randperm(30), torch.tensor([17])):
-            found = hook(tokens.index_select(axis, chosen), positions[chosen])
-            assert torch.allclose(found, whole.index_select(whole.dim() - 2, chosen), atol=1e-12)
-
-
-@every_variant
 def test_fewer_queries_than_keys(name: str) -> None:
     """The last queries over all keys, as in decoding with a cache, are the end of the full pass."""
     scheme, shape = make_scheme(name), ModelShape(LONG, 24, 3, 2)
@@ -237,15 +219,6 @@ def test_layers_share_what_they_declare_to_share(name: str) -> None:
     for terms in others if scheme.share_layers and first is not None else []:
         assert (terms.lowest, terms.highest) == (first.lowest, first.highest)
         assert all(torch.equal(table, first.tables[key]) for key, table in terms.tables.items())
-
-
-@every_scheme
-def test_rows_of_a_batch_do_not_mix(name: str) -> None:
-    model = strong(make_model(name))
-    tokens = some_tokens(3, 40)
-    together = model(tokens)
-    for row, logits in zip(tokens, together, strict=True):
-        assert torch.allclose(model(row[None])[0], logits, atol=1e-9)
 
 
 @every_variant

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from poslab import GPT
-from poslab.errors import SettingError
 from poslab.positions.nope import NoPE
 from poslab.positions.sinusoidal import Sinusoidal
 
@@ -52,9 +51,3 @@ def test_without_an_order_a_model_that_sees_everything_is_blind() -> None:
         same = torch.allclose(model(tokens)[0, -1], model(moved)[0, -1], atol=1e-9)
         assert same != knows
         assert bool(scheme.warnings(model.shape)) != knows
-
-
-def test_what_can_not_be() -> None:
-    for option in ("base", "amplitude"):
-        with pytest.raises(SettingError, match=rf"^{option}=0: must be above 0"):
-            Sinusoidal(**{option: 0.0})

@@ -64,9 +64,6 @@ def test_where_it_ends() -> None:
     assert XPos().max_length(SHAPE) == 32_768
     with pytest.raises(SettingError, match=r"^scale_base=0.5: knows 32 positions, but the context is 64"):
         XPos(scale_base=0.5).check(SHAPE)
-    for option in ("base", "scale_base"):
-        with pytest.raises(SettingError, match=f"^{option}=0"):
-            XPos(**{option: 0.0})
     with pytest.raises(SettingError, match=r"^num_heads=8: leaves one channel"):
         XPos().check(ModelShape(64, 8, 1, 8))
     assert XPos().warnings(SHAPE) == []

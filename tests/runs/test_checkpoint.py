@@ -5,7 +5,7 @@ import math
 import pickle
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,10 @@ from poslab.runs.evaluation import read_evaluation
 from poslab.training.train import train
 
 
-@pytest.fixture(scope="module")
-def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("runs") / "run", f"pos={ENDLESS}")
-
-
 @pytest.fixture
-def run(made_once: Path, tmp_path: Path) -> Path:
+def run(made: Callable[..., Path], tmp_path: Path) -> Path:
     """A run that a test may change."""
-    return shutil.copytree(made_once, tmp_path / "run")
+    return shutil.copytree(made(f"pos={ENDLESS}"), tmp_path / "run")
 
 
 def content_of(run: Path) -> dict[str, Any]:

@@ -47,12 +47,6 @@ def test_what_a_scheme_learns_has_a_factor_of_its_own() -> None:
     assert parameter_groups(model, optim)[2]["weight_decay"] == 0
 
 
-def test_a_factor_of_nothing_learned_is_none() -> None:
-    option = "optim.position_learning_rate_factor=8"
-    assert compose_config("pos=nope", option).optim.position_learning_rate_factor == 1
-    assert compose_config("pos=t5", option).optim.position_learning_rate_factor == 8
-
-
 @pytest.mark.parametrize("limit", [1e-9, 1.0, 4.9999, 5.0, 1e9, math.inf])
 @pytest.mark.parametrize("spoiled", [None, math.inf, math.nan])
 def test_clipping_is_torch_s_to_the_bit(limit: float, spoiled: float | None) -> None:

@@ -384,14 +384,6 @@ def test_damaged_best_weights_are_named_where_a_run_resumes(
     assert "is damaged: the best weights so far are lost, unless a later validation loss is lower" in line
 
 
-def test_two_processes_at_one_folder(run_folder: Path) -> None:
-    from filelock import FileLock
-
-    with FileLock(run_folder / ".lock"), pytest.raises(UserError, match="another process is running it"):
-        resume(run_folder, "trainer.max_epochs=3")
-    assert resume(run_folder, "trainer.max_epochs=3")["steps"] == 15
-
-
 def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path: Path) -> None:
     settings = [*TINY, "optim.learning_rate=1e30", "trainer.gradient_clip_val=null", "checkpoint_every_n_steps=1"]
     with pytest.raises(RunStopped) as stopped:

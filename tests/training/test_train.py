@@ -20,7 +20,6 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from poslab import GPT
 from poslab.comparison.repeat import command_of
-from poslab.errors import UserError
 from poslab.evaluation.files import evaluate_checkpoint, own_text
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.load import read_run
@@ -227,12 +226,6 @@ def test_run_without_validation(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.usefixtures("no_network")
 def test_trains_without_network(tmp_path: Path) -> None:
     assert run(tmp_path / "run", f"data.cache_dir={tmp_path / 'cache'}")["steps"] == 6
-
-
-def test_too_long_a_context_says_what_would_fit(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="up to 533 would fit"):
-        run(tmp_path / "run", "model.context_length=600")
-    assert not (tmp_path / "run").exists()
 
 
 def test_scheme_from_outside_by_its_yaml(tmp_path: Path) -> None:

@@ -100,17 +100,6 @@ def test_each_gradient_alone(wanted: int) -> None:
     assert torch.equal(found[0], expected)
 
 
-def test_dropout_is_that_of_other_kernels() -> None:
-    q, k, v = torch.randn(3, 2, 2, LENGTH, 8, dtype=torch.float64)
-    terms = RelativeTerms(0, 9, bias=torch.randn(2, 10).double())
-    positions = torch.arange(LENGTH)
-    outputs = []
-    for pairwise in (None, Pairwise(positions, positions, irregular=True)):
-        torch.manual_seed(5)
-        outputs.append(attend(q, k, v, terms, dropout_p=0.3, pairwise=pairwise, backend="blockwise"))
-    assert torch.allclose(*outputs, atol=1e-12)
-
-
 def test_bfloat16_is_computed_in_float32() -> None:
     """Forward pass, and a backward pass that runs under autocast itself."""
     case = Case(dtype=torch.float32)
