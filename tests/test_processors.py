@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from poslab import processors
-from poslab.processors import Used, busy_with_others, compute_on, prepare, processors_of_others
+from poslab.processors import busy_with_others, compute_on, prepare
 
 ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system doesn't say")
 
@@ -22,12 +22,6 @@ def nobody_chose(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     monkeypatch.setattr(processors, "_start", None)
-
-
-def test_what_others_used_is_what_this_program_did_not() -> None:
-    assert processors_of_others(Used(100.0, 3.0, 50.0), Used(107.0, 5.0, 54.0)) == pytest.approx((7 - 2) / 4)
-    assert processors_of_others(Used(100.0, 3.0, 50.0), Used(101.0, 5.0, 54.0)) == 0  # clocks of the system are coarse
-    assert processors_of_others(Used(None, 3.0, 50.0), Used(None, 5.0, 54.0)) == 0
 
 
 def test_threads_wait_shortly_unless_the_user_says_how(nobody_chose: None, monkeypatch: pytest.MonkeyPatch) -> None:

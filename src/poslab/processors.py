@@ -21,31 +21,20 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 from poslab.lazy import torch
 
 SPINS = "3000"
+_start: tuple[float, float] | None = None  # of this program, and what other programs had used by then
 
 
-class Used(NamedTuple):
-    """Seconds of processor time that all programs, and this one, have used so far."""
-
-    machine: float | None  # None where the system doesn't say
-    own: float
-    clock: float
-
-    @classmethod
-    def now(cls) -> Used:
-        own, clock = sum(os.times()[:4]), time.monotonic()
-        try:
-            _, user, nice, system, *_ = Path("/proc/stat").read_text().split(maxsplit=4)
-        except (OSError, ValueError):  # on another system than Linux
-            return cls(None, own, clock)
-        return cls((int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK"), own, clock)
-
-
-_start: Used | None = None
+def _used_by_others() -> float:
+    """Return the processor time that other programs have used so far, s; 0 where the system doesn't say."""
+    try:
+        _, user, nice, system, *_ = Path("/proc/stat").read_text().split(maxsplit=4)
+    except (OSError, ValueError):  # on another system than Linux
+        return 0.0
+    return (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
 
 
 def prepare() -> None:
@@ -54,17 +43,18 @@ def prepare() -> None:
     global _start
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-    _start = Used.now()
+    _start = time.monotonic(), _used_by_others()
 
 
 def busy_with_others() -> list[str]:
     """Warn where other programs use some of the processors; not where the user has chosen a number of threads."""
     if _start is None or "OMP_NUM_THREADS" in os.environ:
         return []
-    others, processors = processors_of_others(_start, Used.now()), os.cpu_count() or 1
+    begun, used = _start
+    others = (_used_by_others() - used) / (time.monotonic() - begun)
     if others < 0.5:
         return []
-    share = f"{others:.1f} of {processors} processors"
+    share = f"{others:.1f} of {os.cpu_count() or 1} processors"
     return [f"other programs compute on about {share}: both will be slower, and threads=1 leaves them most"]
 
 
@@ -75,11 +65,3 @@ def compute_on(threads: int | None) -> None:
         return
     for note in busy_with_others():
         print(f"note: {note}", file=sys.stderr)
-
-
-def processors_of_others(start: Used, now: Used) -> float:
-    """Return how many processors other programs have used between two times, on average; 0 where the system doesn't
-    say."""
-    if start.machine is None or now.machine is None or now.clock <= start.clock:
-        return 0.0
-    return max(0.0, (now.machine - start.machine - (now.own - start.own)) / (now.clock - start.clock))

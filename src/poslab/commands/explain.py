@@ -45,11 +45,8 @@ def run_explanation(config: ExplainConfig, command: str) -> Path:
     for study in studies:
         print(f"measuring  {study.label} ...", flush=True)
         findings.append(examine(study))
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, write(findings, command))
-    except OSError as error:
-        raise SettingError("out", out, f"can't be written: {error.strerror}; name another file") from error
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(out, write(findings, command))
     print(f"page       {out}")
     return out
 
