@@ -191,13 +191,10 @@ def given_of(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def _merged(node: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    both = {key: _merged(node[key], value) for key, value in over.items() if _are_nodes(node.get(key), value)}
-    return {**node, **over, **both}
-
-
-def _are_nodes(first: Any, second: Any) -> bool:
-    """Return whether the second only changes settings of the first."""
-    return isinstance(first, dict) and isinstance(second, dict) and TARGET not in second
+    """Return a node with some settings changed; a node among them that names its class replaces the one before it."""
+    inner = {key: value for key, value in over.items() if isinstance(value, dict) and TARGET not in value}
+    merged = {key: _merged(node[key], value) for key, value in inner.items() if isinstance(node.get(key), dict)}
+    return {**node, **over, **merged}
 
 
 # Tasks

@@ -18,7 +18,7 @@ from poslab.config.schema import ModelConfig
 from poslab.config.schemes import TARGET, changed, node_of, parse_scheme, shown
 from poslab.data.corpus import Split
 from poslab.data.tokenizer import AnyVocabulary, Symbols, Vocabulary, load_tokenizer
-from poslab.errors import SettingError, as_typed
+from poslab.errors import SettingError, as_typed, lacks_memory
 from poslab.model.decoder import GPT
 from poslab.model.memory.retrieval import check_bias
 from poslab.positions import PositionScheme
@@ -119,13 +119,12 @@ def load_checkpoint(
         split = Split(data.get("validation_share", Split().validation), data.get("test_share", 0.0))
         pos_name, sha256 = str(about["pos"]), str(about["data_sha256"])
         model = _model(scheme, vocabulary.size, about["config"]["model"], content["state_dict"]).to(device)
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise SettingError("ckpt", path, "there is not enough memory for it") from error
     except ValueError as error:
-        raise SettingError("ckpt", path, _short(str(error))) from error
-    except Exception as error:  # of values that no check foresees
-        problem = f"no model can be made of what it says of itself ({type(error).__name__}: {_short(str(error))})"
-        raise SettingError("ckpt", path, problem) from error
+        raise SettingError("ckpt", path, str(error)) from error
+    except (RuntimeError, MemoryError) as error:
+        if not lacks_memory(error):
+            raise
+        raise SettingError("ckpt", path, "there is not enough memory for it") from error
     model.tokenizer, model.seed = vocabulary, int(about["config"]["seed"])
     checkpoint = Checkpoint(
         path, model.eval(), vocabulary, pos_name, data_path, sha256, split, bool(whose), dict(about["config"])
@@ -188,18 +187,10 @@ def _shapes(tables: Mapping[str, Tensor]) -> str:
     return ", ".join(f"{name} {tuple(table.shape)}" for name, table in tables.items()) or "none"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 300 else f"{text[:300]}..."
-
-
 def _vocabulary(about: dict[str, Any]) -> AnyVocabulary:
-    """Return the observed tokens. Raises ValueError for what are no tokens."""
     if about.get("symbols"):
         return Symbols(tuple(map(str, about["symbols"])))
-    observed = about["observed"]
-    if observed is not None and not (observed.diff(prepend=torch.tensor([-1], dtype=torch.int32)) > 0).all():
-        raise ValueError("its description is damaged: observed is no ascending list of tokens")
-    return Vocabulary(load_tokenizer(about["config"]["data"]["encoding"]), observed)
+    return Vocabulary(load_tokenizer(about["config"]["data"]["encoding"]), about["observed"])
 
 
 def _model(scheme: PositionScheme, vocab_size: int, settings: dict[str, Any], state: dict[str, Any]) -> GPT:
