@@ -368,7 +368,7 @@ def of_times(count: int) -> None:
     table(
         ["seeds", "99 %", "75 %", "55 %"],
         (
-            [str(n), *(tuple(misses_of_median(of, count // 2, n, rate) for of in both) for rate in solve)]
+            [str(n), *(tuple(misses_of_median(of, count // 4, n, rate) for of in both) for rate in solve)]
             for n in (3, 5, 7, 10, 20)
         ),
     )
@@ -377,7 +377,7 @@ def of_times(count: int) -> None:
         ["seeds", "99 % solve", "60 % solve"],
         (
             [str(n), *(tuple(times_differ(count // 8, n, rate, of) for of in (1, 2)) for rate in (0.99, 0.6))]
-            for n in (3, 5, 8, 10)
+            for n in (3, 5)
         ),
     )
 
