@@ -158,7 +158,7 @@ def test_without_a_unit_nothing_is_known_of_what_matters(tmp_path: Path, script:
         "with effect=NUMBER, a difference that matters, this says how many"
         in script(f"table={file}", "better=lower")[1]
     )
-    assert "; to show one of 0.02, plan with " in script(f"table={file}", "better=lower", "effect=0.02")[1]
+    assert "; to show one of 0.01, plan with " in script(f"table={file}", "better=lower", "effect=0.01")[1]
     assert "mine and plain are equal within 0.2 (" in script(f"table={file}", "better=lower", "effect=0.2")[1]
 
 

@@ -46,6 +46,7 @@ def test_a_run_on_a_text(tmp_path: Path) -> None:
         **{(f"{name}_loss", None): loss for name, loss in REFERENCES.items()},
         ("params_scheme", None): 1000.0,
         ("tokens_per_s", None): 1500.0,
+        ("wall_time_s", None): 2.5,
         ("peak_memory_mb", None): 512.0,
         ("steps", None): 6.0,
         ("late_fall", None): 0.5,

@@ -108,7 +108,9 @@ def _section(
         blocks.append(Heading("What comes out wrong", [Text(_WRONG), *section.task.wrong]))
     if section.moved:
         blocks.append(Details("how far training moved what schemes learn", [replace(section.moved, title="")]))
-    blocks += _list("Missing", section.notes) + _list("Left out", _reasons(left_out))
+    if section.notes:
+        blocks.append(Details(f"what is missing here, and why: {len(section.notes)} notes", [Bullets(section.notes)]))
+    blocks += _list("Left out", _reasons(left_out))
     blocks += [figure for figure in figures if not figure.small]
     small = [figure for figure in figures if figure.small]
     if small:

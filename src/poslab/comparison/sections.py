@@ -96,7 +96,8 @@ class Section:
     @property
     def claims_are(self) -> str:
         """Return the condition of a claim, in words."""
-        further = ""
+        further, n = "", self.comparison.comparisons
+        among = f"all {n} comparisons" if n > 1 else "the only comparison"
         if self.score.metric.is_proportion:
             further = (
                 ", and so does an exact test: where all seeds agree, a t test takes the next one for certain. Groups "
@@ -107,8 +108,8 @@ class Section:
         why = ": runs of one seed start from the same weights and see the same batches" if self.comparison.runs else ""
         return (
             f"Differences are paired by seed{why}. Claims are "
-            f"made from {FEWEST_SEEDS} seeds on, where a paired t test, corrected by Holm's method for all "
-            f"{self.comparison.comparisons} comparisons of this page, gives p below 0.05{further}. Equal within a "
+            f"made from {FEWEST_SEEDS} seeds on, where a paired t test, corrected by Holm's method for "
+            f"{among} of this page, gives p below 0.05{further}. Equal within a "
             "margin is what two one-sided tests show in the same family. Intervals of differences are simultaneous: "
             "all of the page cover at once in 95 % of sweeps. Those of single schemes are not corrected. The best "
             "scheme is one of those named first in as many sweeps as is said there."

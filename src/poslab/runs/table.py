@@ -27,7 +27,9 @@ from poslab.tasks.metric import LOSS, Metric
 MOST_STRETCHES = 240  # of a text
 _SMALLEST_STRETCH = 16  # tokens
 _LOSSES = (TEST_LOSS, LAST_LOSS, BEST_LOSS)
-_FACTS = ("params_scheme", "tokens_per_s", "peak_memory_mb", "steps", "late_fall")  # of a summary
+_FACTS = ("params_scheme", "tokens_per_s", "wall_time_s", "peak_memory_mb", "steps", "late_fall")  # of a summary
+
+_BY_WINDOW = {"window loss": "loss", "sliding loss": "sliding_loss"}  # of an evaluation, by length
 
 Figure = tuple[str, int | None, int | None]  # metric, length, block
 Looks = dict[int, tuple[Run | None, int]]  # by seed: its run, if there is one, and the look that it was planned for
@@ -185,7 +187,9 @@ class _Section:
             solved = summary.solved_step is not None
             figures["solved", None, None] = float(solved)
             figures["steps_to_solve", None, None] = summary.solved_step if solved else summary.steps
-        elif self.same_text:
+        for result in self.evaluations[run.folder].lengths if run.folder in self.evaluations else ():
+            figures |= {(name, result.length, None): getattr(result, key) for name, key in _BY_WINDOW.items()}
+        if self.same_text:
             figures |= self._stretches(run)
         known = {key: float(value) for key, value in figures.items() if value is not None}
         return {key: value for key, value in known.items() if math.isfinite(value)}

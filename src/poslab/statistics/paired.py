@@ -94,8 +94,8 @@ class Difference:
         evidence of that.
 
         By two one-sided tests (Schuirmann 1987, Journal of Pharmacokinetics and Biopharmaceutics 15), which is to ask
-        whether the interval at 1 - 2 alpha lies within it. alpha is shared by all comparisons: at most one of "better"
-        and "equal" can be false of a pair, so both are claimed in the same family.
+        whether the interval at 1 - 2 alpha lies within it. alpha is shared by all comparisons: of a pair
+        at most one of "better" and "equal" can be false.
         """
         if self.mean is None or self.method is None or not self.outcomes.complete:
             return False

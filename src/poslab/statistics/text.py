@@ -38,6 +38,7 @@ def seeds_and_text(differences: ArrayLike) -> Difference | None:
         return None
     array = found.differences
     mean, error, freedom = (float(figure) for figure in two_way(array))
+    freedom = max(1.0, freedom / max(1.0, found.inflation))  # blocks that are alike tell less of the spread, too
     p_value = 2 * float(special.stdtr(freedom, -abs(mean) / error)) if error else 1.0
     d = Difference(mean, None, error, None, len(array), method=StudentT(error, freedom))
     return d.corrected(p_value, 1)
