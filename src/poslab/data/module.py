@@ -1,19 +1,5 @@
 """Lightning data module of a text: windows for training and validation, their order, and losses of baselines that need
-no training.
-
-A decoder must beat these before its loss says anything about it:
-
-    uniform     every token of the vocabulary is as likely as any other
-    unigram     a token is as likely as it is frequent
-    bigram      ... after the token before it
-
-Counted in the training tokens, measured on the part of the text that is reported. Unseen events get their share by
-Witten and Bell's rule (1991, method C), without a number to tune: N counts of which T are different tokens leave the
-weight T / (N + T) to the next simpler model.
-
-    p(w)     = (count(w) + T / V) / (N + T)
-    p(w | h) = (count(h w) + T(h) p(w)) / (count(h) + T(h))          T(h): different tokens seen after h
-"""
+no training."""
 
 import math
 import multiprocessing
@@ -192,8 +178,14 @@ _MOST = 1 << 21  # tokens that are counted, and that are predicted: more would c
 
 
 def reference_losses(train: Tensor, validation: Tensor, vocabulary_size: int) -> dict[str, float]:
-    """Return the losses of the three models by name, in nats per token, on all tokens of `validation` (N,) but the
-    first.
+    """Return the losses of models that a decoder must beat, by name, in nats per token, on `validation` (N,).
+
+    uniform: every token is as likely as any other; unigram: as likely as it is frequent in `train`; bigram: ... after
+    the token before it. Unseen events get their share by Witten and Bell's rule (1991, method C): N counts of which T
+    are different tokens leave the weight T / (N + T) to the next simpler model.
+
+        p(w)     = (count(w) + T / V) / (N + T)
+        p(w | h) = (count(h w) + T(h) p(w)) / (count(h) + T(h))          T(h): different tokens seen after h
 
     train, validation: ids below vocabulary_size, at least 2 each; of longer texts the first two million count.
     """

@@ -3,10 +3,8 @@
 Encodings are tiktoken's, of which "gpt2" comes from the vocabulary in data/ and never touches the network, and two
 whose tokens are the characters and the bytes of a text.
 
-A vocabulary is all of an encoding's ids, or those that occur in the text: most of a small model is its token embedding,
-and most of its time goes into the head. The-verdict contains 1,416 of GPT-2's 50,257 tokens; without the others the
-same experiment takes a fraction of the time. Losses of two vocabularies can't be compared: with fewer tokens to choose
-from, guessing is easier.
+A vocabulary is all of an encoding's ids, or those that occur in the text: with fewer, the same experiment takes a
+fraction of the time, most of which goes into the head. Losses of two vocabularies can't be compared.
 """
 
 import os

@@ -1,17 +1,15 @@
 """Losses of a model by the length of its window, and by the position within it.
 
-A text of N tokens has N - 1 to predict, and at every length the same of them count, once: all, or of a long text every
-n-th stretch, as more would make no difference between models surer. What differs is what stands before them.
-Consecutive windows stand side by side, so a token has between nothing and a full window before it: the loss of short
-windows is dominated by their starts. At the training length, that is the validation loss. Sliding windows advance by a
-stride; of each but the first only the last `stride` tokens count, and all of those have at least length - stride tokens
-before them.
+At every length the same tokens of a text count, once: all but the first, or of a long text those of every n-th stretch.
+What differs is what stands before them.
+
+    consecutive  windows side by side, as in a validation: a token has between nothing and a full window before it
+    sliding      windows that advance by a stride; of each but the first only the last `stride` tokens count, which have
+                 at least length - stride tokens before them
+    last         the last K tokens of windows that end at the same positions at every length, up to eight times the
+                 training length: does more context help?
 
 Where a scheme draws positions in evaluation, too, each loss is the mean over the model's draws.
-
-The last loss asks whether more context helps: it is the loss of the last K tokens of windows that end at the same
-positions at every length, up to eight times the training length. So at each length the very same tokens are predicted,
-and only what stands before them grows.
 """
 
 import hashlib

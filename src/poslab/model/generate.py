@@ -114,19 +114,16 @@ def stream(
 ) -> Iterator[Tensor]:
     """Yield the next token of each row, (B,), until max_new_tokens or until every row has stopped.
 
-    A row that has stopped repeats its stop token. Each token sees at most `window` tokens, itself
-    included, by default the model's context_length; of a longer prompt only the last ones are read. Without a
-    `window`, a model with memory reads all of the prompt, segment by segment. A scheme that knows any
-    number of positions slides: keys and values of older tokens are dropped, those of newer ones remain as they are.
-    One that ends at `max_length` then computes anew for each token, from the last max_length tokens; with
-    `strict` that is refused before it begins.
+    A row that has stopped repeats its stop token. Each token sees at most `window` tokens, itself included, by default
+    the model's context_length; of a longer prompt only the last ones are read. Without a `window`, a model with memory
+    reads all of the prompt, segment by segment. A scheme that knows any number of positions slides: older keys and
+    values are dropped. One that ends at `max_length` then computes anew for each token, from the last max_length
+    tokens; with `strict` that is refused before it begins.
 
-    A row's draws depend on the generator and on the row's number, not on the other rows; its logits depend on them in
-    the last bits at most, where matrices of other sizes round otherwise. Without a generator, torch's own is used.
-    A scheme that draws positions in evaluation draws them once for the whole text.
-    The model computes in eval mode and is in its own between two tokens.
-    Raises SettingError for settings that can't be, and ValueError where logits are not finite, as after a training that
-    diverged.
+    A row's draws depend on the generator, by default torch's own, and on the row's number, not on the other rows. A
+    scheme that draws positions in evaluation draws them once for the whole text. The model computes in eval mode and is
+    in its own between two tokens. Raises SettingError for settings that can't be, and ValueError where logits are not
+    finite, as after a training that diverged.
     """
     require_at_least(0, max_new_tokens=max_new_tokens)
     require_at_least(1, window=window)

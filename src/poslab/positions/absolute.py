@@ -6,9 +6,8 @@ Vaswani et al. 2017, "Attention Is All You Need", section 3.5 (the learned varia
 
 With `random_offset` each text of a training batch begins at a random position, so that positions beyond the longest
 text are learned, too; evaluation and generation count from 0. This is the learned table of Huang et al. 2024 ("A Formal
-Framework for Understanding Length Generalization in Transformers", section 5), which is as long as the longest test
-needs, as it is here for a task; SHAPE (Kiyono et al. 2021, "Shifted Absolute Position Embedding for Transformers",
-section 3) adds the offset to sinusoids:
+Framework for Understanding Length Generalization in Transformers", section 5); SHAPE (Kiyono et al. 2021, "Shifted
+Absolute Position Embedding for Transformers", section 3) adds the offset to sinusoids:
 
     x_t = token_embedding_t + position_(t + offset)          offset uniform from 0 to max_positions - T
 """

@@ -5,8 +5,7 @@ Transformers", section 3.1): a short text is trained on with the positions of a 
 
 Any scheme knows them: it sees a model whose context is max_position. Positions are drawn in training and, as in the
 paper, in evaluation: there four times, by the run's seed, and what is measured is the mean over these draws. A text
-that is generated has one draw. So no text is longer than max_position. With count_in_evaluation=true evaluation and
-generation count 0, 1, 2, ..., which such a model has hardly seen, as far as the scheme goes.
+that is generated has one draw. With count_in_evaluation=true evaluation and generation count 0, 1, 2, ...
 
 Chosen here: one draw for each training step, the same for its whole batch, as in the paper; positions from 0, which are
 from 1 there; all layers and schemes know the same positions. In the authors' code (randomized_positional_encodings,

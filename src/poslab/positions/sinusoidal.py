@@ -4,14 +4,11 @@
     signal[t, 2 d] = sin(t / base^(2 d / D))          signal[t, 2 d + 1] = cos(t / base^(2 d / D))
 
 Order of the channels and frequencies are the paper's. tensor2tensor, the authors' code, puts all sines before all
-cosines, which renames the channels, and takes base^(-d / (D/2 - 1)) for pair d = 0 .. D/2 - 1, where the paper has
-base^(-2 d / D): its slowest wave is 2 pi base long, the paper's a little shorter. x-transformers has that order with
-the paper's frequencies.
+cosines, which renames the channels, and takes base^(-d / (D/2 - 1)) for pair d = 0 .. D/2 - 1.
 
-Deviation: the paper multiplies token embeddings, whose standard deviation begins at 1 / sqrt(D), by sqrt(D), so that a
-signal of amplitude 1 meets tokens of standard deviation 1. Here tokens begin at 0.02, as in GPT-2, whatever the scheme,
-and the signal is as much smaller instead: the same sum but for a factor. An amplitude of 1 would drown the tokens;
-sqrt(D) would change the trunk, which is to be the same for all schemes: its layers' outputs are weighed for 0.02.
+Deviation: the paper multiplies token embeddings by sqrt(D), so that a signal of amplitude 1 meets tokens of standard
+deviation 1. Here tokens begin at 0.02, as in GPT-2, whatever the scheme, and the signal is as much smaller instead: the
+same sum but for a factor. An amplitude of 1 would drown the tokens.
 """
 
 from __future__ import annotations

@@ -8,10 +8,9 @@ shares the last bucket. The table is shared by all layers.
 Deliberate deviations from T5: scores are divided by sqrt(Dh) (T5 folds this into its initialisation), and `scale` can
 weigh the bias.
 
-How far a bias gets is a matter of how it is trained: AdamW moves a number by about its learning rate in a step, so that
-1,000 steps at 1e-3 move an entry of the table by 1 at most. `scale` multiplies both what the bias starts from (normal,
-with a deviation of scale / sqrt(D)) and what a step moves it by; `optim.position_learning_rate_factor` multiplies the
-steps alone.
+AdamW moves a number by about its learning rate in a step: 1,000 steps at 1e-3 move an entry of the table by 1 at most.
+`scale` multiplies both what the bias starts from (normal, with a deviation of scale / sqrt(D)) and what a step moves it
+by; `optim.position_learning_rate_factor` multiplies the steps alone.
 """
 
 from __future__ import annotations

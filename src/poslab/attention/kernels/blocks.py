@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-# Measured on two cores: 64 and 256 queries are slower at nearly every length, in the matrix products or for the part of
-# the diagonal blocks that is computed in vain.
+# Measured on two cores: 64 and 256 queries are slower at nearly every length.
 BLOCK = 128
 # With rounded products, which take half the time, each call counts for more.
 LARGE_BLOCK = 256

@@ -1,9 +1,8 @@
 """Exact attention with relative terms, in memory linear in the length, in plain PyTorch.
 
-Queries are taken in blocks, and the scores of one block, (N, m, n), are all that ever exists of the (Tq, Tk) matrix.
-The forward pass keeps only the log-sum-exp of each query; the backward pass computes a block's scores again from it.
-Keys that no query of a block sees are left out: those after it, which is half of the work, and those before a window.
-Relative terms touch a band of diagonals of a block (near_tables.py), a bias of keys all of it.
+The scores of one block of queries, (N, m, n), are all that ever exists of the (Tq, Tk) matrix. The forward pass keeps
+only the log-sum-exp of each query; the backward pass computes a block's scores again from it. Keys that no query of a
+block sees are left out. Relative terms touch a band of diagonals of a block (near_tables.py), a bias of keys all of it.
 
 It saves time beside memory: forward and backward at T = 256, 1,024 and 2,048 the reference takes 0.9, 2.7 and 4.9 times
 as long with a bias over 114 distances, 1.4, 4.1 and 5.5 times with keys and values of 17; in bfloat16 0.8, 1.8, 5.7 and

@@ -3,16 +3,12 @@
 All distances from `highest` on share one row of a table, the far row. Far pairs need no table once this row is
 subtracted from the others: of the keys it adds a constant to all scores of a query, which leaves its softmax as it is;
 of the values and queries it is added to the values and queries themselves. What remains are the K rows of the distances
-lowest .. highest - 1, the near rows, and they touch only the diagonals of the score matrix that have these distances.
+lowest .. highest - 1, the near rows, on their diagonals of the score matrix. These are a strided view (m, K) whose rows
+each begin one number further right, so that a column holds one distance: tables are added to it, and their gradients
+read from it, without a tensor of looked-up rows. Near rows are stored in the order of its columns, from far to near.
 
-A bias is not taken less the far row: of any size, -inf included, the far row could leave the near ones no digits.
-Each query's biases are taken less the largest among the keys that it sees, or a little more. The pairs that matter
-then have a bias near 0, and rounding touches pairs of next to no weight. The far keys' bias is one number for each
-query.
-
-In a matrix of scores these diagonals are a strided view (m, K) whose rows each begin one number further right, so that
-a column holds one distance. Tables are added to it, and their gradients read from it, without a tensor of looked-up
-rows. Near rows are stored in the order of the view's columns, from far to near.
+A bias may be of any size, -inf included, and is not taken less the far row, which could leave the near ones no digits,
+but less the largest among the keys that each query sees, or a little more: the pairs that matter have a bias near 0.
 
 N = B H batch and heads, Tq / Tk queries / keys, m queries, K near rows.
 """

@@ -1,9 +1,8 @@
 """Attention with `Pairwise` scores, any function of a tile, in memory linear in the length.
 
-Each block of queries is the dense formula of `reference`, on those queries and all keys that they see. The forward pass
-keeps only the log-sum-exp of each query; the backward pass computes a block's scores again and leaves their gradients
-to autograd: here are the softmax and the products with the values. It serves what the other kernels can't: the hook
-`score_mod`, and relative terms by positions that are not consecutive.
+Each block of queries is the dense formula of `reference`. The forward pass keeps only the log-sum-exp of each query;
+the backward pass computes a block's scores again and leaves their gradients to autograd. It serves what other kernels
+can't: the hook `score_mod`, and relative terms by positions that are not consecutive.
 
 Forward and backward, with a bias by the logarithm of the distance, the reference takes 2.2 times as long at T = 1,024
 and 2.6 times at 2,048 in float32, 2.1 and 3.0 times in bfloat16 (processor time of one core, AMD EPYC with AVX-512 and

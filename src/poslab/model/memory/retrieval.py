@@ -14,12 +14,11 @@ holds tokens that `memory_length` may show as well.
 
 Where tokens repeat, so do keys and values, and only the bias tells which of them were found. Segments and cached
 reading must find the same, and round differently. So with `position_bias`, products within _EQUAL of the k-th largest
-count as equal to it, and of these the newest are taken. (That bound moves as little by rounding as they do, while
-products that are rounded to fewer bits may be equal but for the last ones and still come to lie apart.)
+count as equal to it, and of these the newest are taken.
 
 What differs from the paper:
 
-    search      exact, in blocks of queries, by torch, in half the time of faiss's exact index; there it is approximate
+    search      exact, in blocks of queries; there it is approximate
     normalised  queries and keys of retrieval only: local attention stays that of the scheme; there both are
     scale       begins at log2(k^2 - k), as that of Henry et al. 2020, whose normalisation the paper takes; in the
                 authors' code at 1, with some 1e5 steps to leave it
