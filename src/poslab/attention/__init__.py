@@ -12,7 +12,8 @@ reference.py; tests hold each of attention/kernels to it.
 """
 
 from poslab.attention.dispatch import attend, check_backend, choose_backend
-from poslab.attention.scheme import PositionIds, SchemeLayer, scheme_attention
+from poslab.attention.functional import scheme_attention
+from poslab.attention.scheme import PositionIds, SchemeLayer
 from poslab.positions.base import BACKENDS
 
 __all__ = [

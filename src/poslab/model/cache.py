@@ -70,23 +70,20 @@ class KeyValueCache:
         """
         if (given is None) != (self._given is None) and self.length > 0:
             raise SettingError("positions", given, "must be given for all of a text's tokens, or for none")
-        if given is None:
-            return self._counted(self.length, self.length + count, device)
-        new = PositionIds.given(given.to(device))
-        self._given = new.positions if self._given is None else torch.cat([self._given, new.positions], dim=-1)
-        return PositionIds(new.positions, irregular=bool((self._given.diff() != 1).any()))
+        if given is not None:
+            new = PositionIds.given(given.to(device)).positions
+            self._given = new if self._given is None else torch.cat([self._given, new], dim=-1)
+        return self._ids(self.length, self.length + count, device)
 
     def key_position_ids(self, count: int, device: torch.device) -> PositionIds:
         """Return the positions of all keys that the next `count` tokens may see, their own last."""
         if self._key_position_ids is None:
-            if self._given is None:
-                self._key_position_ids = self._counted(self.first_seen, self.length + count, device)
-            else:
-                irregular = bool((self._given.diff() != 1).any())
-                self._key_position_ids = PositionIds(self._given[..., self.first_seen :], irregular=irregular)
+            self._key_position_ids = self._ids(self.first_seen, self.length + count, device)
         return self._key_position_ids
 
-    def _counted(self, begin: int, end: int, device: torch.device) -> PositionIds:
+    def _ids(self, begin: int, end: int, device: torch.device) -> PositionIds:
+        if self._given is not None:
+            return PositionIds(self._given[..., begin:end], irregular=bool((self._given.diff() != 1).any()))
         positions = torch.arange(begin, end, device=device)
         if self._padding is not None:
             positions = (positions - self._padding.to(device)[:, None]).clamp(min=0)

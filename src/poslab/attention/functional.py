@@ -1,0 +1,85 @@
+"""Attention with a position scheme in one call, for models of one's own.
+
+B batch, T sequence, D embedding, H heads, Dh = D / H head dimension.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from poslab.attention.scheme import PositionIds, SchemeLayer
+from poslab.errors import SettingError
+from poslab.positions import ModelShape, PositionScheme
+from poslab.positions.contract import check_once, check_sizes
+
+if TYPE_CHECKING:
+    from poslab.positions.base import Tables
+
+
+def scheme_attention(
+    scheme: PositionScheme,
+    tables: Tables,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    x: Tensor | None = None,
+    layer: int = 0,
+    num_layers: int = 1,
+    positions: Tensor | None = None,
+    causal: bool = True,
+    dropout_p: float = 0.0,
+    backend: str = "auto",
+) -> Tensor:
+    """Return self-attention of q, k, v (B, H, T, Dh) with all that a scheme does in one layer, (B, H, T, Dh).
+
+    For models of one's own: q, k and v are those of the projections; the hook `embed` is the model's part.
+
+    tables: from `scheme.tables(shape)`, for `num_layers` layers of H heads and an embedding of H * Dh.
+    x: (B, T, D), the input of the projections, for schemes that look at it.
+    positions: (T,) or (B, T) whole numbers; None: 0, 1, 2, ...
+    dropout_p, backend: as in `attend`.
+
+    Raises SettingError for arguments that don't fit together, for more positions than the scheme knows, for x missing;
+    and, at the first call, for tables of other names than the scheme's and for a hook whose result has a wrong shape.
+    """
+    _check_arguments(scheme, q, k, v, x, layer, num_layers)
+    _, heads, length, head_dim = q.shape
+    position_ids, last = PositionIds(torch.arange(length, device=q.device)), length
+    if positions is not None:
+        position_ids = PositionIds.given(positions.to(q.device))
+        position_ids.check(*q.shape[::2])
+        last = int(position_ids.positions.max()) + 1
+    shape = ModelShape(max(length, last), heads * head_dim, num_layers, heads, causal)
+    if not torch.compiler.is_compiling():
+        check_sizes(scheme, shape)
+    longest = scheme.max_length(shape)
+    if longest is not None and last > longest:
+        raise SettingError("positions", f"up to {last - 1}", f"this position scheme knows {longest} positions, no more")
+    if not torch.compiler.is_compiling():
+        check_once(scheme, tables, shape, layer)
+    terms = scheme.relative(tables, shape, layer, position_ids.distances(causal))
+    scheme_layer = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), position_ids)
+    q, k, token_state = scheme_layer.apply_hooks(q, k, x)
+    return scheme_layer.attend(q, k, v, token_state, dropout_p=dropout_p, backend=backend)
+
+
+def _check_arguments(
+    scheme: PositionScheme, q: Tensor, k: Tensor, v: Tensor, x: Tensor | None, layer: int, num_layers: int
+) -> None:
+    """Raise SettingError for the first argument that doesn't fit the others."""
+    if q.dim() != 4:
+        raise SettingError("q", list(q.shape), "must be (B, H, T, Dh)")
+    if k.shape != q.shape:
+        raise SettingError("k", list(k.shape), f"must be as q, {list(q.shape)}: this is self-attention")
+    if v.shape[:-1] != q.shape[:-1]:  # its width may be another
+        raise SettingError("v", list(v.shape), f"must be as q, {list(q.shape)}, but for its width")
+    batch, heads, length, head_dim = q.shape
+    fitting = (batch, length, heads * head_dim)
+    if x is not None and x.shape != fitting and scheme.overrides("token_state"):
+        raise SettingError("x", list(x.shape), f"must be (B, T, H Dh) = {list(fitting)}")
+    if not 0 <= layer < num_layers:
+        raise SettingError("layer", layer, f"must be from 0 to {num_layers - 1}, by num_layers={num_layers}")
