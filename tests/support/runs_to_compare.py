@@ -313,8 +313,3 @@ def markdown_rows(folder: Path) -> list[list[str]]:
     lines = (folder / "report.md").read_text(encoding="utf-8").splitlines()
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows]
-
-
-def evaluations_of(comparison: Comparison) -> dict[Path, Evaluation]:
-    files = {run.folder: json.loads((run.folder / "evaluation.json").read_text()) for run in comparison.runs}
-    return {folder: Evaluation.of_plain(plain) for folder, plain in files.items()}
