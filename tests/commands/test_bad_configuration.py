@@ -15,6 +15,8 @@ from poslab.errors import suggestion
 TRAIN = REPOSITORY / "scripts" / "train.py"
 GROUPS = [folder.name for folder in CONFIGS.iterdir() if folder.is_dir() and folder.name != "pos"]
 
+COMBINED = "pos._target_=poslab.positions.combined.Combined"
+
 # What is typed, and what the one line must contain; values that a type or its limits rule out are in test_bad_input.py.
 BAD = [
     ("pos=t6", "pos=t6: unknown; did you mean "),
@@ -35,6 +37,27 @@ BAD = [
     ("trainer.max_epochs=null", "trainer.max_epochs=null: set max_epochs or max_steps"),
     ("seed=1,2", "seed=1,2: must be one value; -m runs each of several"),
     ("data=task", "data._target_=: must be given"),
+    ("pos=randomized pos.of=rop", "error: pos.of=rop: unknown; did you mean "),
+    ("pos=randomized pos.of.bas=5", "error: pos.of.bas=5: unknown setting; did you mean base? valid: base, fraction"),
+    ("pos=randomized pos.of.base=1", "error: pos.of.base=1: must be above 1"),
+    ("pos=randomized pos.of=5", "error: pos.of=5: must be a scheme: the name of one"),
+    ("pos=randomized pos.of._target_=no.where", "error: pos.of._target_=no.where: can't be imported"),
+    ("pos=randomized pos.max_position=10", "error: pos.max_position=10: must be at least the context length, 256"),
+    ("pos=rope_t5 pos.second.max_distance=9", "error: pos.second.max_distance=9: must be above 16"),
+    (f"{COMBINED} pos.first=t5", "error: pos.second=: must be given (PositionScheme)"),
+    ("model.retrieval.layer=4", "error: model.retrieval.layer=4: must be from 0 to 3, by num_layers=4"),
+    ("model.retrieval.size=64", "error: model.retrieval.layer=: must be given (a whole number)"),
+    ("model.retrieval.layer=1 model.retrieval.size=16", "error: model.retrieval.k=32: must be at most size=16"),
+    ("pos=t5 model.memory_length=8", "error: data.order=shuffled: must be stream: by model.memory_length or"),
+    ("pos=t5 model.retrieval.layer=1", "error: data.order=shuffled: must be stream: by model.memory_length or"),
+    ("data.order=stream", "error: data.stride=64: must be null, also where the data's default isn't"),
+    ("data.test_share=0.9", "error: data.test_share=0.9: leaves nothing to train on"),
+    ("data=copy data.test_lengths=[70]", "data.vocabulary=64: lines of 70 different symbols need at least as"),
+    ("data=copy model.context_length=40", "data.max_length=30: needs 62 positions, more than model.context_"),
+    ("data=recall evaluation.lengths=[64]", "evaluation.lengths=[64]: are lengths of windows over a text"),
+    ("data=recall monitor=accuracy_depth_min", "monitor=accuracy_depth_min: unknown; did you mean accuracy? valid: lo"),
+    ("monitor=exact", "error: monitor=exact: unknown; valid: loss, perplexity"),
+    ("data=parity data._target_=math.sqrt", "data._target_=math.sqrt: must be derived from poslab.tasks.Task"),
     ("seed=${nothing}", "seed=${nothing}: Interpolation key 'nothing' not found"),
 ]
 

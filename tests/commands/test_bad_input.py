@@ -70,20 +70,9 @@ OF_FILES = {
     "explain": "sentence=漢字 out=a_folder out=a_file/page.html",
     "generate": "ckpt=cut.ckpt prompt=漢字",
 }
-# Values that can't be together: the option that is named, and the command line.
-COMBINATIONS = [
-    ("model.num_heads", ("model.embed_dim=100", "model.num_heads=8")),
-    ("model.retrieval.layer", ("model.retrieval.layer=4",)),
-    ("model.retrieval.layer", ("model.retrieval.size=64",)),
-    ("model.retrieval.k", ("model.retrieval.layer=1", "model.retrieval.size=16")),
-    ("data.order", ("pos=t5", "model.memory_length=8")),
-    ("data.order", ("pos=t5", "model.retrieval.layer=1")),
-    ("data.stride", ("data.order=stream",)),
-    ("data.test_share", ("data.test_share=0.9",)),
-]
 RETRIEVAL = ("model.retrieval.layer=1", "model.retrieval.position_bias=true", "data.order=stream", "data.stride=null")
-# Those that only show beside a run, to Hydra, or once the model is made.
-COMBINATIONS_OF_SCRIPTS = [
+# What only shows beside a run, to Hydra, or once the model is made: the option that is named, and the command line.
+COMBINATIONS = [
     ("data.order", ("data=distant_recall", "data.order=stream")),
     ("model.retrieval.position_bias", ("pos=shaw", *RETRIEVAL)),
     ("resume", ("resume=run", "pos=shaw", "trainer.max_epochs=9")),
@@ -185,13 +174,6 @@ def test_values_that_a_script_refuses(name: str, option: str, text: str, script:
 
 
 @pytest.mark.parametrize(("option", "arguments"), COMBINATIONS, ids=lambda part: str(part))
-def test_combinations_that_are_refused(option: str, arguments: tuple[str, ...]) -> None:
-    with pytest.raises(SettingError) as refusal:
-        compose_config(*arguments)
-    assert refusal.value.option == option
-
-
-@pytest.mark.parametrize(("option", "arguments"), COMBINATIONS_OF_SCRIPTS, ids=lambda part: str(part))
 def test_combinations_that_a_script_refuses(
     option: str, arguments: tuple[str, ...], script: RunScript, place: Path
 ) -> None:

@@ -129,25 +129,6 @@ def test_schemes_are_chosen_by_name_or_class_in_any_order(typed: str) -> None:
     assert json.loads(json.dumps(config.plain)) == config.plain
 
 
-@pytest.mark.parametrize(
-    ("overrides", "problem"),
-    [
-        ("pos=randomized pos.of=rop", "pos.of=rop: unknown; did you mean "),
-        ("pos=randomized pos.of.bas=5", "pos.of.bas=5: unknown setting; did you mean base? valid: base, fraction"),
-        ("pos=randomized pos.of.base=1", "pos.of.base=1: must be above 1"),
-        ("pos=randomized pos.of=5", "pos.of=5: must be a scheme: the name of one"),
-        ("pos=randomized pos.of._target_=no.where", "pos.of._target_=no.where: can't be imported"),
-        ("pos=randomized pos.max_position=10", "pos.max_position=10: must be at least the context length, 256"),
-        ("pos=rope_t5 pos.second.max_distance=9", "pos.second.max_distance=9: must be above 16"),
-        ("pos._target_=poslab.positions.combined.Combined pos.first=t5", "pos.second=: must be given (PositionScheme)"),
-    ],
-)
-def test_what_is_refused_of_a_scheme_within_a_scheme(overrides: str, problem: str) -> None:
-    with pytest.raises(SettingError) as refusal:
-        compose_config(*overrides.split())
-    assert str(refusal.value).startswith(problem)
-
-
 def test_how_they_are_shown() -> None:
     config = compose_config("pos=randomized", "pos.of=t5")
     assert list(flat(config))[:3] == ["pos._target_", "pos.of._target_", "pos.of.num_buckets"]
