@@ -179,15 +179,6 @@ def test_a_smaller_vocabulary_takes_its_rows(tmp_path: Path) -> None:
     assert model.token_embedding.weight.equal(theirs.transformer.wte.weight[observed])
 
 
-def test_characters_are_no_tokens_of_gpt2(tmp_path: Path) -> None:
-    _gpt2(tmp_path)
-    letters = Vocabulary(Characters(), torch.tensor([97, 98, 233], dtype=torch.int32))
-    with pytest.raises(
-        SettingError, match=r"^init_from=.*: knows other tokens than characters, which this text is of$"
-    ):
-        init_from_pretrained(GPT(None, **SIZES | {"vocab_size": 3}), tmp_path, letters)
-
-
 def test_what_is_no_such_gpt2_is_refused(tmp_path: Path) -> None:
     begin = partial(init_from_pretrained, folder=tmp_path, vocabulary=Vocabulary(load_tokenizer("gpt2")))
     with pytest.raises(SettingError, match=r"^init_from=.*: has no config.json$"):
@@ -199,6 +190,9 @@ def test_what_is_no_such_gpt2_is_refused(tmp_path: Path) -> None:
         begin(GPT(None, **SIZES | {"num_layers": 3}))
     with pytest.raises(SettingError, match=r"its transformer.wte.weight is \(50257, 16\); this model needs \(7, 16\)"):
         begin(GPT(None, **SIZES | {"vocab_size": 7}))
+    letters = Vocabulary(Characters(), torch.tensor([97, 98, 233], dtype=torch.int32))
+    with pytest.raises(SettingError, match="knows other tokens than characters, which this text is of$"):
+        begin(GPT(None, **SIZES | {"vocab_size": 3}), vocabulary=letters)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"activation_function": "relu"}))
     with pytest.raises(SettingError, match="its activation_function is relu, and only gelu_new is poslab's decoder"):
