@@ -191,7 +191,7 @@ def test_what_is_no_such_gpt2_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"its transformer.wte.weight is \(50257, 16\); this model needs \(7, 16\)"):
         begin(GPT(None, **SIZES | {"vocab_size": 7}))
     letters = Vocabulary(Characters(), torch.tensor([97, 98, 233], dtype=torch.int32))
-    with pytest.raises(SettingError, match="knows other tokens than characters, which this text is of$"):
+    with pytest.raises(SettingError, match=r"knows other tokens than characters, which this text is of$"):
         begin(GPT(None, **SIZES | {"vocab_size": 3}), vocabulary=letters)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"activation_function": "relu"}))

@@ -108,15 +108,18 @@ def test_untrained_loss_is_that_of_a_uniform_guess() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        *(("num_heads", 5), ("num_heads", 0), ("context_length", 0), ("num_layers", -1), ("embed_dim", -4)),
-        *(("vocab_size", 0), ("attention_backend", "flash")),
-    ],
+    "setting",
+    ["num_heads=5", "num_heads=0", "context_length=0", "num_layers=-1", "embed_dim=-4", "vocab_size=0"],
 )
-def test_impossible_settings_of_a_model(option: str, value: object) -> None:
-    with pytest.raises(SettingError, match=f"^{option}={value}: "):
-        GPT(**(SMALL | {option: value}))
+def test_impossible_sizes(setting: str) -> None:
+    option, value = setting.split("=")
+    with pytest.raises(SettingError, match=f"^{setting}: "):
+        GPT(**(SMALL | {option: int(value)}))
+
+
+def test_an_unknown_backend() -> None:
+    with pytest.raises(SettingError, match="^attention_backend=flash: "):
+        GPT(attention_backend="flash", **SMALL)
 
 
 @dataclass(frozen=True)
