@@ -118,7 +118,7 @@ def test_impossible_sizes(setting: str) -> None:
 
 
 def test_an_unknown_backend() -> None:
-    with pytest.raises(SettingError, match="^attention_backend=flash: "):
+    with pytest.raises(SettingError, match=r"^attention_backend=flash: "):
         GPT(attention_backend="flash", **SMALL)
 
 
