@@ -13,9 +13,8 @@ from poslab.config.schema import Retrieval
 from poslab.data.tokenizer import Symbols
 from poslab.evaluation.pictures import sample_pairs
 from poslab.explanation import charts
-from poslab.explanation.measures import ablation, attention, shift, shuffle, truncate
+from poslab.explanation.measures import QUERIES, ablation, attention, retrieved, shift, shuffle, truncate
 from poslab.explanation.probe_data import Questions, of_task, of_text
-from poslab.explanation.retrieved import QUERIES, retrieved
 from poslab.model.memory.retrieval import unit
 from poslab.positions import OnText, Strip
 

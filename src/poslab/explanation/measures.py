@@ -1,4 +1,4 @@
-"""Measures of what a model does with positions: attention by distance, and ablations of the text that it reads.
+"""Measures of what a model does: attention by distance, ablations of the text that it reads, and what it retrieves.
 
 L layers, H heads, T tokens, N questions.
 """
@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from poslab.evaluation.pictures import attention_maps
 from poslab.explanation.probe_data import Questions
 from poslab.model.decoder import GPT
+from poslab.model.memory.retrieval import RetrievedAttention
 
 MASS = 0.9  # of the attention, within the receptive field
 _REPEATED = 8  # tokens whose repetitions are read
+QUERIES = 32  # tokens at the end of a text for which is shown what they retrieve
+_SHOWN = 32  # largest weights of each
 _BATCH_TOKENS = 4096  # per forward pass
 
 Change = Callable[[Questions], Questions]
@@ -48,6 +52,25 @@ class Ablation:
     values: Tensor
     differences: Tensor
     errors: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Retrieved:
+    """Tokens that each head retrieves for T tokens at the end of a text from before their segment, best first."""
+
+    layer: int
+    gates: Tensor  # (H,): how much of a head's output is what it retrieved
+    tokens: Tensor  # (N,): the text
+    queries: list[int]  # T indices into it
+    indices: Tensor  # (H, T, k): of what is retrieved
+    weights: Tensor  # (H, T, k)
+
+    @property
+    def median_distance(self) -> int:
+        """Distance in tokens, over all heads: half of the weight lies farther, half nearer."""
+        distances, order = (torch.tensor(self.queries)[:, None] - self.indices).flatten().sort()
+        weight = self.weights.flatten()[order].cumsum(0)
+        return int(distances[int((weight < weight[-1] / 2).sum())])
 
 
 def attention(model: GPT, windows: Tensor) -> Attention:
@@ -168,3 +191,43 @@ def _powers(base: int, highest: int) -> list[int]:
     """Return 1, base, base ** 2, ... below the highest, and the highest."""
     powers = [base**n for n in range(32) if base**n < highest]
     return [*powers, highest] if highest > 0 else []
+
+
+@torch.no_grad()
+def retrieved(model: GPT, tokens: Tensor) -> Retrieved:
+    """Return what the last tokens of a text (N,), longer than a segment, retrieve; the model is in eval mode."""
+    assert model.retrieval is not None
+    begin = (len(tokens) - 1) // model.shape.context_length * model.shape.context_length
+    last = tokens[None, begin:]
+    with model.drawing(0):
+        _, memory = model.hidden_in_segments(tokens[None, :begin])
+    given: list[tuple[RetrievedAttention, tuple[Tensor, Tensor]]] = []
+
+    def record(attention: nn.Module, inputs: tuple[Any, ...]) -> None:
+        assert isinstance(attention, RetrievedAttention)
+        _, q, _, _, lookup, layer, first = inputs
+        looked = attention.find(q, lookup, layer, first)
+        assert looked is not None
+        given.append((attention, looked))
+
+    parts = (part for part in model.modules() if isinstance(part, RetrievedAttention))
+    hooks = [part.register_forward_pre_hook(record) for part in parts]
+    try:
+        with model.drawing(0):
+            model.hidden_with_memory(last, memory)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    ((attention, (weights, found_indices)),) = given
+    assert memory.keys is not None
+    weights, order = weights[0, :, -QUERIES:].sort(descending=True)  # (H, T, k)
+    indices = found_indices[0, :, -QUERIES:].gather(-1, order) + begin - memory.keys.shape[-2]
+    queries = list(range(len(tokens) - weights.shape[1], len(tokens)))
+    return Retrieved(
+        model.retrieval.layer,
+        attention.shares.float(),
+        tokens,
+        queries,
+        indices[..., :_SHOWN],
+        weights[..., :_SHOWN].float(),
+    )

@@ -16,9 +16,18 @@ from poslab.config.schemes import classes
 from poslab.data.tokenizer import AnyVocabulary
 from poslab.errors import SettingError
 from poslab.evaluation.pictures import sample_pairs
-from poslab.explanation.measures import Ablation, Attention, ablation, attention, shift, shuffle, truncate
+from poslab.explanation.measures import (
+    Ablation,
+    Attention,
+    Retrieved,
+    ablation,
+    attention,
+    retrieved,
+    shift,
+    shuffle,
+    truncate,
+)
 from poslab.explanation.probe_data import ProbeData, Questions
-from poslab.explanation.retrieved import Retrieved, retrieved
 from poslab.model.decoder import GPT
 from poslab.positions import Explanation, OnText, Picture
 

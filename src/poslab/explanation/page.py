@@ -14,9 +14,8 @@ from poslab.data.tokenizer import AnyVocabulary
 from poslab.evaluation.pictures import attention_maps
 from poslab.explanation import charts
 from poslab.explanation.charts import Cells, Chart, Chips
-from poslab.explanation.measures import MASS, Ablation
+from poslab.explanation.measures import MASS, Ablation, Retrieved
 from poslab.explanation.model_under_study import Findings
-from poslab.explanation.retrieved import Retrieved
 from poslab.positions import Curves, Matrix, OnText, Strip
 
 MARK = '<meta name="generator" content="poslab explain">'  # which marks a page as written by this module
