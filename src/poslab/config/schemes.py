@@ -148,6 +148,8 @@ def chosen(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     names = {name: text for name, text in given.items() if any(other.startswith(f"{name}.") for other in given)}
     targets_given = (name for name in given if name.rpartition(".")[2] == TARGET)
     names |= {name[: -len(TARGET)].rstrip("."): given[name] for name in targets_given}
+    if not names:
+        return node
     values: dict[str, Any] = {f"{name}.{TARGET}".lstrip("."): text.strip("'\"") for name, text in names.items()}
     for name, value in flat_node(node).items():
         if name in given or not any(not outer or name.startswith(f"{outer}.") for outer in names):
