@@ -397,26 +397,25 @@ def test_identity_is_settings_and_text(tmp_path: Path) -> None:
 
 
 def test_weights_to_begin_with_are_part_of_a_job_by_their_contents(tmp_path: Path) -> None:
-    one, copy = tmp_path / "one", tmp_path / "copy"
-    for folder in (one, copy):
-        folder.mkdir()
-        (folder / "config.json").write_text("{}")
-        (folder / "model.safetensors").write_text("weights")
+    files = {"one": ("{}", "weights"), "copy": ("{}", "weights"), "other": ("{}", "other weights"),
+             "deeper": ('{"n_layer": 2}', "weights")}  # fmt: skip
+    for name, contents in files.items():
+        (tmp_path / name).mkdir()
+        for file, content in zip(("config.json", "model.safetensors"), contents, strict=True):
+            (tmp_path / name / file).write_text(content)
     config = compose_config("pos=t5")
 
-    def beginning_with(folder: Path) -> TrainConfig:
-        return replace(config, settings=replace(config.settings, init_from=str(folder)))
+    def beginning_with(name: str) -> TrainConfig:
+        return replace(config, settings=replace(config.settings, init_from=str(tmp_path / name)))
 
-    known = identity(beginning_with(one))
-    assert known == identity(beginning_with(copy)) != identity(config)
-    recorded = replace(beginning_with(copy), init_sha256=initial_sha256(str(one))).plain
+    known = identity(beginning_with("one"))
+    assert known == identity(beginning_with("copy")) != identity(config)
+    recorded = replace(beginning_with("copy"), init_sha256=initial_sha256(str(tmp_path / "one"))).plain
     source = fingerprints(config.pos)["scheme_fingerprint"]
     assert _hash(config.pos_name, recorded, fingerprint(config.data.path), source) == known
-    (one / "model.safetensors").write_text("other weights")
-    (copy / "config.json").write_text('{"n_layer": 2}')
-    assert len({known, identity(beginning_with(one)), identity(beginning_with(copy))}) == 3
+    assert len({known, identity(beginning_with("other")), identity(beginning_with("deeper"))}) == 3
     with pytest.raises(UserError, match=r"^init_from=.*/nowhere: no such folder$"):
-        identity(beginning_with(tmp_path / "nowhere"))
+        identity(beginning_with("nowhere"))
 
 
 def test_a_job_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:

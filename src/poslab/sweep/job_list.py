@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from poslab.config.fields import NOT_IDENTITY
-from poslab.config.files import fingerprint, initial_files, initial_sha256, safe_name
+from poslab.config.files import fingerprint, initial_sha256, safe_name
 from poslab.config.overrides import explain, scheme_name, with_any_scheme
 from poslab.config.schema import EvaluationConfig
 from poslab.config.train import TrainConfig, parse
@@ -26,7 +26,8 @@ from poslab.runs.plan import PlannedGroup, group_keys, merged, settings_sha256
 from poslab.tasks import Task
 
 EXTENDED = "holds another run by now, as one that was extended; move it, and this job is trained"
-_text_fingerprint = cache(fingerprint)  # a text is read once for all jobs of a sweep
+# Files are read once for all jobs of a sweep.
+_text_fingerprint, _weights_fingerprint = cache(fingerprint), cache(initial_sha256)
 
 
 @dataclass(frozen=True)
@@ -103,15 +104,7 @@ def planned_groups(jobs: Sequence[Job]) -> list[PlannedGroup]:
 def _plain(config: TrainConfig) -> dict[str, Any]:
     """Return the configuration as the run will record it, with the hash of the weights that it begins with."""
     folder = config.settings.init_from
-    if folder is None:
-        return config.plain
-    written = (file.stat().st_mtime_ns for file in initial_files(folder))
-    return replace(config, init_sha256=_initial_sha256(folder, *written)).plain
-
-
-@cache
-def _initial_sha256(folder: str, *_written: int) -> str:
-    return initial_sha256(folder)
+    return config.plain if folder is None else replace(config, init_sha256=_weights_fingerprint(folder)).plain
 
 
 def _sources(config: TrainConfig) -> tuple[str, str | None]:
