@@ -3,10 +3,10 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from filelock import AcquireReturnProxy, FileLock, Timeout
+from filelock import FileLock, Timeout
 
 from poslab.config.files import UNFINISHED, safe_name
 from poslab.distributed import broadcast_folder, is_first_process
@@ -71,12 +71,15 @@ class RunFolder:
         if any(path != self.checkpoints or not path.is_dir() or any(path.iterdir()) for path in content):
             raise SettingError("run_dir", str(self), "is not empty; name a new folder, or an empty one")
 
-    def _held(self, option: str) -> "AcquireReturnProxy[FileLock]":
+    def _held(self, option: str) -> ExitStack:
         """Take the lock, which the system releases when the process is killed. Raises SettingError if it is taken."""
+        held, lock = ExitStack(), FileLock(self._lock, timeout=0)
         try:
-            return FileLock(self._lock, timeout=0).acquire()
+            held.enter_context(lock)
         except Timeout:
             raise SettingError(option, str(self), "another process is running it") from None
+        held.callback(lambda: self._lock.unlink(missing_ok=True) if self.finished else None)  # nobody will want it
+        return held
 
 
 def failure_in(log: Path) -> str:
@@ -112,7 +115,6 @@ def new_run_folder(run_dir: str | None, pos_name: str, seed: int) -> Iterator[Ru
     with lock:
         broadcast_folder(str(run.path.absolute()))
         yield run
-        run._lock.unlink(missing_ok=True)  # it has ended: nobody will want it any more
 
 
 @contextmanager
@@ -131,7 +133,6 @@ def old_run_folder(path: Path) -> Iterator[RunFolder]:
         raise SettingError("resume", str(run), f"can't be written: {error.strerror}") from error
     with lock:
         yield run
-        run._lock.unlink(missing_ok=True)
 
 
 def _new_name(pos_name: str, seed: int) -> Path:
