@@ -9,6 +9,7 @@ import pandas as pd
 from poslab.comparison import factors, pairs
 from poslab.comparison.contrasts import Verdict, verdict_table
 from poslab.comparison.grids import choices
+from poslab.comparison.next_seed import next_seed_table
 from poslab.comparison.repeat import NOT_RECORDED, command_of, configurations, facts
 from poslab.comparison.sections import Section, file_name
 from poslab.comparison.solving import solved_table
@@ -122,7 +123,7 @@ def _section(
 def _further_tables(section: Section) -> list[Block]:
     """Return all tables below that of the schemes."""
     comparison = section.comparison
-    blocks: list[Block | None] = [section.next_seed, pairs.matrix(comparison)]
+    blocks: list[Block | None] = [pairs.matrix(comparison)]
     blocks.append(section.effects and _highlighted(section.effects, section))
     if comparison.effects:
         blocks.append(factors.effect_table(comparison.effects))
@@ -130,7 +131,7 @@ def _further_tables(section: Section) -> list[Block]:
         if two_way:
             tables = [replace(table, note="") for table in two_way]
             blocks.append(Details("two settings at a time", [*tables, Text(two_way[0].note)]))
-    blocks += [choices(comparison), solved_table(comparison), *section.of_context]
+    blocks += [choices(comparison), solved_table(comparison), next_seed_table(comparison), *section.of_context]
     return [block for block in blocks if block]
 
 

@@ -15,8 +15,6 @@ from poslab.runs.evaluation import Evaluation
 from poslab.statistics.best import rank_intervals
 from poslab.statistics.findings import Equal, Shown, p_text, summary
 from poslab.statistics.paired import FEWEST_SEEDS
-from poslab.statistics.pairing import pairing
-from poslab.statistics.prediction import next_difference
 
 _FEW = 6  # findings that stand on a page one by one
 
@@ -191,52 +189,12 @@ class Section:
         return [[f"({name})", "", self.score.text(loss)] for name, loss in ascending]
 
     @property
-    def next_seed(self) -> Table | None:
-        """Return the table of what one further pair of runs will show, and what pairing by seed was worth."""
-        base, text = self.comparison.base.values, self.score.text
-        rows = []
-        for group in self.comparison.groups:
-            d = self.comparison.differences.get(group.label)
-            ahead = (
-                next_difference(d.outcomes.differences) if d and d.outcomes.complete and d.n >= FEWEST_SEEDS else None
-            )
-            if ahead is None:
-                continue
-            seeds = sorted(group.values.keys() & base.keys())
-            alike = pairing([group.values[seed] for seed in seeds], [base[seed] for seed in seeds])
-            lower, low, high = ahead.probability, ahead.probability_low, ahead.probability_high
-            if self.score.metric.higher_is_better:
-                lower, low, high = 1 - lower, 1 - high, 1 - low
-            row = [group.label, f"{lower:.0%} [{low:.0%}, {high:.0%}]".replace("%", " %")]
-            row.append(f"{text(ahead.low, '+')} to {text(ahead.high, '+')}")
-            row += (
-                ["n/a", "n/a"]
-                if alike is None
-                else [
-                    f"{alike.correlation:.2f} [{alike.low:.2f}, {alike.high:.2f}]",
-                    f"{alike.variance_ratio:,.{1 if alike.variance_ratio < 10 else 0}f} times",
-                ]
-            )
-            rows.append(row)
-        if not rows:
-            return None
-        base_name = self.comparison.baseline
-        columns = ["scheme", f"better than {base_name} in", "next difference", f"correlation with {base_name}"]
-        return Table("One seed ahead", [*columns, "seeds saved by pairing"], rows, _NEXT, sortable=True)
-
-    @property
     def _other_lengths(self) -> list[int]:
         known = (length for group in self.comparison.groups for name, length in group.known if name == self.score.name)
         return sorted({length for length in known if length is not None} - {self.score.length or 0})
 
 
 _COSTS = {"params_scheme": "parameters added", "tokens_per_s": "tokens/s", "peak_memory_mb": "peak memory, MB"}
-_NEXT = (
-    "Of normal differences: the probability that the scheme is better than the baseline in one further pair of runs of "
-    "the same seed, with its 95 % interval, and the 95 % prediction interval of their difference. Correlation: of the "
-    "two schemes' figures over seeds, 95 % interval. Seeds saved: how many times as many seeds would tell as much "
-    "without pairing; below 1, pairing cost some."
-)
 _KEPT = " What is measured by length and position is of the best weights, on the validation data that chose them."
 # What losses are compared, by the validation that they are of.
 _LOSSES = {

@@ -1,0 +1,36 @@
+"""What one further pair of runs will show."""
+
+from pathlib import Path
+
+import pytest
+from runs_to_compare import compare_folders, write_sweep, write_task_run
+
+from poslab.comparison.next_seed import next_seed_table
+from poslab.statistics.prediction import next_difference
+
+
+def test_a_row_for_each_other_scheme(tmp_path: Path) -> None:
+    losses = write_sweep(tmp_path, absolute=0.0, shaw=-0.08)
+    table = next_seed_table(compare_folders(tmp_path))
+    ((name, chance, interval, correlation, saved),) = table.rows
+    ahead = next_difference([losses["shaw"][seed] - losses["absolute"][seed] for seed in losses["shaw"]])
+    assert (name, interval) == ("shaw", f"{ahead.low:+.4f} to {ahead.high:+.4f}")
+    assert chance == "100 % [100 %, 100 %]"
+    assert float(correlation.split()[0]) > 0.9
+    assert float(saved.removesuffix(" times").replace(",", "")) > 10
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_spread_takes_three_seeds(seeds: int, tmp_path: Path) -> None:
+    write_sweep(tmp_path, seeds=seeds, absolute=0.0, shaw=-0.08)
+    assert next_seed_table(compare_folders(tmp_path)) is None
+
+
+def test_higher_proportions_are_better_and_differ_by_at_most_1(tmp_path: Path) -> None:
+    for seed, exact in enumerate([0.0, 0.9, 1.0, 0.1, 0.8], start=1):
+        write_task_run(tmp_path, "shaw", seed, {10: 1.0, 20: exact})
+        write_task_run(tmp_path, "absolute", seed, {10: 1.0, 20: 0.05 * seed})
+    ((_, chance, interval, *_),) = next_seed_table(compare_folders(tmp_path / "copy")).rows
+    low, high = map(float, interval.split(" to "))
+    assert -1 <= low < 0 < high <= 1
+    assert int(chance.split(" %")[0]) > 50
