@@ -148,8 +148,6 @@ class TextDataModule(DataModule):
             scans = Scans(self.validation_windows, size, before, ends, wanted)
             own = shard_indices(len(scans), *self.rank_and_world_size)
             return DataLoader(scans, batch_size=None, sampler=own, generator=torch.Generator())
-        if self.rank_and_world_size[1] == 1:
-            return DataLoader(self.validation_windows, size)
         batches: Any = [range(n * size, min(count, (n + 1) * size)) for n in self.shard_indices(-(-count // size))]
         return DataLoader(self.validation_windows, batch_sampler=batches)
 

@@ -43,9 +43,10 @@ class TaskDataModule(DataModule):
         return DataLoader(shared, batch_size=None, sampler=self.order, generator=torch.Generator())
 
     def val_dataloader(self) -> DataLoader[tuple[Tensor, Examples]]:
-        batches = _ValidationBatches(self.task)
-        shard_indices = None if self.rank_and_world_size[1] == 1 else self.shard_indices(len(batches))
-        return DataLoader(batches, batch_size=None, sampler=shard_indices)
+        """Return the batches of a validation, each with the numbers of its examples (B,)."""
+        numbered = ((torch.arange(len(some.tokens)), some) for some in self.task.validation())
+        batches: Any = [(rows + number * len(rows), some) for number, (rows, some) in enumerate(numbered)]
+        return DataLoader(batches, batch_size=None, sampler=self.shard_indices(len(batches)))
 
 
 class _TrainingBatches(Dataset[Examples]):
@@ -60,19 +61,3 @@ class _TrainingBatches(Dataset[Examples]):
 
     def __getitem__(self, step: int) -> Examples:
         return self.task.training(self.seed, step)
-
-
-class _ValidationBatches(Dataset[tuple[Tensor, Examples]]):
-    """Data set of the batches of a validation, each with the numbers of its examples (B,)."""
-
-    def __init__(self, task: Task) -> None:
-        self.batches = task.validation()
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Examples]:
-        if not 0 <= index < len(self):
-            raise IndexError(f"batch {index} of {len(self)}")
-        rows = len(self.batches[index].tokens)
-        return torch.arange(index * rows, (index + 1) * rows), self.batches[index]
