@@ -64,10 +64,10 @@ def config_of(*overrides: str) -> TrainConfig:
     return compose_config(*overrides)
 
 
-def checked(contrast: str, *jobs: tuple[str, ...]) -> list[Contrast]:
-    """Check a contrast against a sweep over JOBS and some more."""
+def checked(contrast: str, *more: tuple[str, ...], jobs: list[tuple[str, ...]] = JOBS) -> list[Contrast]:
+    """Check a contrast against the jobs of a sweep and some more."""
     given = parse_contrast(yaml.safe_load(contrast), "contrasts[0]")
-    configs = [config_of(*overrides) for overrides in (*JOBS, *jobs)]
+    configs = [config_of(*overrides) for overrides in (*jobs, *more)]
     configs = [replace(config, settings=replace(config.settings, contrasts=[given])) for config in configs]
     return checked_contrasts(configs, metric_names)
 
@@ -97,12 +97,8 @@ def test_contrasts_that_a_sweep_lacks(contrast: str, problem: str) -> None:
 
 
 def test_contrasts_of_a_text() -> None:
-    def checked_on_text(contrast: str) -> list[Contrast]:
-        given = parse_contrast(yaml.safe_load(contrast), "")
-        configs = [config_of(f"pos={pos}", "evaluation.lengths=[64,128]") for pos in ("t5", "nope")]
-        configs = [replace(config, settings=replace(config.settings, contrasts=[given])) for config in configs]
-        return checked_contrasts(configs, metric_names)
-
+    jobs = [(f"pos={pos}", "evaluation.lengths=[64,128]") for pos in ("t5", "nope")]
+    checked_on_text = functools.partial(checked, jobs=jobs)
     assert checked_on_text("{better: t5, than: nope, by: 0.1}")
     assert checked_on_text("{better: t5, than: nope, data: the-verdict.txt, metric: last_loss, length: 128}")
     with pytest.raises(UserError, match=r"length=96: tests of the-verdict\.txt are at 64, 128"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from common import EXPORTED, SOUND, RunScript, compose_config, make_scheme
+from common import EXPORTED, SOUND, RunScript, compose_config, make_scheme, moved
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -34,14 +34,6 @@ def checkpoint_of(model: GPT) -> Checkpoint:
     return Checkpoint(Path("file"), model.eval(), vocabulary, "scheme", "text", "sha256", Split(), False)
 
 
-def moved(model: GPT) -> GPT:
-    """Change weights, biases and tables, so that none is as it began."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model
-
-
 def logits(folder: Path, tokens: Tensor, **settings: object) -> Tensor:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, **settings).eval()
     with torch.no_grad():
@@ -51,7 +43,7 @@ def logits(folder: Path, tokens: Tensor, **settings: object) -> Tensor:
 @pytest.mark.parametrize("name", KNOWN)
 def test_transformers_gives_the_same_logits(name: str, tmp_path: Path) -> None:
     for number, settings in enumerate(({}, *type(make_scheme(name)).variants)):
-        model = moved(GPT(make_scheme(name, **settings), dropout=0.0, **SIZES))
+        model = moved(GPT(make_scheme(name, **settings), dropout=0.0, **SIZES), 0.1)
         if hf_equivalent(model) is None:
             continue
         folder = tmp_path / str(number)
@@ -91,7 +83,7 @@ def with_code(name: str, **sizes: object) -> "transformers.PreTrainedModel":
     sizes = SIZES | {"dropout": 0.0} | sizes
     vocab_size = sizes.pop("vocab_size")
     config = PoslabConfig(pos={"_target_": name}, model=sizes, vocab_size=vocab_size)
-    return moved(PoslabForCausalLM(config).eval())
+    return moved(PoslabForCausalLM(config).eval(), 0.1)
 
 
 @pytest.mark.parametrize("name", ["absolute", "t5", "cope", "forgetting"])
@@ -233,9 +225,6 @@ def test_export_script_and_a_run_that_begins_there(
 
 def _gpt2(folder: Path) -> "transformers.GPT2LMHeadModel":
     sizes = {"n_positions": 24, "n_embd": 16, "n_layer": 2, "n_head": 2}
-    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
+    theirs = moved(transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval(), 0.1)
     theirs.save_pretrained(folder)
     return theirs

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 import torch
-from common import SCHEMES, VARIANTS, make_scheme
+from common import SCHEMES, VARIANTS, make_scheme, moved
 from omegaconf import OmegaConf
 from torch import Tensor
 
@@ -37,10 +37,7 @@ def make_model(name: str, seed: int = 0, **sizes: object) -> GPT:
 
 def strong(model: GPT) -> GPT:
     """Make weights large enough for position to matter, in double precision."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
-    return model.double().eval()
+    return moved(model, 0.3).double().eval()
 
 
 def some_tokens(*shape: int) -> Tensor:

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from common import moved
 
 from poslab import GPT
 from poslab.positions.nope import NoPE
@@ -40,14 +41,11 @@ def test_signal_and_tokens_begin_alike() -> None:
 
 def test_without_an_order_a_model_that_sees_everything_is_blind() -> None:
     """NoPE knows the order of what a causal model has read, and none otherwise; sines always do."""
-    tokens, moved = torch.tensor([[1, 2, 3, 4, 5, 6]]), torch.tensor([[2, 1, 3, 5, 4, 6]])
+    tokens, swapped = torch.tensor([[1, 2, 3, 4, 5, 6]]), torch.tensor([[2, 1, 3, 5, 4, 6]])
     for scheme, causal, knows in ((NoPE(), True, True), (NoPE(), False, False), (Sinusoidal(), False, True)):
         torch.manual_seed(0)
         model = GPT(scheme, vocab_size=9, context_length=6, embed_dim=16, num_layers=2, num_heads=2, causal=causal)
-        model = model.double().eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter) * 0.3)
-        same = torch.allclose(model(tokens)[0, -1], model(moved)[0, -1], atol=1e-9)
+        model = moved(model.double().eval(), 0.3)
+        same = torch.allclose(model(tokens)[0, -1], model(swapped)[0, -1], atol=1e-9)
         assert same != knows
         assert bool(scheme.warnings(model.shape)) != knows

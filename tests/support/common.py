@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
@@ -112,6 +113,15 @@ def _richest(names: list[str]) -> str:
 UNBOUNDED = [name for name in SOUND if make_scheme(name).max_length(_SHAPE) is None]
 BOUNDED = [name for name in SOUND if name not in UNBOUNDED]
 RICHEST, ENDLESS, ENDING = _richest(SOUND), _richest(UNBOUNDED), _richest(BOUNDED)
+
+
+def moved(model: Any, by: float) -> Any:
+    """Add normal noise of this spread to every parameter, so that none is as it began and position matters."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * by)
+    return model
+
 
 # Runs scripts/<name>.py with arguments: exit code, what it says, what it complains of.
 RunScript = Callable[..., tuple[Any, str, str]]

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import torch
-from common import SCHEMES, make_scheme
+from common import SCHEMES, make_scheme, moved
 from foreign_schemes import Gated, Mixed, Rotary, Stretched
 from torch import Tensor
 
@@ -34,10 +34,7 @@ def strong_model(name: str, **sizes: Any) -> GPT:
     torch.manual_seed(0)
     scheme = OTHERS[name]() if name in OTHERS else make_scheme(name)
     model = GPT(scheme, dropout=0.0, **(SIZES | sizes))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)
-    return model.eval()
+    return moved(model, 0.2).eval()
 
 
 def some_tokens(*shape: int) -> Tensor:
