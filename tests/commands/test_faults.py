@@ -91,6 +91,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
                 kills["while writing"] += kill_while_writing(process, folder, moment / 2)
             else:
                 kills["at a random moment"] += kill_after(process, moment)
+            time.sleep(1)  # TensorBoard reads event files by the second in their names
             if not (folder / "config.yaml").exists() or (folder / "summary.json").exists():
                 break
         if not (folder / "config.yaml").exists():  # killed before it was a run: it is begun once more
