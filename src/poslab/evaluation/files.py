@@ -19,8 +19,9 @@ from poslab.config.schemes import TARGET, parse_task
 from poslab.data.corpus import WHOLE, Corpus, load_corpus
 from poslab.data.tokenizer import Encoding, Vocabulary
 from poslab.errors import SettingError, UserError
-from poslab.evaluation.losses import can_remember, evaluate
+from poslab.evaluation.losses import evaluate
 from poslab.model.decoder import GPT
+from poslab.positions.contract import check_memory
 from poslab.runs.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from poslab.runs.code import distrust, outside, task_sha256
 from poslab.runs.evaluation import Evaluation, last_tokens, read_evaluation, window_ends
@@ -53,8 +54,12 @@ def default_memory_lengths(model: GPT) -> list[int]:
     context = model.shape.context_length
     if not model.remembers:
         return []
-    lengths = {0, model.memory_length, context, 4 * context}
-    return sorted(length for length in lengths if can_remember(model, length))
+    known = []
+    for length in sorted({0, model.memory_length, context, 4 * context}):
+        with suppress(SettingError):  # a scheme may have fewer positions
+            check_memory(model.pos, model.shape, length)
+            known.append(length)
+    return known
 
 
 def held_out(corpus: Corpus) -> Text:

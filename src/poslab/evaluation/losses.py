@@ -24,7 +24,6 @@ from torch.utils.data import DataLoader, Subset
 
 from poslab.data.stream import Scan, Scans, segments_before
 from poslab.data.windows import CoveringWindows
-from poslab.errors import SettingError
 from poslab.model.decoder import GPT
 from poslab.positions.contract import check_memory
 from poslab.runs.evaluation import (
@@ -205,15 +204,6 @@ def _by_memory(model: GPT, tokens: Tensor, ends: Tensor | None, memory_lengths: 
     finally:
         model.memory_length = own
     return losses
-
-
-def can_remember(model: GPT, memory_length: int) -> bool:
-    """Return whether the model's scheme knows so many positions more."""
-    try:
-        check_memory(model.pos, model.shape, memory_length)
-    except SettingError:
-        return False
-    return True
 
 
 @torch.no_grad()
