@@ -103,7 +103,8 @@ def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, hel
             _prepare_folder(folder, module, new=checkpoint is None)
         with stop.listening():
             try:
-                # Restores weights, optimiser and loops; `on_load_checkpoint` of module and callbacks does the rest.
+                # Restores weights, optimiser and loops. `on_load_checkpoint` of LanguageModel and Checkpoints: run
+                # state, memory, place in the data. `Checkpoints.on_train_start`: random numbers, learning rate.
                 trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
             except Diverged:
                 if trainer.is_global_zero:  # so that a comparison counts it, and not only those that survived
