@@ -1,22 +1,19 @@
-"""Checkpoints: when a run saves itself, and everything that it needs to resume as if nothing had happened; and the ends
-of a run: after its steps, at the loss that it is to reach, and where a loss or gradient is not finite."""
+"""Checkpoints: when a run saves itself, and everything that it needs to resume as if nothing had happened."""
 
 import hashlib
-import math
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
-from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Checkpoint
 from safetensors import SafetensorError
-from torch import Tensor
 
 from poslab.config.files import appearing_whole
 from poslab.data.batch_shards import shard_rows
 from poslab.distributed import largest, of_all_processes
-from poslab.errors import Diverged, RunStopped
+from poslab.errors import RunStopped
 from poslab.model.memory import Memory
 from poslab.runs.checkpoint_files import SAFETENSORS, save_weights
 from poslab.runs.folder import RunFolder
@@ -24,7 +21,7 @@ from poslab.signals import Interrupted, StopRequest
 from poslab.training import lightning_loops
 from poslab.training.loggers import writer_of
 from poslab.training.module import LanguageModel, ours
-from poslab.training.state import RunState, event_sizes, random_states, restore_random_states
+from poslab.training.state import event_sizes, random_states, restore_random_states
 
 
 class CheckpointFiles(TorchCheckpointIO):
@@ -153,85 +150,3 @@ class Checkpoints(Checkpoint):
             module.memory = memory.rows(own).to(trainer.strategy.root_device)
         self._resumed, self.saved_step = True, state.step
         data.resume_at(state.epoch, state.batches)
-
-
-# Ends of a run
-
-
-class Limits(Callback):
-    """Callback that ends the training after `steps` optimiser steps, validated, or once there was one and a batch's
-    loss is below `target`, in nats.
-
-    steps: -1 for any number. (Lightning's own max_steps skips that validation, and its loops resume from a checkpoint
-    in another way where it is set.)
-    """
-
-    def __init__(self, steps: int, target: float | None) -> None:
-        self.steps = steps
-        self.target = target
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        trainer.should_stop |= 0 <= self.steps <= trainer.global_step
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
-        if self.target is not None:
-            module = ours(pl_module)
-            assert module.loss is not None
-            module.state.batch_loss = float(module.loss)
-            trainer.should_stop |= trainer.global_step > 0 and module.state.batch_loss < self.target
-        self.on_train_start(trainer, pl_module)
-
-
-class FiniteLoss(Callback):
-    """Callback that stops a run whose loss or gradient is infinite or no number, before that is saved.
-
-    every: steps between two looks at a GPU's losses, each of which waits for it; on a CPU every step is looked at.
-    """
-
-    def __init__(self, every: int) -> None:
-        self.every = every
-        self._unseen: list[tuple[int, Tensor]] = []
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
-        module = ours(pl_module)
-        assert module.loss is not None
-        values = [module.loss.float().flatten()]
-        # With 16-bit floats Lightning scales the loss, and leaves out steps whose gradient that makes infinite.
-        if module.gradient_norm is not None and getattr(trainer.precision_plugin, "scaler", None) is None:
-            values.append(module.gradient_norm.detach().float().flatten())
-        self._unseen.append((trainer.global_step, torch.cat(values)))
-        if pl_module.device.type == "cpu" or trainer.global_step % self.every == 0:
-            self._look(trainer, pl_module)
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        loss = ours(pl_module).state.last_val_loss
-        if not math.isfinite(loss):
-            raise _stopped(trainer, pl_module, trainer.global_step, f"validation loss is {loss}")
-
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        self._look(trainer, pl_module)
-
-    def _look(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        unseen, self._unseen = self._unseen, []
-        for step, values in unseen:
-            for name, value in zip(("loss", "gradient's norm"), values.tolist(), strict=False):
-                if not math.isfinite(value):
-                    raise _stopped(trainer, pl_module, step, f"{name} is {value}")
-
-
-def check_target(target: float | None, state: RunState) -> None:
-    """Raise RunStopped where the training was to reach a loss, and didn't."""
-    if target is not None and not state.batch_loss < target:
-        problem = f"not reached in {state.step} steps; the last batch's loss was {state.batch_loss:.4f}"
-        raise RunStopped(f"target_loss={target:g}: {problem}")
-
-
-def _stopped(trainer: Trainer, pl_module: LightningModule, step: int, what: str) -> Diverged:
-    config, callback = ours(pl_module).config, trainer.checkpoint_callback
-    saved = getattr(callback, "saved_step", 0)
-    kept = f"the last good checkpoint is of step {saved}" if saved else "there is no checkpoint yet"
-    advice = [f"a smaller optim.learning_rate than {config.optim.learning_rate:g}"]
-    advice += ["trainer.gradient_clip_val=1.0"] if not config.trainer.gradient_clip_val else []
-    advice += ["trainer.precision=32-true"] if not config.trainer.precision.startswith(("32", "64")) else []
-    tips = f"Try, in a new run, {', or '.join(advice)}; debug=overfit shows whether it can learn"
-    return Diverged(f"step {step}: the {what}; {kept}. {tips}")

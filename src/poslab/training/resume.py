@@ -101,7 +101,8 @@ def _from_checkpoint(
     state, about = RunState.from_checkpoint(content), content["poslab"]
     own = about["config"]
     _check_initial_weights(config.settings.init_from, own)
-    _check_length(folder, state, config, content)
+    _check_not_shortened(state, config, content)
+    _check_not_finished(folder, state.step, config, own)
     notes = notes + _code_notes(folder, config.pos, about, state.step) + _process_notes(len(state.random), world_size)
     extended = _extended(own, config, state.step)
     return ResumedRun(folder, checkpoint, state, str(about["data_sha256"]), notes, extended, own.get("init_sha256"))
@@ -131,20 +132,29 @@ def _process_notes(before: int, now: int) -> list[str]:
     return [f"resumes with {now} process{'es' * (now > 1)} instead of {before}: {same}"]
 
 
-def _check_length(folder: RunFolder, state: RunState, config: TrainConfig, content: dict[str, Any]) -> None:
-    """Raise SettingError where the settings ask for less than is trained, or for no more."""
+def _check_not_shortened(state: RunState, config: TrainConfig, content: dict[str, Any]) -> None:
+    """Raise SettingError where the settings ask for less than the run was to train, or than it has trained."""
     epochs, steps = config.trainer.max_epochs, config.trainer.max_steps
-    own = flat(content["poslab"]["config"])
-    if (epochs or 1e9) < (planned := own["trainer.max_epochs"] or 0):
+    planned = content["poslab"]["config"]["trainer"]["max_epochs"]
+    if epochs is not None and planned is not None and epochs < planned:
         problem = f"the run was to have {planned}; it can be extended, not shortened"
         raise SettingError("trainer.max_epochs", epochs, problem)
-    over = state.epoch + lightning_loops.is_past_last_batch(content, state.batches)
-    for option, most, done in (("max_epochs", epochs, over), ("max_steps", steps, state.step)):
-        if most is not None and -1 < most < done:
-            raise SettingError(f"trainer.{option}", most, f"the run has trained for {done} already")
-    if folder.finished and all(own.get(k) == v for k, v in flat(config).items() if role_of(k) is Role.LENGTH):
+    epochs_done = state.epoch
+    if lightning_loops.is_past_last_batch(content, state.batches):
+        epochs_done += 1
+    if epochs is not None and epochs < epochs_done:
+        raise SettingError("trainer.max_epochs", epochs, f"the run has trained for {epochs_done} already")
+    if steps != -1 and steps < state.step:
+        raise SettingError("trainer.max_steps", steps, f"the run has trained for {state.step} already")
+
+
+def _check_not_finished(folder: RunFolder, step: int, config: TrainConfig, own: dict[str, Any]) -> None:
+    """Raise SettingError where the run is finished, and the settings ask for no more. own: its own settings."""
+    before = flat(own)
+    lengths = {name: value for name, value in flat(config).items() if role_of(name) is Role.LENGTH}
+    if folder.finished and all(before.get(name) == value for name, value in lengths.items()):
         longer = "a greater trainer.max_epochs, max_steps or max_time, or a lower target_loss, trains on"
-        raise SettingError("resume", folder, f"it is finished, after {state.step} steps; {longer}")
+        raise SettingError("resume", folder, f"it is finished, after {step} steps; {longer}")
 
 
 def _extended(before: dict[str, Any], config: TrainConfig, step: int) -> list[str]:

@@ -25,11 +25,11 @@ from poslab.runs.summary import Summary
 from poslab.signals import StopRequest
 from poslab.tasks import Task
 from poslab.training import sharded
-from poslab.training.checkpoints import check_target
 from poslab.training.console import conclude, introduce
 from poslab.training.loggers import check_logger
 from poslab.training.module import LanguageModel
 from poslab.training.resume import ResumedRun, open_run_to_resume, provenance_fields, resume_hints
+from poslab.training.run_ends import check_target
 from poslab.training.summary import summarise
 from poslab.training.trainer import (
     check_batch_size,

@@ -27,11 +27,12 @@ from poslab.runs.folder import RunFolder
 from poslab.signals import StopRequest
 from poslab.tasks.metric import LOSS
 from poslab.training import sharded
-from poslab.training.checkpoints import CheckpointFiles, Checkpoints, FiniteLoss, Limits
+from poslab.training.checkpoints import CheckpointFiles, Checkpoints
 from poslab.training.console import ProgressBar, ValidationLines
 from poslab.training.lightning_loops import leave_signals_alone
 from poslab.training.loggers import HyperParameters, Pictures, SampleText, make_loggers
 from poslab.training.module import IMPROVEMENTS
+from poslab.training.run_ends import FiniteLoss, Limits
 
 
 def make_trainer(
