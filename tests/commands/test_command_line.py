@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from poslab.config.command_line import help_text, parse_line
 from poslab.config.fields import setting
-from poslab.config.overrides import as_typed, parse_arguments
+from poslab.config.overrides import parse_arguments, unquoted
 from poslab.config.scripts import CompareConfig, EvaluateConfig, GenerateConfig
 from poslab.errors import UserError
 
@@ -57,7 +57,7 @@ def test_any_text_arrives_as_it_was_typed(text: str) -> None:
         assert parse_line(CompareConfig, [f"sentence={text}"]).sentence == text
         (argument,) = parse_arguments([f"sample.prompt={text}"]).overrides
         assert composed(argument).sample.prompt == text
-        assert as_typed(argument) == f"sample.prompt={text}"
+        assert unquoted(argument) == f"sample.prompt={text}"
 
 
 @pytest.mark.parametrize("path", ["plain/path.txt", "my, run", "ü", "it's 50 % (new) [x] {y} #1 a=b \\ ${z}"])
@@ -136,7 +136,7 @@ def test_train_s_lines_in_hydra_s_grammar(typed: list[str], overrides: list[str]
 
 
 def test_what_was_typed_with_quotes_has_them() -> None:
-    assert as_typed("data.path='a, b'") == "data.path='a, b'"
+    assert unquoted("data.path='a, b'") == "data.path='a, b'"
 
 
 @pytest.mark.parametrize(

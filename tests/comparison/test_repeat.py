@@ -11,7 +11,7 @@ from runs_to_compare import change_config, group_of, repeated, report_of, write_
 
 from poslab.comparison.repeat import command_of
 from poslab.config.files import CONFIGS
-from poslab.config.overrides import as_typed, parse_arguments
+from poslab.config.overrides import parse_arguments, unquoted
 from poslab.config.train import parse
 
 
@@ -19,7 +19,7 @@ def recorded(*typed: str) -> dict[str, Any]:
     """The config.yaml of a run of the command line."""
     arguments = parse_arguments(list(typed)).overrides
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return parse(compose("train", arguments), "t5", [as_typed(argument) for argument in arguments]).recorded
+        return parse(compose("train", arguments), "t5", [unquoted(argument) for argument in arguments]).recorded
 
 
 def write_recorded(root: Path, seed: int, config: dict[str, Any]) -> None:

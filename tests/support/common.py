@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from poslab import GPT
 from poslab.config.files import CONFIGS
-from poslab.config.overrides import as_typed, with_any_scheme
+from poslab.config.overrides import unquoted, with_any_scheme
 from poslab.config.schemes import parse_scheme, parse_task
 from poslab.config.train import TrainConfig, parse
 from poslab.positions import ModelShape, PositionScheme
@@ -45,7 +45,7 @@ def compose_config(*overrides: str) -> TrainConfig:
     chosen = next((o.removeprefix("pos=") for o in overrides if o.startswith("pos=")), "absolute")
     named = not any(o.startswith("pos._target_") for o in overrides)
     config = composed(*with_any_scheme(overrides))
-    return parse(config, chosen if named else None, [as_typed(override) for override in overrides])
+    return parse(config, chosen if named else None, [unquoted(override) for override in overrides])
 
 
 def composed(*overrides: str, hydra: bool = False) -> DictConfig:

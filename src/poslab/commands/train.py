@@ -17,12 +17,12 @@ from yaml import YAMLError
 from poslab.config.command_line import as_called
 from poslab.config.files import CONFIGS
 from poslab.config.overrides import (
-    as_typed,
     config_groups,
     explain,
     parse_arguments,
     run_hydra,
     scheme_name,
+    unquoted,
 )
 from poslab.config.schemes import chosen, given_of
 from poslab.config.train import TrainConfig, parse
@@ -88,7 +88,7 @@ def _checked(composed: DictConfig, config_dir: str | None) -> TrainConfig:
     running = composed.hydra
     with open_dict(composed):
         del composed.hydra
-    overrides = [as_typed(override) for override in running.overrides.task]
+    overrides = [unquoted(override) for override in running.overrides.task]
     # A run resumes by `resume=` here, or as a job of a sweep (`_train` in sweep/job.py): both go to training/resume.py.
     if composed.resume is not None:
         return settings_of_resumed_run(composed, overrides)
@@ -101,7 +101,7 @@ def _run_job(config: DictConfig) -> None:
 
     running = HydraConfig.get()
     sources = [source.path for source in running.runtime.config_sources if source.provider == "command-line"]
-    overrides = [as_typed(override) for override in running.overrides.task]
+    overrides = [unquoted(override) for override in running.overrides.task]
     typed = [*(line for folder in sources for line in _typed_config_dir(folder)), *overrides]
     run_job(parse(config, scheme_name(running), typed), overrides)
 

@@ -128,7 +128,7 @@ def run_hydra(task: Callable[[DictConfig], None], arguments: Namespace, config_d
     _run_hydra(arguments, get_args_parser(), task, config_dir, config_name)
 
 
-def as_typed(override: str) -> str:
+def unquoted(override: str) -> str:
     """Return what is typed for an override that Hydra was given, the text without its quotes."""
     if override.startswith("++"):  # of `with_any_scheme`
         return override.removeprefix("++")

@@ -161,7 +161,7 @@ def chosen(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     return new
 
 
-def changed(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+def with_settings(node: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     """Return a node with the settings of a command line, `given` as in `chosen`."""
     node = copy.deepcopy(node)
     for name, text in given.items():

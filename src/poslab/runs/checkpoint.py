@@ -15,7 +15,7 @@ from torch import Tensor
 from poslab.config.fields import typed
 from poslab.config.files import EXPORTED
 from poslab.config.schema import ModelConfig
-from poslab.config.schemes import TARGET, changed, node_of, parse_scheme, shown
+from poslab.config.schemes import TARGET, node_of, parse_scheme, shown, with_settings
 from poslab.data.corpus import Split
 from poslab.data.tokenizer import AnyVocabulary, Symbols, Vocabulary, load_tokenizer
 from poslab.errors import SettingError, as_typed, lacks_memory
@@ -147,7 +147,7 @@ def load(
 def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Checkpoint:
     """Return the checkpoint with other settings of its scheme. Raises SettingError if these need other tables."""
     model, before = checkpoint.model, node_of(checkpoint.model.pos)
-    scheme = parse_scheme(changed(before, settings))
+    scheme = parse_scheme(with_settings(before, settings))
     then, now = (shown(node) for node in (before, node_of(scheme)))
     differing = [name for name in now if now[name] != then.get(name)]
     if not differing:

@@ -87,14 +87,16 @@ def task_sha256(task: Task) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def changed(before: Mapping[str, Any], scheme: PositionScheme) -> list[str]:
+def changed_fingerprints(before: Mapping[str, Any], scheme: PositionScheme) -> list[str]:
     """Return the names of the fingerprints in `before` that the code no longer has."""
     return [key for key, now in fingerprints(scheme).items() if before.get(key) and not _ends(before[key], now)]
 
 
 def edited(before: Mapping[str, Any], scheme: PositionScheme) -> str:
     """Return a scheme's classes if their source is no longer that of the fingerprint in `before`, else nothing."""
-    return " with ".join(map(full_name, classes(scheme))) if "scheme_fingerprint" in changed(before, scheme) else ""
+    if "scheme_fingerprint" not in changed_fingerprints(before, scheme):
+        return ""
+    return " with ".join(map(full_name, classes(scheme)))
 
 
 def continued(before: Mapping[str, Any], scheme: PositionScheme) -> dict[str, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +13,16 @@ from omegaconf import DictConfig
 
 from poslab.config.command_line import given_settings
 from poslab.config.fields import MAY_CHANGE, Role
-from poslab.config.schemes import changed, chosen, given_of, is_task, node_of, parse_scheme, part_of, targets
+from poslab.config.schemes import (
+    chosen,
+    given_of,
+    is_task,
+    node_of,
+    parse_scheme,
+    part_of,
+    targets,
+    with_settings,
+)
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, flat, names, parse, resolved, role_of
 from poslab.errors import SettingError, as_typed
 from poslab.runs.code import distrust, outside
@@ -29,9 +39,13 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
     if not str(composed.resume):  # which would be the folder that one is in
         raise SettingError("resume", "", "must name the folder of a run")
     folder = Path(os.path.expanduser(str(composed.resume)))
-    own, pos_name, recorded = _own(folder, resolved(composed), overrides)
+    typed = resolved(composed)
+    own, pos_name, own_overrides = _read_settings(folder)
+    _check_trust(folder, own, typed, overrides)
+    merged = _merge(own, typed, overrides)
+    _check_same(folder, merged, own)
     try:
-        return replace(parse(own, pos_name), overrides=recorded)
+        return replace(parse(merged, pos_name), overrides=_joined(own_overrides, overrides))
     except SettingError as error:
         if any(override.lstrip("+~").startswith(f"{error.option}=") for override in overrides):
             raise
@@ -41,48 +55,55 @@ def settings_of_resumed_run(composed: DictConfig, overrides: Sequence[str]) -> T
         raise SettingError(error.option, error.value, f"{error.problem} ({where})") from error
 
 
-def _own(
-    folder: Path, composed: dict[str, Any], overrides: Sequence[str]
-) -> tuple[dict[str, Any], str | None, list[str] | None]:
-    """Return the run's configuration, the name of its scheme and the overrides that it was made of, if recorded."""
+def _read_settings(folder: Path) -> tuple[dict[str, Any], str | None, list[Any] | None]:
+    """Return the run's own settings, the name of its scheme and the overrides that it was made of, if recorded."""
     own = _read(folder)
-    pos_name = own.pop("pos_name", None)
-    recorded = _joined(own.pop("overrides", None), overrides)
+    pos_name, overrides = own.pop("pos_name", None), own.pop("overrides", None)
     for field in PROVENANCE_FIELDS:  # its checkpoint has them
         own.pop(field, None)
-    given = given_of(overrides)
-    named = chosen(composed["pos"], given)
-    foreign = [target for target in outside(own["pos"]) if target not in targets(named)]
-    for kind, foreign_targets in (("scheme", foreign), ("task", outside(own["data"]))):
-        if problem := distrust(kind, foreign_targets, composed["allow_code"]):
-            raise SettingError("resume", folder, problem)
     # Where this run writes is where it is now, whatever its configuration says.
     own |= {"run_dir": None, "resume": str(folder)}
     if not is_task(own["data"]):
         own["data"] = own["data"] | {"cache_dir": None}
-    before = flat(own, without={Role.COMMAND})
+    return own, None if pos_name is None else str(pos_name), overrides if isinstance(overrides, list) else None
+
+
+def _check_trust(folder: Path, own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Raise SettingError where the run's scheme or task is not poslab's, and the user hasn't allowed to import it."""
+    named = list(targets(chosen(typed["pos"], given_of(overrides))))
+    foreign_schemes = [target for target in outside(own["pos"]) if target not in named]
+    for kind, foreign in (("scheme", foreign_schemes), ("task", outside(own["data"]))):
+        if problem := distrust(kind, foreign, typed["allow_code"]):
+            raise SettingError("resume", folder, problem)
+
+
+def _merge(own: dict[str, Any], typed: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the run's own settings, with those that the overrides name taken from `typed`, the composed ones.
+
+    Raises SettingError for an override that stands for several settings, or for the run's folder.
+    """
+    merged, given = copy.deepcopy(own), given_of(overrides)
     for key, _, text in (override.lstrip("+~").partition("=") for override in overrides):
         if key in ("experiment", "debug"):
             raise SettingError(key, text, "can't be given with resume, a run keeps its settings; give single ones")
         if key == "run_dir":
-            raise SettingError(key, composed[key], "can't be given with resume, which names the run's folder")
+            raise SettingError(key, typed[key], "can't be given with resume, which names the run's folder")
         if key == "pos":
-            own["pos"] = named
+            merged["pos"] = chosen(typed["pos"], given)
         elif key != "resume" and not key.startswith("pos."):
             group, _, name = key.rpartition(".")  # one setting, or a whole group
-            part_of(own, group)[name] = part_of(composed, group).get(name)
+            part_of(merged, group)[name] = part_of(typed, group).get(name)
     if given:
-        own["pos"] = node_of(parse_scheme(changed(own["pos"], given)))
-    _check_same(folder, flat(own, without={Role.COMMAND}), before)
-    return own, None if pos_name is None else str(pos_name), recorded
+        merged["pos"] = node_of(parse_scheme(with_settings(merged["pos"], given)))
+    return merged
 
 
-def _joined(recorded: Any, overrides: Sequence[str]) -> list[str] | None:
+def _joined(own: list[Any] | None, overrides: Sequence[str]) -> list[str] | None:
     """Join the overrides of a run with those that it resumes with; None where its own are not known."""
-    if not isinstance(recorded, list):
+    if own is None:
         return None
     changed = given_settings(overrides)
-    kept = [str(override) for override in recorded if not changed.keys() & given_settings([str(override)]).keys()]
+    kept = [str(override) for override in own if not changed.keys() & given_settings([str(override)]).keys()]
     return kept + [o for o in overrides if all(role_of(name) is not Role.COMMAND for name in given_settings([o]))]
 
 
@@ -96,10 +117,11 @@ def _read(folder: Path) -> dict[str, Any]:
         raise SettingError("resume", folder, f"no run to resume: {error}") from error
 
 
-def _check_same(folder: Path, settings: dict[str, Any], own: dict[str, Any]) -> None:
+def _check_same(folder: Path, merged: dict[str, Any], own: dict[str, Any]) -> None:
     """Raise SettingError, naming all of them, where settings differ from the run's own that may not change."""
-    changed = {k: v for k, v in settings.items() if v != own.get(k) and role_of(k) not in MAY_CHANGE}
+    before, now = (flat(settings, without={Role.COMMAND}) for settings in (own, merged))
+    changed = {k: v for k, v in now.items() if v != before.get(k) and role_of(k) not in MAY_CHANGE}
     if changed:
-        listed = ", ".join(f"{key}={as_typed(v)} (its own: {as_typed(own.get(key))})" for key, v in changed.items())
+        listed = ", ".join(f"{k}={as_typed(v)} (its own: {as_typed(before.get(k))})" for k, v in changed.items())
         problem = f"the run has other settings, {listed}; what may change is {', '.join(names(MAY_CHANGE))}"
         raise SettingError("resume", folder, problem)

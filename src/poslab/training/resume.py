@@ -18,7 +18,7 @@ from poslab.distributed import is_connection_error, is_first_process
 from poslab.errors import RunStopped, SettingError, UserError, as_typed
 from poslab.positions import PositionScheme
 from poslab.runs.checkpoint_files import newest_intact
-from poslab.runs.code import changed, edited, outside
+from poslab.runs.code import changed_fingerprints, edited, outside
 from poslab.runs.folder import RunFolder, old_run_folder
 from poslab.signals import Interrupted
 from poslab.tasks import Task
@@ -119,7 +119,7 @@ def _code_notes(folder: RunFolder, scheme: PositionScheme, about: dict[str, Any]
     if edited_part := edited(about, scheme):
         problem = f"the code of {edited_part} has changed since step {step}; a new run trains the new code"
         raise SettingError("resume", folder, f"{problem}, the old code resumes this one")
-    if changed(about, scheme):
+    if changed_fingerprints(about, scheme):
         return [f"poslab's code has changed since step {step}: a new run may give another result"]
     return []
 
