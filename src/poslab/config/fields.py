@@ -20,13 +20,13 @@ from poslab.errors import SettingError, require_one_of, suggestion
 
 
 class Role(Enum):
-    """Purpose of a setting; its consequences are in the sets below."""
+    """Purpose of a setting; its consequences are the sets of roles below."""
 
     RESULT = auto()  # decides the result of training
     SCHEME = auto()  # of the position scheme, which decides it too, and is what comparisons are about
     SEED = auto()  # chance: runs that differ in nothing else form a group
     LENGTH = auto()  # how long to train; a run may be extended
-    TEXT = auto()  # where a text is, or weights to begin with; what counts is the contents, by their hash
+    LOCATION = auto()  # where a text is, or weights to begin with; what counts is the contents, by their hash
     ROUNDING = auto()  # how the same sums are computed: other bits, the same up to rounding
     OUTPUT = auto()  # what a run measures, shows and logs of its training, which is the same to the bit
     SPEED = auto()  # where and how fast a run computes, how often it saves
@@ -35,14 +35,17 @@ class Role(Enum):
 
 MOST_THREADS = 1024  # torch crashes with many thousands
 
-# Settings with these roles are no part of ...
-NOT_IDENTITY = frozenset({Role.TEXT, Role.OUTPUT, Role.SPEED, Role.COMMAND})  # ... what makes two jobs the same one
-NOT_COMPARED = NOT_IDENTITY | {Role.SCHEME, Role.SEED, Role.ROUNDING}  # ... what compared runs must have in common
-NOT_SHOWN = frozenset({Role.OUTPUT, Role.SPEED, Role.COMMAND})  # ... what TensorBoard's HPARAMS tab lists
-NOT_REPEATED = frozenset({Role.SPEED, Role.COMMAND})  # ... what repeats a run elsewhere
+# Two runs are the same job of a sweep if they agree in all settings but those with these roles.
+NOT_IDENTITY = frozenset({Role.LOCATION, Role.OUTPUT, Role.SPEED, Role.COMMAND})
+# Two runs can be compared, as schemes at equal conditions, if they agree in all settings but those with these roles.
+NOT_COMPARED = NOT_IDENTITY | {Role.SCHEME, Role.SEED, Role.ROUNDING}
+# TensorBoard's HPARAMS tab lists all settings but those with these roles.
+NOT_SHOWN = frozenset({Role.OUTPUT, Role.SPEED, Role.COMMAND})
+# The command that repeats a run on another machine has all settings but those with these roles.
+NOT_REPEATED = frozenset({Role.SPEED, Role.COMMAND})
 # Settings with these roles may change when a run resumes. Those of rounding may not, as a resumed run ends with
 # the bits of one that nobody interrupted; they are part of a job's identity, so that a sweep can be over backends.
-MAY_CHANGE = frozenset({Role.LENGTH, Role.TEXT, Role.OUTPUT, Role.SPEED})
+MAY_CHANGE = frozenset({Role.LENGTH, Role.LOCATION, Role.OUTPUT, Role.SPEED})
 
 
 def setting(

@@ -103,7 +103,7 @@ class DataConfig(Limited):
     """Text and how it is cut; `stride` null means one context, `cache_dir` null the folder data/.cache. With
     encoding=characters the vocabulary is always the observed one."""
 
-    path: str = setting(role=Role.TEXT)
+    path: str = setting(role=Role.LOCATION)
     encoding: str = "gpt2"
     column: str = "text"
     vocabulary: str = setting("full", choices=("full", "observed"))
@@ -218,7 +218,7 @@ class Settings(Limited):
     seed: int = setting(1, role=Role.SEED, least=0, below=2**32)
     run_dir: str | None = setting(None, role=Role.COMMAND)
     resume: str | None = setting(None, role=Role.COMMAND)
-    init_from: str | None = setting(None, role=Role.TEXT)
+    init_from: str | None = setting(None, role=Role.LOCATION)
     monitor: str = LOSS
     early_stopping_patience: int | None = setting(None, least=1)
     target_loss: float | None = setting(None, role=Role.LENGTH, least=0)
