@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from poslab.attention.kernels.blocks import BLOCK
+from poslab.attention.blocks import BLOCK
 from poslab.attention.kernels.blockwise import blockwise_attention
 from poslab.attention.kernels.decode import decode_attention, is_decoding
 from poslab.attention.kernels.pairwise import pairwise_attention

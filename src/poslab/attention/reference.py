@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from poslab.attention.kernels.blocks import WeightDropout, query_blocks
+from poslab.attention.blocks import WeightDropout, query_blocks
 from poslab.positions import RelativeTerms, ScoreTile
 
 if TYPE_CHECKING:

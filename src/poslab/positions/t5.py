@@ -2,6 +2,8 @@
 
     score[i, j] = q_i . k_j / sqrt(Dh) + scale * table[bucket(j - i), h]
 
+j - i is the key's position less the query's, as in T5; `relative` counts distances the other way, i - j.
+
 Half of the buckets hold one distance each, the other half grows logarithmically up to max_distance; everything farther
 shares the last bucket. The table is shared by all layers.
 
@@ -80,7 +82,7 @@ class T5(PositionScheme):
 
     num_buckets: int = 32
     max_distance: int = 128
-    scale: float = 1.0
+    scale: float = 1.0  # multiplies the bias; that of `RelativeTerms` multiplies the products of queries and keys
     share_layers: bool = True
     variants = ({"num_buckets": 8, "max_distance": 20, "scale": 0.5, "share_layers": False},)
 
@@ -117,15 +119,13 @@ class T5(PositionScheme):
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
         """Return the bias of each distance, (H, R): T5's learned table (num_buckets, H), looked up by bucket."""
         table = tables["bias"] if self.share_layers else tables["bias"][layer]  # (num_buckets, H)
-        # Beyond max_distance the bucket stays the same, and the last one begins before: a longer table would only
-        # repeat its ends.
+        # Beyond max_distance the bucket stays the same.
         lowest, highest = (max(-self.max_distance, min(d, self.max_distance)) for d in (distances[0], distances[-1]))
         buckets = self._buckets(range(lowest, highest + 1), shape)
-        starts = [0, *((buckets[1:] != buckets[:-1]).nonzero().flatten() + 1).tolist()]
-        first = starts[1] - 1 if lowest < 0 and len(starts) > 1 else 0
-        buckets = buckets[first : starts[-1] + 1].to(table.device)
+        first, last = _without_repeated_ends(buckets)
+        buckets = buckets[first : last + 1].to(table.device)
         bias = torch.nn.functional.embedding(buckets, table).T * self.scale  # (R, H) -> (H, R)
-        return RelativeTerms(lowest + first, lowest + starts[-1], bias=bias)
+        return RelativeTerms(lowest + first, lowest + last, bias=bias)
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
         table = tables["bias"] if self.share_layers else tables["bias"][text.layer]
@@ -165,6 +165,15 @@ class T5(PositionScheme):
             num_buckets=self.num_buckets,
             max_distance=self.max_distance,
         )
+
+
+def _without_repeated_ends(buckets: Tensor) -> tuple[int, int]:
+    """Return the first and last index to keep, so that neither end repeats its bucket: [7, 7, 6, 0, 1, 1, 1] -> (1, 4).
+
+    `RelativeTerms` gives distances beyond its table the bucket of the table's end.
+    """
+    before_change = (buckets[1:] != buckets[:-1]).nonzero().flatten().tolist()
+    return (before_change[0], before_change[-1] + 1) if before_change else (0, 0)
 
 
 def _as_ranges(numbers: list[int]) -> str:

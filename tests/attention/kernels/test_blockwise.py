@@ -14,7 +14,7 @@ from oracles import attention_by_loops, random_terms
 from torch import Tensor
 
 from poslab.attention import attend
-from poslab.attention.kernels.blocks import query_blocks
+from poslab.attention.blocks import query_blocks
 from poslab.attention.kernels.blockwise import blockwise_attention
 from poslab.attention.kernels.flash import bias_by_distance
 from poslab.attention.kernels.near_tables import near_tables, needed_keys

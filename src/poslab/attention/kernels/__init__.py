@@ -10,7 +10,7 @@ A block of four queries with a table for distances 0 .. 3 (lowest 0, highest 3),
         query 9    | f f f f f f f n n n |
                    +---------------------+    all n together: the band, whose diagonals have one distance each
 
-    block     neighbouring queries, 128 as a rule, and the keys that any of them sees                      blocks.py
+    block     neighbouring queries, 128 as a rule, and the keys that any of them sees                   ../blocks.py
     tile      the scores of one block, all that exists of the matrix of scores at any time            band_tile.py
 
 near_tables.py describes how tables by distance reach a tile. Without near tables nothing is added to far scores.
@@ -19,7 +19,6 @@ near_tables.py describes how tables by distance reach a tile. Without near table
     flash.py       a bias by distance that needs no gradient, by torch's flash kernel
     pairwise.py    what goes by pairs of tokens: the hook `score_mod`, positions that aren't consecutive
     decode.py      one query over a cache
-    blocks.py      blocks of queries, and masks of dropout that every kernel draws alike
     products.py    products in bfloat16
 
 Each file begins with what it gains. A kernel stays while that is 1.15 times or more at some length of 256 to 2,048.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from poslab.attention.kernels.blocks import ALIGNED, BLOCK, Block
+from poslab.attention.blocks import ALIGNED, BLOCK, Block
 from poslab.attention.kernels.near_tables import LOG2_E, NearTables, band
 from poslab.attention.kernels.products import unrounded
 

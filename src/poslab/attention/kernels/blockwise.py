@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from poslab.attention.blocks import WeightDropout
 from poslab.attention.kernels.band_tile import BandTile
-from poslab.attention.kernels.blocks import WeightDropout
 from poslab.attention.kernels.flash import bias_by_distance, flash_attention
 from poslab.attention.kernels.near_tables import NearTables, key_bias, near_tables, with_far_values
 from poslab.attention.kernels.products import factor, products_for, rounded, unrounded
@@ -45,15 +45,28 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *,
         prunes_keys = bias_of_keys is not None and spec.terms is None and dropout is None
         wide = (q.to(dtype) * spec.scale, k.to(dtype), with_far_values(v.to(dtype), spec.terms))
         flat = (x.flatten(0, 1) for x in wide)
-        reach = (spec.causal, spec.offset, spec.window, near.lowest, near.highest)
-        may_underflow = near.may_underflow() or bias_of_keys is not None
         # The gradient of a bias of keys is small beside the numbers that it sums up: it needs all of their digits. And
         # where near rows reach far, tiles have much room beside the scores, and would be copied without it.
         products = v.dtype if bias_of_keys is None and 2 * near.count <= k.shape[-2] else dtype
-        steps = near.steps_of_largest_bias()
-        call = Call(*reach, steps, near.far_bias_is_largest(), may_underflow, prunes_keys, dropout, products)
+        call = Call(
+            causal=spec.causal,
+            offset=spec.offset,
+            window=spec.window,
+            lowest=near.lowest,
+            highest=near.highest,
+            steps=near.steps_of_largest_bias(),
+            far_bias_is_largest=near.far_bias_is_largest(),
+            may_underflow=near.may_underflow() or bias_of_keys is not None,
+            prunes_keys=prunes_keys,
+            dropout=dropout,
+            dtype=products,
+        )
         out = _Blockwise.apply(*flat, bias_of_keys, largest_of_keys, call, *near.tables)  # type: ignore[no-untyped-call]
     return out.unflatten(0, shape).to(v.dtype)
+
+
+# Indices of the arguments of `_Blockwise.forward`; the first of its tables is the bias.
+_KEY_BIAS, _BIAS = 3, 6
 
 
 class _Blockwise(torch.autograd.Function):
@@ -114,10 +127,10 @@ class _Blockwise(torch.autograd.Function):
         scores = Scores(q, k, near, call, key_bias, largest_key_bias, log_sum)
         grad_storage = scores.new_storage()
         grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
-        grad_key_bias = torch.zeros_like(key_bias) if ctx.needs_input_grad[3] else None
+        grad_key_bias = torch.zeros_like(key_bias) if ctx.needs_input_grad[_KEY_BIAS] else None
         table_grads: list[Any] = [None if table is None else table.new_zeros(table.shape) for table in tables]
         grad_bias, grad_far_bias, _, grad_keys, grad_values, grad_queries, grad_far_query = table_grads
-        learned_bias = ctx.needs_input_grad[6]
+        learned_bias = ctx.needs_input_grad[_BIAS]
         minus_mean = -(out * grad_out).sum(-1, keepdim=True)  # (N, Tq, 1)
         # A mean is no product, and not to be rounded.
         at_once = call.dropout is None and not rounded()

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from poslab.attention.kernels.blocks import BLOCK, Block, query_blocks
+from poslab.attention.blocks import BLOCK, Block, query_blocks
 from poslab.attention.kernels.near_tables import NearTables, largest_score
 from poslab.attention.reference import AttentionSpec
 

@@ -21,7 +21,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from poslab.attention.kernels.blocks import Block
+from poslab.attention.blocks import Block
 from poslab.attention.reference import AttentionSpec, no_infinity
 from poslab.positions import RelativeTerms
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from poslab.attention.kernels.blocks import Block, WeightDropout, query_blocks
+from poslab.attention.blocks import Block, WeightDropout, query_blocks
 from poslab.attention.kernels.near_tables import LOG2_E
 from poslab.attention.reference import AttentionSpec, by_row, no_infinity, pair_scores, without_autocast
 

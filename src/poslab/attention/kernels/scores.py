@@ -11,10 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from poslab.attention.blocks import BLOCK, Block, WeightDropout, query_blocks
 from poslab.attention.kernels.band_tile import BandTile, limits_of_scores, storage_size
-from poslab.attention.kernels.blocks import BLOCK, LARGE_BLOCK, Block, WeightDropout, query_blocks
 from poslab.attention.kernels.near_tables import LOG2_E, NearTables, largest_score, needed_keys
 from poslab.attention.kernels.products import factor, rounded
+
+# With rounded products, which take half the time, each call counts for more.
+_LARGE_BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,8 @@ class Scores:
         self.k, self.near, self.call = k, near, call
         self.key_bias, self.largest_key_bias = key_bias, largest_key_bias
         # Dropout draws its masks for blocks of one size, and all of their keys.
-        large = rounded() and call.dropout is None and call.window is None and q.shape[1] >= 4 * LARGE_BLOCK
-        size = LARGE_BLOCK if large else BLOCK
+        large = rounded() and call.dropout is None and call.window is None and q.shape[1] >= 4 * _LARGE_BLOCK
+        size = _LARGE_BLOCK if large else BLOCK
         self.blocks = list(query_blocks(q.shape[1], k.shape[1], call.offset, call.causal, call.window, size))
         if call.prunes_keys and key_bias is not None and call.causal and call.window is None:
             self.blocks = needed_keys(self.blocks, key_bias, largest_score(q, k), q.dtype)

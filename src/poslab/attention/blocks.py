@@ -1,5 +1,5 @@
-"""Blocks of queries, which a kernel computes, and dropout of their weights, drawn alike by two backends, or two passes,
-without a stored mask."""
+"""Blocks of queries, by which kernels compute, and dropout of attention weights, drawn block by block: the
+reference and every kernel, forward and backward, draw the same masks and store none."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -9,8 +9,6 @@ from torch import Tensor
 
 # Measured on two cores: 64 and 256 queries are slower at nearly every length.
 BLOCK = 128
-# With rounded products, which take half the time, each call counts for more.
-LARGE_BLOCK = 256
 # Rows of a matrix that begin at multiples of this are multiplied and reduced up to three times as fast on a CPU.
 ALIGNED = 16
 
