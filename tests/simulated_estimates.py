@@ -17,7 +17,6 @@ from scipy import signal, special, stats
 
 from poslab.runs.table import MOST_STRETCHES
 from poslab.statistics.best import best_set, rank_intervals
-from poslab.statistics.blocks import contiguous_blocks
 from poslab.statistics.families import holm, one_family
 from poslab.statistics.paired import Difference, paired
 from poslab.statistics.pairing import pairing
@@ -26,6 +25,7 @@ from poslab.statistics.prediction import next_difference
 from poslab.statistics.proportions import at_most, proportion, proportions_differ
 from poslab.statistics.survival import log_rank, time_to_solve
 from poslab.statistics.text import seeds_and_text, two_way
+from poslab.statistics.text_blocks import contiguous_blocks
 from simulated_claims import find
 
 Array = np.ndarray

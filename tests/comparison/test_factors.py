@@ -79,7 +79,7 @@ def test_effects_are_paired_over_seeds_and_the_other_settings(tmp_path: Path) ->
     comparison = compare_folders(tmp_path)
     alone, found = (
         {f"{effect.level} {effect.reference}": effect for effect in of}
-        for of in (effects(comparison), comparison.effects)
+        for of in (effects(comparison), comparison.setting_effects)
     )
     assert found.keys() == asked.keys()
     for name, (level, reference) in asked.items():
@@ -100,7 +100,7 @@ def test_a_mean_of_two_directions_says_so(tmp_path: Path) -> None:
         return 0.0 if num_buckets == 32 else (0.3 if max_distance == 128 else -0.05)
 
     write_grid(tmp_path, "t5", {"num_buckets": [8, 32], "max_distance": [32, 128]}, effect)
-    (said,) = (text for text in in_words(compare_folders(tmp_path).effects) if "num_buckets=8 is worse" in text)
+    (said,) = (text for text in in_words(compare_folders(tmp_path).setting_effects) if "num_buckets=8 is worse" in text)
     assert said.endswith("; a mean over 2 settings of max_distance; the other way round with max_distance=32")
 
 

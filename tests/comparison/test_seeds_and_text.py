@@ -20,8 +20,8 @@ from runs_to_compare import (
 
 from poslab.comparison.seeds_and_text import stretches_of
 from poslab.evaluation.files import evaluate_run
-from poslab.statistics.blocks import FEWEST_BLOCKS
 from poslab.statistics.paired import Difference
+from poslab.statistics.text_blocks import FEWEST_BLOCKS
 
 TOKENS = 533
 
@@ -137,5 +137,7 @@ def test_stretches_of_other_weights_are_called_so(tmp_path: Path) -> None:
     write_pair(tmp_path, of_text=0.05)
     for folder in tmp_path.glob("t5-seed*"):
         change_summary(folder, last_val_loss=json.loads((folder / "summary.json").read_text())["best_val_loss"] + 0.01)
-    assert claim_in(tmp_path).endswith("; of other text nothing is known, as only the best weights are evaluated")
+    assert claim_in(tmp_path).endswith(
+        "; of other text nothing is known, as it was measured with the best weights, and the last are compared"
+    )
     assert "interval, seeds and text" not in page_in(tmp_path / "report").rows[0]

@@ -28,7 +28,7 @@ REFERENCES = {"uniform": 7.3, "unigram": 6.1, "bigram": 5.4}
 
 def figures(table: pd.DataFrame) -> dict[tuple[str, int | None], float]:
     """Values of whole runs by metric and length, of a table of a single run."""
-    whole = table[table["block"].isna()]
+    whole = table[table["stretch"].isna()]
     lengths = [None if pd.isna(length) else int(length) for length in whole["length"]]
     return dict(zip(zip(whole["metric"], lengths, strict=True), whole["value"], strict=True))
 
@@ -101,14 +101,14 @@ def test_each_stretch_of_a_text_has_a_row(tmp_path: Path) -> None:
     folder = write_run(tmp_path, val_loss_tokens=640)
     losses = [4.0 + place / 640 for place in range(640)]
     write_evaluation(folder, [*losses, 9.0, 9.0])  # those behind were not validated on
-    blocks = (table := table_in(tmp_path).table)[table["block"].notna()]
-    assert blocks["block"].tolist() == list(range(1, 41))
-    assert set(blocks["metric"]) == {"best validation loss"}
-    assert blocks["value"].iloc[0] == pytest.approx(sum(losses[:16]) / 16, abs=1e-6)
-    assert blocks["value"].mean() == pytest.approx(sum(losses) / 640, abs=1e-6)
+    stretches = (table := table_in(tmp_path).table)[table["stretch"].notna()]
+    assert stretches["stretch"].tolist() == list(range(1, 41))
+    assert set(stretches["metric"]) == {"best validation loss"}
+    assert stretches["value"].iloc[0] == pytest.approx(sum(losses[:16]) / 16, abs=1e-6)
+    assert stretches["value"].mean() == pytest.approx(sum(losses) / 640, abs=1e-6)
     change_summary(folder, test_loss=4.5)
-    blocks = (table := table_in(tmp_path).table)[table["block"].notna()]
-    assert set(blocks["metric"]) == {"test loss"}
+    stretches = (table := table_in(tmp_path).table)[table["stretch"].notna()]
+    assert set(stretches["metric"]) == {"test loss"}
 
 
 @pytest.mark.parametrize(("tokens", "count"), [(15, 0), (16, 1), (160, 10), (16 * MOST_STRETCHES + 99, MOST_STRETCHES)])
@@ -116,12 +116,12 @@ def test_stretches_are_no_shorter_than_16_tokens_and_no_more_than_can_be_read(
     tokens: int, count: int, tmp_path: Path
 ) -> None:
     write_evaluation(write_run(tmp_path, val_loss_tokens=tokens), [4.0] * tokens)
-    assert table_in(tmp_path).table["block"].notna().sum() == count
+    assert table_in(tmp_path).table["stretch"].notna().sum() == count
 
 
 def test_text_without_a_finite_loss_has_no_stretches(tmp_path: Path) -> None:
     write_evaluation(write_run(tmp_path), [4.0] * 532 + [math.nan])
-    assert table_in(tmp_path).table["block"].notna().sum() == 0
+    assert table_in(tmp_path).table["stretch"].notna().sum() == 0
 
 
 # Seeds that are missing or diverged

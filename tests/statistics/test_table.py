@@ -54,15 +54,15 @@ def test_seeds_that_other_groups_have_are_missing(tmp_path: Path) -> None:
 
 
 def test_blocks_looks_and_caveats(tmp_path: Path) -> None:
-    head = "scheme,seed,value,block,look,caveat,folder\n"
+    head = "scheme,seed,value,stretch,look,caveat,folder\n"
     table = read(tmp_path, f"{head}a,1,4.0,,,short text,runs/a1\na,1,3.9,1,,,\na,1,4.1,2,,,\na,2,4.2,,2,,\n")
-    assert table["block"].fillna(0).tolist() == [0, 1, 2, 0]
+    assert table["stretch"].fillna(0).tolist() == [0, 1, 2, 0]
     assert table["look"].tolist() == [1, 1, 1, 2]
     assert table["caveat"].tolist() == ["short text", "", "", ""]
     assert table["folder"].tolist() == ["runs/a1", "", "", ""]
     assert settings_of(table) == []
     bare = read(tmp_path, GOOD)
-    assert (set(bare["look"]), set(bare["caveat"]), bare["block"].isna().all()) == ({1}, {""}, True)
+    assert (set(bare["look"]), set(bare["caveat"]), bare["stretch"].isna().all()) == ({1}, {""}, True)
 
 
 def test_any_other_column_is_a_setting(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_column_with_a_value_for_each_row_is_no_setting(tmp_path: Path) -> Non
             "scheme,seed,value,status\na,1,4.0,done\n",
             "row 2, column status: 'done' is none of finished, diverged, missing",
         ),
-        ("scheme,seed,value,block\na,1,4.0,0.5\n", "row 2, column block: '0.5' is no whole number"),
+        ("scheme,seed,value,stretch\na,1,4.0,0.5\n", "row 2, column stretch: '0.5' is no whole number"),
         ("scheme,seed,value,look\na,1,4.0,first\n", "row 2, column look: 'first' is no number"),
         ("scheme,seed,value,better\na,1,4.0,more\n", "row 2, column better: 'more' is neither lower nor higher"),
         (

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poslab.statistics.blocks import FEWEST_BLOCKS, contiguous_blocks, text_blocks
 from poslab.statistics.text import FEWEST_FOR_BOOTSTRAP, seeds_and_text, token_difference, two_way
+from poslab.statistics.text_blocks import FEWEST_BLOCKS, contiguous_blocks, text_blocks
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 from poslab.comparison.compare import compare_table
 from poslab.comparison.contrasts import verdicts
 from poslab.comparison.grids import setting_panels
-from poslab.comparison.of_table import Source, read_file
 from poslab.comparison.report import Report
+from poslab.comparison.source import Source, read_table_file
 from poslab.config.contrasts import write_registrations
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError
@@ -55,7 +55,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
 
 def _read(config: CompareConfig) -> Source:
     if config.table is not None:
-        return read_file(config)
+        return read_table_file(config)
     from poslab.comparison.of_runs import read_folders  # loads torch
 
     return read_folders(config)

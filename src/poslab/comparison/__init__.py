@@ -1,3 +1,19 @@
-"""Comparison of many runs: groups, statistics, figures and the report."""
+"""Comparison of a table of results, of run folders or from elsewhere: findings, tables and figures of a report.
+
+source.py          the table from a file; of_runs.py: from run folders, with what needs their models and curves
+scores.py          what is compared: metric, length, unit, direction
+groups.py          rows that differ in nothing but the seed, and the seeds that were planned
+compare.py         groups compared (`compare_table`), and the findings on them (`Comparison`): begin here
+seeds_and_text.py  whether a difference holds for held-out text
+pairs.py           every pair
+factors.py         effects of settings; grids.py: the setting that a validation chooses, figures over a setting
+contrasts.py       claims that were registered before the runs
+solving.py         which seeds solve a task, and when; next_seed.py: what a further pair of runs will show
+effect_sizes.py    differences as perplexity, steps and time; context.py: what more context is worth
+sections.py        a section of the report: which sentences, the table of schemes; report.py: the page as blocks
+figures.py         runs, intervals and costs; loss_figures.py, task_figures.py: losses and tasks by length
+task_report.py     tasks by schemes, wrong answers; tasks.py: runs on a task; learned.py: pictures of models
+curves.py          loss curves read, and their means written for TensorBoard; repeat.py: how to repeat the runs
+"""
 
 import poslab.lazy  # noqa: F401  # before anything here imports tensorboard

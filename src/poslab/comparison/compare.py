@@ -45,7 +45,7 @@ class Comparison:
 
     caveats: what weakens the answers. planned: the seeds that were planned. effect: the difference that matters. pairs:
     for each pair, in the order of the groups, first minus second, if all pairs were tested; `differences` are then
-    those with the baseline. effects: of settings. sections: how many comparisons the page has.
+    those with the baseline. setting_effects: of values of settings. sections: how many comparisons the page has.
     """
 
     score: Score
@@ -56,7 +56,7 @@ class Comparison:
     planned: Planned
     effect: float | None = None
     pairs: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
-    effects: Sequence[Effect] = ()
+    setting_effects: Sequence[Effect] = ()
     sections: int = 1
 
     @property
@@ -205,29 +205,38 @@ def compare_table(
     run, and BadTable for columns that can't be settings.
     """
     wanted = {"metric": metric, "length": length, "validation": validation, "baseline": baseline}
-    unknown: dict[str, list[SettingError]] = {name: [] for name in wanted}
     found: dict[str, Comparison] = {}
-    notes: dict[str, list[str]] = {}
-    of_data = {str(name): rows for name, rows in table.groupby("data", sort=False)}
-    for name, rows in of_data.items():
-        known: dict[str, Any] = dict(wanted)
-        notes[name] = []
-        while name not in found:
-            try:
-                score = score_of(rows, known["metric"], known["length"], known["validation"], better)
-                groups, planned = groups_of(rows, score, runs)
-                caveats = _caveats(rows, score)
-                found[name] = compare_groups(groups, planned, known["baseline"], effect, all_pairs, caveats)
-            except SettingError as error:
-                if known.get(error.option) is None:
-                    raise
-                unknown[error.option].append(error)
-                known[error.option] = None
-                notes[name].append(f"{error}; what is usual takes its place")
-    for errors in unknown.values():
-        if len(errors) == len(of_data):
+    refused: dict[str, list[SettingError]] = {}
+    for name, rows in table.groupby("data", sort=False):
+        found[str(name)], refused[str(name)] = _compare_data(rows, wanted, better, effect, all_pairs, runs or {})
+    for name, value in wanted.items():
+        errors = [error for of_data in refused.values() for error in of_data if error.option == name]
+        if value is not None and len(errors) == len(found):
             raise errors[0]
+    notes = {name: [f"{error}; what is usual takes its place" for error in of] for name, of in refused.items()}
     return dict(zip(found, as_one_page(list(found.values()), looks), strict=True)), notes
+
+
+def _compare_data(
+    rows: pd.DataFrame,
+    wanted: Mapping[str, Any],
+    better: str | None,
+    effect: float | None,
+    all_pairs: bool,
+    runs: Mapping[str, Run],
+) -> tuple[Comparison, list[SettingError]]:
+    """Compare the rows of one kind of data. Settings in `wanted` that these data don't know take what is usual, and
+    their errors are returned."""
+    try:
+        score = score_of(rows, wanted["metric"], wanted["length"], wanted["validation"], better)
+        groups, planned = groups_of(rows, score, runs)
+        return compare_groups(groups, planned, wanted["baseline"], effect, all_pairs, _caveats(rows, score)), []
+    except SettingError as error:
+        if wanted.get(error.option) is None:
+            raise
+        rest = {**wanted, error.option: None}
+        comparison, errors = _compare_data(rows, rest, better, effect, all_pairs, runs)
+        return comparison, [error, *errors]
 
 
 def _caveats(rows: pd.DataFrame, score: Score) -> list[str]:
@@ -266,7 +275,7 @@ def compare_groups(
     comparison = Comparison(
         groups[0].score, ranked, baseline, differences, weak, planned, effect, found if all_pairs else {}
     )
-    return replace(comparison, effects=effects(comparison))
+    return replace(comparison, setting_effects=effects(comparison))
 
 
 def as_one_page(comparisons: Sequence[Comparison], looks: int = 1) -> list[Comparison]:
@@ -278,15 +287,19 @@ def as_one_page(comparisons: Sequence[Comparison], looks: int = 1) -> list[Compa
     planned = []
     for one in comparisons:
         groups = one.planned.groups
-        tests += [one.pairs or one.differences, {number: of.difference for number, of in enumerate(one.effects)}]
+        tests += [one.pairs or one.differences, dict(enumerate(of.difference for of in one.setting_effects))]
         planned += [math.comb(groups, 2) if one.pairs else groups - 1, 0]
     corrected = one_family(tests, planned, max([looks, *(one.planned.looks for one in comparisons)]))
     found = []
     for one, by_pair, by_number in zip(comparisons, corrected[::2], corrected[1::2], strict=True):
-        effects_of_settings = [replace(of, difference=by_number[number]) for number, of in enumerate(one.effects)]
-        by_label = _with(one.baseline, by_pair) if one.pairs else by_pair
-        pairs, sections = by_pair if one.pairs else {}, len(comparisons)
-        found.append(replace(one, differences=by_label, pairs=pairs, effects=effects_of_settings, sections=sections))
+        one = replace(
+            one,
+            differences=_with(one.baseline, by_pair) if one.pairs else by_pair,
+            pairs=by_pair if one.pairs else {},
+            setting_effects=[replace(of, difference=by_number[n]) for n, of in enumerate(one.setting_effects)],
+            sections=len(comparisons),
+        )
+        found.append(one)
     return found
 
 

@@ -29,7 +29,7 @@ from poslab.statistics.findings import missing_seeds, p_text
 from poslab.statistics.outcomes import outcomes_of
 from poslab.statistics.paired import CONFIDENCE
 from poslab.statistics.permutation import seeds_to_claim, sign_flip_test, signed_ranks
-from poslab.statistics.table import LAST_LOSS, TEST_LOSS
+from poslab.statistics.table import LAST_VALIDATION_LOSS, TEST_LOSS
 from poslab.tasks.metric import LOSS
 
 SHOWN, NOT_SHOWN, OPPOSITE, NOT_TESTED = "shown", "not shown", "the opposite shown", "not tested"
@@ -210,9 +210,9 @@ def _tested(contrast: Contrast, comparisons: Mapping[str, Comparison]) -> Tested
     known = comparison.groups[0].known
     metric = contrast.metric or next(iter(known))[0]
     if metric == LOSS:
-        metric = next((name for name in (TEST_LOSS, LAST_LOSS) if (name, None) in known), LOSS)
+        metric = next((name for name in (TEST_LOSS, LAST_VALIDATION_LOSS) if (name, None) in known), LOSS)
     lengths = [length for name, length in known if name == metric]
-    said = LOSS if metric in (TEST_LOSS, LAST_LOSS) else metric
+    said = LOSS if metric in (TEST_LOSS, LAST_VALIDATION_LOSS) else metric
     contrast = replace(contrast, metric=said, data=contrast.data or title)
     if not lengths:
         return Tested(contrast, problem=f"the runs have no {metric}")

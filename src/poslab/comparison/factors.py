@@ -107,7 +107,7 @@ class Effect:
 
     @property
     def row(self) -> list[str]:
-        """Return the row of `effect_table`."""
+        """Return the row of `factor_table`."""
         d = self.difference
         return [
             self.scheme,
@@ -120,7 +120,7 @@ class Effect:
         ]
 
 
-def effect_table(found: Sequence[Effect]) -> Table:
+def factor_table(found: Sequence[Effect]) -> Table:
     remark = (
         f"An effect is the mean {found[0].score} with one value of a setting less that with another, over those values "
         'of the other settings with which both were trained ("settings" counts them), seed by seed. p and intervals '

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.effects import training_minutes
+from poslab.comparison.effect_sizes import training_minutes
 from poslab.report import blocks
 from poslab.report.looks import looks, wrapped
 from poslab.statistics.intervals import Interval

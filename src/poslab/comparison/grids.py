@@ -23,7 +23,7 @@ from poslab.config.train import default_settings
 from poslab.errors import as_typed
 from poslab.report import blocks
 from poslab.report.blocks import Table
-from poslab.statistics.table import BEST_LOSS
+from poslab.statistics.table import BEST_VALIDATION_LOSS
 
 _CAPTION = (
     "Each line is a scheme, by the value of the setting that it was trained with: means over seeds, and bars from the "
@@ -61,7 +61,7 @@ class Grid:
         diverged seeds are candidates.
         """
         score = self.groups[0].score
-        name = score.name if score.validation else BEST_LOSS
+        name = score.name if score.validation else BEST_VALIDATION_LOSS
         common = set.intersection(*(set(group.figures(name)) for group in self.groups))
 
         def loss(group: Group) -> tuple[int, float]:
@@ -96,7 +96,7 @@ def choices(comparison: Comparison) -> Table | None:
     found = grids(comparison)
     score = comparison.score
     if all(len(grid.groups) == 1 for grid in found) or not all(
-        group.figures(score.name if score.validation else BEST_LOSS) for group in comparison.groups
+        group.figures(score.name if score.validation else BEST_VALIDATION_LOSS) for group in comparison.groups
     ):
         return None
     known = sorted(n for name, n in comparison.groups[0].known if name == score.name and n is not None)

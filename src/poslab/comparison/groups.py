@@ -1,4 +1,7 @@
-"""Groups of a table's rows that differ in nothing but the seed, and the seeds that were planned for them."""
+"""Groups of a table's rows that differ in nothing but the seed, and the seeds that were planned for them.
+
+Rows are all that is known here, of run folders as of tables from elsewhere: scheme and settings are columns.
+"""
 
 import math
 from collections import defaultdict
@@ -15,7 +18,7 @@ from poslab.comparison.scores import Score
 from poslab.config.schemes import distinguishing
 from poslab.runs.load import Run
 from poslab.statistics.paired import Estimate, estimate
-from poslab.statistics.table import BEST_LOSS, DIVERGED, FINISHED, MISSING, settings_of
+from poslab.statistics.table import BEST_VALIDATION_LOSS, DIVERGED, FINISHED, MISSING, settings_of
 
 Figures = dict[int, float]  # by seed
 
@@ -68,7 +71,7 @@ class Group:
         """Return the sort key, lower is better: the proportion of diverged seeds, the mean of the others, then the
         loss."""
         diverged = len(self.diverged) / (len(self.diverged) + len(self.values))
-        loss = fmean(self.figures(BEST_LOSS).values() or [0.0])
+        loss = fmean(self.figures(BEST_VALIDATION_LOSS).values() or [0.0])
         return diverged, self.score.metric.sign * self.estimate.mean, loss
 
     @property
@@ -135,7 +138,7 @@ def groups_of(rows: pd.DataFrame, score: Score, runs: Mapping[str, Run] | None =
         namesakes = [dict(others) for other, others in members if other == scheme]
         label = " ".join([scheme, *distinguishing(dict(settings), namesakes)])
         at = of_group["length"].isna() if score.length is None else of_group["length"] == score.length
-        compared = of_group[(of_group["metric"] == score.name) & at & of_group["block"].isna()]
+        compared = of_group[(of_group["metric"] == score.name) & at & of_group["stretch"].isna()]
         by_status = {status: compared.loc[compared["status"] == status, "seed"] for status in (DIVERGED, MISSING)}
         seeds[label], diverged[label] = frozenset(compared["seed"]), len(by_status[DIVERGED])
         known, stretches = _figures(of_group)
@@ -162,9 +165,11 @@ def _figures(
     """Return a group's figures by metric and length, and those of stretches by metric and seed."""
     finished = rows[rows["status"] == FINISHED]
     known: dict[tuple[str, int | None], Figures] = defaultdict(dict)
-    for metric, length, seed, value in _tuples(finished[finished["block"].isna()], "metric", "length", "seed", "value"):
+    for metric, length, seed, value in _tuples(
+        finished[finished["stretch"].isna()], "metric", "length", "seed", "value"
+    ):
         known[metric, None if pd.isna(length) else int(length)][int(seed)] = float(value)
-    ordered = finished[finished["block"].notna()].sort_values("block", kind="stable")
+    ordered = finished[finished["stretch"].notna()].sort_values("stretch", kind="stable")
     stretches: dict[str, dict[int, NDArray[np.float64]]] = defaultdict(dict)
     for (metric, seed), of_run in ordered.groupby(["metric", "seed"], sort=False):
         stretches[metric][int(seed)] = of_run["value"].to_numpy(dtype=float)

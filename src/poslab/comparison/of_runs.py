@@ -11,12 +11,12 @@ from tqdm import tqdm
 from poslab.comparison.compare import Comparison
 from poslab.comparison.context import context_tables
 from poslab.comparison.curves import Curve, by_group, read_curve, write_means
-from poslab.comparison.effects import effect_table
+from poslab.comparison.effect_sizes import effect_size_table
 from poslab.comparison.learned import drift_table, model_panels
 from poslab.comparison.loss_figures import loss_panels
-from poslab.comparison.of_table import Source
 from poslab.comparison.report import Report
 from poslab.comparison.sections import Section
+from poslab.comparison.source import Source
 from poslab.comparison.task_figures import task_panels
 from poslab.comparison.task_report import matrices, task_report
 from poslab.comparison.tasks import task_runs
@@ -65,7 +65,7 @@ class RunSource(Source):
             evaluations,
             task,
             drift_table(comparison.groups),
-            effect_table(comparison, curves),
+            effect_size_table(comparison, curves),
             context_tables(comparison, evaluations),
         )
 

@@ -124,9 +124,9 @@ def _further_tables(section: Section) -> list[Block]:
     """Return all tables below that of the schemes."""
     comparison = section.comparison
     blocks: list[Block | None] = [pairs.matrix(comparison)]
-    blocks.append(section.effects and _highlighted(section.effects, section))
-    if comparison.effects:
-        blocks.append(factors.effect_table(comparison.effects))
+    blocks.append(section.effect_sizes and _highlighted(section.effect_sizes, section))
+    if comparison.setting_effects:
+        blocks.append(factors.factor_table(comparison.setting_effects))
         two_way = factors.two_way_tables(comparison)
         if two_way:
             tables = [replace(table, note="") for table in two_way]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from poslab.errors import SettingError, suggestion
-from poslab.statistics.table import BEST_LOSS, FINISHED, LAST_LOSS, TEST_LOSS
+from poslab.statistics.table import BEST_VALIDATION_LOSS, FINISHED, LAST_VALIDATION_LOSS, TEST_LOSS
 from poslab.tasks.metric import LOSS, Metric
 
 LAST, BEST = "last", "best"  # the validations whose loss may be meant
@@ -21,7 +21,7 @@ class Score:
 
     def __str__(self) -> str:
         """Return a short name: "loss", "best validation loss", "exact at 96"."""
-        return LOSS if self.name in (TEST_LOSS, LAST_LOSS) else self.title
+        return LOSS if self.name in (TEST_LOSS, LAST_VALIDATION_LOSS) else self.title
 
     @property
     def title(self) -> str:
@@ -31,7 +31,7 @@ class Score:
     @property
     def validation(self) -> str:
         """Return the validation whose loss it is, last or best, or ""."""
-        return {LAST_LOSS: LAST, BEST_LOSS: BEST}.get(self.name, "")
+        return {LAST_VALIDATION_LOSS: LAST, BEST_VALIDATION_LOSS: BEST}.get(self.name, "")
 
     @property
     def unit(self) -> str:
@@ -77,15 +77,15 @@ def score_of(
     was held out for, by default the last. better: lower or higher, where the table doesn't say. Raises SettingError for
     names that the table doesn't have, with those that it has.
     """
-    whole = rows[rows["block"].isna()]
+    whole = rows[rows["stretch"].isna()]
     names = whole["metric"].unique().tolist()
     name = metric or names[0]
     if name == LOSS and LOSS not in names:
-        name = next((loss for loss in (TEST_LOSS, LAST_LOSS) if loss in names), name)
+        name = next((loss for loss in (TEST_LOSS, LAST_VALIDATION_LOSS) if loss in names), name)
     if validation == BEST:
-        if name not in (LAST_LOSS, BEST_LOSS):
+        if name not in (LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS):
             raise SettingError("validation", validation, f"the runs are compared by {name}, which chose nothing")
-        name = BEST_LOSS
+        name = BEST_VALIDATION_LOSS
     if name not in names:
         known = whole.loc[whole["better"] != "", "metric"].unique().tolist()
         raise SettingError("metric", name, f"there is no such metric; {suggestion(name, known or names)}")
@@ -106,5 +106,5 @@ def _metric(rows: pd.DataFrame, name: str, better: str | None) -> Metric:
         raise SettingError("better", None, f"must be lower or higher: which {name} is the better one?")
     ends = bool(values.between(0, 1).all() and values.isin([0, 1]).any())  # where a t test takes seeds for certain
     unit = first["unit"] or ("of all" if direction == "higher" and ends else "")
-    of_text = name in (TEST_LOSS, LAST_LOSS, BEST_LOSS)
+    of_text = name in (TEST_LOSS, LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS)
     return Metric(LOSS if of_text else name, unit, higher_is_better=direction == "higher")

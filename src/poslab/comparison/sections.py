@@ -24,7 +24,7 @@ class Section:
     """Content of a section. What needs run folders is empty of a table from elsewhere.
 
     evaluations: by label, of groups that are evaluated whole. notes: what is missing, and why. moved: drift of the
-    schemes' tables. effects: effect sizes. of_context: tables on memory and context.
+    schemes' tables. of_context: tables on memory and context.
     """
 
     title: str
@@ -34,7 +34,7 @@ class Section:
     evaluations: Mapping[str, list[Evaluation]] = field(default_factory=dict)
     task: TaskReport | None = None
     moved: Table | None = None
-    effects: Table | None = None
+    effect_sizes: Table | None = None
     of_context: Sequence[Table] = ()
 
     @property
@@ -64,7 +64,7 @@ class Section:
         """Return what the page opens with: the best groups, effects of settings, what is shown to differ or to be
         equal, what isn't known and what would show it."""
         one = self.comparison
-        by_factor = factors.in_words(one.effects) + factors.confounded(one)
+        by_factor = factors.in_words(one.setting_effects) + factors.confounded(one)
         best, last = self._best, one.in_short[len(self._best) :]
         if len(one.findings) > _FEW:
             return [*best, *by_factor, *self.verdicts[len(best) :], *pairs.in_lines(one), *one.further, *last]

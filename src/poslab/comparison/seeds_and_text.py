@@ -13,7 +13,7 @@ from poslab.comparison.groups import Group
 from poslab.statistics.families import holm
 from poslab.statistics.findings import checkpoints_sentence
 from poslab.statistics.paired import FEWEST_SEEDS, Difference
-from poslab.statistics.table import BEST_LOSS, LAST_LOSS, TEST_LOSS
+from poslab.statistics.table import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, TEST_LOSS
 from poslab.statistics.text import seeds_and_text, token_difference
 
 _ROUNDING = 2e-5  # nats: losses of tokens are kept with five decimals
@@ -26,10 +26,10 @@ def stretches_of(group: Group) -> Stretches:
 
     Losses of stretches are of the best weights. A last validation that was the best one, too, has the same.
     """
-    of_metric = group.stretches.get(group.score.name)
-    if of_metric is None and group.score.name == LAST_LOSS and group.values == group.figures(BEST_LOSS):
-        of_metric = group.stretches.get(BEST_LOSS)
-    return of_metric or {}
+    name = group.score.name
+    if name == LAST_VALIDATION_LOSS and group.values == group.figures(BEST_VALIDATION_LOSS):
+        name = BEST_VALIDATION_LOSS
+    return group.stretches.get(name, {})
 
 
 def text_differences(
@@ -67,7 +67,7 @@ def checkpoint_sentences(base: Group, groups: Sequence[Group], by_run: Mapping[s
 
     Of groups of several seeds `text_differences` says more.
     """
-    names = (TEST_LOSS, BEST_LOSS)
+    names = (TEST_LOSS, BEST_VALIDATION_LOSS)
     name = next((name for name in names if name in base.stretches), None)
     alone = {group.label: group for group in groups if len(group.values) == 1 and name and name in group.stretches}
     if name is None or alone.pop(base.label, None) is None:

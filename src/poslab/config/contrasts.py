@@ -25,7 +25,7 @@ from poslab.config.files import write_whole
 from poslab.config.schemes import distinguishing
 from poslab.errors import SettingError, UserError, as_typed, require_one_of, suggestion
 from poslab.tasks import Task
-from poslab.tasks.metric import LAST_LOSS, LOSS
+from poslab.tasks.metric import LAST_TOKENS_LOSS, LOSS
 
 if TYPE_CHECKING:
     from poslab.config.train import TrainConfig
@@ -170,7 +170,7 @@ def _require_figure(contrast: Contrast, config: TrainConfig, metric_names: Calla
             require_one_of([LOSS, *metric_names(config.data)], metric=metric)
         lengths = () if metric == LOSS else config.data.test_lengths
     elif (contrast.metric or LOSS) != LOSS:
-        require_one_of([LOSS, LAST_LOSS], metric=contrast.metric)
+        require_one_of([LOSS, LAST_TOKENS_LOSS], metric=contrast.metric)
         lengths = config.evaluation.lengths
     if contrast.length not in lengths and (lengths or contrast.length is not None):
         at = f"tests of {config.data_name} are at {', '.join(map(str, lengths))}" if lengths else "its figure has none"

@@ -9,6 +9,9 @@ error_examples.py    answers.json: wrong answers of a task
 checkpoint.py        checkpoints read back, and the model that one describes
 checkpoint_files.py  files of checkpoints: written, read without running code, the newest intact one
 resumed_settings.py  settings of a run that resumes
+groups.py            runs that differ in nothing but the seed, on the same data
+provenance.py        what weakens a comparison of runs: other code, packages, machines; repeated runs
+table.py             finished runs as a table of results (`run_table`)
 plan.py              plan.yaml: groups and seeds that a sweep was to train
 code.py              fingerprints of the code of schemes and tasks
 """

@@ -9,7 +9,7 @@ from typing import Any
 from poslab.config.schema import EvaluationConfig
 from poslab.runs.folder import EVALUATION
 from poslab.runs.readers import read_mapping, values_of
-from poslab.tasks.metric import LAST_LOSS, MEMORY_LOSS
+from poslab.tasks.metric import LAST_TOKENS_LOSS, MEMORY_LOSS
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Evaluation:
     def metrics(self) -> dict[str, dict[str, float]]:
         """Return the figures that summary.json keeps, by metric and length."""
         of_last = {str(length): loss for length, loss in self.last_losses.items()}
-        return {name: by for name, by in ((LAST_LOSS, of_last), (MEMORY_LOSS, self.memory_losses)) if by}
+        return {name: by for name, by in ((LAST_TOKENS_LOSS, of_last), (MEMORY_LOSS, self.memory_losses)) if by}
 
     def plain(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value != {}}

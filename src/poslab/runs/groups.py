@@ -1,4 +1,8 @@
-"""Groups of runs that differ in nothing but the seed, on the same data, and what distinguishes them."""
+"""Groups of runs that differ in nothing but the seed, on the same data, and what distinguishes them.
+
+What tells groups apart becomes columns of the table of results (`poslab.runs.table`), by which its rows are grouped
+again (`poslab.comparison.groups`): so a table from elsewhere is compared as run folders are.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence

@@ -2,7 +2,7 @@
 
 What stands first is what is usual: the metric and length by which such runs are compared, and the group that is the
 baseline. Where the losses of single tokens are known, each stretch of the text has a row, too, with its number as
-`block`. Seeds that were planned and are missing, and those that diverged, have rows without a value.
+`stretch`. Seeds that were planned and are missing, and those that diverged, have rows without a value.
 """
 
 import math
@@ -20,18 +20,27 @@ from poslab.runs.groups import RunGroup, differences_beyond_the_scheme, group_ru
 from poslab.runs.load import LeftOut, Run, first_beyond
 from poslab.runs.plan import PlannedGroup, comparable, keys_of, merged, picked
 from poslab.runs.provenance import caveats, caveats_of_validation
-from poslab.statistics.blocks import contiguous_blocks
-from poslab.statistics.table import BEST_LOSS, DIVERGED, FINISHED, KNOWN, LAST_LOSS, MISSING, TEST_LOSS, checked
+from poslab.statistics.table import (
+    BEST_VALIDATION_LOSS,
+    DIVERGED,
+    FINISHED,
+    KNOWN,
+    LAST_VALIDATION_LOSS,
+    MISSING,
+    TEST_LOSS,
+    checked,
+)
+from poslab.statistics.text_blocks import contiguous_blocks
 from poslab.tasks.metric import LOSS, Metric
 
 MOST_STRETCHES = 240  # of a text
 _SMALLEST_STRETCH = 16  # tokens
-_LOSSES = (TEST_LOSS, LAST_LOSS, BEST_LOSS)
+_LOSSES = (TEST_LOSS, LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS)
 _FACTS = ("params_scheme", "tokens_per_s", "wall_time_s", "peak_memory_mb", "steps", "late_fall")  # of a summary
 
 _BY_WINDOW = {"window loss": "loss", "sliding loss": "sliding_loss"}  # of an evaluation, by length
 
-Figure = tuple[str, int | None, int | None]  # metric, length, block
+Figure = tuple[str, int | None, int | None]  # metric, length, stretch
 Looks = dict[int, tuple[Run | None, int]]  # by seed: its run, if there is one, and the look that it was planned for
 
 
@@ -116,19 +125,19 @@ class _Section:
         scores = {figure for figure in known if figure[:2] in set(self._scores())}
         of_validation = caveats_of_validation(self.runs)
         rows: list[dict[str, Any]] = []
-        for metric, length, block in sorted(known, key=lambda figure: self._place(*figure)):
+        for metric, length, stretch in sorted(known, key=lambda figure: self._place(*figure)):
             first = len(rows)
-            shared = {"data": self.title, "metric": metric, "length": length, "block": block}
+            shared = {"data": self.title, "metric": metric, "length": length, "stretch": stretch}
             shared |= self._unit(metric)
             for scheme, settings, seeds in members:
                 for seed, (run, look) in seeds.items():
-                    value = figures.get(str(run.folder), {}).get((metric, length, block)) if run else None
+                    value = figures.get(str(run.folder), {}).get((metric, length, stretch)) if run else None
                     status = DIVERGED if run and run.diverged else MISSING if value is None else FINISHED
-                    if status == FINISHED or ((metric, length, block) in scores and block is None):
+                    if status == FINISHED or ((metric, length, stretch) in scores and stretch is None):
                         own = {"scheme": scheme, "seed": seed, "value": value, "status": status, "look": look}
                         folder = {"folder": _text(run.folder)} if run and status != MISSING else {}
                         rows.append({**own, **shared, **folder, **settings})
-            weak = self.caveats + (of_validation if metric in (LAST_LOSS, BEST_LOSS) else [])
+            weak = self.caveats + (of_validation if metric in (LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS) else [])
             if weak and first < len(rows):
                 rows[first]["caveat"] = _text("\n".join(weak))
         return rows
@@ -168,9 +177,11 @@ class _Section:
         """Return the (metric, length) by which the runs can be compared."""
         found: dict[tuple[str, int | None], None] = {}
         for run in self.runs:
-            found |= {(metric, length): None for metric, length, block in self._figures(run) if block is None}
+            found |= {(metric, length): None for metric, length, stretch in self._figures(run) if stretch is None}
         tested = any(run.summary.test_loss is not None for run in self.runs)
-        losses = [TEST_LOSS] if tested else [LAST_LOSS, BEST_LOSS]  # what has chosen the weights is not compared
+        losses = (
+            [TEST_LOSS] if tested else [LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS]
+        )  # what has chosen the weights is not compared
         own = {name for run in self.runs for name in run.metrics}
         return [(metric, length) for metric, length in found if metric in (*losses, *own)]
 
@@ -206,17 +217,17 @@ class _Section:
         if not count or not all(map(math.isfinite, losses)):
             return {}
         means = contiguous_blocks(losses, count)
-        name = TEST_LOSS if tested else BEST_LOSS
-        return {(name, None, block): round(float(loss), 7) for block, loss in enumerate(means, start=1)}
+        name = TEST_LOSS if tested else BEST_VALIDATION_LOSS
+        return {(name, None, stretch): round(float(loss), 7) for stretch, loss in enumerate(means, start=1)}
 
-    def _place(self, metric: str, length: int | None, block: int | None) -> tuple[Any, ...]:
+    def _place(self, metric: str, length: int | None, stretch: int | None) -> tuple[Any, ...]:
         """Return the sort key of a figure: the one by which such runs are compared first."""
         run = self.runs[0]
         names = [name for measure in run.metrics for name in (_LOSSES if measure == LOSS else [measure])]
         place = names.index(metric) if metric in names else len(names)
         lengths = {length for run in self.runs for length in run.lengths(metric)}
         usual = length == first_beyond(lengths, run.summary.training_length)
-        return place, metric if place == len(names) else "", block is not None, not usual, length or 0, block or 0
+        return place, metric if place == len(names) else "", stretch is not None, not usual, length or 0, stretch or 0
 
     def _unit(self, metric: str) -> dict[str, str]:
         """Return the metric's unit and which way is better, if that is known."""

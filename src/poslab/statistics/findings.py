@@ -308,7 +308,7 @@ def text_remark(over_seeds: Difference, over_text: Difference) -> str:
     return f"it holds for other seeds {which}: [{low:.3f}, {high:.3f}] over seeds and text"
 
 
-OTHER_WEIGHTS = "of other text nothing is known, as only the best weights are evaluated"
+OTHER_WEIGHTS = "of other text nothing is known, as it was measured with the best weights, and the last are compared"
 TOO_ALIKE = "of other text nothing is known, as too few of its stretches are independent"
 COUNTED = {"bigram": "pairs of tokens", "unigram": "single tokens"}  # what models that need no training count
 

@@ -167,7 +167,7 @@ def _common(group: Figures, baseline: Figures) -> NDArray[np.float64]:
 
 def _paired(group: Figures, baseline: Figures, proportion: bool, planned: Collection[int], usual: float) -> Difference:
     outcomes = outcomes_of(group, baseline, planned)
-    d = replace(_of_finished(_common(group, baseline), proportion, usual), outcomes=outcomes)
+    d = replace(_test_finished(_common(group, baseline), proportion, usual), outcomes=outcomes)
     if outcomes.missing:
         return d.corrected(None, 1)
     if not any(outcomes.diverged) or outcomes.planned < FEWEST_SEEDS:
@@ -178,7 +178,7 @@ def _paired(group: Figures, baseline: Figures, proportion: bool, planned: Collec
     return d.corrected(p_value, 1)
 
 
-def _of_finished(figures: NDArray[np.float64], proportion: bool, usual: float) -> Difference:
+def _test_finished(figures: NDArray[np.float64], proportion: bool, usual: float) -> Difference:
     """Return the difference of figures (2, n), without its interval."""
     n, (a, b) = figures.shape[1], figures
     if n == 0:

@@ -7,7 +7,7 @@
 | value | the figure; empty of a run that is missing |
 | data | task or text: each is compared by itself |
 | metric, length | which figure it is |
-| block | number of the stretch of text that the figure is a mean over, in text order; empty: the whole |
+| stretch | number of the stretch of text that the figure is a mean over, in text order; empty: the whole |
 | status | finished, diverged or missing |
 | better, unit | of the metric: lower or higher; its unit |
 | look | 1, or for a seed that was added after a comparison 2, after another one 3 |
@@ -26,12 +26,12 @@ import numpy as np
 import pandas as pd
 
 NEEDED = ("scheme", "seed", "value")
-KNOWN = (*NEEDED, "data", "metric", "length", "block", "status", "better", "unit", "look", "caveat", "folder")
+KNOWN = (*NEEDED, "data", "metric", "length", "stretch", "status", "better", "unit", "look", "caveat", "folder")
 FINISHED, DIVERGED, MISSING = "finished", "diverged", "missing"
 _STATUSES = (FINISHED, DIVERGED, MISSING)
-_KEY = ("scheme", "seed", "data", "metric", "length", "block")
+_KEY = ("scheme", "seed", "data", "metric", "length", "stretch")
 # Losses of a text: of its test part by the weights that a validation chose, and of a run's last and best validation.
-TEST_LOSS, LAST_LOSS, BEST_LOSS = "test loss", "last validation loss", "best validation loss"
+TEST_LOSS, LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS = "test loss", "last validation loss", "best validation loss"
 
 
 class BadTable(ValueError):
@@ -68,7 +68,7 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
         raise BadTable("has no rows")
     text = table.apply(_as_text)
     found = text.assign(seed=_numbers(text, "seed"), value=_numbers(text, "value"))
-    for name in ("length", "block", "look"):
+    for name in ("length", "stretch", "look"):
         found[name] = _numbers(text, name) if name in text else np.nan
         _require((found[name] % 1 == 0) | found[name].isna(), name, text, "is no whole number")
     defaults = {"data": "results", "metric": "value", "better": "", "unit": "", "caveat": "", "folder": ""}
@@ -80,7 +80,7 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
     _require(found["better"].isin(["", "lower", "higher"]), "better", text, "is neither lower nor higher")
     _require_once(found)
     found["look"] = found["look"].fillna(1)
-    found = found.astype({"seed": "int64", "length": "Int64", "block": "Int64", "look": "int64"})
+    found = found.astype({"seed": "int64", "length": "Int64", "stretch": "Int64", "look": "int64"})
     return found if "status" in text else _with_missing(found)
 
 
@@ -88,7 +88,7 @@ def _with_missing(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with a row for each seed that a group lacks and another group on the same data has."""
     settings = [name for name in table if name not in KNOWN]
     parts = [table]
-    for _, rows in table.groupby(["data", "metric", "length", "block"], sort=False, dropna=False):
+    for _, rows in table.groupby(["data", "metric", "length", "stretch"], sort=False, dropna=False):
         seeds = set(rows["seed"])
         for _, group in rows.groupby(["scheme", *settings], sort=False, dropna=False):
             missing = sorted(seeds - set(group["seed"]))

@@ -11,16 +11,16 @@ from Satterthwaite (1946), "An approximate distribution of estimates of variance
 
     variance = (MS_seeds + MS_blocks - MS_rest) / (S B)          at least the larger of the first two / (S B)
 
-A block is as long as it takes for blocks to be independent (`poslab.statistics.blocks`).
+A block is as long as it takes for blocks to be independent (`poslab.statistics.text_blocks`).
 """
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from poslab.statistics.blocks import text_blocks
 from poslab.statistics.intervals import Interval, StudentT
 from poslab.statistics.paired import CONFIDENCE, Difference, Estimate
+from poslab.statistics.text_blocks import text_blocks
 
 FEWEST_FOR_BOOTSTRAP = 20  # with fewer blocks, a bootstrap interval is clearly too narrow
 

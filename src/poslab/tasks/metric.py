@@ -31,7 +31,7 @@ ACCURACY = Metric("accuracy", "of the answers")
 SHARES = (EXACT, ACCURACY)  # of every task, in validations and tests
 PERPLEXITY = Metric("perplexity", "", higher_is_better=False)  # of a text: exp(loss)
 LOSS = "loss"
-LAST_LOSS, MEMORY_LOSS = "last_loss", "memory_loss"  # of a text: of last tokens, and by how many are remembered
+LAST_TOKENS_LOSS, MEMORY_LOSS = "last_loss", "memory_loss"  # of a text: of last tokens, and by how many are remembered
 SOLVED = 0.99  # of EXACT, from which on the lengths of training count as solved
 
 

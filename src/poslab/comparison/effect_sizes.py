@@ -37,7 +37,7 @@ def training_minutes(group: Group) -> float | None:
     return float(np.mean(known)) if len(known) == len(summaries) else None
 
 
-def effect_table(comparison: Comparison, curves: Mapping[str, Mapping[int, Curve]]) -> Table | None:
+def effect_size_table(comparison: Comparison, curves: Mapping[str, Mapping[int, Curve]]) -> Table | None:
     """Return the table of effect sizes by scheme, or None unless losses of several groups are compared.
 
     curves: by label and seed.

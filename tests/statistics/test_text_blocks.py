@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from poslab.statistics.blocks import FEWEST_BLOCKS, MOST_BLOCKS, contiguous_blocks, lag_one, text_blocks
+from poslab.statistics.text_blocks import FEWEST_BLOCKS, MOST_BLOCKS, contiguous_blocks, lag_one, text_blocks
 from simulated_estimates import correlated_text
 
 

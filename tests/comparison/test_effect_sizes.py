@@ -7,7 +7,7 @@ import pytest
 from runs_to_compare import compare_folders, page_in, report_of, write_curve, write_run, write_sweep, write_task_run
 
 from poslab.comparison.curves import Curve
-from poslab.comparison.effects import effect_table, mean_curve, steps_to
+from poslab.comparison.effect_sizes import effect_size_table, mean_curve, steps_to
 
 POINTS = [(10, 5.0), (20, 4.0), (30, 3.0), (40, 3.5)]
 
@@ -44,7 +44,7 @@ def test_the_table(tmp_path: Path) -> None:
         write_run(tmp_path, "t5", seed, 3.5 + 2 * noise, tokens_per_s=100 / 1.5, **facts)
         write_run(tmp_path, "shaw", seed, 4.5 + noise, tokens_per_s=50.0, **facts)
     curves = curves_of(absolute=[6, 5, 4], t5=[4.5, 3.5, 3.5], shaw=[5, 4.5, 4.1])
-    table = effect_table(compare_folders(tmp_path), curves)
+    table = effect_size_table(compare_folders(tmp_path), curves)
     assert table.columns[2] == "times the baseline's"
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["absolute"] == [f"{math.exp(4):.1f}", "1", "", "", "", "1.00"]
@@ -57,23 +57,23 @@ def test_the_table(tmp_path: Path) -> None:
 
 def test_a_baseline_that_ends_above_its_best_is_met_at_its_own_first_step(tmp_path: Path) -> None:
     write_sweep(tmp_path, seeds=2, absolute=0.0, t5=-0.1)
-    table = effect_table(compare_folders(tmp_path), curves_of(absolute=[5, 4, 3, 4], t5=[4, 3, 3, 3]))
+    table = effect_size_table(compare_folders(tmp_path), curves_of(absolute=[5, 4, 3, 4], t5=[4, 3, 3, 3]))
     assert next(row for row in table.rows if row[0] == "t5")[4] == "50 %"  # 10 of 20 steps, not of 40
 
 
 def test_what_is_not_known_is_not_made_up(tmp_path: Path) -> None:
     for pos, loss in (("absolute", 4.0), ("t5", 800.0)):
         write_run(tmp_path, pos, 1, loss, tokens_per_s=0.0)
-    table = effect_table(compare_folders(tmp_path), {"absolute": {1: Curve([], [])}})
+    table = effect_size_table(compare_folders(tmp_path), {"absolute": {1: Curve([], [])}})
     assert next(row for row in table.rows if row[0] == "t5") == ["t5", "inf", "inf", "n/a", "n/a", "n/a", "n/a"]
 
 
 def test_only_losses_of_several_groups_have_effects(tmp_path: Path) -> None:
     write_run(tmp_path / "alone")
-    assert effect_table(compare_folders(tmp_path / "alone"), {}) is None
+    assert effect_size_table(compare_folders(tmp_path / "alone"), {}) is None
     for pos in ("absolute", "t5"):
         write_task_run(tmp_path / "task", pos, 1, {10: 0.5, 20: 0.2})
-    assert effect_table(compare_folders(tmp_path / "task"), {}) is None
+    assert effect_size_table(compare_folders(tmp_path / "task"), {}) is None
 
 
 @pytest.mark.usefixtures("blank_pictures")

@@ -1,4 +1,7 @@
-"""Table of results from a file, as what a comparison reads: no run folder is opened, and no torch loaded."""
+"""What a comparison reads: a table of results, from a file (`read_table_file`) or from run folders (`of_runs.py`).
+
+Neither opening a table nor anything that is imported here loads torch.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -45,7 +48,7 @@ class Source:
         """Write mean curves for TensorBoard, if curves are known."""
 
 
-def read_file(config: CompareConfig) -> Source:
+def read_table_file(config: CompareConfig) -> Source:
     """Return the table in a file, with the contrasts beside it. Raises SettingError for one that can't be used."""
     file = Path(os.path.expanduser(str(config.table)))
     folder = Path(os.path.expanduser(config.out)) if config.out else file.with_name(f"{file.name.split('.')[0]}-report")
