@@ -17,12 +17,13 @@ from scipy import signal, special, stats
 
 from poslab.runs.table import MOST_STRETCHES
 from poslab.statistics.best import best_set, rank_intervals
+from poslab.statistics.counts import TwoCounts
 from poslab.statistics.families import holm, one_family
 from poslab.statistics.paired import Difference, paired
 from poslab.statistics.pairing import pairing
 from poslab.statistics.power import plan_seeds
 from poslab.statistics.prediction import next_difference
-from poslab.statistics.proportions import at_most, proportion, proportions_differ
+from poslab.statistics.proportions import at_most, proportion
 from poslab.statistics.survival import log_rank, time_to_solve
 from poslab.statistics.text import seeds_and_text, two_way
 from poslab.statistics.text_blocks import contiguous_blocks
@@ -116,6 +117,11 @@ def _pairs(n: int) -> Iterable[tuple[int, int]]:
 def fisher(first: int, of_first: int, second: int, of_second: int) -> float:
     table = [[first, of_first - first], [second, of_second - second]]
     return float(stats.fisher_exact(table).pvalue)
+
+
+def barnard(first: int, of_first: int, second: int, of_second: int) -> float:
+    """Return the p-value of claims, of two groups of equal size."""
+    return TwoCounts(first, second, of_first).p_value
 
 
 def limits_that_miss(n: int) -> tuple[float, float]:
@@ -345,8 +351,8 @@ def of_plans(count: int) -> None:
 
 
 def of_counts(count: int) -> None:
-    print("All-or-nothing tasks, exact: Fisher's test / Boschloo's\n")
-    tests = fisher, proportions_differ
+    print("All-or-nothing tasks, exact: Fisher's test / Barnard's, of claims\n")
+    tests = fisher, barnard
     table(
         ["seeds", "most false at 5 %", "most false, 7 comparisons", "0.95 against 0.05 found, one of 7", "limits miss"],
         (

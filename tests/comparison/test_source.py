@@ -145,7 +145,7 @@ def test_a_table_from_elsewhere(tmp_path: Path, script: Script) -> None:
     best, said, unfailed = page_in(folder).lists[0]
     assert best == "best: mine (95 % sure)"
     assert said.startswith("mine is better than plain by 0.1")
-    assert unfailed.startswith("of the 5 seeds")
+    assert unfailed.startswith("0 of 5 seeds")
     assert "runs of one seed start from the same weights" not in (folder / "report.md").read_text()
     assert len(list((folder / "figures").iterdir())) == 1
     assert script(f"table={file}", "better=higher")[1].count("- mine is worse than plain by 0.1") == 1
@@ -236,3 +236,42 @@ def test_no_torch_is_loaded(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "best: mine" in done.stdout
     assert math.isfinite(float(pd.read_csv(tmp_path / "mine-report" / "results.csv")["value"].mean()))
+
+
+@pytest.mark.parametrize(
+    ("table", "settings", "line"),
+    [
+        (
+            "a,1,4.0,lower\nb,1,4.1,lower",
+            ["better=higher"],
+            "better=higher: the table's column better says otherwise of ",
+        ),
+        ("a,1,4.0,lower\nb,1,4.1,higher", [], "row 3, column better: 'higher' is another one than in an earlier row"),
+        ("a,1,4.0,lower", ["runs=elsewhere"], "runs=elsewhere: goes without table, which is compared in their place"),
+    ],
+)
+def test_what_contradicts_the_table_is_refused(
+    table: str, settings: list[str], line: str, tmp_path: Path, script: Script
+) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text(f"scheme,seed,value,better\n{table}\n")
+    code, _, error = script(f"table={file}", *settings)
+    assert code == 2
+    assert line in error
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.csv"]
+
+
+def test_a_typed_direction_is_in_the_published_table(tmp_path: Path, script: Script) -> None:
+    """And a separator of another kind, names with dots, and metrics named as poslab's own are no hindrance."""
+    rows = [f"{name};{seed};solved;{value}" for name, value in (("a", 1), ("b", 0)) for seed in range(1, 9)]
+    file = tmp_path / "lr0.1.csv"
+    file.write_text("\n".join(["scheme;seed;metric;value", *rows]))
+    _, first, _ = script(f"table={file}", "better=higher")
+    assert "- b is worse than a by 1.00 of all" in first
+    _, again, _ = script(f"table={tmp_path / 'lr0.1-report' / 'results.csv'}")
+    assert again.splitlines()[:-1] == first.splitlines()[:-1]
+
+
+def test_looks_widen_the_best_set_too(tmp_path: Path, script: Script) -> None:
+    assert "(95 % sure)" in script(f"table={foreign(tmp_path)}", "better=lower")[1]
+    assert "(97.5 % sure)" in script(f"table={foreign(tmp_path)}", "better=lower", "looks=2")[1]

@@ -318,7 +318,8 @@ def test_the_best_set_in_words() -> None:
 
 
 def test_what_no_test_of_these_seeds_knows() -> None:
-    assert unfailed_sentence(5).startswith("of the 5 seeds of each scheme 0 failed, so up to 45 % of its further seeds")
+    assert unfailed_sentence(5).startswith("0 of 5 seeds of each scheme failed, so up to 45 % of further ones may, ")
+    assert lost_sentence("t5", 0, 0) == "t5 has no such figure"
     assert lost_sentence("t5", 5, 2) == "t5 has no finished run: 2 of 5 seeds diverged, 3 of 5 seeds are missing"
     assert lost_sentence("t5", 5, 5) == "t5 has no finished run: 5 of 5 seeds diverged"
     assert looks_sentence([3, 5]).startswith("further seeds were planned after a comparison of 3 seeds, then 5 seeds: ")

@@ -43,14 +43,16 @@ def test_a_status_is_inferred_from_the_value(tmp_path: Path) -> None:
 
 
 def test_seeds_that_other_groups_have_are_missing(tmp_path: Path) -> None:
-    """On the same data, for the same metric; unless the table says itself what is missing."""
+    """On the same data, for the same metric, also where the table has a status; but not where it says that a seed was
+    not planned."""
     rows = "a,1,copy,4.0\na,2,copy,4.1\nb,2,copy,3.9\na,3,sort,3.0\n"
     table = read(tmp_path, f"scheme,seed,data,value\n{rows}")
     added = table[table["status"] == "missing"]
     assert added[["scheme", "seed", "data"]].to_numpy().tolist() == [["b", 1, "copy"]]
     assert added["value"].isna().all()
     known = "".join(f"{row},finished\n" for row in rows.splitlines())
-    assert len(read(tmp_path, f"scheme,seed,data,value,status\n{known}")) == 4
+    assert "missing" in set(read(tmp_path, f"scheme,seed,data,value,status\n{known}")["status"])
+    assert len(read(tmp_path, f"scheme,seed,data,value,status\n{known}b,1,copy,,unplanned\n")) == 5
 
 
 def test_blocks_looks_and_caveats(tmp_path: Path) -> None:
@@ -93,7 +95,7 @@ def test_a_column_with_a_value_for_each_row_is_no_setting(tmp_path: Path) -> Non
         ),
         (
             "scheme,seed,value,status\na,1,4.0,done\n",
-            "row 2, column status: 'done' is none of finished, diverged, missing",
+            "row 2, column status: 'done' is none of finished, diverged, missing, unplanned",
         ),
         ("scheme,seed,value,stretch\na,1,4.0,0.5\n", "row 2, column stretch: '0.5' is no whole number"),
         ("scheme,seed,value,look\na,1,4.0,first\n", "row 2, column look: 'first' is no number"),

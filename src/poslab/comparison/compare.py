@@ -45,7 +45,8 @@ class Comparison:
 
     caveats: what weakens the answers. planned: the seeds that were planned. effect: the difference that matters. pairs:
     for each pair, in the order of the groups, first minus second, if all pairs were tested; `differences` are then
-    those with the baseline. setting_effects: of values of settings. sections: how many comparisons the page has.
+    those with the baseline. setting_effects: of values of settings. sections: how many
+    comparisons the page has. looks: how often the figures are looked at, with seeds added in between.
     """
 
     score: Score
@@ -58,6 +59,7 @@ class Comparison:
     pairs: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
     setting_effects: Sequence[Effect] = ()
     sections: int = 1
+    looks: int = 1
 
     @property
     def base(self) -> Group:
@@ -104,19 +106,24 @@ class Comparison:
         return {label: _sentence(str(found)) for label, found in self.findings.items()}
 
     @cached_property
-    def further(self) -> list[str]:
-        """Return sentences on pairs without the baseline, lost groups, single checkpoints, and what no test knows."""
-        texts = []
-        if not self.answers:
-            n = len(self.base.values)
-            texts.append(f"only {self.baseline} is here (n = {n}), so there is nothing to compare it with")
-        by_label = {group.label: group for group in self.groups}
+    def of_pairs(self) -> list[str]:
+        """Return sentences on the pairs without the baseline that are shown to differ, the better group first."""
+        texts, by_label = [], {group.label: group for group in self.groups}
         for (first, second), d in self.pairs.items():
             if self.baseline not in (first, second) and d.significant:
                 better = d.leaning * self.score.metric.sign < 0
                 pair = by_label[first], by_label[second]
                 found = self._finding(*pair, d) if better else self._finding(*pair[::-1], d.reversed)
                 texts.append(_sentence(str(found)))
+        return texts
+
+    @cached_property
+    def further(self) -> list[str]:
+        """Return sentences on how many pairs differ, lost groups and single checkpoints."""
+        texts = []
+        if not self.answers:
+            n = len(self.base.values)
+            texts.append(f"only {self.baseline} is here (n = {n}), so there is nothing to compare it with")
         if len(self.pairs) > 1:
             shown = sum(d.significant for d in self.pairs.values())
             texts.append(f"of all {len(self.pairs)} pairs {shown} are shown to differ")
@@ -126,7 +133,7 @@ class Comparison:
 
     @property
     def sentences(self) -> list[str]:
-        return [*self.answers.values(), *self.further]
+        return [*self.answers.values(), *self.of_pairs, *self.further]
 
     @cached_property
     def best(self) -> BestSet | None:
@@ -138,7 +145,7 @@ class Comparison:
         if not complete or len(figures) < 2 or min(map(len, figures.values())) < FEWEST_SEEDS:
             return None
         lower, proportion = self.score.metric.sign > 0, self.score.metric.is_proportion
-        confidence = 1 - (1 - CONFIDENCE) / self.sections / self.planned.looks
+        confidence = 1 - (1 - CONFIDENCE) / self.sections / self.looks
         return best_set(figures, lower=lower, proportion=proportion, confidence=confidence)
 
     @property
@@ -154,7 +161,7 @@ class Comparison:
         if shown and not failed and len(counts) == 1 and not self.score.metric.is_proportion:
             texts.append(unfailed_sentence(counts.pop()))
         for group in self.groups if shown else ():
-            solved = group.figures("solved")
+            solved = group.figures("solved") if group.figures("steps_to_solve") else {}
             if solved and group.label in (self.baseline, *(self.best.members if self.best else ())[:1]):
                 texts.append(solved_sentence(group.label, proportion(int(sum(solved.values())), len(solved))))
         return texts
@@ -162,9 +169,9 @@ class Comparison:
     def _finding(self, first: Group, second: Group, d: Difference) -> Finding:
         """Return the finding on two groups, with what weakens it."""
         remarks = [self.score.remark] if self.score.remark else []
+        if second.label == self.baseline and d.significant and d.outcomes.complete:
+            remarks += self._of_other_text(first, d)
         if self.score.is_loss:
-            if second.label == self.baseline and d.significant and d.outcomes.complete:
-                remarks += self._of_other_text(first, d)
             losses = {group.label: group.estimate.mean for group in (first, second)}
             falls = {group.label: group.mean("late_fall") or 0.0 for group in (first, second)}
             remarks += convergence_remarks(d, losses, self.references, falls)
@@ -289,7 +296,8 @@ def as_one_page(comparisons: Sequence[Comparison], looks: int = 1) -> list[Compa
         groups = one.planned.groups
         tests += [one.pairs or one.differences, dict(enumerate(of.difference for of in one.setting_effects))]
         planned += [math.comb(groups, 2) if one.pairs else groups - 1, 0]
-    corrected = one_family(tests, planned, max([looks, *(one.planned.looks for one in comparisons)]))
+    looks = max([looks, *(one.planned.looks for one in comparisons)])
+    corrected = one_family(tests, planned, looks)
     found = []
     for one, by_pair, by_number in zip(comparisons, corrected[::2], corrected[1::2], strict=True):
         one = replace(
@@ -298,6 +306,7 @@ def as_one_page(comparisons: Sequence[Comparison], looks: int = 1) -> list[Compa
             pairs=by_pair if one.pairs else {},
             setting_effects=[replace(of, difference=by_number[n]) for n, of in enumerate(one.setting_effects)],
             sections=len(comparisons),
+            looks=looks,
         )
         found.append(one)
     return found

@@ -130,8 +130,9 @@ def factor_table(found: Sequence[Effect]) -> Table:
     return Table("Settings by themselves", columns, [effect.row for effect in found], remark, words=[1])
 
 
-def factors(groups: Sequence[Group]) -> list[Factor]:
-    """Return the settings in which groups of one scheme differ.
+def factors(groups: Sequence[Group], baseline: str = "") -> list[Factor]:
+    """Return the settings in which groups of one scheme differ. Values that are not known by default are ordered from
+    those of the group `baseline` on.
 
     A setting that changes only with the one that contains it, as retrieval.layer does with retrieval, is not one of
     them.
@@ -143,12 +144,13 @@ def factors(groups: Sequence[Group]) -> list[Factor]:
         if len(set(values)) > 1:
             together[tuple(map(values.index, values))].append(name)
     apart = [[name for name in of if name.rpartition(".")[0] not in of] for of in together.values()]
-    return [_factor(groups, tuple(of)) for of in apart]
+    return [_factor(groups, tuple(of), baseline) for of in apart]
 
 
-def _factor(groups: Sequence[Group], names: tuple[str, ...]) -> Factor:
+def _factor(groups: Sequence[Group], names: tuple[str, ...], baseline: str) -> Factor:
     scheme = groups[0].scheme
-    usual = {name: as_typed(value) for name, value in default_settings(scheme).items()}
+    of_baseline = next((group.settings for group in groups if group.label == baseline), {})
+    usual = of_baseline | {name: as_typed(value) for name, value in default_settings(scheme).items()}
     levels = {tuple(group.settings.get(name, "") for name in names) for group in groups}
     ordered = sorted(levels, key=lambda level: (level != tuple(usual.get(name) for name in names), _order(level)))
     return Factor(scheme, names, tuple(ordered))
@@ -171,7 +173,7 @@ def effects(comparison: "Comparison") -> list[Effect]:
     """
     asked: list[tuple[str, str, str, list[Cell], list[Factor]]] = []
     for scheme, groups in comparison.by_scheme.items():
-        of_scheme = factors(groups)
+        of_scheme = factors(groups, comparison.baseline)
         changes: list[tuple[str, str, dict[Factor, tuple[Level, Level]]]] = [
             (factor.told(level), factor.told(factor.levels[0]), {factor: (level, factor.levels[0])})
             for factor in of_scheme

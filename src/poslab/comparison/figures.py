@@ -71,8 +71,8 @@ def draw_references(axes: Axes, losses: Mapping[str, float], *, upright: bool = 
 # Each run, and what it costs
 
 _BY_RUN = (
-    "Left, each dot is a run; below them the mean over seeds and its 95 % interval. Right, the difference from the "
-    "baseline, seed by seed, and its simultaneous interval."
+    "Left, each dot is a run; below them the mean over seeds and its 95 % interval. Right, the mean difference "
+    "from the baseline over common seeds, with its simultaneous interval."
 )
 _OVER_TEXT = (
     " The broad, pale bar is the interval over seeds and text at once: where it reaches 0, other text may say else."

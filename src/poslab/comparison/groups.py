@@ -18,7 +18,7 @@ from poslab.comparison.scores import Score
 from poslab.config.schemes import distinguishing
 from poslab.runs.load import Run
 from poslab.statistics.paired import Estimate, estimate
-from poslab.statistics.table import BEST_VALIDATION_LOSS, DIVERGED, FINISHED, MISSING, settings_of
+from poslab.statistics.table import BEST_VALIDATION_LOSS, DIVERGED, FINISHED, MISSING, UNPLANNED, settings_of
 
 Figures = dict[int, float]  # by seed
 
@@ -138,7 +138,8 @@ def groups_of(rows: pd.DataFrame, score: Score, runs: Mapping[str, Run] | None =
         namesakes = [dict(others) for other, others in members if other == scheme]
         label = " ".join([scheme, *distinguishing(dict(settings), namesakes)])
         at = of_group["length"].isna() if score.length is None else of_group["length"] == score.length
-        compared = of_group[(of_group["metric"] == score.name) & at & of_group["stretch"].isna()]
+        planned = of_group["status"] != UNPLANNED
+        compared = of_group[(of_group["metric"] == score.name) & at & of_group["stretch"].isna() & planned]
         by_status = {status: compared.loc[compared["status"] == status, "seed"] for status in (DIVERGED, MISSING)}
         seeds[label], diverged[label] = frozenset(compared["seed"]), len(by_status[DIVERGED])
         known, stretches = _figures(of_group)

@@ -73,7 +73,8 @@ class Report:
 
     def write(self, folder: Path) -> None:
         """Write report.html, report.md, results.csv and figures/ into `folder`, over an earlier report there."""
-        write_report(folder, "Which position scheme?", self.blocks)
+        schemes = any(section.comparison.runs for section in self.sections)
+        write_report(folder, "Which position scheme?" if schemes else "Which is best?", self.blocks)
         self.table.to_csv(folder / "results.csv", index=False, encoding="utf-8", errors="replace")
 
     @property

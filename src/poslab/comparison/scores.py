@@ -101,10 +101,10 @@ def score_of(
 def _metric(rows: pd.DataFrame, name: str, better: str | None) -> Metric:
     """Return the metric of some rows. Raises SettingError if it isn't known which figures are better."""
     first, values = rows.iloc[0], rows.loc[rows["status"] == FINISHED, "value"]
-    direction = better or first["better"]
+    direction = first["better"] or better
     if not direction:
         raise SettingError("better", None, f"must be lower or higher: which {name} is the better one?")
     ends = bool(values.between(0, 1).all() and values.isin([0, 1]).any())  # where a t test takes seeds for certain
-    unit = first["unit"] or ("of all" if direction == "higher" and ends else "")
+    unit = first["unit"] or ("of all" if ends else "")
     of_text = name in (TEST_LOSS, LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS)
     return Metric(LOSS if of_text else name, unit, higher_is_better=direction == "higher")

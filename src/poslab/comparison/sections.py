@@ -70,12 +70,13 @@ class Section:
             return [*best, *by_factor, *self.verdicts[len(best) :], *pairs.in_lines(one), *one.further, *last]
         certain = {label: isinstance(found, Shown | Equal) for label, found in one.findings.items()}
         ordered = sorted(one.answers, key=lambda label: not certain[label])
-        return [*best, *by_factor, *(one.answers[label] for label in ordered), *one.further, *last]
+        return [*best, *by_factor, *(one.answers[label] for label in ordered), *one.of_pairs, *one.further, *last]
 
     @property
     def details(self) -> list[str]:
         """Return all findings one by one, where `answers` has but a line for each kind."""
-        return list(self.comparison.answers.values()) if len(self.comparison.findings) > _FEW else []
+        one = self.comparison
+        return [*one.answers.values(), *one.of_pairs] if len(one.findings) > _FEW else []
 
     @property
     def figures_are(self) -> str:
@@ -94,7 +95,7 @@ class Section:
     @property
     def claims_are(self) -> str:
         """Return the condition of a claim, in words."""
-        further, n = "", self.comparison.comparisons
+        further, n, best = "", self.comparison.comparisons, self.comparison.best
         among = f"all {n} comparisons" if n > 1 else "the only comparison"
         if self.score.metric.is_proportion:
             further = (
@@ -109,8 +110,8 @@ class Section:
             f"made from {FEWEST_SEEDS} seeds on, where a paired t test, corrected by Holm's method for "
             f"{among} of this page, gives p below 0.05{further}. Equal within a "
             "margin is what two one-sided tests show in the same family. Intervals of differences are simultaneous: "
-            "all of the page cover at once in 95 % of sweeps. Those of single schemes are not corrected. The best "
-            "scheme is one of those named first in as many sweeps as is said there."
+            "all of the page cover at once in 95 % of sweeps. Those of single schemes are not corrected."
+            + (" The best scheme is one of those named first in as many sweeps as is said there." if best else "")
         )
 
     @property

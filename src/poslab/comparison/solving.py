@@ -28,10 +28,11 @@ _NOTE = (
 def solved_table(comparison: Comparison) -> Table | None:
     """Return the table of which seeds solve a task, when, and what they reach; None if that isn't known of all."""
     groups, score = comparison.groups, comparison.score
-    if not all(group.figures("solved").keys() >= group.values.keys() for group in groups):
+    known = [group.figures("solved").keys() & group.figures("steps_to_solve").keys() for group in groups]
+    if not all(seeds >= group.values.keys() for seeds, group in zip(known, groups, strict=True)):
         return None
-    known = sorted({length for group in groups for name, length in group.known if name == score.name and length})
-    lengths = [length for length in known if length >= (score.length or 0)][:_MOST_LENGTHS]
+    measured = sorted({length for group in groups for name, length in group.known if name == score.name and length})
+    lengths = [length for length in measured if length >= (score.length or 0)][:_MOST_LENGTHS]
     columns = ["scheme", "solved", "steps until then", "their median", f"p, {comparison.baseline}"]
     for length in lengths:
         columns += [f"{score.name} at {length}, all seeds", "those that solved"]

@@ -51,12 +51,27 @@ class Source:
 def read_table_file(config: CompareConfig) -> Source:
     """Return the table in a file, with the contrasts beside it. Raises SettingError for one that can't be used."""
     file = Path(os.path.expanduser(str(config.table)))
-    folder = Path(os.path.expanduser(config.out)) if config.out else file.with_name(f"{file.name.split('.')[0]}-report")
+    if not file.name:
+        raise SettingError("table", config.table, "names no file")
+    if config.runs != CompareConfig().runs:
+        raise SettingError("runs", ",".join(config.runs), "goes without table, which is compared in their place")
+    name = file.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".parquet")
+    folder = Path(os.path.expanduser(config.out)) if config.out else file.with_name(f"{name}-report")
     try:
-        table = read_table(file)
+        table = _with_direction(read_table(file), config)
     except BadTable as error:
         raise SettingError("table", config.table, str(error)) from error
     except OSError as error:
         raise SettingError("table", config.table, f"can't be read: {error.strerror}") from error
     require_writable("out", folder)
     return Source(table, folder, read_registrations(file.parent))
+
+
+def _with_direction(table: pd.DataFrame, config: CompareConfig) -> pd.DataFrame:
+    """Return the table with the direction that was typed, where it has none. Raises SettingError if it has another."""
+    if config.better is None:
+        return table
+    other = table.loc[~table["better"].isin(["", config.better]), "metric"]
+    if not other.empty:
+        raise SettingError("better", config.better, f"the table's column better says otherwise of {other.iloc[0]}")
+    return table.assign(better=config.better)

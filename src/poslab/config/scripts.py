@@ -121,7 +121,9 @@ class CompareConfig(Limited):
     sentence: str | None = setting(
         None, text=True, help="text whose attention is drawn; null: the beginning of the validation text"
     )
-    out: str | None = setting(None, help='folder of the report; null: "report" in the folder of the runs')
+    out: str | None = setting(
+        None, help='folder of the report; null: "report" in the folder of the runs, or NAME-report beside NAME.csv'
+    )
     allow_differences: bool = setting(False, help="compare runs that differ in more than the scheme")
     threads: int | None = setting(None, least=1, most=MOST_THREADS, help=_THREADS)
     allow_code: bool = setting(False, help="import schemes from outside poslab that checkpoints name")

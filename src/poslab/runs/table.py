@@ -28,6 +28,7 @@ from poslab.statistics.table import (
     LAST_VALIDATION_LOSS,
     MISSING,
     TEST_LOSS,
+    UNPLANNED,
     checked,
 )
 from poslab.statistics.text_blocks import contiguous_blocks
@@ -41,7 +42,9 @@ _FACTS = ("params_scheme", "tokens_per_s", "wall_time_s", "peak_memory_mb", "ste
 _BY_WINDOW = {"window loss": "loss", "sliding loss": "sliding_loss"}  # of an evaluation, by length
 
 Figure = tuple[str, int | None, int | None]  # metric, length, stretch
-Looks = dict[int, tuple[Run | None, int]]  # by seed: its run, if there is one, and the look that it was planned for
+Looks = dict[
+    int, tuple[Run | None, int]
+]  # by seed: its run, if there is one, and the look that it was planned for; 0: never
 
 
 @dataclass(frozen=True)
@@ -133,8 +136,9 @@ class _Section:
                 for seed, (run, look) in seeds.items():
                     value = figures.get(str(run.folder), {}).get((metric, length, stretch)) if run else None
                     status = DIVERGED if run and run.diverged else MISSING if value is None else FINISHED
+                    status = UNPLANNED if run is None and not look else status
                     if status == FINISHED or ((metric, length, stretch) in scores and stretch is None):
-                        own = {"scheme": scheme, "seed": seed, "value": value, "status": status, "look": look}
+                        own = {"scheme": scheme, "seed": seed, "value": value, "status": status, "look": max(look, 1)}
                         folder = {"folder": _text(run.folder)} if run and status != MISSING else {}
                         rows.append({**own, **shared, **folder, **settings})
             weak = self.caveats + (of_validation if metric in (LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS) else [])
@@ -153,14 +157,13 @@ class _Section:
         members: list[tuple[tuple[bool, bool, str, int], str, dict[str, str], Looks]] = []
         for group in self.groups:
             planned = self.plan.get(keys_of(group.first)[0])
-            seeds = sorted({*group.runs, *(planned.seeds if planned else everywhere)})
-            looks = {seed: (group.runs.get(seed), _look(planned, seed)) for seed in seeds}
+            looks = {seed: (group.runs.get(seed), _look(planned, seed)) for seed in sorted(everywhere)}
             rank = (group.scheme != default_scheme(), not group.knows_nothing, group.scheme, group.n_nondefault)
             members.append((rank, group.scheme, group.settings, looks))
         there = {keys_of(run)[0] for group in self.groups for run in group.runs.values()}
         for key, planned in self.plan.items():
             if key not in there:
-                looks = {seed: (None, _look(planned, seed)) for seed in planned.seeds}
+                looks = {seed: (None, _look(planned, seed)) for seed in sorted(everywhere)}
                 rank = (planned.scheme != default_scheme(), False, planned.scheme, 0)
                 members.append((rank, planned.scheme, self._settings_of_lost(planned), looks))
         members.sort(key=lambda member: (member[0], str(member[2])))
@@ -249,5 +252,7 @@ def _relevant(plan: Sequence[PlannedGroup], groups: Sequence[RunGroup]) -> dict[
 
 
 def _look(planned: PlannedGroup | None, seed: int) -> int:
-    """Return how many comparisons had been made when the seed was planned, and this one."""
-    return 1 + sum(seed not in seeds for seeds in planned.earlier) if planned else 1
+    """Return how many comparisons had been made when the seed was planned, and this one; 0 if it was not planned."""
+    if planned is None:
+        return 1
+    return 1 + sum(seed not in seeds for seeds in planned.earlier) if seed in planned.seeds else 0

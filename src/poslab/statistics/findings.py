@@ -191,9 +191,11 @@ def finding(
     remarks: Sequence[str] = (),
 ) -> Finding:
     """Return the finding on two groups. effect: a difference that matters, by default `usual_effect`."""
-    d, effect, two = difference, effect or usual_effect(measure), (first, second, difference, measure)
+    d, two = difference, (first, second, difference, measure)
+    margin = effect if effect or measure.is_proportion else usual_effect(measure)  # a tenth is no small difference
+    effect = effect or usual_effect(measure)
     alike = d.interval is None or d.sd == 0
-    if not d.outcomes.complete:
+    if not d.outcomes.complete and (d.mean is not None or any(d.outcomes.diverged) or d.outcomes.unsettled):
         return Incomplete(*two, remarks=remarks)
     if d.mean is None or d.n < FEWEST_SEEDS:
         return TooFew(*two, remarks=remarks)
@@ -203,8 +205,8 @@ def finding(
         return Shown(*two, remarks=remarks)
     if alike:
         return AllAlike(*two, remarks=remarks)
-    if effect is not None and d.equal_within(effect):
-        return Equal(*two, effect, remarks=remarks)
+    if margin is not None and d.equal_within(margin):
+        return Equal(*two, margin, remarks=remarks)
     return NotShown(*two, effect, remarks=remarks)
 
 
@@ -257,7 +259,7 @@ def best_sentence(best: BestSet, others: Sequence[str]) -> str:
 def unfailed_sentence(n: int) -> str:
     """Return what n seeds without a failure say of further ones."""
     upto = per_cent(at_most(0, n))
-    return f"of the {n} seeds of each scheme 0 failed, so up to {upto} of its further seeds may: no test of these knows"
+    return f"0 of {n} seeds of each scheme failed, so up to {upto} of further ones may, which no test of these can show"
 
 
 def solved_sentence(name: str, solved: Proportion) -> str:
@@ -268,6 +270,8 @@ def solved_sentence(name: str, solved: Proportion) -> str:
 
 def lost_sentence(name: str, planned: int, diverged: int) -> str:
     """Return the sentence on a group without a finished run."""
+    if not planned:
+        return f"{name} has no such figure"
     parts = [f"{diverged} of {planned} seeds diverged"] if diverged else []
     parts += [f"{planned - diverged} of {planned} seeds are missing"] if planned > diverged else []
     return f"{name} has no finished run: {', '.join(parts)}"

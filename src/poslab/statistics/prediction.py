@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-ROUNDING = 1e-12  # spreads up to here are rounding
+ROUNDING = 1e-12  # spreads up to here, relative to the largest difference, are rounding
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def next_difference(differences: ArrayLike, confidence: float = 0.95) -> NextDif
     """
     array = np.asarray(differences, dtype=float)
     n = array.size
-    if n < 2 or np.ptp(array) <= ROUNDING * max(1.0, float(np.abs(array).max())):
+    if n < 2 or np.ptp(array) <= ROUNDING * float(np.abs(array).max()):
         return None
     mean, sd = float(array.mean()), float(array.std(ddof=1))
     tails = (1 - confidence) / 2, 0.5, (1 + confidence) / 2

@@ -8,7 +8,7 @@
 | data | task or text: each is compared by itself |
 | metric, length | which figure it is |
 | stretch | number of the stretch of text that the figure is a mean over, in text order; empty: the whole |
-| status | finished, diverged or missing |
+| status | finished, diverged, missing or, of a seed that others were to have, unplanned |
 | better, unit | of the metric: lower or higher; its unit |
 | look | 1, or for a seed that was added after a comparison 2, after another one 3 |
 | caveat | what weakens answers from this row on, a line each |
@@ -16,8 +16,8 @@
 | any other | a setting: rows of one scheme that differ in it are of different groups |
 
 Only the first three are needed. The first row has the usual metric and length, and the baseline. Without a status, an
-empty value is of a missing run, nan or an infinite one of a run that diverged, and a seed that some group has is
-missing wherever it has no row.
+empty value is of a missing run, nan or an infinite one of a run that diverged. A seed that some group has is missing
+wherever it has no row.
 """
 
 from pathlib import Path
@@ -27,8 +27,8 @@ import pandas as pd
 
 NEEDED = ("scheme", "seed", "value")
 KNOWN = (*NEEDED, "data", "metric", "length", "stretch", "status", "better", "unit", "look", "caveat", "folder")
-FINISHED, DIVERGED, MISSING = "finished", "diverged", "missing"
-_STATUSES = (FINISHED, DIVERGED, MISSING)
+FINISHED, DIVERGED, MISSING, UNPLANNED = "finished", "diverged", "missing", "unplanned"
+_STATUSES = (FINISHED, DIVERGED, MISSING, UNPLANNED)
 _KEY = ("scheme", "seed", "data", "metric", "length", "stretch")
 # Losses of a text: of its test part by the weights that a validation chose, and of a run's last and best validation.
 TEST_LOSS, LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS = "test loss", "last validation loss", "best validation loss"
@@ -48,7 +48,11 @@ def read_table(file: Path) -> pd.DataFrame:
         if file.suffix == ".parquet":
             found = pd.read_parquet(file)
         else:
-            found = pd.read_csv(file, dtype=str, keep_default_na=False, skipinitialspace=True)
+            head = pd.read_csv(file, sep="\x01", nrows=0, encoding="utf-8-sig").columns[0]
+            separator = next((mark for mark in (",", ";", "\t") if mark in head), ",")
+            found = pd.read_csv(
+                file, sep=separator, dtype=str, keep_default_na=False, skipinitialspace=True, encoding="utf-8-sig"
+            )
     except OSError:
         raise
     except Exception as error:  # pandas and pyarrow have some twenty for files that are no such table
@@ -61,6 +65,9 @@ def read_table(file: Path) -> pd.DataFrame:
 def checked(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with all columns of KNOWN. Raises BadTable, with the first wrong row and column."""
     table = table.rename(columns=lambda name: str(name).strip())
+    twice = [name for name in KNOWN if f"{name}.1" in table]
+    if twice:
+        raise BadTable(f"has two columns {twice[0]}")
     missing = [name for name in NEEDED if name not in table]
     if missing:
         raise BadTable(f"has no column {' and no column '.join(missing)}; it has {', '.join(table) or 'none'}")
@@ -79,16 +86,33 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
     _require(found["seed"] % 1 == 0, "seed", text, "is no whole number")
     _require(found["better"].isin(["", "lower", "higher"]), "better", text, "is neither lower nor higher")
     _require_once(found)
+    _require_one(found, text, "unit")
+    _require_one(found, text, "better")
+    shares = found["unit"].str.startswith("of ") & (found["status"] == FINISHED)
+    _require(~shares | found["value"].between(0, 1), "value", text, "is no proportion, as the unit says")
+    alone = ~(found["data"] + "\n" + found["metric"]).isin(
+        (whole := found[found["stretch"].isna()])["data"] + "\n" + whole["metric"]
+    )
+    _require(~alone, "stretch", text, "is of a metric that has no row for the whole text")
     found["look"] = found["look"].fillna(1)
     found = found.astype({"seed": "int64", "length": "Int64", "stretch": "Int64", "look": "int64"})
-    return found if "status" in text else _with_missing(found)
+    return _with_missing(found)
+
+
+def _require_one(table: pd.DataFrame, text: pd.DataFrame, name: str) -> None:
+    """Raise BadTable for the first row with another unit or direction than the first one of its data and metric."""
+    first = table.groupby(["data", "metric"], sort=False)[name].transform("first")
+    if name in text:
+        _require(table[name] == first, name, text, "is another one than in an earlier row of the same metric")
 
 
 def _with_missing(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with a row for each seed that a group lacks and another group on the same data has."""
     settings = [name for name in table if name not in KNOWN]
     parts = [table]
-    for _, rows in table.groupby(["data", "metric", "length", "stretch"], sort=False, dropna=False):
+    known = table["better"] != ""  # of other metrics, such as times, no seed is missed
+    whole = table[table["stretch"].isna() & (known | ~known.any())]
+    for _, rows in whole.groupby(["data", "metric", "length"], sort=False, dropna=False):
         seeds = set(rows["seed"])
         for _, group in rows.groupby(["scheme", *settings], sort=False, dropna=False):
             missing = sorted(seeds - set(group["seed"]))
@@ -122,7 +146,7 @@ def settings_of(table: pd.DataFrame) -> list[str]:
 
 def _as_text(column: "pd.Series[str]") -> "pd.Series[str]":
     """Return the column as text, without spaces around it, empty where nothing stands."""
-    return column.map(lambda value: "" if value is None or value is pd.NA else str(value).strip())
+    return column.map(lambda value: "" if value is None or value is pd.NA or value != value else str(value).strip())
 
 
 def _numbers(text: pd.DataFrame, name: str) -> "pd.Series[float]":
