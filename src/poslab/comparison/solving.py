@@ -1,4 +1,4 @@
-"""How often, and how soon, each scheme's seeds solve a task, and what those that do reach beyond its training lengths.
+"""Table of how often and how soon each scheme's seeds solve a task, and what those that do reach beyond its training.
 
 A seed solves a task or doesn't, so each is one trial: how many of further seeds would is an exact interval, the time is
 that of a survival analysis, in which a run that ended unsolved has only been watched for so long.

@@ -1,4 +1,4 @@
-"""What a comparison reads: a table of results, from a file (`read_table_file`) or from run folders (`of_runs.py`).
+"""Sources of a comparison: a table of results, from a file (`read_table_file`) or from run folders (`of_runs.py`).
 
 Neither opening a table nor anything that is imported here loads torch.
 """
@@ -24,7 +24,7 @@ from poslab.statistics.table import BadTable, read_table
 
 @dataclass(frozen=True)
 class Source:
-    """What is compared: a checked table, where its report goes, and the contrasts registered before its runs.
+    """Checked table to be compared, where its report goes, and the contrasts registered before its runs.
 
     runs: by what is in the table's column `folder`, if they were read. left_out: folders that are not in the table.
     """

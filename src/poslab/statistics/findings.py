@@ -21,7 +21,7 @@ BETTER, WORSE = "better", "worse"
 
 
 class Measure(Protocol):
-    """What figures are: their unit, "nats per token" or "of the examples"; sign: 1 where lower ones are better."""
+    """Kind of figures: their unit, "nats per token" or "of the examples"; sign: 1 where lower ones are better."""
 
     @property
     def unit(self) -> str: ...

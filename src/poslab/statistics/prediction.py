@@ -1,4 +1,4 @@
-"""What the next pair of runs will show, from paired differences of the past: one run ahead instead of the mean.
+"""Prediction of the next paired difference from those of the past: one run ahead instead of the mean.
 
 For normal differences. The limits of the probability that the next difference is below 0 are those of the noncentral t
 distribution: the mean's t statistic over n seeds has the noncentrality sqrt(n) mean / sd of the truth, and the
