@@ -34,6 +34,9 @@ def pairing(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Pa
     if n < 3 or any(np.ptp(values) <= 1e-12 * max(1.0, float(np.abs(values).max())) for values in (a, b, a - b)):
         return None
     found = stats.pearsonr(a, b)
-    interval = found.confidence_interval(confidence)
+    if abs(found.statistic) > 1 - 1e-12:  # nothing is left to be uncertain of
+        low = high = float(found.statistic)
+    else:
+        low, high = map(float, found.confidence_interval(confidence))
     ratio = float((a.var(ddof=1) + b.var(ddof=1)) / (a - b).var(ddof=1))
-    return Pairing(float(found.statistic), float(interval.low), float(interval.high), ratio, n * ratio, n)
+    return Pairing(float(found.statistic), low, high, ratio, n * ratio, n)
