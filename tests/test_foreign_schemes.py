@@ -53,5 +53,5 @@ def test_a_scheme_that_is_refused_fails_in_its_own_tests(tmp_path: Path) -> None
     result = pytest_with(broken, tmp_path / "repository", "-n0", "-rf", "-k", "each_row_has_its_own or greedy")
     failed = [line for line in result.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     assert failed
-    assert all("[broken]" in line for line in failed), result.stdout[-10_000:]
+    assert all("broken]" in line for line in failed), result.stdout[-10_000:]
     assert " passed" in result.stdout

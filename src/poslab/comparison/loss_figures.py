@@ -33,11 +33,11 @@ _CURVES = (
 )
 _BY_POSITION = (
     "Mean loss at each position of a window of the training length: how much more context helps. A short text has "
-    "few such windows; what all schemes have in common is then the text's. Of a text of more than 16,384 tokens "
+    "few such windows; what all schemes have in common is then the text's. Of a text of more than 12,288 tokens "
     "about so many count, in stretches of 1,024 spread evenly over it."
 )
 _BY_LENGTH = (
-    "The same tokens at every length: all, or of a text of more than 16,384 tokens about so many, in stretches of "
+    "The same tokens at every length: all, or of a text of more than 12,288 tokens about so many, in stretches of "
     "1,024 spread evenly over it. Left, windows are contiguous, so short ones suffer from their starts; "
     "right, windows slide by half their length and only what is new counts. A scheme that ends at the training "
     "length knows no positions beyond."
