@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-# Measured on two cores: 64 and 256 queries are slower at nearly every length.
-BLOCK = 128
+BLOCK = 128  # queries; on two cores 64 and 256 are slower at nearly every length
 # Rows of a matrix that begin at multiples of this are multiplied and reduced up to three times as fast on a CPU.
 ALIGNED = 16
 

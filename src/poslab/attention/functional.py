@@ -36,12 +36,10 @@ def scheme_attention(
 ) -> Tensor:
     """Return self-attention of q, k, v (B, H, T, Dh) with all that a scheme does in one layer, (B, H, T, Dh).
 
-    For models of one's own: q, k and v are those of the projections; the hook `embed` is the model's part.
-
-    tables: from `scheme.tables(shape)`, for `num_layers` layers of H heads and an embedding of H * Dh.
-    x: (B, T, D), the input of the projections, for schemes that look at it.
-    positions: (T,) or (B, T) whole numbers; None: 0, 1, 2, ...
-    dropout_p, backend: as in `attend`.
+    q, k and v are those of the projections; the hook `embed` is the model's part. tables: from `scheme.tables(shape)`,
+    for `num_layers` layers of H heads and an embedding of H * Dh. x: (B, T, D), the input of the projections, for
+    schemes that look at it. positions: (T,) or (B, T) whole numbers; None: 0, 1, 2, ... dropout_p, backend: as in
+    `attend`.
 
     Raises SettingError for arguments that don't fit together, for more positions than the scheme knows, for x missing;
     and, at the first call, for tables of other names than the scheme's and for a hook whose result has a wrong shape.
