@@ -59,6 +59,12 @@ def test_figures_are_over_all_seeds_and_those_that_solve_stand_beside_them(copy_
     assert (task.solved(), task.trained, task.multiple(15)) == ("1 of 6", (2, 10), "1.5×")
 
 
+def test_a_seed_alone_has_no_test_of_its_time(tmp_path: Path) -> None:
+    for pos in ("absolute", "shaw"):
+        write_task_run(tmp_path, pos, 1, {10: 1.0, 20: 0.5}, 250)
+    assert [row[4] for row in solved_table(compare_folders(tmp_path)).rows] == ["", ""]
+
+
 def test_matrix_has_means_and_shades_from_chance_to_all(copy_runs: Path) -> None:
     write_task_run(copy_runs, "shaw", 1, {10: 1.0, 20: 0.6}, data="sort")
     tasks = [TaskRuns(name, {"shaw": read_runs([str(copy_runs / name)])[0]}) for name in ("copy", "sort")]

@@ -39,7 +39,7 @@ def solved_table(comparison: Comparison) -> Table | None:
     p_values = {
         group.label: log_rank(_times(group), _times(comparison.base))
         for group in groups
-        if group is not comparison.base
+        if group is not comparison.base and min(len(group.values), len(comparison.base.values)) > 1
     }
     corrected = holm(p_values)
     rows = []
