@@ -127,7 +127,8 @@ def _evaluations(runs: Sequence[Run], allow_code: bool) -> tuple[dict[Path, Eval
     missing, notes = [run for run in runs if run.folder not in evaluations], {}
     if missing:
         seconds = sum(map(evaluation_seconds, missing))
-        print(f"measuring {len(missing)} runs by length and position, which takes about {clock(seconds)}", flush=True)
+        runs_missing = "1 run" if len(missing) == 1 else f"{len(missing)} runs"
+        print(f"measuring {runs_missing} by length and position, which takes about {clock(seconds)}", flush=True)
     for run in tqdm(missing, desc="measuring", unit="run", leave=False, disable=None):
         try:
             evaluations[run.folder] = evaluate_run(run.folder, allow_code=allow_code)
