@@ -110,6 +110,34 @@ def test_llama_of_transformers(settings: dict[str, Any]) -> None:
         assert torch.allclose(ours, theirs, atol=3e-5)  # their angles are float32
 
 
+@pytest.mark.parametrize("still", [0.0, 0.25, 0.5, 0.99])
+def test_slowest_pairs_stand_still_as_in_proportional_rope_of_transformers(still: float) -> None:
+    library = pytest.importorskip("transformers.modeling_rope_utils", reason=NEEDS)
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama", reason=NEEDS)
+    parameters = {"rope_type": "proportional", "rope_theta": 500.0, "partial_rotary_factor": 1 - still}
+    config = llama.LlamaConfig(hidden_size=64 * 200, num_attention_heads=64, rope_parameters=parameters)
+    expected, _ = library.ROPE_INIT_FUNCTIONS["proportional"](config)
+    found = torch.tensor(RoPE(base=500.0, still=still).frequencies(200))
+    assert torch.allclose(found, expected, rtol=1e-5, atol=0)
+    assert (found == 0).sum() == round(100 * still)
+
+
+def test_half_truncated_as_in_modded_nanogpt() -> None:
+    half = torch.logspace(0, -10, 16, base=2.0)  # from 1 to 1 / 1024, of 64 channels
+    found = torch.tensor(RoPE(base=1024.0 ** (32 / 15), still=0.5).frequencies(64))
+    assert torch.allclose(found, torch.cat([half, torch.zeros(16)]), rtol=1e-5)
+
+
+def test_pairs_without_a_whole_turn_in_the_context_stand_still() -> None:
+    scheme = RoPE(still="context", original_context=100, scaling="linear", factor=2.0)
+    found, moving = scheme.frequencies(32), RoPE(scaling="linear", factor=2.0).frequencies(32)
+    assert found == [f if 6.2832 / (2 * f) <= 100 else 0.0 for f in moving]  # by the wavelength before scaling
+    assert 0.0 in found
+    assert scheme.hf_equivalent({}, SHAPE) is None
+    shown = scheme.explain({}, SHAPE, [])["wavelengths"].x
+    assert shown == [pair for pair, f in enumerate(scheme.frequencies(SHAPE.head_dim)) if f]
+
+
 def test_gpt_j_of_transformers() -> None:
     gptj = pytest.importorskip("transformers.models.gptj.modeling_gptj", reason=NEEDS)
     x, length = torch.randn(2, 50, 4, 32), 50  # (B, T, H, Dh)
@@ -144,6 +172,10 @@ def test_every_kth_layer_of_smollm3() -> None:
     [
         ({"fraction": 0.1}, "fraction"),  # of 16 channels
         ({"scaling": "ntk", "factor": 2.0, "fraction": 0.125}, "scaling"),
+        ({"still": 0.9}, "still"),
+        ({"still": "context", "original_context": 6}, "still"),
+        ({"still": 1.0}, "still"),
+        ({"still": "contxt"}, "still"),
     ],
 )
 def test_what_can_not_be(settings: dict[str, Any], option: str) -> None:
@@ -162,6 +194,8 @@ def test_what_can_not_be(settings: dict[str, Any], option: str) -> None:
         (RoPE(scaling="yarn", factor=4.0), None),  # evaluated beyond its context
         (RoPE(scaling="yarn", factor=4.0, original_context=64), None),  # trained on
         (RoPE(scaling="llama3", factor=4.0, original_context=100), "pos.original_context=100: this model's context"),
+        (RoPE(still="context"), None),
+        (RoPE(still="context", original_context=100), "pos.original_context=100: this model's context"),
         (RoPENoPE(), None),
         (RoPENoPE(factor=4.0, every=3, window=100), "pos.factor=4.0 does nothing without"),
         (RoPENoPE(every=5), "pos.every=5: with 4 layers"),

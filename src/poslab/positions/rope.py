@@ -14,6 +14,17 @@ plain products (GPT-J, GPT-NeoX). Scalings change f_d, so that a model reads `fa
              "YaRN", sections 3.2 and 3.3)
     llama3   f_d above 4 turns, f_d / factor below one, between them a ramp over the turns (Llama 3.1)
 
+`still` lets the slowest pairs stand still, f_d = 0, and leaves the others theirs, which `fraction` doesn't:
+
+    a share  p-RoPE with p = 1 - still (Barbero et al. 2024, "Round and Round We Go! What makes Rotary Positional
+             Encodings useful?", section 6); of the n / 2 pairs as many turn as p leaves whole, as in the paper's code
+    context  pairs whose turn takes more than original_context positions: HoPE's position-independent components (Chen
+             et al. 2024, "HoPE: A Novel Positional Encoding Without Long-Term Decay"); the paper also drops those that
+             it finds "activated", which depends on the trained model, and is left out
+
+Half-truncated RoPE (modded-nanogpt, train_gpt.py) is still=0.5 with base = 1024^((n / 2) / (n / 4 - 1)): its
+frequencies go from 1 to 1 / 1024, both included. Which pairs stand still is decided before any scaling.
+
 Conventions: pairs are channels (d, d + n / 2) as in GPT-NeoX and Llama; `interleaved` takes the paper's and GPT-J's
 (2 d, 2 d + 1), the same but for the order of channels. yarn rounds the ends of its ramp to whole d, as its authors'
 code does. Left out is a base that grows with the text read so far ("dynamic" NTK): keys in a cache would have to turn.
@@ -50,7 +61,8 @@ FAST_AND_SLOW = {"yarn": (32.0, 1.0), "llama3": (4.0, 1.0)}
 _WAVELENGTHS = (
     "Each pair of channels is a hand of a clock. Fast ones tell neighbours apart and come round again and again; "
     "those above the line of the context never complete a turn in training, so that a longer text shows them angles "
-    "that they have not seen. Surprising: no pair near the context, or none below ten."
+    "that they have not seen. Pairs that stand still have no point. Surprising: no pair near the context, or none "
+    "below ten."
 )
 _SCORE = (
     "How much of the match between two equal vectors is left when one is turned by a distance, if all pairs weigh "
@@ -61,7 +73,7 @@ _SCORE = (
 
 @dataclass(frozen=True)
 class RoPE(PositionScheme):
-    """RoPE; original_context: the length that the model was trained at, for yarn and llama3."""
+    """RoPE; original_context: the length that the model was trained at, for yarn, llama3 and still=context."""
 
     base: float = 10000.0
     fraction: float = 1.0
@@ -69,6 +81,7 @@ class RoPE(PositionScheme):
     scaling: str = "none"
     factor: float = 1.0
     original_context: int = 256
+    still: float | str = 0.0
 
     variants: ClassVar[tuple[dict[str, Any], ...]] = (
         {"interleaved": True, "fraction": 0.5},
@@ -76,6 +89,8 @@ class RoPE(PositionScheme):
         {"scaling": "ntk", "factor": 4.0},
         {"scaling": "yarn", "factor": 4.0, "original_context": 64},
         {"scaling": "llama3", "factor": 4.0, "original_context": 64},
+        {"still": 0.25},
+        {"still": "context", "original_context": 12, "scaling": "linear", "factor": 2.0},
     )
 
     def __post_init__(self) -> None:
@@ -85,6 +100,8 @@ class RoPE(PositionScheme):
             raise SettingError("fraction", self.fraction, "must be above 0 and at most 1")
         require_one_of(SCALINGS, scaling=self.scaling)
         require_at_least(1, factor=self.factor, original_context=self.original_context)
+        if self.still != "context" and not (isinstance(self.still, float | int) and 0 <= self.still < 1):
+            raise SettingError("still", self.still, "must be at least 0 and below 1, or context")
 
     def check(self, shape: ModelShape) -> None:
         turning = self._turning(shape.head_dim)
@@ -92,27 +109,29 @@ class RoPE(PositionScheme):
             raise SettingError("fraction", self.fraction, f"leaves no pair of {shape.head_dim} channels that turns")
         if self.scaling == "ntk" and turning < 4:
             raise SettingError("scaling", self.scaling, f"needs two pairs that turn, but {turning} channels are one")
+        if not any(self.frequencies(shape.head_dim)):
+            raise SettingError("still", self.still, f"leaves no pair of {shape.head_dim} channels that turns")
 
     def warnings(self, shape: ModelShape) -> list[str]:
-        if self.scaling == "none":
-            return [] if self.factor == 1 else [f"pos.factor={self.factor} does nothing without pos.scaling"]
-        if self.factor == 1:
-            return [f"pos.scaling={self.scaling} does nothing with pos.factor=1"]
+        found, scales = [], self.scaling != "none" and self.factor != 1
+        if self.factor != 1 and not scales:
+            found.append(f"pos.factor={self.factor} does nothing without pos.scaling")
+        if self.scaling != "none" and not scales:
+            found.append(f"pos.scaling={self.scaling} does nothing with pos.factor=1")
         known, context = self.original_context, shape.context_length
-        if self.scaling in FAST_AND_SLOW and context not in (known, round(known * self.factor)):
-            return [
+        used = self.still == "context" or (scales and self.scaling in FAST_AND_SLOW)
+        if used and context not in (known, round(known * self.factor)):
+            found.append(
                 f"pos.original_context={known}: this model's context is {context}, neither that nor "
                 f"pos.factor={self.factor} times as much"
-            ]
-        return []
+            )
+        return found
 
     def rotate(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
         from poslab.positions.rotary import Rotation, angles, once_per_pass
 
-        turning = self._turning(x.shape[-1])
-
         def rotation() -> Rotation:
-            angle = angles(positions, self._frequencies(turning))  # (T, turning / 2)
+            angle = angles(positions, self.frequencies(x.shape[-1]))  # (T, n / 2)
             return Rotation.by(angle, x, interleaved=self.interleaved, growth=self._growth)
 
         return once_per_pass(positions, (self, x.shape[-1], x.dtype), rotation).turn(x)
@@ -121,7 +140,7 @@ class RoPE(PositionScheme):
         q, k = text.q[i], text.k[j]
         turning = self._turning(text.shape.head_dim)
         total = (q[turning:] * k[turning:]).sum()
-        for d, frequency in enumerate(self._frequencies(turning)):
+        for d, frequency in enumerate(self.frequencies(text.shape.head_dim)):
             a, b = (2 * d, 2 * d + 1) if self.interleaved else (d, d + turning // 2)
             angle = (text.positions[i] - text.positions[j]) * frequency
             real, imaginary = q[a] * k[a] + q[b] * k[b], q[b] * k[a] - q[a] * k[b]  # of q conj(k)
@@ -129,7 +148,7 @@ class RoPE(PositionScheme):
         return total / math.sqrt(text.shape.head_dim)
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
-        frequencies = torch.tensor(self._frequencies(self._turning(shape.head_dim)), dtype=torch.float64)
+        frequencies = torch.tensor(self.frequencies(shape.head_dim), dtype=torch.float64)
         distances = list(shape.distances)
         turned = (torch.tensor(distances)[:, None] * frequencies).cos().mean(-1)  # (R,)
         return {
@@ -145,7 +164,7 @@ class RoPE(PositionScheme):
         }
 
     def hf_equivalent(self, tables: Tables, shape: ModelShape) -> HFEquivalent | None:
-        if self.interleaved or self.scaling not in ("none", "linear"):
+        if self.interleaved or self.scaling not in ("none", "linear") or not all(self.frequencies(shape.head_dim)):
             return None
         rotation = {"rope_type": "default", "rope_theta": self.base}
         if self.scaling == "linear":
@@ -161,8 +180,18 @@ class RoPE(PositionScheme):
     def _growth(self) -> float:
         return 0.1 * math.log(self.factor) + 1 if self.scaling == "yarn" else 1.0
 
-    def _frequencies(self, turning: int) -> list[float]:
-        """Return the frequency of each pair, in radians per position."""
+    def frequencies(self, head_dim: int) -> list[float]:
+        """Return the frequency of each of the n / 2 pairs, in radians per position; 0 for those that stand still."""
+        turning = self._turning(head_dim)
+        plain = [self.base ** (-2 * d / turning) for d in range(turning // 2)]
+        if self.still == "context":
+            turn = sum(math.tau / frequency <= self.original_context for frequency in plain)
+        else:
+            turn = int((1 - float(self.still)) * len(plain) + 1e-9)
+        return [f if d < turn else 0.0 for d, f in enumerate(self._scaled(turning))]
+
+    def _scaled(self, turning: int) -> list[float]:
+        """Return the frequencies by base and scaling."""
         base = self.base * self.factor ** (turning / (turning - 2)) if self.scaling == "ntk" else self.base
         plain = [base ** (-2 * d / turning) for d in range(turning // 2)]
         if self.scaling == "linear":
@@ -190,11 +219,11 @@ class RoPE(PositionScheme):
 
 def wavelengths(frequencies: Tensor, shape: ModelShape) -> Curves:
     """Return the picture of the positions that each pair (n,) of channels takes for one turn, beside the context."""
+    pairs, frequencies = frequencies.nonzero().flatten().tolist(), frequencies[frequencies != 0]
     lines = {
         "one turn": math.tau / frequencies,
         "the context": torch.full_like(frequencies, shape.context_length),
     }
-    pairs = list(range(len(frequencies)))
     return Curves("Wavelengths beside the context", "pair of channels", "positions", pairs, lines, _WAVELENGTHS, True)
 
 
