@@ -11,7 +11,7 @@ from common import REPOSITORY
 
 # As whoever adds them would write their yaml: one with tables of every layer, one that ends, one that decays fast, one
 # whose tokens bring something along, one that is no function of the distance, one that learns a number per head, one
-# that mixes heads and has a name near another's, one whose gradient cancels.
+# that mixes heads and has a name near another's, one whose gradient cancels, one whose rotation looks at the token.
 FOREIGN = {
     "per_layer": "_target_: poslab.positions.foreign_schemes.PerLayerBias\nreach: 20\n",
     "bounded": "_target_: poslab.positions.foreign_schemes.BoundedKeys\nstd: 0.5\n",
@@ -21,6 +21,7 @@ FOREIGN = {
     "learned_slopes": "_target_: poslab.positions.foreign_schemes.LearnedSlopes\n",
     "rope2": "_target_: poslab.positions.foreign_schemes.AcrossHeads\nwidth: 32\n",
     "sharpened": "_target_: poslab.positions.foreign_schemes.Sharpened\n",
+    "turned_by_tokens": "_target_: poslab.positions.foreign_schemes.TurnedByTokens\n",
 }
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from common import make_scheme
+from foreign_schemes import TurnedByTokens
 from oracles import LATER, assert_is_the_formula
 
 from poslab import GPT
@@ -52,6 +53,7 @@ PAIRS = {
     "token states of two kinds, turned": Combined(TwoStates(), Forgetting()),
     "token states and a tile": Combined(Forgetting(), FIRE()),
     "a tile and token states": Combined(FIRE(), Forgetting()),
+    "keys that see their own state": Combined(TwoStates(), TurnedByTokens()),
     "three": Combined(Combined(Forgetting(), ALiBi()), Combined(FIRE(), Forgetting())),
     "randomised": Randomized(Combined(Forgetting(), T5()), max_position=64),
 }

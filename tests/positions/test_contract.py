@@ -80,6 +80,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"token_state": lambda self, t, layer, x: x},
         "token_state: its result must be (B, H, T, E) = (2, 4, 3, any) here, not (2, 3, 24) of float32",
     ),
+    "key with another token's state": (
+        {
+            "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
+            "key": lambda self, t, layer, k, positions, token_state: k + token_state.cumsum(2),
+        },
+        f"key{MIXES}",
+    ),
     "key_bias": (
         {
             "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from poslab.lazy import torch
-from poslab.positions.base import Curves, ModelShape, Picture, PositionScheme, RelativeTerms, ScoreTile
+from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, ScoreTile
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -201,3 +201,33 @@ class Sharpened(PositionScheme):
     def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor) -> Tensor:
         factor = 1 + tables["growth"][:, None] * (positions + 1).log()  # (H, T)
         return (q * factor[..., None]).to(q.dtype)
+
+
+@dataclass(frozen=True)
+class TurnedByTokens(PositionScheme):
+    """Halves of queries and keys turned against each other by their position, and by an angle of their token."""
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        return {"speed": torch.randn(shape.num_layers, shape.num_heads, shape.embed_dim) * 0.3}
+
+    def token_state(self, tables: Tables, layer: int, x: Tensor) -> Tensor:
+        return torch.nn.functional.linear(x, tables["speed"][layer].to(x.dtype)).mT[..., None].tanh()  # (B, H, T, 1)
+
+    def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor, token_state: Tensor) -> Tensor:
+        return self._turned(q, positions, token_state)
+
+    def key(self, tables: Tables, layer: int, k: Tensor, positions: Tensor, token_state: Tensor) -> Tensor:
+        return self._turned(k, positions, token_state)
+
+    def _turned(self, x: Tensor, positions: Tensor, token_state: Tensor) -> Tensor:
+        wide = x.to(token_state.dtype)
+        angle = positions[:, None] + token_state  # (B, H, T, 1)
+        a, b = wide.chunk(2, dim=-1)
+        return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], dim=-1).to(x.dtype)
+
+    def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
+        speed, half = tables["speed"][text.layer, text.head], text.shape.head_dim // 2
+        own, other = (text.positions[t] + (speed * text.x[t]).sum().tanh() for t in (i, j))
+        (a, b), (c, d) = text.q[i].split(half), text.k[j].split(half)
+        along, across = (a * c + b * d).sum(), (b * c - a * d).sum()
+        return (along * (own - other).cos() - across * (own - other).sin()) / text.shape.head_dim**0.5

@@ -93,7 +93,7 @@ def oracle(
     seen = [[j <= i or not shape.causal for j in range(LENGTH)] for i in range(LENGTH)]
     weights = torch.zeros(HEADS, LENGTH, LENGTH, dtype=torch.float64)
     for head in range(HEADS):
-        text = HeadInputs(q[head], k[head], x, positions, seen, shape, layer, head)
+        text = HeadInputs(q, k, x, positions, seen, shape, layer, head)
         for i in range(LENGTH):
             keys = [j for j in range(LENGTH) if seen[i][j]]
             scores = [float(scheme.reference_score(tables, text, i, j)) for j in keys]

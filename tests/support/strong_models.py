@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from common import SCHEMES, make_scheme, moved
-from foreign_schemes import Gated, Mixed, Rotary, Stretched
+from foreign_schemes import Gated, Mixed, Rotary, Stretched, TurnedByTokens
 from torch import Tensor
 
 from poslab import GPT
@@ -24,9 +24,16 @@ SIZES: dict[str, Any] = {
 }
 
 
-OTHERS = {"gated": Gated, "mixed": Mixed, "none": PositionScheme, "rotary": Rotary, "stretched": Stretched}
+OTHERS = {
+    "gated": Gated,
+    "mixed": Mixed,
+    "none": PositionScheme,
+    "rotary": Rotary,
+    "stretched": Stretched,
+    "turned": TurnedByTokens,
+}
 # Foreign schemes that do what none of poslab's own does.
-NAMES = [*SCHEMES, "gated", "mixed", "stretched"]
+NAMES = [*SCHEMES, "gated", "mixed", "stretched", "turned"]
 
 
 def strong_model(name: str, **sizes: Any) -> GPT:

@@ -61,21 +61,26 @@ class PositionIds:
         falling = self.irregular and bool((self.positions.diff() < 0).any())
         return range(0 if causal and not falling else 1 - reach, reach)
 
-    def map(self, hook: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Tensor:
+    def map(self, hook: Callable[..., Tensor], x: Tensor, **further: Tensor | None) -> Tensor:
         """Apply a scheme's hook(x, positions) to x (B, ..., T, n).
 
         A hook takes positions (T,) and maps each token by itself: where rows have positions of their own, all tokens
-        are handed to it as one row of B T.
+        are handed to it as one row of B T. further: more arguments of the hook, (B, ..., T, n) or None.
         """
         if self.positions.dim() == 1:
-            return hook(x, self.positions)
-        row = x.movedim(0, -3).flatten(-3, -2)[None]  # (1, ..., B T, n)
-        return hook(row, self._one_row)[0].unflatten(-2, self.positions.shape).movedim(-3, 0)
+            return hook(x, self.positions, **further)
+        rows = {name: None if value is None else _one_row(value) for name, value in further.items()}
+        return hook(_one_row(x), self._one_row, **rows)[0].unflatten(-2, self.positions.shape).movedim(-3, 0)
 
     @cached_property
     def _one_row(self) -> Tensor:
         """Return positions (B T,), one tensor for all calls, by which schemes cache results of this pass."""
         return self.positions.flatten()
+
+
+def _one_row(x: Tensor) -> Tensor:
+    """Concatenate the tokens of all rows of x (B, ..., T, n), (1, ..., B T, n)."""
+    return x.movedim(0, -3).flatten(-3, -2)[None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,21 +100,28 @@ class SchemeLayer:
     key_position_ids: PositionIds | None = None
 
     def apply_hooks(self, q: Tensor, k: Tensor, x: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Apply the hooks that come before attention: `query` to q, `key` to k, `token_state` to x.
+        """Apply the hooks that come before attention: `token_state` to x, `query` to q, `key` to k.
 
         q (B, H, Tq, Dh), k (B, H, Tk, Dh), x (B, Tk, D) -> q and k as mapped, and token_state (B, H, Tk, E) or None.
         Raises SettingError where the scheme has a token state and x is missing.
         """
-        q = self.position_ids.map(partial(self.scheme.query, self.tables, self.layer), q)
-        k = (self.key_position_ids or self.position_ids).map(partial(self.scheme.key, self.tables, self.layer), k)
+        scheme, state = self.scheme, self._token_state(x)
+        of_queries = None if state is None else state[:, :, -q.shape[-2] :]
+        query, key = (partial(hook, self.tables, self.layer) for hook in (scheme.query, scheme.key))
+        q = self.position_ids.map(query, q, **scheme.further("query", of_queries))
+        k = (self.key_position_ids or self.position_ids).map(key, k, **scheme.further("key", state))
+        return q, k, state
+
+    def _token_state(self, x: Tensor | None) -> Tensor | None:
+        """Return what the hook makes of x (B, Tk, D), in float32 or better; None: the scheme doesn't have it."""
         if not self.scheme.overrides("token_state"):
-            return q, k, None
+            return None
         if x is None:
             name = type(self.scheme).__name__
             raise SettingError("x", None, f"{name} looks at what enters attention: give x (B, T, D)")
         with without_autocast(x.device):
             wide = x.to(torch.promote_types(x.dtype, torch.float32))
-            return q, k, self.scheme.token_state(self.tables, self.layer, wide)
+            return self.scheme.token_state(self.tables, self.layer, wide)
 
     def attend(
         self,

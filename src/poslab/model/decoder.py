@@ -276,7 +276,7 @@ class GPT(PositionedModule):
 
     def is_plain(self, *terms: RelativeTerms | None) -> bool:
         """Return whether attention with these terms, by default those of all layers, is without position."""
-        if self.pos.overrides("score_mod") or self.pos.overrides("token_state") or self.pos.overrides("key_bias"):
+        if self.pos.overrides("score_mod") or self.pos.overrides("key_bias"):
             return False
         return not any(terms or self.relative_terms(self.shape.context_length))
 

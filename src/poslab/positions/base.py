@@ -84,16 +84,26 @@ class ModelShape:
 
 @dataclass(frozen=True, eq=False)
 class HeadInputs:
-    """Inputs of one head of one layer before any hook, for `PositionScheme.reference_score`."""
+    """Inputs of one layer before any hook, and one of its heads, for `PositionScheme.reference_score`."""
 
-    q: Tensor  # (T, Dh)
-    k: Tensor  # (T, Dh)
+    queries: Tensor  # (H, T, Dh)
+    keys: Tensor  # (H, T, Dh)
     x: Tensor  # (T, D): what entered attention
     positions: list[int]  # T numbers
     seen: list[list[bool]]  # T x T: whether query i sees key j
     shape: ModelShape
     layer: int
     head: int
+
+    @property
+    def q(self) -> Tensor:
+        """Queries of the head, (T, Dh)."""
+        return self.queries[self.head]
+
+    @property
+    def k(self) -> Tensor:
+        """Keys of the head, (T, Dh)."""
+        return self.keys[self.head]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,10 +137,14 @@ class PositionScheme:
     samples_in_evaluation: bool = False
     # Other settings than the defaults, for the tests of the contract.
     variants: ClassVar[tuple[dict[str, Any], ...]] = ()
+    _further: ClassVar[Mapping[str, bool]] = {"query": False, "key": False}  # which hooks take more arguments
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         check_names(cls, HOOKS)
+        cls._further = {
+            hook: argument in inspect.signature(getattr(cls, hook)).parameters for hook, argument in FURTHER.items()
+        }
 
     def __new__(cls, *arguments: Any, **settings: Any) -> PositionScheme:
         if cls is not PositionScheme:
@@ -140,6 +154,10 @@ class PositionScheme:
     def overrides(self, hook: str) -> bool:
         """Return whether the scheme has a hook of its own of that name."""
         return getattr(type(self), hook) is not getattr(PositionScheme, hook)
+
+    def further(self, hook: str, value: Tensor | None) -> dict[str, Tensor | None]:
+        """Return the argument of `FURTHER` with its value, if the hook takes it."""
+        return {FURTHER[hook]: value} if self._further[hook] else {}
 
     def check(self, shape: ModelShape) -> None:
         """Raise SettingError where the settings can't work with this model. Must not use torch."""
@@ -166,6 +184,7 @@ class PositionScheme:
 
     # `embed`, `query` and `key` map each token by itself, by nothing but its number in `positions`, which are whole
     # numbers from 0 on in any order. (Rows with positions of their own come as one row, their tokens concatenated.)
+    # `query` and `key` may take one more argument, token_state: (B, H, T, E) of their tokens, or None.
     # Their results, and those of `token_state` and `score_mod`, are finite, and of the dtype of what they are made of.
 
     def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
@@ -192,9 +211,10 @@ class PositionScheme:
         return None
 
     def token_state(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
-        """Return numbers of each token for `score_mod` and `key_bias`, (B, H, T, E), or None; the cache keeps them.
+        """Return numbers of each token for other hooks of the layer, (B, H, T, E), or None; the cache keeps them.
 
-        x: (B, T, D), the input of attention in float32 or better. Each token's numbers depend on that token alone.
+        `score_mod` and `key_bias` read them, and `query` and `key` if they take a `token_state`. x: (B, T, D), the
+        input of attention in float32 or better. Each token's numbers depend on that token alone.
         """
         return None
 
@@ -242,8 +262,10 @@ class PositionScheme:
 HOOKS = {
     name: [*inspect.signature(member).parameters]
     for name, member in vars(PositionScheme).items()
-    if inspect.isfunction(member) and not name.startswith("_") and name != "overrides"
+    if inspect.isfunction(member) and not name.startswith("_") and name not in ("overrides", "further")
 }
+# Arguments that a hook may take besides, or leave out.
+FURTHER = {"query": "token_state", "key": "token_state"}
 ENTRANCES = ("sample", "embed", "rotate", "query", "key", "relative", "token_state", "score_mod", "key_bias")
 
 
@@ -280,8 +302,10 @@ def check_names(cls: type, hooks: Mapping[str, Sequence[str]]) -> None:
         if near and name not in (*ATTRIBUTES, *settings):
             raise _bad_name(cls, name, f"is nothing that a scheme has (did you mean {near[0]}?)")
         if name in hooks and inspect.isfunction(member):
+            further = FURTHER.get(name, "")
+            given = {further: None} if further in inspect.signature(member).parameters else {}
             try:
-                inspect.signature(member).bind(*hooks[name])
+                inspect.signature(member).bind(*hooks[name], **given)
             except TypeError:
                 problem = f"takes other arguments than the hook: ({', '.join(hooks[name])})"
                 raise _bad_name(cls, name, problem) from None

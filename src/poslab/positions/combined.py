@@ -8,10 +8,10 @@ names of the last three beginning with first and second.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from poslab.errors import SettingError
@@ -81,21 +81,21 @@ class Composite(PositionScheme):
             x = part.rotate(own, x, positions)
         return x
 
-    def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor) -> Tensor:
-        for part, own in self._with_tables(tables):
-            q = part.query(own, layer, q, positions)
-        return q
+    def query(
+        self, tables: Tables, layer: int, q: Tensor, positions: Tensor, token_state: Tensor | None = None
+    ) -> Tensor:
+        return self._map("query", tables, layer, q, positions, token_state)
 
-    def key(self, tables: Tables, layer: int, k: Tensor, positions: Tensor) -> Tensor:
-        for part, own in self._with_tables(tables):
-            k = part.key(own, layer, k, positions)
-        return k
+    def key(
+        self, tables: Tables, layer: int, k: Tensor, positions: Tensor, token_state: Tensor | None = None
+    ) -> Tensor:
+        return self._map("key", tables, layer, k, positions, token_state)
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
         inner = self._shape_of_parts(shape)
         terms = (part.relative(own, inner, layer, distances) for part, own in self._with_tables(tables))
         there = [of_part for of_part in terms if of_part]
-        return functools.reduce(added, there) if there else None
+        return reduce(added, there) if there else None
 
     def token_state(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
         """Concatenate the states of the parts, (B, H, T, E1 + E2)."""
@@ -154,6 +154,15 @@ class Composite(PositionScheme):
         for name, part in self._parts.items():
             prefix = self._prefix(name)
             yield part, {n.removeprefix(prefix): table for n, table in tables.items() if n.startswith(prefix)}
+
+    def _map(
+        self, hook: str, tables: Tables, layer: int, x: Tensor, positions: Tensor, token_state: Tensor | None
+    ) -> Tensor:
+        """Apply each part's `query` or `key` to x (B, H, T, Dh), with the part's own state."""
+        states = self._own_states(tables, layer, token_state, x.shape[1] * x.shape[-1])
+        for (part, own), state in zip(self._with_tables(tables), states, strict=True):
+            x = getattr(part, hook)(own, layer, x, positions, **part.further(hook, state))
+        return x
 
     def _own_states(self, tables: Tables, layer: int, token_state: Tensor | None, width: int) -> list[Tensor | None]:
         """Split the token state (B, H, N, E1 + E2) by part; width: D."""

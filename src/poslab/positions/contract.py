@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from poslab.errors import SettingError, blamed_on, described
@@ -130,7 +131,7 @@ class HookChecker:
         dtype = next((table.dtype for table in tables.values()), None)
         tokens = torch.linspace(0.1, 0.3, self.length, dtype=dtype, device=device)  # no two alike
         self.x = tokens[:, None].repeat(2, 1, shape.embed_dim)  # (B, T, D)
-        self.of_heads = self.x.unflatten(-1, (shape.num_heads, shape.head_dim)).transpose(1, 2)  # (B, H, T, Dh)
+        self.of_heads = self._by_head(self.x)
 
     def check_without_layer(self) -> None:
         """Raise SettingError for the first of `sample`, `embed` and `rotate` that fails."""
@@ -142,18 +143,25 @@ class HookChecker:
 
     def check_layer(self, layer: int) -> None:
         """Raise SettingError for the first hook that fails in this layer."""
-        scheme, tables, positions = self.scheme, self.tables, self.positions
-        self._map("query", lambda q: scheme.query(tables, layer, q, positions), self.of_heads, "(B, H, T, Dh)")
-        self._map("key", lambda k: scheme.key(tables, layer, k, positions), self.of_heads, "(B, H, T, Dh)")
+        sizes, compute_state = (*self.of_heads.shape[:3], None), partial(self.scheme.token_state, self.tables, layer)
+        state = self._map("token_state", compute_state, _precise(self.x), "(B, H, T, E)", sizes)
+        for name in ("query", "key"):
+            self._map(name, partial(self._of_tokens, name, layer), self.x, "(B, H, T, Dh)", self.of_heads.shape)
         self._relative(layer)
-        sizes = (*self.of_heads.shape[:3], None)
-        entering = _precise(self.x)
-        state = self._map(
-            "token_state", lambda x: scheme.token_state(tables, layer, x), entering, "(B, H, T, E)", sizes
-        )
         if state is not None:
             self._key_bias(layer, state)
         self._scores(layer, state)
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        """Split x (B, T, D) by head, (B, H, T, Dh)."""
+        return x.unflatten(-1, (self.shape.num_heads, self.shape.head_dim)).transpose(1, 2)
+
+    def _of_tokens(self, name: str, layer: int, x: Tensor) -> Tensor:
+        """Apply the hook `query` or `key` to tokens x (B, T, D) and the states that these have."""
+        state = self.scheme.token_state(self.tables, layer, _precise(x))
+        hook, further = getattr(self.scheme, name), self.scheme.further(name, state)
+        mapped: Tensor = hook(self.tables, layer, self._by_head(x), self.positions, **further)
+        return mapped
 
     def _sample(self) -> None:
         length, longest = self.shape.context_length, self.scheme.max_length(self.shape)

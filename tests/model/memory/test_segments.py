@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from common import SCHEMES, SOUND, VARIANTS, compose_config, make_scheme
+from foreign_schemes import TurnedByTokens
 from oracles import has_formula
 from torch import Tensor
 
@@ -70,7 +71,7 @@ def by_formula(model: GPT, tokens: Tensor, read: list[int]) -> Tensor:
             for i in range(first, end):
                 heads = []
                 for head in range(model.shape.num_heads):
-                    text = HeadInputs(q[head], k[head], inputs, position_ids, seen, model.shape, number, head)
+                    text = HeadInputs(q, k, inputs, position_ids, seen, model.shape, number, head)
                     keys = [j for j in range(end) if seen[i][j]]
                     scores = [model.pos.reference_score(tables, text, i, j) for j in keys]
                     weights = torch.stack(scores).softmax(0)
@@ -103,6 +104,7 @@ def gradients(model: GPT, hidden: Tensor) -> list[Tensor]:
 MODELS = {name: lambda name=name: strong_model(name) for name in REMEMBERING}
 # Windows hold in layers that have one; the others see all of memory.
 MODELS["a window that begins in memory"] = lambda: strong_model(RoPENoPE(every=2, window=4))
+MODELS["keys that see their token's state"] = lambda: strong_model(TurnedByTokens())
 
 
 @pytest.mark.parametrize("name", [*MODELS, *OTHERS])
