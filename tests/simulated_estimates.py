@@ -2,8 +2,9 @@
 
     python tests/simulated_estimates.py [TABLE...]
 
-prints tables of data/studies/simulated_claims.md: plan, counts, times, equality, best, ranks, next, correlation, text;
-by default all. `statistics/test_simulated_estimates.py` holds the same figures, of fewer studies, to their limits.
+prints tables of data/studies/simulated_claims.md: plan, counts, times, equality, best, ranks, next, correlation, text,
+documents; by default all. `statistics/test_simulated_estimates.py` holds the same figures, of fewer studies, to their
+limits.
 """
 
 import math
@@ -328,6 +329,19 @@ def false_claims_of_text(lengths: float, count: int, schemes: int = 4) -> tuple[
     return float((over_seeds != 0).any(1).mean()), float(np.mean(claimed))
 
 
+def misses_of_documents(documents: int, spread: float, count: int) -> tuple[float, float]:
+    """Return how often intervals miss where documents differ, and how often there is one; spread: of log lengths."""
+    rng, found = np.random.default_rng(11), []
+    for _ in range(count):
+        tokens = np.maximum(5, 100 * rng.lognormal(0, spread, documents)).astype(int)
+        of_tokens = rng.normal(size=(5, documents)) / tokens**0.5
+        text = rng.normal(size=documents) + 0.02 * rng.normal(size=(5, 1)) + of_tokens
+        found.append(seeds_and_text(text, np.arange(documents), tokens))
+    intervals = [of.interval for of in found if of and of.interval]
+    outside = [not of.low <= 0 <= of.high for of in intervals]
+    return float(np.mean(outside)) if outside else math.nan, len(outside) / count
+
+
 # The tables
 
 
@@ -477,6 +491,13 @@ def of_text(count: int) -> None:
     )
 
 
+def of_documents(count: int) -> None:
+    print("Over 5 seeds and documents: intervals that miss / given, by the spread of the log lengths\n")
+    spreads = (0, 0.5, 1)
+    rows = ([str(n), *(misses_of_documents(n, of, count) for of in spreads)] for n in (10, 15, 30, 100))
+    table(["documents", *map(str, spreads)], rows)
+
+
 def _kept(found: tuple[float, float]) -> str:
     return f"{100 * found[0]:.1f} / {found[1]:.1f}"
 
@@ -491,6 +512,7 @@ TABLES: dict[str, Callable[[int], None]] = {
     "next": of_next_runs,
     "correlation": of_correlations,
     "text": of_text,
+    "documents": of_documents,
 }
 
 if __name__ == "__main__":

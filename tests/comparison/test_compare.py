@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -92,12 +92,14 @@ def of_checkpoints(root: Path, **settings: bool) -> list[str]:
     return [said for said in compare_folders(root, **settings).sentences if "the checkpoints of" in said]
 
 
-def one_run_each(root: Path, difference: float, spread: float, loss: float = 4.0) -> list[str]:
+def one_run_each(
+    root: Path, difference: float, spread: float, loss: float = 4.0, ends: Sequence[int] = ()
+) -> list[str]:
     """What is said of two runs whose losses on the same 640 tokens, of which 533 were validated on, differ so."""
     generator = np.random.default_rng(2)
     base = generator.normal(4, 1, 640)
-    write_evaluation(write_run(root, "absolute", 1, 4.0), base)
-    write_evaluation(write_run(root, "t5", 1, loss), base + generator.normal(difference, spread, 640))
+    write_evaluation(write_run(root, "absolute", 1, 4.0), base, ends=ends)
+    write_evaluation(write_run(root, "t5", 1, loss), base + generator.normal(difference, spread, 640), ends=ends)
     return of_checkpoints(root)
 
 
@@ -117,6 +119,13 @@ def test_stretches_of_a_test_part_are_called_so(tmp_path: Path) -> None:
         change_summary(tmp_path / name, test_tokens=641, test_loss=4.0)
     (said,) = of_checkpoints(tmp_path)
     assert said.startswith("on 40 stretches of the test text, the checkpoints of")
+
+
+def test_one_run_each_on_documents(tmp_path: Path) -> None:
+    ends = list(range(24, 640, 24))
+    (said,) = one_run_each(tmp_path, -0.1, 0.2, ends=ends)
+    assert said.startswith("on 23 stretches of the validation text, which chose them, the checkpoints of")
+    assert one_run_each(tmp_path / "one_is_long", -0.1, 0.2, ends=ends[15:]) == []
 
 
 def test_one_run_each_whose_losses_are_alike(tmp_path: Path) -> None:

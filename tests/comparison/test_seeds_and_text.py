@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +20,19 @@ from runs_to_compare import (
 
 from poslab.comparison.seeds_and_text import stretches_of
 from poslab.evaluation.files import evaluate_run
+from poslab.runs.evaluation import read_evaluation
 from poslab.statistics.paired import Difference
+from poslab.statistics.text import seeds_and_text
 from poslab.statistics.text_blocks import FEWEST_BLOCKS
 
 TOKENS = 533
 
 
-def write_pair(root: Path, of_text: float, tokens: int = TOKENS, seeds: int = 5, **summary: float) -> None:
+def write_pair(
+    root: Path, of_text: float, tokens: int = TOKENS, seeds: int = 5, ends: Sequence[int] = (), **summary: float
+) -> None:
     """absolute, and t5 that is better by 0.1 nats, a little more or less by seed; and by part of the text, with an sd
-    of `of_text`."""
+    of `of_text`. ends: of documents."""
     rng = np.random.default_rng(1)
     by_text = np.repeat(rng.normal(0, of_text, tokens // 16 + 1), 16)[:tokens]
     by_text -= by_text.mean()
@@ -37,7 +41,7 @@ def write_pair(root: Path, of_text: float, tokens: int = TOKENS, seeds: int = 5,
         for pos, losses in {"absolute": base, "t5": base - 0.1 + by_text + rng.normal(0, 0.005)}.items():
             figure = round(float(losses.mean()), 5)
             folder = write_run(root, pos, seed, figure, val_loss_tokens=tokens, **summary)
-            write_evaluation(folder, losses)
+            write_evaluation(folder, losses, ends=ends)
 
 
 def claim_in(root: Path, **settings: bool) -> str:
@@ -98,6 +102,25 @@ def test_a_short_text_says_nothing_of_other_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_figures")
+def test_documents_are_what_is_drawn_of_a_text(tmp_path: Path) -> None:
+    """The interval is that of seeds and documents, however much they differ within; of few nothing is said."""
+    ends = [40, 111, 160, 190, 230, 260, 300, 340, 385, 430, 470, 510]
+    write_pair(tmp_path / "many", of_text=0.05, ends=ends)
+    assert "it holds for other seeds and held-out text of this corpus: [0." in claim_in(tmp_path / "many")
+    losses = [
+        np.array([read_evaluation(tmp_path / "many" / f"{pos}-seed{seed}").consecutive_losses for seed in range(1, 6)])
+        for pos in ("t5", "absolute")
+    ]
+    documents = np.repeat(np.arange(13), np.diff([0, *ends, TOKENS]))
+    expected = seeds_and_text(losses[0] - losses[1], documents, np.ones(TOKENS))
+    assert over_text(tmp_path / "many")["t5"].interval == pytest.approx(expected.interval, abs=1e-6)
+    write_pair(tmp_path / "few", of_text=0.05, ends=ends[:8])
+    assert claim_in(tmp_path / "few").endswith(
+        "; of other text nothing is known, as what is held out tells less of it than 10 documents of equal length"
+    )
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_other_parts_of_a_text_say_nothing_of_other_text(tmp_path: Path) -> None:
     write_pair(tmp_path, of_text=0.05)
     for folder in tmp_path.glob("t5-*"):
@@ -124,7 +147,7 @@ def test_stretches_have_the_mean_that_is_compared(limit: object, trained: Callab
     run = shutil.copytree(trained(*SMOKE, f"trainer.limit_val_batches={limit}"), tmp_path / "run")
     evaluation = evaluate_run(run, [16])
     (group,) = compare_folders(run, validation="best").groups
-    ((_, stretches),) = stretches_of(group).items()
+    stretches = stretches_of(group)[group.runs[0].seed]
     tokens = group.runs[0].summary.val_loss_tokens
     assert len(stretches) == tokens // 16
     assert (tokens == evaluation.tokens) == (limit == "null")

@@ -11,6 +11,7 @@ import tiktoken
 import torch
 from common import REPOSITORY, SMOKE, compose_config
 from corpora import DOCUMENTS, SHAKESPEARE, VERDICT, joined, write_jsonl
+from runs_to_compare import table_in
 
 from poslab.config.files import find_files, fingerprint
 from poslab.config.schema import DataConfig
@@ -171,3 +172,9 @@ def test_a_run_on_documents(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["documents"] == summary.documents == 150
     text = own_text(load_checkpoint(tmp_path / "run" / "checkpoints" / "best.safetensors"))
     assert (text.name, len(text.tokens)) == ("c.jsonl, validation part", summary.validation_tokens)
+    stretches = (table := table_in(tmp_path / "run").table)[table["stretch"].notna()]
+    assert stretches["document"].tolist() == list(range(1, 16))
+    ends = [0, *(text.ends - 1).tolist()[:-1], len(text.tokens) - 1]
+    assert stretches["stretch_tokens"].tolist() == np.diff(ends).tolist()
+    mean = np.average(stretches["value"], weights=stretches["stretch_tokens"].astype(int))
+    assert mean == pytest.approx(summary.best_val_loss, abs=1e-5)

@@ -1,6 +1,7 @@
 """Run folders as a table of results: what each run, group and plan leaves in it."""
 
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -117,6 +118,18 @@ def test_stretches_are_no_shorter_than_16_tokens_and_no_more_than_can_be_read(
 ) -> None:
     write_evaluation(write_run(tmp_path, val_loss_tokens=tokens), [4.0] * tokens)
     assert table_in(tmp_path).table["stretch"].notna().sum() == count
+
+
+def test_documents_are_stretches(tmp_path: Path) -> None:
+    """What begins within the same 240th of the text is one; what was not validated on is none."""
+    folder, n = write_run(tmp_path, val_loss_tokens=2400), 2400
+    write_evaluation(folder, [place / n for place in range(n + 60)], ends=[100, 1001, 1004, 1009, 1010, 1200, n + 9])
+    stretches = (table := table_in(tmp_path).table)[table["stretch"].notna()]
+    places = stretches[["stretch", "document", "stretch_tokens"]].to_numpy().tolist()
+    assert places == [[1, 1, 100], [2, 2, 901], [3, 3, 9], [4, 6, 190], [5, 7, 1200]]
+    bounds = [0, 100, 1001, 1010, 1200, n]
+    means = [(first + last - 1) / 2 / n for first, last in pairwise(bounds)]
+    assert stretches["value"].tolist() == pytest.approx(means, abs=1e-6)
 
 
 def test_text_without_a_finite_loss_has_no_stretches(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from simulated_estimates import (
     limits_that_miss,
     median_limits,
     misses_of_correlation,
+    misses_of_documents,
     misses_of_median,
     misses_of_text,
     next_runs,
@@ -119,6 +120,13 @@ def test_other_text_is_covered(lengths: float) -> None:
     assert missed <= 0.08 + BY_CHANCE
     assert given > 0.95
     assert before > 0.25 or lengths == 1200
+
+
+@pytest.mark.parametrize(("documents", "spread"), [(10, 0), (30, 1)])
+def test_other_documents_are_covered(documents: int, spread: float) -> None:
+    missed, given = misses_of_documents(documents, spread, COUNT)
+    assert missed <= 0.065 + BY_CHANCE
+    assert given > 0.8
 
 
 @pytest.mark.parametrize("lengths", [1200, 20])

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from poslab.statistics.text_blocks import FEWEST_BLOCKS, MOST_BLOCKS, contiguous_blocks, lag_one, text_blocks
+from poslab.statistics.text import two_way
+from poslab.statistics.text_blocks import (
+    FEWEST_BLOCKS,
+    MOST_BLOCKS,
+    contiguous_blocks,
+    document_blocks,
+    lag_one,
+    text_blocks,
+)
 from simulated_estimates import correlated_text
 
 
@@ -70,3 +78,36 @@ def test_lag_one_by_hand() -> None:
     assert lag_one([1, -1, 1, -1]) == -3 / 4
     assert lag_one([1, 1, -1, -1]) == 1 / 4
     assert lag_one([2, 2, 2, 2]) == 0
+
+
+# Documents
+
+
+def test_documents_are_blocks_however_they_are_cut() -> None:
+    """And in any order; a document's stretches count by their tokens."""
+    rng = np.random.default_rng(1)
+    documents, tokens = rng.integers(0, 20, 200), rng.integers(1, 50, 200)
+    text = rng.normal(size=20)[documents] + rng.normal(size=(3, 200))
+    found = document_blocks(text, documents, tokens).differences
+    assert found.shape == (3, 20)
+    assert found.mean(1) == pytest.approx(np.average(text, axis=1, weights=tokens), abs=1e-12)
+    order = rng.permutation(200)
+    assert document_blocks(text[:, order], documents[order], tokens[order]).differences == pytest.approx(found)
+    single = document_blocks(np.repeat(text, tokens, 1), np.repeat(documents, tokens), np.ones(tokens.sum()))
+    assert single.differences == pytest.approx(found)
+
+
+def test_standard_error_of_documents_is_that_of_the_jackknife() -> None:
+    rng = np.random.default_rng(2)
+    sizes, text = rng.integers(50, 150, 15), rng.normal(size=15)
+    mean = np.average(text, weights=sizes)
+    without = [np.average(np.delete(text, n), weights=np.delete(sizes, n)) for n in range(15)]
+    error = np.sqrt(14 / 15 * np.square(without - mean).sum())
+    found = document_blocks(np.tile(text, (2, 1)), range(15), sizes)
+    assert float(two_way(found.differences)[1]) == pytest.approx(error)
+
+
+@pytest.mark.parametrize(("sizes", "enough"), [([7] * 9, False), ([7] * 10, True), ([5000] + [10] * 14, False)])
+def test_one_long_document_is_not_many(sizes: list[int], enough: bool) -> None:
+    text = np.random.default_rng(3).normal(size=(3, len(sizes)))
+    assert (document_blocks(text, range(len(sizes)), sizes) is not None) == enough

@@ -12,15 +12,13 @@ import pandas as pd
 from poslab.comparison.factors import Effect, effects
 from poslab.comparison.groups import Group, Planned, groups_of
 from poslab.comparison.scores import Score, score_of
-from poslab.comparison.seeds_and_text import checkpoint_sentences, stretches_of, text_differences
+from poslab.comparison.seeds_and_text import checkpoint_sentences, remarks_on_text, text_differences
 from poslab.config.contrasts import named
 from poslab.errors import SettingError, UserError, require_one_of
 from poslab.runs.load import Run
 from poslab.statistics.best import BestSet, best_set
 from poslab.statistics.families import one_family, without_claims
 from poslab.statistics.findings import (
-    OTHER_WEIGHTS,
-    TOO_ALIKE,
     Finding,
     Shown,
     best_sentence,
@@ -29,7 +27,6 @@ from poslab.statistics.findings import (
     looks_sentence,
     lost_sentence,
     solved_sentence,
-    text_remark,
     unfailed_sentence,
     without_baseline,
 )
@@ -170,21 +167,12 @@ class Comparison:
         """Return the finding on two groups, with what weakens it."""
         remarks = [self.score.remark] if self.score.remark else []
         if second.label == self.baseline and d.significant and d.outcomes.complete:
-            remarks += self._of_other_text(first, d)
+            remarks += remarks_on_text(first, second, d, self.over_text.get(first.label))
         if self.score.is_loss:
             losses = {group.label: group.estimate.mean for group in (first, second)}
             falls = {group.label: group.mean("late_fall") or 0.0 for group in (first, second)}
             remarks += convergence_remarks(d, losses, self.references, falls)
         return finding(first.label, second.label, d, self.score.metric, self.effect, remarks)
-
-    def _of_other_text(self, group: Group, d: Difference) -> list[str]:
-        """Return whether a claim on a group and the baseline holds for other text, if stretches of it are known."""
-        pair = group, self.base
-        if group.label in self.over_text:
-            return [text_remark(d, self.over_text[group.label])]
-        if not all(of.stretches for of in pair):
-            return []
-        return [TOO_ALIKE if all(map(stretches_of, pair)) else OTHER_WEIGHTS]
 
 
 def _sentence(text: str) -> str:

@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from poslab.comparison.scores import Score
 from poslab.config.schemes import distinguishing
@@ -28,8 +26,9 @@ class Group:
     """Figures of runs that differ in nothing but the seed.
 
     settings: as typed, whatever may distinguish the group from others of its scheme. known: all figures by metric and
-    length, in the table's order. stretches: by metric and seed, the figures (B,) of stretches of the text. diverged:
-    seeds of runs that did. runs: the finished runs, if the table was made of run folders.
+    length, in the table's order. stretches: by metric, the figures of stretches of the text, a column for each seed and
+    a row for each (stretch, document, tokens), 0 or 1 where those aren't known. diverged: seeds of runs that did. runs:
+    the finished runs, if the table was made of run folders.
     """
 
     label: str
@@ -37,7 +36,7 @@ class Group:
     score: Score
     settings: dict[str, str] = field(default_factory=dict)
     known: Mapping[tuple[str, int | None], Figures] = field(default_factory=dict)
-    stretches: Mapping[str, Mapping[int, NDArray[np.float64]]] = field(default_factory=dict)
+    stretches: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     lower_is_better: frozenset[str] = frozenset()
     diverged: Sequence[int] = ()
     runs: Sequence[Run] = ()
@@ -160,21 +159,21 @@ def _key(key: tuple[str, ...], names: Sequence[str]) -> tuple[str, tuple[tuple[s
     return scheme, tuple((name, value) for name, value in zip(names, values, strict=True) if value != "")
 
 
-def _figures(
-    rows: pd.DataFrame,
-) -> tuple[dict[tuple[str, int | None], Figures], dict[str, dict[int, NDArray[np.float64]]]]:
-    """Return a group's figures by metric and length, and those of stretches by metric and seed."""
+def _figures(rows: pd.DataFrame) -> tuple[dict[tuple[str, int | None], Figures], dict[str, pd.DataFrame]]:
+    """Return a group's figures by metric and length, and those of stretches by metric."""
     finished = rows[rows["status"] == FINISHED]
     known: dict[tuple[str, int | None], Figures] = defaultdict(dict)
     for metric, length, seed, value in _tuples(
         finished[finished["stretch"].isna()], "metric", "length", "seed", "value"
     ):
         known[metric, None if pd.isna(length) else int(length)][int(seed)] = float(value)
-    ordered = finished[finished["stretch"].notna()].sort_values("stretch", kind="stable")
-    stretches: dict[str, dict[int, NDArray[np.float64]]] = defaultdict(dict)
-    for (metric, seed), of_run in ordered.groupby(["metric", "seed"], sort=False):
-        stretches[metric][int(seed)] = of_run["value"].to_numpy(dtype=float)
-    return dict(known), dict(stretches)
+    of_stretches = finished[finished["stretch"].notna()].fillna({"document": 0, "stretch_tokens": 1})
+    place = ["stretch", "document", "stretch_tokens"]
+    stretches = {
+        str(metric): of_metric.pivot(index=place, columns="seed", values="value")
+        for metric, of_metric in of_stretches.groupby("metric", sort=False)
+    }
+    return dict(known), stretches
 
 
 def _tuples(rows: pd.DataFrame, *names: str) -> Iterable[tuple[Any, ...]]:

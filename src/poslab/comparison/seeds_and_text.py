@@ -7,29 +7,29 @@ another matter, as is a scheme whose code or settings are others.
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from poslab.comparison.groups import Group
 from poslab.statistics.families import holm
-from poslab.statistics.findings import checkpoints_sentence
-from poslab.statistics.paired import FEWEST_SEEDS, Difference
+from poslab.statistics.findings import OTHER_WEIGHTS, TOO_ALIKE, TOO_FEW_DOCUMENTS, checkpoints_sentence, text_remark
+from poslab.statistics.paired import FEWEST_SEEDS, Difference, Estimate
 from poslab.statistics.table import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, TEST_LOSS
 from poslab.statistics.text import seeds_and_text, token_difference
+from poslab.statistics.text_blocks import document_blocks
 
 _ROUNDING = 2e-5  # nats: losses of tokens are kept with five decimals
 
-Stretches = Mapping[int, NDArray[np.float64]]  # (B,) by seed
 
-
-def stretches_of(group: Group) -> Stretches:
-    """Return the compared figure of each stretch; none if they are of other weights than those compared.
+def stretches_of(group: Group) -> pd.DataFrame | None:
+    """Return the compared figure of each stretch, as `Group.stretches` has it; None if they are not known, or of other
+    weights than those compared.
 
     Losses of stretches are of the best weights. A last validation that was the best one, too, has the same.
     """
     name = group.score.name
     if name == LAST_VALIDATION_LOSS and group.values == group.figures(BEST_VALIDATION_LOSS):
         name = BEST_VALIDATION_LOSS
-    return group.stretches.get(name, {})
+    return group.stretches.get(name)
 
 
 def text_differences(
@@ -43,8 +43,10 @@ def text_differences(
     found = {}
     for group in groups:
         d = over_seeds.get(group.label)
-        known = _paired(stretches_of(group), stretches_of(base)) if d and d.outcomes.complete else None
-        over_text = None if known is None else seeds_and_text(known)
+        known = _differences(stretches_of(group), stretches_of(base)) if d and d.outcomes.complete else None
+        if known is None or known.shape[1] < FEWEST_SEEDS or np.ptp(known) <= _ROUNDING:
+            continue  # the last: the same model twice, or nothing was trained
+        over_text = seeds_and_text(known.to_numpy().T, *_documents(known))
         if over_text is not None:
             found[group.label] = over_text
     family = max((d.comparisons for d in over_seeds.values()), default=1)
@@ -52,14 +54,32 @@ def text_differences(
     return {label: d.corrected(corrected[label], family) for label, d in found.items()}
 
 
-def _paired(first: Stretches, second: Stretches) -> NDArray[np.float64] | None:
-    """Return differences (S, B) in the common seeds, or None if there are too few or of other numbers of stretches."""
-    seeds = sorted(first.keys() & second.keys())
-    counts = {len(of[seed]) for of in (first, second) for seed in seeds}
-    if len(seeds) < FEWEST_SEEDS or len(counts) != 1:
+def remarks_on_text(group: Group, base: Group, over_seeds: Difference, over_text: Difference | None) -> list[str]:
+    """Return whether a claim on a group and the baseline holds for other text, if stretches of it are known."""
+    known = [stretches_of(of) for of in (group, base)]
+    if over_text is not None:
+        return [text_remark(over_seeds, over_text)]
+    if not (group.stretches and base.stretches):
+        return []
+    if any(of is None for of in known):
+        return [OTHER_WEIGHTS]
+    return [TOO_FEW_DOCUMENTS if any(map(_documents, known)) else TOO_ALIKE]
+
+
+def _differences(first: pd.DataFrame | None, second: pd.DataFrame | None) -> pd.DataFrame | None:
+    """Return differences in the common seeds, with the index of both; None if one has other stretches than the other,
+    or than another seed."""
+    if first is None or second is None or not first.index.equals(second.index):
         return None
-    differences = np.array([first[seed] - second[seed] for seed in seeds])
-    return differences if np.ptp(differences) > _ROUNDING else None  # the same model twice, or nothing was trained
+    seeds = first.columns.intersection(second.columns)
+    differences = first[seeds] - second[seeds]
+    return None if differences.isna().any(axis=None) else differences
+
+
+def _documents(figures: pd.DataFrame) -> tuple[pd.Index, ...]:
+    """Return (document, tokens) of each row; () where the text has no documents."""
+    documents, tokens = (figures.index.get_level_values(name) for name in ("document", "stretch_tokens"))
+    return (documents, tokens) if documents.any() else ()
 
 
 def checkpoint_sentences(base: Group, groups: Sequence[Group], by_run: Mapping[str, Difference]) -> list[str]:
@@ -72,13 +92,22 @@ def checkpoint_sentences(base: Group, groups: Sequence[Group], by_run: Mapping[s
     alone = {group.label: group for group in groups if len(group.values) == 1 and name and name in group.stretches}
     if name is None or alone.pop(base.label, None) is None:
         return []
-    (losses,) = base.stretches[name].values()
     texts = []
     for label, group in alone.items():
-        (own,) = group.stretches[name].values()
-        if len(own) == len(losses):
-            d = token_difference(own, losses, comparisons=len(alone))
-            if d:
-                mean, part = by_run[label].mean or 0.0, "test" if name == TEST_LOSS else "validation"
-                texts.append(checkpoints_sentence(label, base.label, d, mean, part))
+        d = _of_checkpoints(group.stretches[name], base.stretches[name], len(alone))
+        if d:
+            mean, part = by_run[label].mean or 0.0, "test" if name == TEST_LOSS else "validation"
+            texts.append(checkpoints_sentence(label, base.label, d, mean, part))
     return texts
+
+
+def _of_checkpoints(first: pd.DataFrame, second: pd.DataFrame, comparisons: int) -> Estimate | None:
+    """Return the mean difference of two checkpoints, whatever their seeds."""
+    known = _differences(first.set_axis([0], axis=1), second.set_axis([0], axis=1))
+    if known is None:
+        return None
+    differences, documents = known.to_numpy().T, _documents(known)
+    if documents:
+        blocks = document_blocks(differences, *documents)
+        differences = differences[:, :0] if blocks is None else blocks.differences
+    return token_difference(differences[0], comparisons=comparisons)

@@ -73,6 +73,7 @@ def evaluate(
         judged = tokens[: None if validated is None else validated + 1]
         consecutive = consecutive_token_losses(model, judged, min(context, len(judged) - 1), ends)
         with_memory = _by_memory(model, tokens, ends, memory_lengths)
+    before = [] if ends is None else (ends - 1).tolist()  # the first token has no loss
     return Evaluation(
         context,
         len(tokens) - 1,
@@ -81,6 +82,7 @@ def evaluate(
         weights_sha256=_fingerprint(model),
         most_tokens=most_tokens,
         memory_losses=with_memory,
+        document_ends=[end for end in before if 0 < end < len(consecutive)],
     )
 
 

@@ -37,7 +37,8 @@ class Evaluation:
 
     most_tokens: the limit that `every_stretch` and `window_ends` have kept to; None: all tokens count at each length.
     consecutive_losses: of each token after the first, or of those that the run's validations have seen, with windows of
-    context_length that follow each other, as validations have them, with what the model remembers. memory_losses: mean
+    context_length that follow each other, as validations have them, with what the model remembers. document_ends: how
+    many of them come before the end of each document but the last, where the text's are known. memory_losses: mean
     loss of all tokens, by how many tokens are remembered. weights_sha256: of the model's parameters. settings: those of
     its scheme that are others than in training; trained_with: the same ones, as they were then.
     """
@@ -51,6 +52,7 @@ class Evaluation:
     settings: dict[str, Any] = field(default_factory=dict)
     trained_with: dict[str, Any] = field(default_factory=dict)
     memory_losses: dict[str, float] = field(default_factory=dict)
+    document_ends: list[int] = field(default_factory=list)
 
     @property
     def last_losses(self) -> dict[int, float]:

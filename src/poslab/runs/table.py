@@ -2,15 +2,19 @@
 
 What stands first is what is usual: the metric and length by which such runs are compared, and the group that is the
 baseline. Where the losses of single tokens are known, each stretch of the text has a row, too, with its number as
-`stretch`. Seeds that were planned and are missing, and those that diverged, have rows without a value.
+`stretch`; of a text with documents, each document, or as many whole neighbouring ones as it takes. Seeds that were
+planned and are missing, and those that diverged, have rows without a value.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from poslab.config.schemes import default_scheme, is_task
@@ -41,7 +45,16 @@ _FACTS = ("params_scheme", "tokens_per_s", "wall_time_s", "peak_memory_mb", "ste
 
 _BY_WINDOW = {"window loss": "loss", "sliding loss": "sliding_loss"}  # of an evaluation, by length
 
-Figure = tuple[str, int | None, int | None]  # metric, length, stretch
+
+class Stretch(NamedTuple):
+    """Values of the table's columns of these names; "" where the text has no documents."""
+
+    stretch: int
+    document: int | str = ""
+    stretch_tokens: int | str = ""
+
+
+Figure = tuple[str, int | None, Stretch | None]  # metric, length, stretch
 Looks = dict[
     int, tuple[Run | None, int]
 ]  # by seed: its run, if there is one, and the look that it was planned for; 0: never
@@ -130,8 +143,8 @@ class _Section:
         rows: list[dict[str, Any]] = []
         for metric, length, stretch in sorted(known, key=lambda figure: self._place(*figure)):
             first = len(rows)
-            shared = {"data": self.title, "metric": metric, "length": length, "stretch": stretch}
-            shared |= self._unit(metric)
+            shared = {"data": self.title, "metric": metric, "length": length}
+            shared |= (stretch._asdict() if stretch else {"stretch": None}) | self._unit(metric)
             for scheme, settings, seeds in members:
                 for seed, (run, look) in seeds.items():
                     value = figures.get(str(run.folder), {}).get((metric, length, stretch)) if run else None
@@ -216,21 +229,27 @@ class _Section:
         tested = run.summary.test_loss is not None
         # a validation may have seen only the first tokens
         losses = evaluation.consecutive_losses[: None if tested else run.summary.val_loss_tokens]
-        count = min(MOST_STRETCHES, len(losses) // _SMALLEST_STRETCH)
-        if not count or not all(map(math.isfinite, losses)):
+        ends = [end for end in evaluation.document_ends if end < len(losses)]
+        if len(losses) < _SMALLEST_STRETCH or not all(map(math.isfinite, losses)):
             return {}
-        means = contiguous_blocks(losses, count)
         name = TEST_LOSS if tested else BEST_VALIDATION_LOSS
-        return {(name, None, stretch): round(float(loss), 7) for stretch, loss in enumerate(means, start=1)}
+        return {(name, None, stretch): round(float(loss), 7) for stretch, loss in _stretch_means(losses, ends)}
 
-    def _place(self, metric: str, length: int | None, stretch: int | None) -> tuple[Any, ...]:
+    def _place(self, metric: str, length: int | None, stretch: Stretch | None) -> tuple[Any, ...]:
         """Return the sort key of a figure: the one by which such runs are compared first."""
         run = self.runs[0]
         names = [name for measure in run.metrics for name in (_LOSSES if measure == LOSS else [measure])]
         place = names.index(metric) if metric in names else len(names)
         lengths = {length for run in self.runs for length in run.lengths(metric)}
         usual = length == first_beyond(lengths, run.summary.training_length)
-        return place, metric if place == len(names) else "", stretch is not None, not usual, length or 0, stretch or 0
+        return (
+            place,
+            metric if place == len(names) else "",
+            stretch is not None,
+            not usual,
+            length or 0,
+            stretch[0] if stretch else 0,
+        )
 
     def _unit(self, metric: str) -> dict[str, str]:
         """Return the metric's unit and which way is better, if that is known."""
@@ -238,6 +257,20 @@ class _Section:
             return {}
         of: Metric = self.runs[0].summary.measure(LOSS if metric in _LOSSES else metric)
         return {"unit": of.unit, "better": "higher" if of.higher_is_better else "lower"}
+
+
+def _stretch_means(losses: Sequence[float], ends: Sequence[int]) -> Iterator[tuple[Stretch, float]]:
+    """Yield the means of stretches of losses (N,). ends: of all documents but the last, if there are several; those
+    that begin within the same one of MOST_STRETCHES equal parts are one stretch."""
+    if not ends:
+        means = contiguous_blocks(losses, min(MOST_STRETCHES, len(losses) // _SMALLEST_STRETCH))
+        yield from ((Stretch(number), loss) for number, loss in enumerate(means, start=1))
+        return
+    starts = np.array([0, *ends])
+    first = np.unique(starts * MOST_STRETCHES // len(losses), return_index=True)[1]  # documents
+    bounds = [*starts[first].tolist(), len(losses)]
+    for number, (document, (start, stop)) in enumerate(zip(first.tolist(), pairwise(bounds), strict=True), start=1):
+        yield Stretch(number, document + 1, stop - start), fmean(losses[start:stop])
 
 
 def _text(content: object) -> str:

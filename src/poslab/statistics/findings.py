@@ -15,6 +15,7 @@ from poslab.statistics.paired import CONFIDENCE, FEWEST_SEEDS, Difference, Estim
 from poslab.statistics.permutation import seeds_to_claim
 from poslab.statistics.power import MOST_SEEDS, plan_seeds
 from poslab.statistics.proportions import Proportion, at_most
+from poslab.statistics.text_blocks import FEWEST_BLOCKS
 
 SMALLEST_P = 1e-6  # less is not told apart: by then all hangs on the t test's assumptions
 BETTER, WORSE = "better", "worse"
@@ -314,6 +315,10 @@ def text_remark(over_seeds: Difference, over_text: Difference) -> str:
 
 OTHER_WEIGHTS = "of other text nothing is known, as it was measured with the best weights, and the last are compared"
 TOO_ALIKE = "of other text nothing is known, as too few of its stretches are independent"
+TOO_FEW_DOCUMENTS = (
+    "of other text nothing is known, as what is held out tells less of it than "
+    f"{FEWEST_BLOCKS} documents of equal length"
+)
 COUNTED = {"bigram": "pairs of tokens", "unigram": "single tokens"}  # what models that need no training count
 
 

@@ -8,6 +8,8 @@
 | data | task or text: each is compared by itself |
 | metric, length | which figure it is |
 | stretch | number of the stretch of text that the figure is a mean over, in text order; empty: the whole |
+| document | number of the document that the stretch is of, the first one of several; empty: not known |
+| stretch_tokens | how many tokens the stretch has; empty: as many as others |
 | status | finished, diverged, missing or, of a seed that others were to have, unplanned |
 | better, unit | of the metric: lower or higher; its unit |
 | look | 1, or for a seed that was added after a comparison 2, after another one 3 |
@@ -26,7 +28,8 @@ import numpy as np
 import pandas as pd
 
 NEEDED = ("scheme", "seed", "value")
-KNOWN = (*NEEDED, "data", "metric", "length", "stretch", "status", "better", "unit", "look", "caveat", "folder")
+_WHOLE_NUMBERS = ("length", "stretch", "document", "stretch_tokens", "look")
+KNOWN = (*NEEDED, "data", "metric", *_WHOLE_NUMBERS[:4], "status", "better", "unit", "look", "caveat", "folder")
 FINISHED, DIVERGED, MISSING, UNPLANNED = "finished", "diverged", "missing", "unplanned"
 _STATUSES = (FINISHED, DIVERGED, MISSING, UNPLANNED)
 _KEY = ("scheme", "seed", "data", "metric", "length", "stretch")
@@ -75,7 +78,7 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
         raise BadTable("has no rows")
     text = table.apply(_as_text)
     found = text.assign(seed=_numbers(text, "seed"), value=_numbers(text, "value"))
-    for name in ("length", "stretch", "look"):
+    for name in _WHOLE_NUMBERS:
         found[name] = _numbers(text, name) if name in text else np.nan
         _require((found[name] % 1 == 0) | found[name].isna(), name, text, "is no whole number")
     defaults = {"data": "results", "metric": "value", "better": "", "unit": "", "caveat": "", "folder": ""}
@@ -95,7 +98,7 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
     )
     _require(~alone, "stretch", text, "is of a metric that has no row for the whole text")
     found["look"] = found["look"].fillna(1)
-    found = found.astype({"seed": "int64", "length": "Int64", "stretch": "Int64", "look": "int64"})
+    found = found.astype(dict.fromkeys(_WHOLE_NUMBERS, "Int64") | {"seed": "int64", "look": "int64"})
     return _with_missing(found)
 
 

@@ -11,7 +11,7 @@ from Satterthwaite (1946), "An approximate distribution of estimates of variance
 
     variance = (MS_seeds + MS_blocks - MS_rest) / (S B)          at least the larger of the first two / (S B)
 
-A block is as long as it takes for blocks to be independent (`poslab.statistics.text_blocks`).
+A block is as long as it takes for blocks to be independent, or a document (`poslab.statistics.text_blocks`).
 """
 
 import numpy as np
@@ -20,20 +20,23 @@ from scipy import special, stats
 
 from poslab.statistics.intervals import Interval, StudentT
 from poslab.statistics.paired import CONFIDENCE, Difference, Estimate
-from poslab.statistics.text_blocks import text_blocks
+from poslab.statistics.text_blocks import document_blocks, text_blocks
 
 FEWEST_FOR_BOOTSTRAP = 20  # with fewer blocks, a bootstrap interval is clearly too narrow
 
 Array = NDArray[np.float64]
 
 
-def seeds_and_text(differences: ArrayLike) -> Difference | None:
+def seeds_and_text(
+    differences: ArrayLike, documents: ArrayLike | None = None, tokens: ArrayLike = ()
+) -> Difference | None:
     """Return the mean of differences (S, N) over seeds and stretches of a text, with its uncorrected p-value and
-    interval; None if too few blocks of the text can be taken as independent.
+    interval; None if too few blocks of the text, or documents, can be taken as independent.
 
-    `sd` is the standard error of the mean, `n` the number of seeds.
+    documents, tokens: (N,) of each stretch, if they are known. `sd` is the standard error of the mean, `n` the number
+    of seeds.
     """
-    found = text_blocks(differences)
+    found = text_blocks(differences) if documents is None else document_blocks(differences, documents, tokens)
     if found is None:
         return None
     array = found.differences
@@ -62,10 +65,8 @@ def two_way(differences: ArrayLike) -> tuple[Array, Array, Array]:
     return mean, np.sqrt(np.maximum(both, larger) / (seeds * of_text)), np.where(both > larger, satterthwaite, alone)
 
 
-def token_difference(
-    first: ArrayLike, second: ArrayLike, *, comparisons: int = 1, resamples: int = 9999
-) -> Estimate | None:
-    """Estimate the mean of (first - second) over finite losses of the same stretches of text, by two checkpoints.
+def token_difference(differences: ArrayLike, *, comparisons: int = 1, resamples: int = 9999) -> Estimate | None:
+    """Estimate the mean of finite differences (N,) of two checkpoints in the loss of stretches of text, or documents.
 
     The interval is a bootstrap percentile interval, one of so many `comparisons` (Bonferroni). Stretches should exceed
     the distance over which losses of tokens are correlated, as no tokens are drawn but contiguous, non-overlapping
@@ -73,7 +74,7 @@ def token_difference(
     these two checkpoints is on held-out text of this corpus, and nothing about other seeds. The same arrays give the
     same interval.
     """
-    difference = np.subtract(first, second)
+    difference = np.asarray(differences, dtype=float)
     n = len(difference)
     if n < FEWEST_FOR_BOOTSTRAP:
         return None
