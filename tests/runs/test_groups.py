@@ -88,11 +88,11 @@ def test_weights_to_begin_with_are_told_apart_by_their_contents(tmp_path: Path) 
     first, second = (write_run(tmp_path / name, "t5") for name in ("first", "second"))
     for run, sha256 in ((first, "1" * 64), (second, "2" * 64)):
         change_config(run, "init_from", "/weights")
-        change_config(run, "init_sha256", sha256)
+        change_config(run, "init_group", sha256)
     write_run(tmp_path, "t5")
-    with pytest.raises(UserError, match=r"init_sha256: 1{12}\.\.\. \(as in .*, 2{12}.*, null \("):
+    with pytest.raises(UserError, match=r"init_group: 1{12}\.\.\. \(as in .*, 2{12}.*, null \("):
         compare_folders(tmp_path)
-    change_config(second, "init_sha256", "1" * 64)
+    change_config(second, "init_group", "1" * 64)
     change_config(second, "init_from", "/elsewhere")
     change_config(second, "seed", 2)
     change_summary(second, seed=2)

@@ -32,12 +32,13 @@ from runs_to_compare import SUMMARY, change_config, change_summary, compare
 
 from hydra_plugins.poslab_sweeper.sweeper import combinations as swept_combinations
 from poslab.config.contrasts import ALL, checked_contrasts, parse_contrast
-from poslab.config.files import CONFIGS, fingerprint, initial_sha256
+from poslab.config.files import CONFIGS, fingerprint
 from poslab.config.train import TrainConfig
 from poslab.errors import UserError
 from poslab.evaluation.task_metrics import metric_names
 from poslab.runs.code import fingerprints
 from poslab.runs.evaluation import read_evaluation
+from poslab.runs.initial import initial_fields
 from poslab.runs.load import read_runs
 from poslab.runs.plan import keys_of, read_plan
 from poslab.runs.summary import Summary
@@ -410,11 +411,11 @@ def test_weights_to_begin_with_are_part_of_a_job_by_their_contents(tmp_path: Pat
 
     known = identity(beginning_with("one"))
     assert known == identity(beginning_with("copy")) != identity(config)
-    recorded = replace(beginning_with("copy"), init_sha256=initial_sha256(str(tmp_path / "one"))).plain
+    recorded = replace(beginning_with("copy"), **initial_fields(str(tmp_path / "one"))).plain
     source = fingerprints(config.pos)["scheme_fingerprint"]
     assert _hash(config.pos_name, recorded, fingerprint(config.data.path), source) == known
     assert len({known, identity(beginning_with("other")), identity(beginning_with("deeper"))}) == 3
-    with pytest.raises(UserError, match=r"^init_from=.*/nowhere: no such folder$"):
+    with pytest.raises(UserError, match=r"^init_from=.*/nowhere: no such file or folder$"):
         identity(beginning_with("nowhere"))
 
 

@@ -63,6 +63,9 @@ def facts(runs: Sequence[Run]) -> dict[str, str]:
         reach = "a context of"
         data = {"task": f"{all_of('data')}, lengths of training up to {all_of('training_length')}"}
         data["sha256 of the task"] = all_of("data_sha256")
+    begun = dict.fromkeys((run.summary.init_from, run.summary.init_sha256) for run in runs if run.summary.init_from)
+    if begun:
+        data["weights"] = "begin with " + ", ".join(f"{path} (sha256 {str(sha256)[:12]})" for path, sha256 in begun)
     return data | {
         "vocabulary": f"{all_of('vocabulary')}, {all_of('vocabulary_size')} tokens",
         "model": f"{all_of('params_trunk')} parameters without positions, {reach} {all_of('context_length')} tokens",

@@ -156,28 +156,14 @@ def fingerprint(path: str) -> str:
     Documents have another one than their files read as a text, which gives other tokens.
     """
     files = find_files(path)
-    hashes = [_sha256(file, "path", path) for file in files]
+    hashes = [file_sha256(file, "path", path) for file in files]
     if any(suffix(file) and FORMATS[suffix(file)].kind is Kind.DOCUMENTS for file in files):
         hashes.insert(0, "documents")
     return joined_sha256(hashes)
 
 
-def initial_files(folder: str) -> list[Path]:
-    """Return the configuration and the weights of a GPT-2 as transformers writes it. SettingError if one is missing."""
-    given = Path(folder)
-    files = [given / "config.json", given / EXPORTED]
-    for needed in (given, *files):
-        if not needed.exists():
-            raise SettingError("init_from", folder, "no such folder" if needed == given else f"has no {needed.name}")
-    return files
-
-
-def initial_sha256(folder: str) -> str:
-    """Return the sha256 of `initial_files`, as in `joined_sha256`. SettingError where one can't be read."""
-    return joined_sha256([_sha256(file, "init_from", folder) for file in initial_files(folder)])
-
-
-def _sha256(file: Path, option: str, given: str) -> str:
+def file_sha256(file: Path, option: str, given: str) -> str:
+    """Return the sha256 of a file. Raises SettingError, for the option that gave it, where it can't be read."""
     try:
         with file.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()

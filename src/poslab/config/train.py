@@ -62,7 +62,8 @@ class TrainConfig:
     overrides: list[str] | None = None  # as typed; None: not known
     # What it was to train before it was extended, "trainer.max_steps=20 to step 20": the learning rate was another one.
     extended: list[str] = dataclasses.field(default_factory=list)
-    init_sha256: str | None = None  # of what it began with, once it has
+    init_sha256: str | None = None  # of the weights that it began with, once it has
+    init_group: str | None = None  # which runs with other seeds have in common that began with runs of other seeds
 
     @property
     def pos_settings(self) -> dict[str, Any]:
@@ -131,7 +132,7 @@ GROUPS_WITHIN = {
 
 
 # Fields of a run's config.yaml that are no settings, written where they hold.
-PROVENANCE_FIELDS = ("extended", "init_sha256")
+PROVENANCE_FIELDS = ("extended", "init_sha256", "init_group")
 
 
 def role_of(setting: str) -> Role:
@@ -142,6 +143,8 @@ def role_of(setting: str) -> Role:
         return Role.COMMAND
     if setting == "extended":
         return Role.LENGTH
+    if setting == "init_sha256":  # of one seed's weights; `init_group` is that of all seeds
+        return Role.SEED
     return _ROLES.get(setting) or _ROLES.get(setting.rpartition(".")[0], Role.RESULT)  # a group's, of those within
 
 

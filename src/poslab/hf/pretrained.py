@@ -1,6 +1,7 @@
 """Weights to begin with, from a folder of GPT-2 as transformers writes it."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from poslab.config.files import initial_files
+from poslab.config.files import EXPORTED
 from poslab.data.tokenizer import AnyVocabulary, Vocabulary
 from poslab.errors import SettingError
 from poslab.hf.architectures import GPT2, hf_equivalent, transposed
@@ -36,14 +37,14 @@ def init_from_pretrained(model: GPT, folder: Path, vocabulary: AnyVocabulary) ->
     positions that it has, and else stays as it is at the start. Of a vocabulary that has only some of the encoding's
     tokens, those rows are taken. Raises SettingError for a folder that holds no GPT-2, or one of other sizes.
     """
-    configuration, file = initial_files(str(folder))
     try:
-        config = _read_config(configuration)
-        weights = {_named(name): weight for name, weight in load_file(file).items()}
+        config = _read_config(folder / "config.json")
+        weights = {_named(name): weight for name, weight in load_file(folder / EXPORTED).items()}
     except (OSError, ValueError, SafetensorError) as error:
         problem = f"is no folder with a GPT-2 as transformers writes it: {str(error).splitlines()[0]}"
         raise SettingError("init_from", folder, problem) from error
-    _check_sizes(model, config, folder)
+    sizes = {"embed_dim": "n_embd", "num_layers": "n_layer", "num_heads": "n_head"}
+    check_sizes(model, {name: config.get(there) for name, there in sizes.items()}, folder)
     trunk = {here: weights[there] for here, there in GPT2.names(model.shape).items() if there in weights}
     trunk = {name: transposed(name, weight, model.shape) for name, weight in trunk.items()}
     embedding = "token_embedding.weight"
@@ -79,17 +80,12 @@ def _named(name: str) -> str:
     return name if name.startswith((_PREFIX, "lm_head.")) else f"{_PREFIX}{name}"
 
 
-def _check_sizes(model: GPT, config: dict[str, Any], folder: Path) -> None:
-    """Raise SettingError for `model.` settings that differ from the configuration's."""
-    shape = model.shape
-    options = {
-        "embed_dim": (shape.embed_dim, config.get("n_embd")),
-        "num_layers": (shape.num_layers, config.get("n_layer")),
-        "num_heads": (shape.num_heads, config.get("n_head")),
-    }
-    for name, (here, there) in options.items():
+def check_sizes(model: GPT, sizes: Mapping[str, Any], given: str | Path) -> None:
+    """Raise SettingError for `model.` settings other than the sizes of the weights that init_from=`given` names."""
+    for name in ("embed_dim", "num_layers", "num_heads"):
+        here, there = getattr(model.shape, name), sizes[name]
         if here != there:
-            raise SettingError(f"model.{name}", here, f"the weights of init_from={folder} need {there}")
+            raise SettingError(f"model.{name}", here, f"the weights of init_from={given} need {there}")
 
 
 @torch.no_grad()

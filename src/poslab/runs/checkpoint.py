@@ -113,7 +113,7 @@ def load_checkpoint(
         scheme = parse_scheme(node)
         if whose := edited(about, scheme):
             print(f"warning: {path}: the code of {whose} has changed since it was trained", file=sys.stderr)
-        vocabulary = _vocabulary(about)
+        vocabulary = vocabulary_of(about)
         data = about["config"]["data"]
         data_path = None if about.get("symbols") else str(data["path"])
         split = Split(data.get("validation_share", Split().validation), data.get("test_share", 0.0))
@@ -187,7 +187,8 @@ def _shapes(tables: Mapping[str, Tensor]) -> str:
     return ", ".join(f"{name} {tuple(table.shape)}" for name, table in tables.items()) or "none"
 
 
-def _vocabulary(about: dict[str, Any]) -> AnyVocabulary:
+def vocabulary_of(about: dict[str, Any]) -> AnyVocabulary:
+    """Return the vocabulary of the data that a checkpoint was trained on; about: its description."""
     if about.get("symbols"):
         return Symbols(tuple(map(str, about["symbols"])))
     return Vocabulary(load_tokenizer(about["config"]["data"]["encoding"]), about["observed"])

@@ -24,6 +24,9 @@ def caveats(runs: Sequence[Run]) -> list[str]:
     found += _several("numbers of tokens trained on", [of.tokens for of in summaries], "more tokens, more training")
     for name, of_runs in versions.items():
         found += _several(f"versions of {name}", of_runs, "losses may differ by rounding")
+    begun = {(run.config.get("init_group"), run.seed): run.summary.init_sha256 for run in runs if run.summary.init_from}
+    if len(begun) > len(set(begun.values())):
+        found.append("runs of several seeds begin with the same weights: what others would give is not known")
     by_classes: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         by_classes[" with ".join(map(str, targets(run.config["pos"])))].append(run)

@@ -45,7 +45,8 @@ class Summary:
     context_length: int
     data: str
     data_sha256: str
-    init_sha256: str | None  # of the weights that it began with
+    init_from: str | None = None  # the weights that it began with
+    init_sha256: str | None  # and theirs
     vocabulary: str
     vocabulary_size: int
     train_tokens: int | None

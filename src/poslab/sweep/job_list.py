@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from poslab.config.fields import NOT_IDENTITY
-from poslab.config.files import fingerprint, initial_sha256, safe_name
+from poslab.config.files import fingerprint, safe_name
 from poslab.config.overrides import explain, scheme_name, with_any_scheme
 from poslab.config.schema import EvaluationConfig
 from poslab.config.train import TrainConfig, parse
@@ -21,13 +21,14 @@ from poslab.errors import SettingError, UserError
 from poslab.runs.code import fingerprints, task_sha256
 from poslab.runs.evaluation import unmeasured_lengths
 from poslab.runs.folder import RUNS, RunFolder
+from poslab.runs.initial import initial_fields
 from poslab.runs.load import Run, read_run
 from poslab.runs.plan import PlannedGroup, group_keys, merged, settings_sha256
 from poslab.tasks import Task
 
 EXTENDED = "holds another run by now, as one that was extended; move it, and this job is trained"
 # Files are read once for all jobs of a sweep.
-_text_fingerprint, _weights_fingerprint = cache(fingerprint), cache(initial_sha256)
+_text_fingerprint, _initial_fields = cache(fingerprint), cache(initial_fields)
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,9 @@ def planned_groups(jobs: Sequence[Job]) -> list[PlannedGroup]:
 
 
 def _plain(config: TrainConfig) -> dict[str, Any]:
-    """Return the configuration as the run will record it, with the hash of the weights that it begins with."""
+    """Return the configuration as the run will record it, with what tells apart the weights that it begins with."""
     folder = config.settings.init_from
-    return config.plain if folder is None else replace(config, init_sha256=_weights_fingerprint(folder)).plain
+    return config.plain if folder is None else replace(config, **_initial_fields(folder)).plain
 
 
 def _sources(config: TrainConfig) -> tuple[str, str | None]:

@@ -11,15 +11,15 @@ from typing import Any
 
 from poslab.config.command_line import command_line_here
 from poslab.config.fields import Role
-from poslab.config.files import initial_sha256
 from poslab.config.schemes import node_of, node_of_task
-from poslab.config.train import TrainConfig, flat, role_of
+from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, flat, role_of
 from poslab.distributed import is_connection_error, is_first_process
 from poslab.errors import RunStopped, SettingError, UserError, as_typed
 from poslab.positions import PositionScheme
 from poslab.runs.checkpoint_files import newest_intact
 from poslab.runs.code import changed_fingerprints, edited, outside
 from poslab.runs.folder import RunFolder, old_run_folder
+from poslab.runs.initial import initial_fields
 from poslab.signals import Interrupted
 from poslab.tasks import Task
 from poslab.training import lightning_loops
@@ -32,7 +32,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 class ResumedRun:
     """Run and checkpoint from which it resumes; `checkpoint` None: it starts over.
 
-    notes: warnings for the user. extended, init_sha256: as TrainConfig has them.
+    notes: warnings for the user. provenance: the PROVENANCE_FIELDS of its TrainConfig.
     """
 
     folder: RunFolder
@@ -40,8 +40,7 @@ class ResumedRun:
     state: RunState
     data_sha256: str | None
     notes: list[str]
-    extended: list[str]
-    init_sha256: str | None
+    provenance: dict[str, Any]
 
     @property
     def threads(self) -> int | None:
@@ -79,15 +78,15 @@ def open_run_to_resume(config: TrainConfig, world_size: int) -> Iterator[Resumed
             problem = f"it is finished, but has no {folder.last.name} to resume from; starting over would overwrite it"
             raise SettingError("resume", folder, problem)
         else:
-            yield ResumedRun(folder, None, RunState(), None, notes, [], None)
+            yield ResumedRun(folder, None, RunState(), None, notes, {})
 
 
 def provenance_fields(config: TrainConfig, earlier: ResumedRun | None) -> dict[str, Any]:
-    """Return the PROVENANCE_FIELDS of a TrainConfig: lengths before it was extended, sha256 of the initial weights."""
+    """Return the PROVENANCE_FIELDS of a TrainConfig: lengths before it was extended, what tells its first weights."""
     if earlier is not None and earlier.checkpoint is not None:
-        return {"extended": earlier.extended, "init_sha256": earlier.init_sha256}
+        return earlier.provenance
     folder = config.settings.init_from
-    return {} if folder is None else {"init_sha256": initial_sha256(folder)}
+    return {} if folder is None else initial_fields(folder)
 
 
 def _from_checkpoint(
@@ -104,13 +103,16 @@ def _from_checkpoint(
     _check_not_shortened(state, config, content)
     _check_not_finished(folder, state.step, config, own)
     notes = notes + _code_notes(folder, config.pos, about, state.step) + _process_notes(len(state.random), world_size)
-    extended = _extended(own, config, state.step)
-    return ResumedRun(folder, checkpoint, state, str(about["data_sha256"]), notes, extended, own.get("init_sha256"))
+    provenance = {name: own[name] for name in PROVENANCE_FIELDS if name in own}
+    provenance["extended"] = _extended(own, config, state.step)
+    return ResumedRun(folder, checkpoint, state, str(about["data_sha256"]), notes, provenance)
 
 
 def _check_initial_weights(given: str | None, own: dict[str, Any]) -> None:
     """Raise SettingError for other weights than those that the run began with."""
-    if given != own.get("init_from") and (given is None or initial_sha256(given) != own.get("init_sha256")):
+    if given != own.get("init_from") and (
+        given is None or initial_fields(given)["init_sha256"] != own.get("init_sha256")
+    ):
         raise SettingError("init_from", given, "the run began with other weights")
 
 

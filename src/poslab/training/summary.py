@@ -58,6 +58,7 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
         context_length=config.model.context_length,
         data=data.name,
         data_sha256=data.sha256,
+        init_from=config.settings.init_from,
         init_sha256=config.init_sha256,
         vocabulary=data.vocabulary.name,
         vocabulary_size=data.vocabulary.size,

@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,7 +15,6 @@ from poslab.data.task import TaskDataModule
 from poslab.distributed import is_first_process
 from poslab.errors import Diverged, SettingError, lacks_memory
 from poslab.evaluation.scoring import Scoring, TaskScoring, TextScoring
-from poslab.hf.pretrained import init_from_pretrained
 from poslab.model.decoder import GPT
 from poslab.runs.checkpoint_files import write_start
 from poslab.runs.code import code_fingerprint, task_sha256
@@ -26,6 +24,7 @@ from poslab.signals import StopRequest
 from poslab.tasks import Task
 from poslab.training import sharded
 from poslab.training.console import conclude, introduce
+from poslab.training.initial_weights import init_from
 from poslab.training.loggers import check_logger
 from poslab.training.module import LanguageModel
 from poslab.training.resume import ResumedRun, open_run_to_resume, provenance_fields, resume_hints
@@ -79,7 +78,7 @@ def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, hel
     module = _make_module(model, config, scoring, world_size)
     checkpoint = earlier.checkpoint if earlier else None
     if config.settings.init_from is not None and checkpoint is None:
-        print(init_from_pretrained(model, Path(config.settings.init_from), data.vocabulary))
+        print(init_from(model, config.settings.init_from, data.vocabulary))
 
     train_batches = count_batches(config.trainer, data)
     distributed.barrier()  # all that can be refused has been

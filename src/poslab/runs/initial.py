@@ -1,0 +1,57 @@
+"""Weights that a run begins with (`init_from`): which files they are, and what tells them apart from others.
+
+They are the best weights of a run, its last checkpoint where it has no best, a file of weights, or a folder with a
+GPT-2 as transformers writes it. Nothing here runs code of theirs.
+"""
+
+import glob
+import os
+from pathlib import Path
+from typing import Any
+
+from poslab.config.files import EXPORTED, file_sha256, joined_sha256
+from poslab.errors import SettingError
+from poslab.runs.folder import RunFolder
+from poslab.runs.plan import group_keys
+
+
+def initial_path(given: str) -> Path:
+    """Return the file of a run's weights, or the folder of a GPT-2. `given` may be a pattern of one such path, as in
+    runs/sweep/rope-seed1-*. Raises SettingError for a pattern of several."""
+    found = [given] if os.path.exists(given) else sorted(glob.glob(given))
+    if len(found) > 1:
+        raise SettingError("init_from", given, f"must name one run, not {len(found)}: {', '.join(found[:3])}")
+    path = Path(*found or [given])
+    run = RunFolder(path)
+    return next((file for file in (run.best, run.last) if file.is_file()), path)
+
+
+def initial_files(given: str) -> list[Path]:
+    """Return the file of a run's weights, or configuration and weights of a GPT-2. SettingError if one is missing."""
+    path = initial_path(given)
+    files = [path] if path.is_file() else [path / "config.json", path / EXPORTED]
+    for needed in (path, *files):
+        if not needed.exists():
+            run = "is a run without weights" if RunFolder(path).is_run else f"has no {needed.name}"
+            raise SettingError("init_from", given, "no such file or folder" if needed == path else run)
+    return files
+
+
+def initial_fields(given: str) -> dict[str, Any]:
+    """Return init_sha256 and init_group of a TrainConfig: the sha256 of `initial_files` joined, and a name that runs
+    have in common which begin with runs that differ in nothing but the seed.
+
+    Raises SettingError for files that can't be read, or hold no weights of poslab's.
+    """
+    files = initial_files(given)
+    sha256 = joined_sha256([file_sha256(file, "init_from", given) for file in files])
+    if len(files) > 1:
+        return {"init_sha256": sha256, "init_group": f"gpt2-{sha256[:8]}"}
+    from poslab.runs.checkpoint_files import read_checkpoint  # loads torch
+
+    try:
+        about = read_checkpoint(files[0])["poslab"]
+    except ValueError as error:
+        raise SettingError("init_from", given, str(error)) from error
+    group, _ = group_keys(about["pos"], about["config"], about["data_sha256"], about.get("scheme_fingerprint"))
+    return {"init_sha256": sha256, "init_group": f"{about['pos']}-{joined_sha256([group, files[0].name])[:8]}"}
