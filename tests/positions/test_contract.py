@@ -14,6 +14,7 @@ from poslab import GPT
 from poslab.attention import scheme_attention
 from poslab.errors import SettingError
 from poslab.positions import Curves, Matrix, ModelShape, PositionScheme, RelativeTerms
+from poslab.positions.canon import Canon
 from poslab.positions.forgetting import Forgetting
 from poslab.positions.music import MusicTransformer
 from poslab.positions.xpos import XPos
@@ -29,6 +30,7 @@ def terms(**tables: torch.Tensor) -> Callable[..., RelativeTerms]:
 
 nan = torch.full((H, 5), torch.nan)
 MIXES = ": must map each token by itself: what it gives for one changes with others, or by chance"
+OF_ANOTHER = ": must make a token of itself and those before it, as many as `mixed_tokens` says, by no chance"
 OF_TILE = ": scores of a query change with what else is in its tile"
 # Hooks with their refusals. Hooks of a layer are wrong in the last one alone.
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -103,6 +105,19 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         f"embed{MIXES}",
     ),
     "embed with the batch's mean": ({"embed": lambda self, t, x, positions: x + x.mean(0)}, f"embed{MIXES}"),
+    "mix that looks ahead": (
+        {"mixed_tokens": 2, "mix": lambda self, t, layer, x: x[:, 1:] + x[:, -1:]},
+        f"mix{OF_ANOTHER}",
+    ),
+    "mix of more than it says": (
+        {"mixed_tokens": 2, "mix": lambda self, t, layer, x: x[:, 1:] + x.cumsum(1)[:, 1:]},
+        f"mix{OF_ANOTHER}",
+    ),
+    "mix without a number": (
+        {"mix": lambda self, t, layer, x: x[:, 3:]},
+        "mix: its result must be (B, T, D) = (2, 3, 24) here, not (2, 0, 24) of float32",
+    ),
+    "mixed_tokens": ({"mixed_tokens": 0.5}, "mixed_tokens: must be a whole number from 1 on, not float"),
     "token state with another token": (
         {"token_state": lambda self, t, layer, x: x.cumsum(1)[:, None, :, :1].expand(-1, H, -1, -1)},
         f"token_state{MIXES}",
@@ -236,6 +251,7 @@ def test_arguments_of_scheme_attention_that_do_not_fit() -> None:
         ({"v": v[..., :5, :]}, r"v=\[1,4,5,6\]: must be as q, .* but for its width"),
         ({"x": x[:, :7]}, r"x=\[1,7,24\]: must be \(B, T, H Dh\) = \[1, 8, 24\]"),
         ({"x": None}, "x=null: Forgetting looks at what enters attention"),
+        ({"scheme": Canon(), "x": None}, "x=null: Canon mixes what enters attention"),
         ({"layer": 2}, "layer=2: must be from 0 to 1, by num_layers=2"),
         ({"layer": -1}, "layer=-1: must be from 0 to 1"),
         ({"tables": {}}, r"tables=none: must be those of Forgetting.tables\(shape\): gate, bias"),

@@ -60,7 +60,7 @@ def with_window(model: GPT, tokens: Tensor, window: int, positions: Tensor | Non
     x = model._embed(tokens, position_ids)
     layers = model._layers(model._terms(position_ids.distances(causal=True)), position_ids)
     for block, layer in zip(model.blocks, layers, strict=True):
-        entering = block.attention_norm(x)
+        entering = layer.mix(block.attention_norm(x))
         q, k, v = block.attention.queries_keys_values(entering)
         q, k, token_state = layer.apply_hooks(q, k, entering)
         rows = []

@@ -36,10 +36,10 @@ def scheme_attention(
 ) -> Tensor:
     """Return self-attention of q, k, v (B, H, T, Dh) with all that a scheme does in one layer, (B, H, T, Dh).
 
-    q, k and v are those of the projections; the hook `embed` is the model's part. tables: from `scheme.tables(shape)`,
-    for `num_layers` layers of H heads and an embedding of H * Dh. x: (B, T, D), the input of the projections, for
-    schemes that look at it. positions: (T,) or (B, T) whole numbers; None: 0, 1, 2, ... dropout_p, backend: as in
-    `attend`.
+    q, k and v are those of the projections; the hooks `embed` and `mix` are the model's part. tables: from
+    `scheme.tables(shape)`, for `num_layers` layers of H heads and an embedding of H * Dh. x: (B, T, D), the input of
+    the projections, for schemes that look at it or have mixed it. positions: (T,) or (B, T) whole numbers; None: 0, 1,
+    2, ... dropout_p, backend: as in `attend`.
 
     Raises SettingError for arguments that don't fit together, for more positions than the scheme knows, for x missing;
     and, at the first call, for tables of other names than the scheme's and for a hook whose result has a wrong shape.
@@ -77,6 +77,9 @@ def _check_arguments(
         raise SettingError("v", list(v.shape), f"must be as q, {list(q.shape)}, but for its width")
     batch, heads, length, head_dim = q.shape
     fitting = (batch, length, heads * head_dim)
+    if x is None and scheme.overrides("mix"):
+        problem = "mixes what enters attention: give x (B, T, D), what its hook `mix` returned and q, k, v are made of"
+        raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
     if x is not None and x.shape != fitting and scheme.overrides("token_state"):
         raise SettingError("x", list(x.shape), f"must be (B, T, H Dh) = {list(fitting)}")
     if not 0 <= layer < num_layers:

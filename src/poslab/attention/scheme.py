@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from poslab.attention.dispatch import attend
 from poslab.attention.reference import AttentionSpec, Pairwise, attention_weights, pair_scores, without_autocast
@@ -98,6 +99,12 @@ class SchemeLayer:
     terms: RelativeTerms | None
     position_ids: PositionIds
     key_position_ids: PositionIds | None = None
+
+    def mix(self, x: Tensor, before: Tensor | None = None) -> Tensor:
+        """Apply the hook `mix` to x (B, T, D), (B, T, D); before: the rows of the K - 1 tokens before; None: zeros."""
+        count = self.scheme.mixed_tokens - 1
+        whole = F.pad(x, (0, 0, count, 0)) if before is None else torch.cat([before, x], dim=1)  # (B, K - 1 + T, D)
+        return self.scheme.mix(self.tables, self.layer, whole)
 
     def apply_hooks(self, q: Tensor, k: Tensor, x: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Apply the hooks that come before attention: `token_state` to x, `query` to q, `key` to k.

@@ -38,7 +38,7 @@ class TargetMask:
 
 
 class Block(nn.Module):
-    """Residual block: x + attention(norm(x)), then x + mlp(norm(x))."""
+    """Residual block: x + attention(mix(norm(x))), then x + mlp(norm(x)); mix: the scheme's hook."""
 
     def __init__(self, shape: ModelShape, dropout: float, attention_backend: str) -> None:
         super().__init__()
@@ -56,7 +56,10 @@ class Block(nn.Module):
         memory: LayerMemory | None = None,
     ) -> Tensor:
         """Map x (B, T, D) to (B, T, D), or with a target mask to (n, D) of the targets."""
-        attended = self.attention(self.attention_norm(x), layer, cache, target_mask, memory)
+        entering = self.attention_norm(x)
+        if layer.scheme.overrides("mix"):
+            entering = layer.mix(entering) if cache is None else cache.mix(entering, layer)
+        attended = self.attention(entering, layer, cache, target_mask, memory)
         x = (x if target_mask is None else target_mask.select(x)) + attended
         return x + self.mlp(self.mlp_norm(x))
 

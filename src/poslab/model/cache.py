@@ -141,6 +141,18 @@ class KeyValueCache:
             return max(0, self.length // self.segment * self.segment - self._memory_length)
         return 0 if self.window is None else max(0, self.length + 1 - self.window)
 
+    def without_padding(self, x: Tensor) -> Tensor:
+        """Replace padding among the next tokens, x (B, T, D), by zeros."""
+        if self._padding is None or self._most_padding <= self.length:
+            return x
+        indices = torch.arange(self.length, self.length + x.shape[1], device=x.device)
+        return x.masked_fill((indices < self._padding.to(x.device)[:, None])[..., None], 0.0)
+
+    @property
+    def begins_segment(self) -> bool:
+        """True if the next token is the first of a text or of a segment."""
+        return self.length % self.segment == 0 if self.segment else self.length == 0
+
     def first_key(self, device: torch.device) -> Tensor | None:
         """Return the first key, from `first_seen` on, that each row sees at all, (B,); None where all rows see all."""
         if self._padding is None or self._most_padding <= self.first_seen:
@@ -149,12 +161,22 @@ class KeyValueCache:
 
 
 class LayerCache:
-    """Keys, values and token states of one layer."""
+    """Keys, values and token states of one layer, and what entered `mix` last."""
 
     def __init__(self, whole: KeyValueCache) -> None:
         self._whole = whole
         self._keys, self._values, self._token_states = Rows(), Rows(), Rows()
         self._lookup: CachedLookup | None = None
+        self._entered: Tensor | None = None  # (B, K - 1, D)
+
+    def mix(self, x: Tensor, layer: SchemeLayer) -> Tensor:
+        """Apply the scheme's hook `mix` to new tokens, x (B, T, D), after those before them, (B, T, D)."""
+        x, count = self._whole.without_padding(x), layer.scheme.mixed_tokens - 1
+        before = x.new_zeros(len(x), count, x.shape[-1])
+        if self._entered is not None and not self._whole.begins_segment:
+            before = self._entered
+        self._entered = torch.cat([before, x], dim=1)[:, x.shape[1] :]
+        return layer.mix(x, before)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None, layer: SchemeLayer) -> Tensor:
         """Return attention of new tokens, with q, k, v (B, H, T, Dh), over all that they may see, (B, H, T, Dh)."""
@@ -180,7 +202,7 @@ class LayerCache:
             return None
         if self._lookup is None:
             self._lookup = CachedLookup(size, self._whole.segment, torch.zeros(rows, dtype=torch.int64, device=device))
-        if self._whole.length % self._whole.segment == 0:
+        if self._whole.begins_segment:
             self._lookup.end_segment()
         return self._lookup
 

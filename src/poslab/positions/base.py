@@ -2,7 +2,7 @@
 
 Three kinds of hooks, from cheap to expensive:
 
-    maps of one token                 embed, query, key: by the token's position
+    maps of one token                 embed, query, key: by the token's position; mix: by the few tokens before it
     functions of i - j                relative: data, a few small tables by distance, which the fast kernels take
     everything else                   score_mod: a function of a tile of scores, computed block by block and again in
                                       the backward pass, so that memory stays linear; token_state: numbers of a token
@@ -135,6 +135,8 @@ class PositionScheme:
     samples_each_text: bool = False
     # Whether evaluation and generation take positions from `sample` as well; else they count 0, 1, 2, ...
     samples_in_evaluation: bool = False
+    # How many tokens the hook `mix` makes one of, the paper's kernel size.
+    mixed_tokens: int = 1
     # Other settings than the defaults, for the tests of the contract.
     variants: ClassVar[tuple[dict[str, Any], ...]] = ()
     _further: ClassVar[Mapping[str, bool]] = {"query": False, "key": False}  # which hooks take more arguments
@@ -203,6 +205,14 @@ class PositionScheme:
         """Map keys k (B, H, T, Dh) at positions (T,), (B, H, T, Dh)."""
         return self.rotate(tables, k, positions)
 
+    def mix(self, tables: Tables, layer: int, x: Tensor) -> Tensor:
+        """Mix what enters attention, x (B, K - 1 + T, D) -> (B, T, D), where K is `mixed_tokens`.
+
+        The result at t is made of x[:, t : t + K] alone, the last of which is the token itself. Before the beginning of
+        a text, and of each segment where there is memory, stand zeros; a cache keeps K - 1 rows.
+        """
+        return x[:, self.mixed_tokens - 1 :]
+
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
         """Return the tables by distance of `layer`, in any floating point; None: there are none.
 
@@ -266,7 +276,7 @@ HOOKS = {
 }
 # Arguments that a hook may take besides, or leave out.
 FURTHER = {"query": "token_state", "key": "token_state"}
-ENTRANCES = ("sample", "embed", "rotate", "query", "key", "relative", "token_state", "score_mod", "key_bias")
+ENTRANCES = ("sample", "embed", "rotate", "query", "key", "mix", "relative", "token_state", "score_mod", "key_bias")
 
 
 def knows_nothing(scheme: PositionScheme) -> bool:
@@ -277,7 +287,14 @@ def knows_nothing(scheme: PositionScheme) -> bool:
 # Checks of the names in a scheme's class: a misspelt hook would never be called, and nobody would notice.
 
 
-ATTRIBUTES = ("share_layers", "shift_invariant", "samples_each_text", "samples_in_evaluation", "variants")
+ATTRIBUTES = (
+    "share_layers",
+    "shift_invariant",
+    "samples_each_text",
+    "samples_in_evaluation",
+    "mixed_tokens",
+    "variants",
+)
 
 
 def require_frozen(cls: type, option: str, value: str) -> None:

@@ -1,6 +1,6 @@
 """Schemes made of others: two at once, such as rotated queries and keys with a learned bias by distance.
 
-Maps are applied one after the other, the second's after the first's: embeddings, queries, keys, tiles of scores.
+Maps are applied one after the other, the second's after the first's: embeddings, queries, keys, mixes, tiles of scores.
 Relative terms and biases of keys are added. Everything else is that of both: checks, warnings, tables, pictures, the
 names of the last three beginning with first and second.
 """
@@ -47,6 +47,10 @@ class Composite(PositionScheme):
     def shift_invariant(self) -> bool:  # type: ignore[override]
         return all(part.shift_invariant for part in self._parts.values())
 
+    @property
+    def mixed_tokens(self) -> int:  # type: ignore[override]
+        return 1 + sum(part.mixed_tokens - 1 for part in self._parts.values())
+
     def overrides(self, hook: str) -> bool:
         return any(part.overrides(hook) for part in self._parts.values())
 
@@ -90,6 +94,11 @@ class Composite(PositionScheme):
         self, tables: Tables, layer: int, k: Tensor, positions: Tensor, token_state: Tensor | None = None
     ) -> Tensor:
         return self._map("key", tables, layer, k, positions, token_state)
+
+    def mix(self, tables: Tables, layer: int, x: Tensor) -> Tensor:
+        for part, own in self._with_tables(tables):
+            x = part.mix(own, layer, x)
+        return x
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
         inner = self._shape_of_parts(shape)

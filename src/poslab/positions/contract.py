@@ -143,6 +143,7 @@ class HookChecker:
 
     def check_layer(self, layer: int) -> None:
         """Raise SettingError for the first hook that fails in this layer."""
+        self._mix(layer)
         sizes, compute_state = (*self.of_heads.shape[:3], None), partial(self.scheme.token_state, self.tables, layer)
         state = self._map("token_state", compute_state, _precise(self.x), "(B, H, T, E)", sizes)
         for name in ("query", "key"):
@@ -206,6 +207,29 @@ class HookChecker:
                 problem = "must map each token by itself: what it gives for one changes with others, or by chance"
                 raise _wrong(self.scheme, name, problem)
         return mapped
+
+    def _mix(self, layer: int) -> None:
+        """Raise SettingError where the result at a token changes with others than it and the K - 1 before it, too."""
+        count = self.scheme.mixed_tokens
+        if type(count) is not int or count < 1:
+            raise _wrong(self.scheme, "mixed_tokens", f"must be a whole number from 1 on, not {described(count)}")
+        if not self.scheme.overrides("mix"):
+            return
+        x = torch.linspace(0.1, 0.3, 2 * count + 1, dtype=self.x.dtype, device=self.x.device)
+        x = x[:, None].repeat(2, 1, self.shape.embed_dim)  # (B, K - 1 + T, D), T = K + 2
+        same = torch.ones_like(x[:, count - 1 :, 0], dtype=torch.bool)  # (B, T)
+        for place, token in ((0, 0), (-1, -1)):  # the first row, which the first token alone may see, and the last
+            changed = x.clone()
+            changed[0, place] *= -1
+            with _trying(self.scheme, "mix"):
+                before, after = (self.scheme.mix(self.tables, layer, given) for given in (x, changed))
+            before = self._require("mix", before, (*same.shape, x.shape[-1]), "(B, T, D)", dtype=x.dtype)
+            near = torch.isclose(before, after, rtol=1e-5, atol=1e-5).all(-1)
+            near[0, token] = True
+            same &= near
+        if not same.all():
+            problem = "must make a token of itself and those before it, as many as `mixed_tokens` says, by no chance"
+            raise _wrong(self.scheme, "mix", problem)
 
     def _relative(self, layer: int) -> None:
         if not self.scheme.overrides("relative"):

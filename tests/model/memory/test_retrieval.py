@@ -214,7 +214,7 @@ def by_hand(model: GPT, tokens: Tensor) -> Tensor:
         x = model._embed(segment, position_ids)
         terms = model.relative_terms(segment.shape[1])
         for number, (block, layer) in enumerate(zip(model.blocks, model._layers(terms, position_ids), strict=True)):
-            normed = block.attention_norm(x)
+            normed = layer.mix(block.attention_norm(x))
             q, k, v = block.attention.queries_keys_values(normed)
             out = layer.attend(*layer.apply_hooks(q, k, normed)[:2], v, layer.apply_hooks(q, k, normed)[2])
             if number == retrieval.layer:

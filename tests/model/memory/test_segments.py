@@ -8,6 +8,7 @@ from common import SCHEMES, SOUND, VARIANTS, compose_config, make_scheme
 from foreign_schemes import TurnedByTokens
 from oracles import has_formula
 from torch import Tensor
+from torch.nn import functional as F
 
 from poslab import GPT
 from poslab.config.schema import Retrieval
@@ -51,15 +52,16 @@ def by_formula(model: GPT, tokens: Tensor, read: list[int]) -> Tensor:
     """Return hidden states (N, D) of one text, tokens (N,), in one pass, layer by layer.
 
     read: before each segment, how many tokens of its document were. A query sees its segment and so many tokens before
-    it, at most memory_length; keys and values of these are made of what knows no gradient. Scores are the scheme's
-    `score`, written from its paper.
+    it, at most memory_length; keys and values of these are made of what knows no gradient. Tokens are mixed within a
+    segment. Scores are the scheme's `score`, written from its paper.
     """
     length, tables = model.shape.context_length, dict(model.position_tables.named_parameters())
     positions = [read[index // length] + index % length for index in range(len(tokens))]
     embedded = model.pos.embed(tables, model.token_embedding(tokens)[None], torch.tensor(positions))
     x = embedded[0]  # (N, D)
     for number, block in enumerate(model.blocks):
-        entering, attended = block.attention_norm(x), []
+        parts = [F.pad(part, (0, 0, model.pos.mixed_tokens - 1, 0)) for part in block.attention_norm(x).split(length)]
+        entering, attended = torch.cat([model.pos.mix(tables, number, part[None])[0] for part in parts]), []
         terms = model.relative_terms(len(tokens))[number]
         for segment, before in enumerate(read):
             first, end = segment * length, (segment + 1) * length
