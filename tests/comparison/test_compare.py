@@ -167,10 +167,10 @@ def test_a_figure_and_the_text_never_say_better_and_worse_of_one_pair(loss: floa
 
 
 def test_runs_that_are_judged_by_other_tokens_share_no_references(tmp_path: Path) -> None:
-    write_run(tmp_path, "absolute", 1, 7.0, reference_losses={"bigram": 5.4})
-    write_run(tmp_path, "t5", 1, 7.1, reference_losses={"bigram": 5.5})
+    write_run(tmp_path, "absolute", 1, 7.0, untrained_losses={"bigram": 5.4})
+    write_run(tmp_path, "t5", 1, 7.1, untrained_losses={"bigram": 5.5})
     comparison = compare_folders(tmp_path)
-    assert comparison.references == {}
+    assert comparison.untrained == {}
     assert "hardly trained" not in comparison.sentences[0]
 
 

@@ -78,7 +78,7 @@ def test_effects_are_paired_over_seeds_and_the_other_settings(tmp_path: Path) ->
     expected = paired({name: tuple(dict(enumerate(of)) for of in pair) for name, pair in asked.items()})
     comparison = compare_folders(tmp_path)
     alone, found = (
-        {f"{effect.level} {effect.reference}": effect for effect in of}
+        {f"{effect.level} {effect.baseline}": effect for effect in of}
         for of in (effects(comparison), comparison.setting_effects)
     )
     assert found.keys() == asked.keys()
@@ -111,7 +111,7 @@ def test_settings_that_change_together_are_one_factor(tmp_path: Path) -> None:
             set_scheme(folder, num_buckets=buckets, max_distance=distance, scale=scale)
     comparison = compare_folders(tmp_path)
     assert [str(factor) for factor in factors(comparison.groups)] == ["num_buckets and max_distance", "scale"]
-    assert [(effect.level, effect.reference) for effect in effects(comparison)] == [
+    assert [(effect.level, effect.baseline) for effect in effects(comparison)] == [
         ("num_buckets=8 max_distance=32", "num_buckets=32 max_distance=128"),
         ("scale=4.0", "scale=1.0"),
     ]
@@ -140,7 +140,7 @@ def test_no_question_is_asked_twice(tmp_path: Path) -> None:
     assert effects(compare_folders(tmp_path)) == []
     write_run(tmp_path, "absolute")
     (effect,) = effects(compare_folders(tmp_path))
-    assert (effect.level, effect.reference) == ("scale=4.0", "scale=1.0")
+    assert (effect.level, effect.baseline) == ("scale=4.0", "scale=1.0")
     assert effects(compare_folders(tmp_path, all_pairs=True)) == []
 
 

@@ -221,6 +221,8 @@ def test_a_run_that_diverged_is_on_the_page(swept: Path, capsys: pytest.CaptureF
     for seed in (1, 2, 4, 5):
         change_summary(swept / f"t5-seed{seed}", best_val_loss=math.inf, last_val_loss=math.inf)
     assert said_of(swept)["t5"] == "t5 has no finished run: 5 of 5 seeds diverged"
+    rows = page_in(report_of(swept)).tables[0]
+    assert rows[-1][:4] == ["t5", "0 (5 diverged)", "n/a", ""]
 
 
 def test_what_diverged_with_other_settings_says_nothing_of_these(swept: Path) -> None:

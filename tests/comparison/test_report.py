@@ -87,14 +87,14 @@ def test_where_a_scheme_is_lost_none_is_called_the_best(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
 def test_untrained_models_stand_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    references = {"uniform": 7.3, "unigram": 6.1, "bigram": 5.4}
+    losses = {"uniform": 7.3, "unigram": 6.1, "bigram": 5.4}
     for pos, loss in (("absolute", 5.5), ("t5", 5.1)):
         for seed in range(1, 6):
-            write_run(tmp_path, pos, seed, loss + 0.001 * seed**2 * len(pos), reference_losses=references)
+            write_run(tmp_path, pos, seed, loss + 0.001 * seed**2 * len(pos), untrained_losses=losses)
     folder = report_of(tmp_path)
     lines = capsys.readouterr().out.splitlines()
     untrained = [line.split() for line in lines if line.startswith("(")]
-    assert untrained == [[f"({name})", f"{loss:.4f}"] for name, loss in reversed(references.items())]
+    assert untrained == [[f"({name})", f"{loss:.4f}"] for name, loss in reversed(losses.items())]
     assert "<tr><td>(bigram)</td><td></td><td>5.4000</td>" in (folder / "report.html").read_text()
     assert "| (bigram) |  | 5.4000 |" in (folder / "report.md").read_text()
     hardly = "; absolute's loss is above that of counting pairs of tokens (5.4000): hardly trained"

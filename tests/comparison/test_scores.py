@@ -20,9 +20,11 @@ from runs_to_compare import (
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.figures import scores_panel, styles_of
+from poslab.comparison.scores import Score
 from poslab.errors import SettingError, UserError
 from poslab.runs.summary import Summary
 from poslab.sweep.sweep import _figures
+from poslab.tasks.metric import loss_metric
 
 SHAW = [0.9, 0.7, 0.8, 0.8, 0.9, 0.7, 0.8, 0.84]  # of eight seeds
 BASE = [0.2, 0.1, 0.1, 0.3, 0.2, 0.2, 0.1, 0.2]
@@ -275,3 +277,9 @@ def test_a_sweeps_table_says_how_a_task_went(tmp_path: Path) -> None:
     task = Summary.read(write_task_run(tmp_path, "shaw", 1, {10: 1.0, 20: 0.5}) / "summary.json")
     assert _figures(task) == "exact 1.000 at 10, 0.500 at 20"
     assert _figures(Summary.read(write_run(tmp_path, loss=3.25) / "summary.json")) == "3.2500"
+
+
+def test_small_figures_keep_their_digits() -> None:
+    score = Score(loss_metric(None), "test loss")
+    told = {1.2e-7: "+1.2e-07", -4.9e-5: "-4.9e-05", 5.1e-5: "+0.0001", 0.0: "+0.0000", 4.0: "+4.0000"}
+    assert {value: score.text(value, "+") for value in told} == told

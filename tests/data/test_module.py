@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poslab.config.schema import DataConfig
-from poslab.data.module import TextDataModule, reference_losses
+from poslab.data.module import TextDataModule, untrained_losses
 from poslab.errors import SettingError
 
 
@@ -95,6 +95,6 @@ def by_counting(train: list[int], validation: list[int]) -> dict[str, float]:
 
 
 @given(texts, texts)
-def test_reference_losses_are_those_of_counting(train: list[int], validation: list[int]) -> None:
-    losses = reference_losses(torch.tensor(train), torch.tensor(validation, dtype=torch.int32), VOCABULARY)
+def test_untrained_losses_are_those_of_counting(train: list[int], validation: list[int]) -> None:
+    losses = untrained_losses(torch.tensor(train), torch.tensor(validation, dtype=torch.int32), VOCABULARY)
     assert losses == pytest.approx(by_counting(train, validation))

@@ -1,5 +1,6 @@
 """Run folders as a table of results: what each run, group and plan leaves in it."""
 
+import json
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +25,7 @@ from poslab.runs.load import read_runs
 from poslab.runs.plan import add_to_plan, read_plan
 from poslab.runs.table import MOST_STRETCHES, run_table
 
-REFERENCES = {"uniform": 7.3, "unigram": 6.1, "bigram": 5.4}
+UNTRAINED = {"uniform": 7.3, "unigram": 6.1, "bigram": 5.4}
 
 
 def figures(table: pd.DataFrame) -> dict[tuple[str, int | None], float]:
@@ -39,12 +40,12 @@ def first_of_each(table: pd.DataFrame, name: str) -> list[str]:
 
 
 def test_a_run_on_a_text(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, "t5", 3, 4.0, last_val_loss=4.25, late_fall=0.5, reference_losses=REFERENCES)
+    folder = write_run(tmp_path, "t5", 3, 4.0, last_val_loss=4.25, late_fall=0.5, untrained_losses=UNTRAINED)
     table = table_in(tmp_path).table
     assert figures(table) == {
         ("last validation loss", None): 4.25,
         ("best validation loss", None): 4.0,
-        **{(f"{name}_loss", None): loss for name, loss in REFERENCES.items()},
+        **{(f"{name}_loss", None): loss for name, loss in UNTRAINED.items()},
         ("params_scheme", None): 1000.0,
         ("tokens_per_s", None): 1500.0,
         ("wall_time_s", None): 2.5,
@@ -57,6 +58,14 @@ def test_a_run_on_a_text(tmp_path: Path) -> None:
     assert tuple(first[["scheme", "seed", "data", "status"]]) == ("t5", 3, "the-verdict.txt", "finished")
     assert tuple(first[["unit", "better", "look", "folder"]]) == ("nats per token", "lower", 1, str(folder))
     assert set(table.loc[table["better"] != "", "metric"]) == {"last validation loss", "best validation loss"}
+
+
+def test_models_without_training_of_an_earlier_version(tmp_path: Path) -> None:
+    file = write_run(tmp_path) / "summary.json"
+    plain = json.loads(file.read_text())
+    del plain["untrained_losses"]
+    file.write_text(json.dumps(plain | {"reference_losses": UNTRAINED}))
+    assert figures(table_in(tmp_path).table)["bigram_loss", None] == UNTRAINED["bigram"]
 
 
 def test_the_loss_of_a_held_out_part_comes_first(tmp_path: Path) -> None:

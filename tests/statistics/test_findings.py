@@ -361,7 +361,7 @@ def test_two_checkpoints_in_words(low: float, high: float, mean: float, verdict:
 
 # Runs that are hardly trained
 
-REFERENCES = {"uniform": 7.3, "unigram": 6.1, "bigram": 5.4}
+UNTRAINED = {"uniform": 7.3, "unigram": 6.1, "bigram": 5.4}
 SMALL = difference(-0.2, -0.25, -0.15, 0.03, 0.001)
 
 
@@ -376,7 +376,7 @@ SMALL = difference(-0.2, -0.25, -0.15, 0.03, 0.001)
 )
 def test_losses_above_those_of_counting(absolute: float, t5: float, remarks: list[str]) -> None:
     losses = {"t5": t5, "absolute": absolute}
-    assert convergence_remarks(SMALL, losses, REFERENCES, dict.fromkeys(losses, 0.0)) == remarks
+    assert convergence_remarks(SMALL, losses, UNTRAINED, dict.fromkeys(losses, 0.0)) == remarks
     assert convergence_remarks(SMALL, losses, {}, dict.fromkeys(losses, 0.0)) == []
 
 
@@ -395,4 +395,4 @@ def test_losses_that_still_fall_by_more_than_is_claimed(
     pair = ("t5", "absolute")
     expected = [f"{remark} by more than that in the last tenth of the steps" for remark in remarks]
     losses = dict(zip(pair, (5.1, 5.3), strict=True))
-    assert convergence_remarks(d, losses, REFERENCES, dict(zip(pair, falls, strict=True))) == expected
+    assert convergence_remarks(d, losses, UNTRAINED, dict(zip(pair, falls, strict=True))) == expected

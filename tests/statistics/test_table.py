@@ -9,7 +9,7 @@ GOOD = "scheme,seed,value\na,1,4.0\na,2,4.1\nb,1,3.9\nb,2,4.0\n"
 
 
 def read(tmp_path: Path, text: str, name: str = "results.csv") -> pd.DataFrame:
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
     return read_table(tmp_path / name)
 
 
@@ -83,6 +83,10 @@ def test_a_column_with_a_value_for_each_row_is_no_setting(tmp_path: Path) -> Non
     [
         ("", "can't be read as csv: No columns to parse from file"),
         ("scheme,seed,value\n", "has no rows"),
+        ("scheme,seed,value\n\udce9,1,4.0\n", "is not UTF-8 text (byte 0xe9); convert it to UTF-8 first"),
+        ("\udcff\udcfes\0", "is not UTF-8 text (byte 0xff); convert it to UTF-8 first"),
+        ("scheme,seed,value\na,1,N/A\n", "row 2, column value: 'N/A' is no number"),
+        ("scheme,seed,value\na,None,4.0\n", "row 2, column seed: 'None' is no number"),
         ("scheme,seed,loss\na,1,4.0\n", "has no column value; it has scheme, seed, loss"),
         ("scheme,seed,value\na,1,4.0\nb,x,4.0\n", "row 3, column seed: 'x' is no number"),
         ("scheme,seed,value\na,1.5,4.0\n", "row 2, column seed: '1.5' is no whole number"),

@@ -51,7 +51,7 @@ SUMMARY = {
     "last_val_loss": 4.25,
     "last_val_step": None,
     "late_fall": None,
-    "reference_losses": {},
+    "untrained_losses": {},
     "val_loss_tokens": 533,
     "last_val_perplexity": 70.1,
     "epochs": 2,

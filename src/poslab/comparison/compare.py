@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from poslab.comparison.factors import Effect, effects
-from poslab.comparison.groups import Group, Planned, groups_of
+from poslab.comparison.groups import Group, SeedPlan, groups_of
 from poslab.comparison.scores import Score, score_of
 from poslab.comparison.seeds_and_text import checkpoint_sentences, remarks_on_text, text_differences
 from poslab.config.contrasts import named
@@ -33,7 +33,7 @@ from poslab.statistics.findings import (
 from poslab.statistics.paired import CONFIDENCE, FEWEST_SEEDS, Difference, paired
 from poslab.statistics.proportions import proportion
 
-REFERENCES = ("uniform", "unigram", "bigram")  # models without training, of whose losses the table has a metric
+UNTRAINED = ("uniform", "unigram", "bigram")  # models without training, of whose losses the table has a metric
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Comparison:
     baseline: str
     differences: Mapping[str, Difference]
     caveats: list[str]
-    planned: Planned
+    planned: SeedPlan
     effect: float | None = None
     pairs: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
     setting_effects: Sequence[Effect] = ()
@@ -78,10 +78,10 @@ class Comparison:
         return {name: [group for group in self.groups if group.scheme == name] for name in names}
 
     @cached_property
-    def references(self) -> dict[str, float]:
+    def untrained(self) -> dict[str, float]:
         """Return the losses of models without training, by name, if all runs share them."""
         found = {}
-        for name in REFERENCES if self.score.is_loss else ():
+        for name in UNTRAINED if self.score.is_loss else ():
             means = {group.mean(f"{name}_loss") for group in self.groups}
             if len(means) == 1 and None not in means:
                 found[name] = float(means.pop() or 0.0)
@@ -171,7 +171,7 @@ class Comparison:
         if self.score.is_loss:
             losses = {group.label: group.estimate.mean for group in (first, second)}
             falls = {group.label: group.mean("late_fall") or 0.0 for group in (first, second)}
-            remarks += convergence_remarks(d, losses, self.references, falls)
+            remarks += convergence_remarks(d, losses, self.untrained, falls)
         return finding(first.label, second.label, d, self.score.metric, self.effect, remarks)
 
 
@@ -241,7 +241,7 @@ def _caveats(rows: pd.DataFrame, score: Score) -> list[str]:
 
 def compare_groups(
     groups: Sequence[Group],
-    planned: Planned,
+    planned: SeedPlan,
     baseline: str | None = None,
     effect: float | None = None,
     all_pairs: bool = False,

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.groups import Group, Planned
+from poslab.comparison.groups import Group, SeedPlan
 from poslab.config.contrasts import ALL, Contrast, Registration, named, runs_finished
 from poslab.report.blocks import Table
 from poslab.statistics.families import holm
@@ -223,7 +223,9 @@ def _tested(contrast: Contrast, comparisons: Mapping[str, Comparison]) -> Tested
         return Tested(contrast, problem=str(error.args[0]))
 
 
-def _parts(contrast: Contrast, figure: tuple[str, int | None], groups: Sequence[Group], planned: Planned) -> list[Part]:
+def _parts(
+    contrast: Contrast, figure: tuple[str, int | None], groups: Sequence[Group], planned: SeedPlan
+) -> list[Part]:
     """Return the tests of a contrast on a figure. Raises LookupError, with the reason, if runs are missing."""
     sign = 1 if figure[0] in groups[0].lower_is_better else -1
     if contrast.scheme is None:

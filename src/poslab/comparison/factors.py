@@ -58,19 +58,19 @@ class Factor:
 
 @dataclass(frozen=True)
 class Effect:
-    """Effect of one value of a factor, `level`, instead of another, `reference`, in words.
+    """Effect of one value of a factor, `level`, instead of another, `baseline`, in words.
 
-    cells: the pairs of groups averaged over. others: the factors whose values are equal within each pair. references:
+    cells: the pairs of groups averaged over. others: the factors whose values are equal within each pair. untrained:
     losses of models without training.
     """
 
     scheme: str
     level: str
-    reference: str
+    baseline: str
     cells: Sequence[Cell]
     others: Sequence[Factor]
     score: Score
-    references: Mapping[str, float]
+    untrained: Mapping[str, float]
     difference: Difference
 
     @property
@@ -78,11 +78,11 @@ class Effect:
         remarks = [*self._where, *self._otherwise]
         remarks += [self.score.remark] if self.score.remark else []
         if self.score.is_loss:
-            sides = {self.level: [cell[0] for cell in self.cells], self.reference: [cell[1] for cell in self.cells]}
+            sides = {self.level: [cell[0] for cell in self.cells], self.baseline: [cell[1] for cell in self.cells]}
             falls = {word: fmean(group.mean("late_fall") or 0.0 for group in of) for word, of in sides.items()}
             losses = {word: fmean(group.estimate.mean for group in of) for word, of in sides.items()}
-            remarks += convergence_remarks(self.difference, losses, self.references, falls)
-        found = finding(self.level, self.reference, self.difference, self.score.metric, remarks=remarks)
+            remarks += convergence_remarks(self.difference, losses, self.untrained, falls)
+        found = finding(self.level, self.baseline, self.difference, self.score.metric, remarks=remarks)
         return f"{self.scheme}: {found}"
 
     @property
@@ -97,7 +97,7 @@ class Effect:
         if not self.difference.significant:
             return []
         figures = [[_figures([cell], side) for side in (0, 1)] for cell in self.cells]
-        means = [fmean([level[seed] - reference[seed] for seed in level] or [0.0]) for level, reference in figures]
+        means = [fmean([level[seed] - baseline[seed] for seed in level] or [0.0]) for level, baseline in figures]
         opposite = [cell for cell, mean in zip(self.cells, means, strict=True) if mean * self.difference.leaning < 0]
         where = " or ".join(map(self._setting, opposite[:3]))
         return [f"the other way round with {where}{' or others' * (len(opposite) > 3)}"] if opposite else []
@@ -111,7 +111,7 @@ class Effect:
         d = self.difference
         return [
             self.scheme,
-            f"{self.level} instead of {self.reference}",
+            f"{self.level} instead of {self.baseline}",
             self.score.text(d.mean, "+"),
             self.score.interval(d.interval, "+"),
             "n/a" if d.p_value is None else p_text(d.p_value),
@@ -182,11 +182,11 @@ def effects(comparison: "Comparison") -> list[Effect]:
         for one, other in combinations([factor for factor in of_scheme if factor.is_switch], 2):
             swap: dict[Factor, tuple[Level, Level]] = {one: (("true",), ("false",)), other: (("false",), ("true",))}
             changes.append((f"{one} without {other}", f"{other} without {one}", swap))
-        for level, reference, change in changes:
+        for level, baseline, change in changes:
             cells = _cells(groups, of_scheme, change)
             if cells and not _is_tested(cells, comparison):
                 others = [factor for factor in of_scheme if factor not in change]
-                asked.append((scheme, level, reference, cells, others))
+                asked.append((scheme, level, baseline, cells, others))
     figures, seeds = {}, {}
     for place, (*_, cells, _) in enumerate(asked):
         figures[place] = _figures(cells, 0, diverged=True), _figures(cells, 1, diverged=True)
@@ -194,26 +194,26 @@ def effects(comparison: "Comparison") -> list[Effect]:
     alone = paired(figures, proportion=comparison.score.metric.is_proportion, planned=seeds)
     lost = ", ".join(comparison.planned.lost)
     found = without_claims(alone, f"there is no finished run of {lost}") if lost else alone
-    shared = comparison.score, comparison.references
+    shared = comparison.score, comparison.untrained
     return [Effect(*one, *shared, found[place]) for place, one in enumerate(asked)]
 
 
 def _cells(
     groups: Sequence[Group], of_scheme: Sequence[Factor], change: Mapping[Factor, tuple[Level, Level]]
 ) -> list[Cell]:
-    """Return the pairs of groups that differ by the change, {factor: (level, reference)}, and in nothing else."""
+    """Return the pairs of groups that differ by the change, {factor: (level, baseline)}, and in nothing else."""
     placed = {tuple(factor.level(group) for factor in of_scheme): group for group in groups}
     found = []
     for place, group in placed.items():
         wanted = [change.get(factor, (level, level)) for factor, level in zip(of_scheme, place, strict=True)]
-        partner = placed.get(tuple(reference for _, reference in wanted))
+        partner = placed.get(tuple(baseline for _, baseline in wanted))
         if partner is not None and place == tuple(level for level, _ in wanted):
             found.append((group, partner))
     return sorted(found, key=lambda cell: [_order(factor.level(cell[0])) for factor in of_scheme])
 
 
 def _figures(cells: Sequence[Cell], side: int, diverged: bool = False) -> Figures:
-    """Return for each seed that all their groups have the mean over the cells, with the level (0) or the reference (1).
+    """Return for each seed that all their groups have the mean over the cells, with the level (0) or the baseline (1).
 
     diverged: whether a diverged seed counts, with the worst figure.
     """
@@ -234,7 +234,7 @@ def in_words(found: Sequence[Effect]) -> list[str]:
     texts = [effect.sentence for effect in found if effect.difference.significant]
     for scheme in dict.fromkeys(effect.scheme for effect in found):
         others = [
-            f"{effect.level} instead of {effect.reference}"
+            f"{effect.level} instead of {effect.baseline}"
             for effect in found
             if effect.scheme == scheme and not effect.difference.significant
         ]

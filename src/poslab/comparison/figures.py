@@ -56,7 +56,7 @@ def add_legend(figure: Figure, names: Sequence[str] = ()) -> None:
         figure.legend([handles[name] for name in order], order, loc="outside right upper", fontsize="small")
 
 
-def draw_references(axes: Axes, losses: Mapping[str, float], *, upright: bool = False) -> None:
+def draw_untrained(axes: Axes, losses: Mapping[str, float], *, upright: bool = False) -> None:
     """Draw a named line at each loss within the axes, without changing their limits."""
     low, high = axes.get_xlim() if upright else axes.get_ylim()
     for name, loss in losses.items():
@@ -102,7 +102,7 @@ def scores_panel(comparison: Comparison, styles: Styles) -> blocks.Figure:
             right[0].plot(broad.interval, [row] * 2, c=look["color"], alpha=0.25, lw=7, solid_capstyle="butt")
         if difference and difference.mean is not None:
             _interval(right[0], row, difference.mean, difference.interval, look)
-    draw_references(left, comparison.references, upright=True)
+    draw_untrained(left, comparison.untrained, upright=True)
     if score.metric.is_proportion:  # at their own scale, seeds that are alike would look far apart
         left.set_xlim(-0.03, 1.03)
     for axes in right:

@@ -85,8 +85,8 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Planned:
-    """Planned seeds of a comparison.
+class SeedPlan:
+    """SeedPlan seeds of a comparison.
 
     seeds: of each group, by label. found: of groups with a finished run, those that finished or diverged. diverged: how
     many did, of each group. before: groups without a finished run that the table has before all others, so that one of
@@ -124,7 +124,7 @@ class Planned:
         return 1 + len(self.earlier)
 
 
-def groups_of(rows: pd.DataFrame, score: Score, runs: Mapping[str, Run] | None = None) -> tuple[list[Group], Planned]:
+def groups_of(rows: pd.DataFrame, score: Score, runs: Mapping[str, Run] | None = None) -> tuple[list[Group], SeedPlan]:
     """Return the groups that have a figure, in the table's order, and what was planned.
 
     rows: of a checked table, on the same data. runs: by what is in column `folder`. Raises BadTable as `settings_of`.
@@ -150,7 +150,7 @@ def groups_of(rows: pd.DataFrame, score: Score, runs: Mapping[str, Run] | None =
             groups.append(Group(label, scheme, score, dict(settings), known, stretches, lower, gone, finished))
     labels = list(seeds)
     before = labels[: labels.index(groups[0].label)] if groups else labels
-    return groups, Planned(seeds, found, diverged, before, _earlier(rows))
+    return groups, SeedPlan(seeds, found, diverged, before, _earlier(rows))
 
 
 def _key(key: tuple[str, ...], names: Sequence[str]) -> tuple[str, tuple[tuple[str, str], ...]]:

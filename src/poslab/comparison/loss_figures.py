@@ -60,14 +60,14 @@ def loss_panels(
     """
     baseline, runs = comparison.baseline, comparison.runs
     styles = figures.styles_of((group.label for group in comparison.groups), baseline)
-    references = comparison.references
+    untrained = comparison.untrained
     panels = [figures.scores_panel(comparison, styles)]
     if figure := figures.trade_off_figure(comparison, styles):
         panels.append(blocks.Figure("trade_offs", "What it costs", _COSTS, figure))
     curves = {label: [curve for curve in of.values() if curve.validation] for label, of in by_seed.items()}
     if any(curves.values()):
         unit = next((m.unit for run in runs for m in run.summary.measures if m.name == LOSS), "nats")
-        figure = curves_figure(curves, styles, baseline, unit, references)
+        figure = curves_figure(curves, styles, baseline, unit, untrained)
         panels.append(blocks.Figure("curves", "Loss curves", _CURVES, figure))
     if evaluations:
         figure = by_position_figure(evaluations, styles, baseline)
@@ -87,18 +87,18 @@ def curves_figure(
     styles: Styles,
     baseline: str,
     unit: str = "nats per token",
-    references: Mapping[str, float] | None = None,
+    untrained: Mapping[str, float] | None = None,
 ) -> Figure:
     """Draw validation and training loss over steps: mean over seeds, with a band of one standard deviation.
 
-    references: losses of untrained models by name, drawn if within the axes.
+    untrained: losses of untrained models by name, drawn if within the axes.
     """
     validation = {label: over_seeds([curve.validation for curve in of_seeds]) for label, of_seeds in curves.items()}
     training = {label: over_seeds([curve.train for curve in of_seeds]) for label, of_seeds in curves.items()}
     panels = {"Validation loss": validation, "Training loss": training} | _difference(baseline, validation)
     figure = _drawn(panels, styles, "step", unit=unit)
     for axes in figure.axes[:2]:
-        figures.draw_references(axes, references or {})
+        figures.draw_untrained(axes, untrained or {})
     return figure
 
 

@@ -57,8 +57,11 @@ class Score:
         return "highest" if self.metric.higher_is_better else "lowest"
 
     def text(self, value: float | None, sign: str = "") -> str:
-        """Return a figure as tables print it."""
-        return "n/a" if value is None else f"{value:{sign}.{3 if self.metric.is_proportion else 4}f}"
+        """Return a figure as tables print it: with so many decimals, or with two digits where it would look like 0."""
+        if value is None:
+            return "n/a"
+        places = 3 if self.metric.is_proportion else 4
+        return f"{value:{sign}.{places}f}" if value == 0 or round(value, places) else f"{value:{sign}.1e}"
 
     def interval(self, ends: tuple[float, float] | None, sign: str = "") -> str:
         return " to ".join(self.text(end, sign) for end in ends) if ends else "n/a"

@@ -13,7 +13,7 @@ from poslab.comparison.task_report import TaskReport
 from poslab.report.blocks import Figure, Table
 from poslab.runs.evaluation import Evaluation
 from poslab.statistics.best import rank_intervals
-from poslab.statistics.findings import Equal, Shown, p_text, summary
+from poslab.statistics.findings import Equal, Shown, lost_count, p_text, summary
 from poslab.statistics.paired import FEWEST_SEEDS
 
 _FEW = 6  # findings that stand on a page one by one
@@ -127,7 +127,7 @@ class Section:
             )
         if self.evaluations and not self._other_lengths:
             said += " Longer windows: sliding loss at the longest window measured beyond the training length."
-        if self.reference_rows:
+        if self.untrained_rows:
             said += (
                 " In brackets, without any training: models that count single tokens or pairs of tokens in the "
                 "training text, or take all for equally likely; a decoder above them has learned next to nothing."
@@ -152,7 +152,7 @@ class Section:
             [self._row(group, ranks, list(costs), bool(windows)) for group in groups],
             self.legend,
             highlight=self.comparison.baseline,
-            foot=[[*row, *[""] * (len(columns) - len(row))] for row in self.reference_rows],
+            foot=[[*row, *[""] * (len(columns) - len(row))] for row in self._lost_rows + self.untrained_rows],
             sortable=True,
             sorted_by=(2, "descending" if self.score.metric.higher_is_better else "ascending"),
             narrow=narrow,
@@ -184,9 +184,15 @@ class Section:
         return {label: f"{low}" if low == high else f"{low} to {high}" for label, (low, high) in found.items()}
 
     @property
-    def reference_rows(self) -> list[list[str]]:
+    def _lost_rows(self) -> list[list[str]]:
+        """Return the names of groups without a finished run, and how many of their seeds diverged or are missing."""
+        planned = self.comparison.planned
+        return [[name, lost_count(len(planned.seeds[name]), planned.diverged[name]), "n/a"] for name in planned.lost]
+
+    @property
+    def untrained_rows(self) -> list[list[str]]:
         """Return the names and losses of models without training."""
-        ascending = sorted(self.comparison.references.items(), key=lambda item: item[1])
+        ascending = sorted(self.comparison.untrained.items(), key=lambda item: item[1])
         return [[f"({name})", "", self.score.text(loss)] for name, loss in ascending]
 
     @property

@@ -54,7 +54,7 @@ class DataModule(LightningDataModule):
         raise NotImplementedError
 
     @property
-    def reference_losses(self) -> dict[str, float]:
+    def untrained_losses(self) -> dict[str, float]:
         """Return the held-out losses of models that need no training, by name; empty where there are none."""
         return {}
 
@@ -106,9 +106,9 @@ class TextDataModule(DataModule):
         return f"{self.name}, {documents}{parts} {self.corpus.vocabulary.unit}s"
 
     @property
-    def reference_losses(self) -> dict[str, float]:
+    def untrained_losses(self) -> dict[str, float]:
         judged_by = self.corpus.test if self.test_tokens else self.corpus.validation
-        return reference_losses(self.corpus.train, judged_by, self.vocabulary.size)
+        return untrained_losses(self.corpus.train, judged_by, self.vocabulary.size)
 
     def resume_at(self, epoch: int, batches: int) -> None:
         self.order.resume_at(epoch, batches * self.config.batch_size)
@@ -175,7 +175,7 @@ class TextDataModule(DataModule):
 _MOST = 1 << 21  # tokens that are counted, and that are predicted: more would change little, and take memory
 
 
-def reference_losses(train: Tensor, validation: Tensor, vocabulary_size: int) -> dict[str, float]:
+def untrained_losses(train: Tensor, validation: Tensor, vocabulary_size: int) -> dict[str, float]:
     """Return the losses of models that a decoder must beat, by name, in nats per token, on `validation` (N,).
 
     uniform: every token is as likely as any other; unigram: as likely as it is frequent in `train`; bigram: ... after

@@ -31,7 +31,7 @@ class Summary:
     last_val_loss: float | None
     last_val_step: int | None
     late_fall: float | None  # of the validation loss, in the last tenth of the steps
-    reference_losses: dict[str, float]  # of models that need no training, by name
+    untrained_losses: dict[str, float]  # of models that need no training, by name
     last_val_perplexity: float | None
     epochs: int
     steps: int
@@ -88,6 +88,8 @@ class Summary:
         """Read and check a summary; unknown keys are left out. Raises ValueError with a one-line reason
         for a file that is no run's summary."""
         plain = read_mapping(file, json.loads)
+        if "reference_losses" in plain:  # as earlier versions called them
+            plain.setdefault("untrained_losses", plain["reference_losses"])
         known = {f.name for f in fields(cls)}
         plain["metrics"] = {key: value for key, value in plain.items() if key not in known and _by_length(value)}
         try:

@@ -208,7 +208,7 @@ class _Section:
         figures: dict[Figure, Any] = {(name, None, None): loss for name, loss in losses.items()}
         for name in [*run.metrics, *(name for name in summary.metrics if name.endswith("_chance"))]:
             figures |= {(name, length, None): summary.metrics[name][str(length)] for length in run.lengths(name)}
-        figures |= {(f"{name}_loss", None, None): loss for name, loss in summary.reference_losses.items()}
+        figures |= {(f"{name}_loss", None, None): loss for name, loss in summary.untrained_losses.items()}
         figures |= {(name, None, None): getattr(summary, name) for name in _FACTS}
         if is_task(run.config["data"]):
             solved = summary.solved_step is not None

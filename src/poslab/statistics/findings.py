@@ -278,6 +278,12 @@ def lost_sentence(name: str, planned: int, diverged: int) -> str:
     return f"{name} has no finished run: {', '.join(parts)}"
 
 
+def lost_count(planned: int, diverged: int) -> str:
+    """Return the number of seeds of a group without a finished run, in words, "0 (2 diverged, 1 missing)"."""
+    parts = [f"{count} {word}" for count, word in ((diverged, "diverged"), (planned - diverged, "missing")) if count]
+    return f"0 ({', '.join(parts)})" if parts else "0"
+
+
 def looks_sentence(earlier: Sequence[int]) -> str:
     """Return the caveat on seeds that were planned after comparisons of so many seeds."""
     before = ", then ".join(f"{seeds} seeds" for seeds in earlier)
@@ -323,20 +329,20 @@ COUNTED = {"bigram": "pairs of tokens", "unigram": "single tokens"}  # what mode
 
 
 def convergence_remarks(
-    d: Difference, losses: Mapping[str, float], references: Mapping[str, float], falls: Mapping[str, float]
+    d: Difference, losses: Mapping[str, float], untrained: Mapping[str, float], falls: Mapping[str, float]
 ) -> list[str]:
     """Return signs that runs were trained too briefly for their losses to be compared.
 
     Early in training a scheme is ahead because it moves first, and may end behind. losses, falls: mean loss, and how
-    far it fell in the last tenth of the steps, by group. references: losses of models without training, by name.
+    far it fell in the last tenth of the steps, by group. untrained: losses of models without training, by name.
     """
     parts = []
-    early = [label for label, loss in losses.items() if loss > references.get("bigram", math.inf)]
+    early = [label for label, loss in losses.items() if loss > untrained.get("bigram", math.inf)]
     if early:
         whose = f"{early[0]}'s loss is" if len(early) == 1 else "both losses are"
         least = min(losses[label] for label in early)
-        name = max((name for name in COUNTED if references.get(name, math.inf) < least), key=references.__getitem__)
-        parts.append(f"{whose} above that of counting {COUNTED[name]} ({references[name]:.4f}): hardly trained")
+        name = max((name for name in COUNTED if untrained.get(name, math.inf) < least), key=untrained.__getitem__)
+        parts.append(f"{whose} above that of counting {COUNTED[name]} ({untrained[name]:.4f}): hardly trained")
     falling = [f"{label}'s (by {fall:.2g})" for label, fall in falls.items() if fall > abs(d.mean or 0.0)]
     if d.significant and falling:
         are = f"loss{'es' * (len(falling) > 1)}"

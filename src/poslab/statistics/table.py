@@ -58,6 +58,9 @@ def read_table(file: Path) -> pd.DataFrame:
             )
     except OSError:
         raise
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise BadTable(f"is not UTF-8 text (byte 0x{byte:02x}); convert it to UTF-8 first") from error
     except Exception as error:  # pandas and pyarrow have some twenty for files that are no such table
         raise BadTable(
             f"can't be read as {file.suffix.removeprefix('.') or 'csv'}: {str(error).splitlines()[0]}"

@@ -44,7 +44,7 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
         last_val_loss=_finite(state.last_val_loss),
         last_val_step=max(map(int, state.validations), default=None),
         late_fall=None if state.late_fall is None else _finite(state.late_fall),
-        reference_losses=data.reference_losses,
+        untrained_losses=data.untrained_losses,
         last_val_perplexity=_finite(perplexity(state.last_val_loss)),
         epochs=math.ceil(batches_of_all_epochs(trainer) / trainer.num_training_batches),
         steps=trainer.global_step,
