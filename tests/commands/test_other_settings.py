@@ -59,6 +59,16 @@ def test_another_scheme_that_takes_the_tables(asked: str, run: Path, run_script:
     assert "pos=nope (trained with pos=rope)" in output
 
 
+def test_a_wrapper_is_put_around_what_was_trained(run: Path, run_script: RunScript) -> None:
+    asked = ("evaluate", f"ckpt={run}", "lengths=[32,64]", "pos=scaled")
+    code, output, errors = run_script(*asked, "pos.kind=length")
+    assert (code, errors) == (0, "")
+    assert "pos=scaled pos.of=rope pos.of.base=10000.0" in output
+    assert_refused(run_script(*asked), "needs the tables scaled_slope")
+    _, given, _ = run_script(*asked, "pos.kind=length", "pos.of=nope")
+    assert "pos=scaled pos.of=nope" in given
+
+
 def test_settings_as_they_were_trained_are_nothing_else(run: Path, run_script: RunScript) -> None:
     code, output, errors = run_script("evaluate", f"ckpt={run}", "lengths=[32]", "pos.base=1e4", "pos.scaling=none")
     assert (code, errors) == (0, "")

@@ -70,7 +70,7 @@ def random_terms(
 
 def has_formula(scheme: PositionScheme) -> bool:
     """Return whether the scheme has a scalar formula for its scores: a foreign one may have none."""
-    hooks = ("rotate", "query", "key", "relative", "score_mod", "key_bias")
+    hooks = ("rotate", "query", "key", "query_scale", "relative", "score_mod", "key_bias")
     return scheme.overrides("reference_score") or not any(map(scheme.overrides, hooks))
 
 

@@ -83,6 +83,16 @@ class AttentionSpec:
             seen = seen & (torch.arange(key_length, device=device) >= self.first_key[:, None, None, None])
         return seen
 
+    def keys_seen(self, query_length: int, key_length: int, device: torch.device | None = None) -> Tensor:
+        """Return how many keys each query sees by the mask, (1 or B, Tq) int64: the sums of `visible`."""
+        at = torch.arange(self.offset, self.offset + query_length, device=device)[None]
+        reach = self.offset + query_length + key_length if self.window is None else self.window
+        first = (at - reach + 1).clamp(min=0)
+        if self.first_key is not None:
+            first = torch.maximum(first, self.first_key[:, None])
+        last = (at if self.causal else at + reach - 1).clamp(max=key_length - 1)
+        return (last - first + 1).clamp(min=0)
+
     def rows(self, query_length: int, key_length: int) -> Tensor:
         """Return the row of the terms' tables for each pair, (1 or B, 1, Tq, Tk) int64."""
         assert self.terms is not None

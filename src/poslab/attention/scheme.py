@@ -144,6 +144,7 @@ class SchemeLayer:
         q, k, token_state: from `apply_hooks`. token_state (B, H, Tk, E) and key_position_ids are those of the keys; the
         settings those of `poslab.attention.attend`.
         """
+        q = self._scaled(q, k.shape[-2], **settings)
         settings |= self._key_bias_and_pairwise(token_state, key_position_ids)
         return attend(q, k, v, self.terms, causal=self.shape.causal, **settings)
 
@@ -168,11 +169,13 @@ class SchemeLayer:
 
     def weights(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> Tensor:
         """Return the weights of self-attention by the dense formula, (B, H, T, T); arguments as in `attend`."""
+        q = self._scaled(q, k.shape[-2])
         return attention_weights(q, k, self._self_attention_spec(**self._key_bias_and_pairwise(token_state)))
 
     def score_tile(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> ScoreTile:
         """Return all scores of self-attention, as the hook `score_mod` gets them; arguments as in `attend`."""
         given: list[ScoreTile] = []
+        q = self._scaled(q, k.shape[-2])
 
         def keep(tables: Tables, tile: ScoreTile) -> Tensor:
             given.append(tile)
@@ -182,6 +185,26 @@ class SchemeLayer:
         spec = self._self_attention_spec(pairwise=Pairwise(positions, positions, token_state, keep, {}, irregular))
         pair_scores(q, k, spec, spec.visible(q.shape[-2], k.shape[-2], q.device))
         return given[0]
+
+    def _scaled(
+        self,
+        q: Tensor,
+        key_length: int,
+        offset: int = 0,
+        window: int | None = None,
+        first_key: Tensor | None = None,
+        **others: Any,
+    ) -> Tensor:
+        """Multiply queries q (B, H, Tq, Dh) by what the hook `query_scale` returns; arguments as in `attend`."""
+        if not self.scheme.overrides("query_scale"):
+            return q
+        windows = [size for size in (window, self.terms and self.terms.window) if size is not None]
+        spec = AttentionSpec(None, self.shape.causal, offset, 1.0, min(windows, default=None), first_key)
+        seen = spec.keys_seen(q.shape[-2], key_length, q.device).clamp(min=1)
+        seen = seen.to(torch.promote_types(q.dtype, torch.float32))
+        with without_autocast(q.device):
+            factor = self.scheme.query_scale(self.tables, self.shape, self.layer, seen)
+        return q if factor is None else (q * factor[..., None]).to(q.dtype)
 
     def _self_attention_spec(self, **more: Any) -> AttentionSpec:
         """Return the specification of self-attention; more: its `key_bias` and `pairwise`."""

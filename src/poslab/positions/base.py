@@ -2,7 +2,8 @@
 
 Three kinds of hooks, from cheap to expensive:
 
-    maps of one token                 embed, query, key: by the token's position; mix: by the few tokens before it
+    maps of one token                 embed, query, key: by the token's position; query_scale: by how many keys it sees;
+                                      mix: by the few tokens before it
     functions of i - j                relative: data, a few small tables by distance, which the fast kernels take
     everything else                   score_mod: a function of a tile of scores, computed block by block and again in
                                       the backward pass, so that memory stays linear; token_state: numbers of a token
@@ -205,6 +206,14 @@ class PositionScheme:
         """Map keys k (B, H, T, Dh) at positions (T,), (B, H, T, Dh)."""
         return self.rotate(tables, k, positions)
 
+    def query_scale(self, tables: Tables, shape: ModelShape, layer: int, keys_seen: Tensor) -> Tensor | None:
+        """Return a factor on each query as `query` left it, (1 or B, 1 or H, Tq) in float32 or better; None: 1.
+
+        keys_seen: (1 or B, Tq), at least 1, how many keys each sees, whatever window, memory or padding hides others;
+        of the dtype that the factor must have, which is made of a query's own number alone.
+        """
+        return None
+
     def mix(self, tables: Tables, layer: int, x: Tensor) -> Tensor:
         """Mix what enters attention, x (B, K - 1 + T, D) -> (B, T, D), where K is `mixed_tokens`.
 
@@ -276,7 +285,19 @@ HOOKS = {
 }
 # Arguments that a hook may take besides, or leave out.
 FURTHER = {"query": "token_state", "key": "token_state"}
-ENTRANCES = ("sample", "embed", "rotate", "query", "key", "mix", "relative", "token_state", "score_mod", "key_bias")
+ENTRANCES = (
+    "sample",
+    "embed",
+    "rotate",
+    "query",
+    "key",
+    "query_scale",
+    "mix",
+    "relative",
+    "token_state",
+    "score_mod",
+    "key_bias",
+)
 
 
 def knows_nothing(scheme: PositionScheme) -> bool:

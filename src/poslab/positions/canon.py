@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from poslab.errors import require_at_least
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import Curves, ModelShape, Picture, PositionScheme, Tables
-from poslab.positions.combined import Composite
+from poslab.positions.combined import Wrapper
 from poslab.positions.nope import NoPE
 
 _SHARES = (
@@ -31,7 +31,7 @@ _SHARES = (
 
 
 @dataclass(frozen=True)
-class Canon(Composite):
+class Canon(Wrapper):
     """Canon-A beside a scheme `of`; tokens: how many each is made of, itself included."""
 
     of: PositionScheme = field(default_factory=NoPE)
@@ -43,15 +43,8 @@ class Canon(Composite):
         require_at_least(2, tokens=self.tokens)
 
     @property
-    def _parts(self) -> dict[str, PositionScheme]:
-        return {"of": self.of}
-
-    @property
     def mixed_tokens(self) -> int:  # type: ignore[override]
         return super().mixed_tokens + self.tokens - 1
-
-    def overrides(self, hook: str) -> bool:
-        return hook in ("mix", "tables", "pictures") or super().overrides(hook)
 
     def warnings(self, shape: ModelShape) -> list[str]:
         """Return those of `of`, which needn't know the order of its text."""

@@ -95,6 +95,14 @@ class Composite(PositionScheme):
     ) -> Tensor:
         return self._map("key", tables, layer, k, positions, token_state)
 
+    def query_scale(self, tables: Tables, shape: ModelShape, layer: int, keys_seen: Tensor) -> Tensor | None:
+        """Return the product of the factors. They count tokens, so the shape is that of the model for all parts."""
+        factors = (part.query_scale(own, shape, layer, keys_seen) for part, own in self._with_tables(tables))
+        product: Tensor | None = None
+        for factor in factors:
+            product = factor if product is None else product if factor is None else product * factor
+        return product
+
     def mix(self, tables: Tables, layer: int, x: Tensor) -> Tensor:
         for part, own in self._with_tables(tables):
             x = part.mix(own, layer, x)
@@ -187,6 +195,19 @@ class Composite(PositionScheme):
                 state, token_state = token_state[..., :count], token_state[..., count:]
             own.append(state)
         return own
+
+
+class Wrapper(Composite):
+    """Composite of one scheme, its setting `of`, and of the hooks that the derived class defines."""
+
+    of: PositionScheme
+
+    @property
+    def _parts(self) -> dict[str, PositionScheme]:
+        return {"of": self.of}
+
+    def overrides(self, hook: str) -> bool:
+        return getattr(type(self), hook) is not getattr(Composite, hook) or super().overrides(hook)
 
 
 @dataclass(frozen=True)

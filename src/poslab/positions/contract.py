@@ -144,6 +144,7 @@ class HookChecker:
     def check_layer(self, layer: int) -> None:
         """Raise SettingError for the first hook that fails in this layer."""
         self._mix(layer)
+        self._query_scale(layer)
         sizes, compute_state = (*self.of_heads.shape[:3], None), partial(self.scheme.token_state, self.tables, layer)
         state = self._map("token_state", compute_state, _precise(self.x), "(B, H, T, E)", sizes)
         for name in ("query", "key"):
@@ -230,6 +231,22 @@ class HookChecker:
         if not same.all():
             problem = "must make a token of itself and those before it, as many as `mixed_tokens` says, by no chance"
             raise _wrong(self.scheme, "mix", problem)
+
+    def _query_scale(self, layer: int) -> None:
+        """Raise SettingError where the factor of a query changes with other queries, too."""
+        if not self.scheme.overrides("query_scale"):
+            return
+        seen = 1 + torch.arange(self.length, dtype=_precise(self.x).dtype, device=self.x.device)[None] ** 2  # (1, T)
+        one = self.length // 2
+        with _trying(self.scheme, "query_scale"):
+            counts = (seen, seen[:, one, None])
+            whole, alone = (self.scheme.query_scale(self.tables, self.shape, layer, n) for n in counts)
+        if whole is None or alone is None:
+            return
+        heads = self.shape.num_heads if whole.dim() == 3 and whole.shape[1] != 1 else 1
+        self._require("query_scale", whole, (1, heads, self.length), "(1 or B, 1 or H, Tq)", dtype=seen.dtype)
+        if not torch.allclose(whole[..., one, None], alone):
+            raise _wrong(self.scheme, "query_scale", "the factor of a query changes with what other queries see")
 
     def _relative(self, layer: int) -> None:
         if not self.scheme.overrides("relative"):

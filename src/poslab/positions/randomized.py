@@ -20,12 +20,12 @@ from dataclasses import dataclass, field, replace
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import ModelShape, PositionScheme
-from poslab.positions.combined import Composite
+from poslab.positions.combined import Wrapper
 from poslab.positions.rope import RoPE
 
 
 @dataclass(frozen=True)
-class Randomized(Composite):
+class Randomized(Wrapper):
     """Randomised positions of a scheme `of`; max_position: how many there are to draw from, the paper's L.
     count_in_evaluation: whether evaluation and generation count 0, 1, 2, ... in place of drawing."""
 
@@ -41,10 +41,6 @@ class Randomized(Composite):
     def __post_init__(self) -> None:
         require_at_least(1, max_position=self.max_position)
 
-    @property
-    def _parts(self) -> dict[str, PositionScheme]:
-        return {"of": self.of}
-
     def _shape_of_parts(self, shape: ModelShape) -> ModelShape:
         """Return the model's shape as the scheme sees it: one that reads max_position tokens."""
         return replace(shape, context_length=self.max_position)
@@ -52,9 +48,6 @@ class Randomized(Composite):
     @property
     def samples_in_evaluation(self) -> bool:  # type: ignore[override]
         return not self.count_in_evaluation
-
-    def overrides(self, hook: str) -> bool:
-        return hook == "sample" or super().overrides(hook)
 
     def check(self, shape: ModelShape) -> None:
         if self.max_position < shape.context_length:

@@ -22,6 +22,7 @@ from poslab.errors import SettingError, as_typed, lacks_memory
 from poslab.model.decoder import GPT
 from poslab.model.memory.retrieval import check_bias
 from poslab.positions import PositionScheme
+from poslab.positions.combined import Wrapper
 from poslab.positions.contract import check_hooks, check_sizes
 from poslab.runs.checkpoint_files import read_checkpoint
 from poslab.runs.code import distrust, edited, outside
@@ -148,6 +149,9 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
     """Return the checkpoint with other settings of its scheme. Raises SettingError if these need other tables."""
     model, before = checkpoint.model, node_of(checkpoint.model.pos)
     scheme = parse_scheme(with_settings(before, settings))
+    inner_given = any(name.partition(".")[0] == "of" for name in settings)
+    if isinstance(scheme, Wrapper) and not (inner_given or isinstance(model.pos, type(scheme))):  # around what it is
+        scheme = replace(scheme, of=model.pos)  # type: ignore[call-arg]
     then, now = (shown(node) for node in (before, node_of(scheme)))
     differing = [name for name in now if now[name] != then.get(name)]
     if not differing:
