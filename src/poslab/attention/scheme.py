@@ -198,7 +198,8 @@ class SchemeLayer:
         """Multiply queries q (B, H, Tq, Dh) by what the hook `query_scale` returns; arguments as in `attend`."""
         if not self.scheme.overrides("query_scale"):
             return q
-        windows = [size for size in (window, self.terms and self.terms.window) if size is not None]
+        of_terms = None if self.terms is None else self.terms.window
+        windows = [size for size in (window, of_terms) if size is not None]
         spec = AttentionSpec(None, self.shape.causal, offset, 1.0, min(windows, default=None), first_key)
         seen = spec.keys_seen(q.shape[-2], key_length, q.device).clamp(min=1)
         seen = seen.to(torch.promote_types(q.dtype, torch.float32))

@@ -197,6 +197,7 @@ class Composite(PositionScheme):
         return own
 
 
+@dataclass(frozen=True)
 class Wrapper(Composite):
     """Composite of one scheme, its setting `of`, and of the hooks that the derived class defines."""
 

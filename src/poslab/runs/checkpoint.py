@@ -151,7 +151,7 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
     scheme = parse_scheme(with_settings(before, settings))
     inner_given = any(name.partition(".")[0] == "of" for name in settings)
     if isinstance(scheme, Wrapper) and not (inner_given or isinstance(model.pos, type(scheme))):  # around what it is
-        scheme = replace(scheme, of=model.pos)  # type: ignore[call-arg]
+        scheme = replace(scheme, of=model.pos)
     then, now = (shown(node) for node in (before, node_of(scheme)))
     differing = [name for name in now if now[name] != then.get(name)]
     if not differing:
