@@ -25,7 +25,7 @@ class Failing(PositionScheme):
     def explain(self, tables, shape, sample):
         raise ValueError("no colours left")
 '''
-TASK = ("data=back", "trainer=cpu", "trainer.max_steps=4", "data.validate_every=4")
+TASK = ("data=recall", "trainer=cpu", "trainer.max_steps=4", "data.validate_every=4")
 
 
 class Page(HTMLParser):
@@ -67,7 +67,8 @@ def test_a_run(name: str, script: RunScript, tmp_path: Path) -> None:
     file = run / "explanation.html"
     page = Page(file)
     assert f"How {name} knows position" in page.text
-    for heading in ("What the scheme computes", "Cut to the last n tokens", "Layer 1", "How far back 90% of the"):
+    probes = ("Heads that find copies", "Where hidden states tell one is", "A linear probe tells")
+    for heading in ("What the scheme computes", "Cut to the last n tokens", "Layer 1", "How far back 90% of", *probes):
         assert heading in page.text
     assert all(address.startswith(("#", "data:")) for address in page.fetched)
     assert page.tags.count("svg") >= 5
@@ -134,7 +135,9 @@ def test_a_run_of_a_task(script: RunScript, tmp_path: Path, trained: Callable[..
     assert script(f"ckpt={run}", "out=page.html")[::2] == (0, "")
     page = Page(tmp_path / "page.html")
     assert "one answer of each example" in page.text
-    assert set(page.maps[0]["words"]) <= set("abcdefghijklmnop")
+    assert {word[0] for word in page.maps[0]["words"]} == set("kv~")
+    assert "Where in the text its answers are right" in page.text
+    assert page.html.count(">depth ") == 4
     text = make_run(tmp_path / "text", f"pos={ENDLESS}")
     assert_refused(script(f"ckpt={run},{text}"), "reads another vocabulary than")
 

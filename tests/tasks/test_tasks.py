@@ -13,7 +13,7 @@ from poslab.errors import SettingError
 from poslab.tasks.addition import Addition
 from poslab.tasks.base import IGNORED, Examples, Task
 from poslab.tasks.bits import Majority
-from poslab.tasks.fixed_distance import Back
+from poslab.tasks.fixed_distance import Back, Indirect
 from poslab.tasks.recall import DistantRecall, Recall
 from poslab.tasks.state_tracking import Counter, FlipFlop
 from poslab.tasks.transcription import Copy
@@ -35,7 +35,22 @@ def _line(reads: list[str]) -> list[str]:
 
 
 def _back(reads: list[str], task: Back) -> dict[int, str]:
+    if task.match:
+        return {i: "=" if reads[i] == reads[i - task.steps] else "!=" for i in range(task.steps, len(reads))}
     return {i: reads[i - task.steps] for i in range(task.steps, len(reads))}
+
+
+def _indirect(reads: list[str], task: Indirect) -> dict[int, str]:
+    line, questions = reads[: -2 * task.questions], reads[-2 * task.questions :]
+    assert len({*line}) == len(line)
+    assert len({*questions[::2]}) == task.questions
+    answers = {}
+    for i in range(0, 2 * task.questions, 2):
+        place = line.index(questions[i]) + int(questions[i + 1])
+        assert abs(int(questions[i + 1])) <= task.shift
+        assert place >= 0
+        answers[len(line) + i + 1] = line[place]
+    return answers
 
 
 def _majority(reads: list[str], task: Task) -> dict[int, str]:
@@ -49,10 +64,10 @@ def _parity(reads: list[str], task: Task) -> dict[int, str]:
 
 
 def _recall(reads: list[str], task: Recall) -> dict[int, str]:
-    pairs = dict(zip(reads[: 2 * task.pairs : 2], reads[1 : 2 * task.pairs : 2], strict=True))
-    assert len(pairs) == task.pairs
+    pairs = dict(zip(reads[: 2 * task.pairs : 2], reads[1 : 2 * task.pairs : 2], strict=True))  # the last of each key
+    assert len(pairs) == task.pairs - task.repeated
     asked = {i: pairs[word] for i, word in enumerate(reads) if i >= 2 * task.pairs and word in pairs}
-    assert len(asked) == task.pairs
+    assert len(asked) == len(pairs)
     return asked
 
 
@@ -112,6 +127,7 @@ ORACLES = {
     "copy_repeats": lambda reads, task: _written(reads, _line(reads)),
     "counter": _counter,
     "flip_flop": _flip_flop,
+    "indirect": _indirect,
     "majority": _majority,
     "missing_duplicate": _missing_duplicate,
     "parity": _parity,
@@ -139,9 +155,19 @@ def test_majority_has_any_number_of_ones_as_often() -> None:
         assert (ones.bincount(minlength=26) > 5).all() == uniform_ones
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_every_answer_is_the_oracles(name: str) -> None:
-    task = make_task(name)
+OTHER_SETTINGS = [
+    ("back", {"match": True, "steps": 5, "vocabulary": 3}),
+    (
+        "indirect",
+        {"vocabulary": 52, "shift": 15, "questions": 1, "min_length": 20, "max_length": 40, "test_lengths": [52]},
+    ),
+    ("recall", {"repeated": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in TASKS), *OTHER_SETTINGS])
+def test_every_answer_is_the_oracles(name: str, settings: dict[str, object]) -> None:
+    task = make_task(name, **settings)
     generator = torch.Generator().manual_seed(7)
     for length in {task.lengths[0], task.lengths[-1], *task.test_lengths}:
         for variant in (task, *task.shifts().values()):
@@ -210,6 +236,7 @@ CHANCE = {
     "back": 1 / 16,
     "majority": 1 / 2,
     "parity": 1 / 2,
+    "indirect": 1 / 32,
     "recall": 1 / 30,
     "distant_recall": 1 / 120,
     "flip_flop": 1 / 2,
@@ -254,6 +281,28 @@ def test_depths_of_recall_are_quarters_of_what_follows_the_pairs() -> None:
     assert parts["depth_4"][:, 38:].all()
 
 
+def test_repeated_keys_are_a_part() -> None:
+    task = make_task("recall", repeated=1)
+    examples = task.test(48)
+    part = task.parts(examples)["repeated"] & (examples.targets != IGNORED)
+    assert (part.sum(1) == 1).all()
+    for (reads, says), mask in zip(_rows(task, examples), part, strict=True):
+        (place,) = (i for i in says if reads[: 2 * task.pairs].count(reads[i]) == 2)
+        assert mask[place]
+
+
+def test_all_shifts_are_asked_for_and_half_of_the_symbols_match() -> None:
+    task = make_task("indirect", min_length=5, test_lengths=[32])
+    shifts = task.test(32).tokens[:, 33::2].flatten() - task.vocabulary
+    shares = shifts.bincount(minlength=7) / len(shifts)
+    assert shares.sub(1 / 7).abs().max() < 0.04  # fewer of the far ones, which the ends of a line don't have
+    examples = make_task("back", match=True, vocabulary=5).test(64)
+    matches = (examples.targets[:, 3:] == 5).float().mean()
+    assert float(matches) == pytest.approx(0.5, abs=0.02)
+    shares = examples.tokens.flatten().bincount(minlength=5) / examples.tokens.numel()
+    assert shares.sub(1 / 5).abs().max() < 0.02
+
+
 def test_shifts_change_the_density_and_nothing_else() -> None:
     ignored = {name: _share_of(task, "i") for name, task in make_task("flip_flop").shifts().items()}
     assert ignored["sparse"] > 0.9 > 0.2 > ignored["dense"]
@@ -283,6 +332,10 @@ def test_coupled_digits_share_a_position() -> None:
     ("make", "message"),
     [
         (lambda: Copy(vocabulary=64, min_length=1, max_length=30, test_lengths=[70]), "vocabulary=64: lines of 70"),
+        (lambda: Back(steps=0, match=True, **LENGTHS), "steps=0: must be at least 1"),
+        (lambda: Indirect(vocabulary=11, **LENGTHS), "vocabulary=11: lines of 12 need as many different symbols"),
+        (lambda: Indirect(questions=5, **LENGTHS), "questions=5: are about different symbols of a line, and one has 4"),
+        (lambda: Recall(repeated=3, **LENGTHS), "repeated=3: must be at most half of pairs=4"),
         (lambda: Back(steps=4, **LENGTHS), "steps=4: nothing is asked within length 4"),
         (lambda: Back(**LENGTHS | {"min_length": 9}), "max_length=8: must be at least min_length=9"),
         (lambda: Back(**LENGTHS | {"test_lengths": []}), "test_lengths=[]: needs at least one"),
@@ -295,7 +348,7 @@ def test_coupled_digits_share_a_position() -> None:
         (lambda: Recall(**LENGTHS), "pairs=4: they take 12 tokens, each key asked once, more than length 4"),
         (lambda: Recall(keys=70_000_000_000, **LENGTHS), "keys=70000000000: must be at most 1048576"),
         (lambda: Recall(**(LENGTHS | {"test_lengths": [48, 10**9]})), "test_lengths=[48,1000000000]: must be at most"),
-        (lambda: Recall(pairs=1, keys=0, **LENGTHS), "keys=0: pairs=1 need as many different keys"),
+        (lambda: Recall(pairs=1, keys=0, **LENGTHS), "keys=0: pairs=1 need 1 different keys"),
         (lambda: DistantRecall(facts=5, **LENGTHS), "facts=5: are asked 4 tokens later: must be at most as many"),
         (lambda: DistantRecall(keys=3, **LENGTHS), "keys=3: facts=4 need as many different keys"),
         (lambda: DistantRecall(facts=1, lead=-1, **LENGTHS), "lead=-1: must be at least 0"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from common import SMOKE, RunScript, assert_refused, compose_config
-from runs_to_resume import logged, resume
+from runs_to_resume import assert_equal, content_of, logged, resume
 
 from poslab.errors import UserError
 from poslab.training import loggers
@@ -23,15 +23,20 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_csv_has_what_tensorboard_has(trained: Callable[..., Path]) -> None:
-    folder = trained(*SMOKE, "logger=csv")
+    """Probes among it, and training is the same without."""
+    folder = trained(*SMOKE, "logger=csv", "evaluation.probes=true")
     with (folder / "csv" / "version_0" / "metrics.csv").open(newline="") as opened:
         rows = list(csv.DictReader(opened))
     columns = set(rows[0]) - {"epoch", "step", "train/tokens_per_s"}
     found = {name: [(int(row["step"]), float(row[name])) for row in rows if row[name]] for name in columns}
     theirs = scalars(folder)
-    assert {"train/loss", "val/loss"} <= theirs.keys() == found.keys()
+    expected = {"train/loss", "val/loss", "induction/layer_0_head_1", "position_error/layer_2"}
+    assert expected <= theirs.keys() == found.keys()
     for name, points in found.items():
         assert points == [(step, pytest.approx(value, rel=1e-6)) for step, value in theirs[name]]
+    assert len(found["induction/layer_0_head_1"]) == len(found["val/loss"])
+    for name in ("state_dict", "optimizer_states"):
+        assert_equal(content_of(folder)[name], content_of(trained(*SMOKE))[name], name)
 
 
 def run_twice(folder: Path, *settings: str) -> None:

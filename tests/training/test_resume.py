@@ -138,7 +138,7 @@ MEMORY_OF_TASK = [*TINY_TASK, "model.context_length=4", "model.memory_length=6"]
         (TINY, RICHEST, 15),
         (STREAM, RICHEST, 15),
         (MEMORY, ENDLESS, 15),
-        (TINY_TASK, RICHEST, 20),
+        ([*TINY_TASK, "evaluation.probes=true"], RICHEST, 20),
         (MEMORY_OF_TASK, ENDLESS, 20),
     ],
     ids=["text", "stream", "memory", "task", "memory of a task"],
@@ -153,6 +153,7 @@ def test_cut_off_between_checkpoints(
     assert resume(cut)["steps"] == 10
     assert_same_run(cut, whole)
     assert ("retrieval/gate_head_1" in logged(whole)) == (data is MEMORY)
+    assert ("position_error/layer_0" in logged(whole)) == ("evaluation.probes=true" in data)
 
 
 def test_cut_off_before_the_first_checkpoint(trained: Callable[..., Path], tmp_path: Path) -> None:

@@ -194,11 +194,13 @@ MOST_TOKENS = 12_288  # of a text at each length: two models' difference on them
 
 @dataclass
 class EvaluationConfig(Limited):
-    """Evaluation of the best weights once a run is over: losses at these lengths; none, nothing."""
+    """Evaluation of the best weights once a run is over: losses at these lengths; none, nothing. probes: whether every
+    validation measures heads and hidden states, too."""
 
     lengths: list[int] = setting([], role=Role.OUTPUT, least=1)
     stride: int | None = setting(None, role=Role.OUTPUT, least=1)
     last: int | None = setting(None, role=Role.OUTPUT, least=1)
+    probes: bool = setting(False, role=Role.OUTPUT)
 
 
 @dataclass

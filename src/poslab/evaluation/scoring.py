@@ -16,6 +16,7 @@ from poslab.data.task import TaskDataModule
 from poslab.errors import SettingError
 from poslab.evaluation.files import evaluate_run, held_out, write_scalars
 from poslab.evaluation.losses import consecutive_token_losses, mean_loss, scanned_losses, window_losses
+from poslab.evaluation.probes import TEXTS, spread
 from poslab.evaluation.task_metrics import (
     MetricsByLength,
     answers,
@@ -68,6 +69,10 @@ class Scoring(ABC, Generic[Data]):
         return {LOSS: mean_loss(rows)}
 
     @abstractmethod
+    def texts(self) -> Tensor:
+        """Return texts (B, T) of the validation, on which the model is probed."""
+
+    @abstractmethod
     def sample(self, model: GPT) -> tuple[str, str]:
         """Return a sample of the model's output, for the screen, and for TensorBoard, which reads it as Markdown."""
 
@@ -97,6 +102,9 @@ class TextScoring(Scoring[TextDataModule]):
     def validation(self, rows: Rows) -> dict[str, float]:
         figures = super().validation(rows)
         return figures | {PERPLEXITY.name: perplexity(figures[LOSS])}
+
+    def texts(self) -> Tensor:
+        return spread(self.data.corpus.validation, self.data.context_length)
 
     def sample(self, model: GPT) -> tuple[str, str]:
         settings = self.config.sample
@@ -156,6 +164,9 @@ class TaskScoring(Scoring[TaskDataModule]):
 
     def validation(self, rows: Rows) -> dict[str, float]:
         return super().validation(rows) | proportions(rows)
+
+    def texts(self) -> Tensor:
+        return self.data.task.validation()[-1].tokens[:TEXTS]
 
     def sample(self, model: GPT) -> tuple[str, str]:
         tokens, targets, _ = self.example

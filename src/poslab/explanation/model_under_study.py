@@ -16,6 +16,8 @@ from poslab.config.schemes import classes
 from poslab.data.tokenizer import AnyVocabulary
 from poslab.errors import SettingError
 from poslab.evaluation.pictures import sample_pairs
+from poslab.evaluation.probes import Probes, probe
+from poslab.evaluation.task_metrics import exact_by_part
 from poslab.explanation.measures import (
     Ablation,
     Attention,
@@ -27,7 +29,7 @@ from poslab.explanation.measures import (
     shuffle,
     truncate,
 )
-from poslab.explanation.probe_data import ProbeData, Questions
+from poslab.explanation.probe_data import MOST, ProbeData, Questions
 from poslab.model.decoder import GPT
 from poslab.positions import Explanation, OnText, Picture
 
@@ -60,6 +62,8 @@ class Findings:
     explanations: dict[str, Explanation]
     descriptions: dict[str, str]  # of the scheme's classes, by their name
     measured: Attention | None
+    probes: Probes | None
+    by_part: dict[str, dict[int, float]]  # of a task: `exact` of each of its parts, by length
     ablations: dict[str, Ablation]
     retrieved: Retrieved | None
     notes: list[str]
@@ -74,9 +78,10 @@ def examine(study: ModelUnderStudy) -> Findings:
     explanations = _explanations(study, notes)
     if not pictures and not explanations:
         notes.append(f"{study.label}: the scheme gives no pictures of itself (its hooks pictures and explain)")
-    measured, ablations, retrieved_tokens = None, {}, None
+    measured, probes, by_part, ablations, retrieved_tokens = None, None, {}, {}, None
     if probe_data is not None:
-        measured = attention(model, probe_data.windows)
+        measured, probes = attention(model, probe_data.windows), probe(model, probe_data.texts)
+        by_part = {} if probe_data.task is None else exact_by_part(model, probe_data.task, MOST)
         ablations = _ablations(model, probe_data) if study.trained else {}
         retrieved_tokens = None if probe_data.passage is None else retrieved(model, probe_data.passage)
     if model.retrieval is not None and probe_data is not None and retrieved_tokens is None:
@@ -84,9 +89,8 @@ def examine(study: ModelUnderStudy) -> Findings:
         notes.append(f"{study.label}: what it retrieves: {problem}")
     if not study.trained:
         notes.append(f"{study.label}: what it loses with less context, as it hasn't learned to use any")
-    return Findings(
-        study, pictures, starts, explanations, _descriptions(model), measured, ablations, retrieved_tokens, notes
-    )
+    scheme = (study, pictures, starts, explanations, _descriptions(model))
+    return Findings(*scheme, measured, probes, by_part, ablations, retrieved_tokens, notes)
 
 
 def _explanations(study: ModelUnderStudy, notes: list[str]) -> dict[str, Explanation]:

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from poslab.data.tokenizer import AnyVocabulary
 from poslab.evaluation.pictures import attention_maps
+from poslab.evaluation.probes import Probes
 from poslab.explanation import charts
 from poslab.explanation.charts import Cells, Chart, Chips
 from poslab.explanation.measures import MASS, Ablation, Retrieved
@@ -49,6 +51,26 @@ _ABLATIONS = {
 
 _OF_TEXT = ("truncate", "shuffle")
 
+# Titles and captions of the probes.
+_ROWS = ("previous", "duplicate", "induction")
+_HEADS = (
+    "Heads that find copies",
+    "In texts of random tokens that come again and again: how much of its attention each head has on the token before "
+    "(previous), on earlier copies of the token (duplicate), and on what followed those (induction). "
+    "Surprising: an induction head with no head in an earlier layer that looks at the token before.",
+)
+_POSITION = (
+    "Where hidden states tell one is",
+    "How far off a linear probe of the hidden states is that reads a token's position in the text (Haviv et al. 2022, "
+    "closed form), on other texts than it was fitted to: before each layer, and to the right after the last. "
+    "Surprising: a low curve for a scheme of distances, or none; causal attention may count what came before.",
+)
+_BY_PART = (
+    "Where in the text its answers are right",
+    "Share of examples without an error, by length (columns, as the task counts it) and by part of the answers (rows). "
+    "Surprising: a row that is paler than those above and below.",
+)
+
 
 @dataclass(frozen=True)
 class Part:
@@ -59,6 +81,7 @@ class Part:
     facts: dict[str, str]
     descriptions: dict[str, list[tuple[bool, str]]]  # by class, its paragraphs: whether their lines stay, and the text
     figures: list[Chart | Cells | Chips]  # of the scheme
+    probes: list[Chart | Cells]
     attention: list[Chart]  # by layer
     reach: list[list[str]]  # a row for each layer: within how many tokens each head's attention lies
     sink: str
@@ -112,6 +135,8 @@ def sentences(findings: Findings) -> list[str]:
             f"middle one within {reach[len(reach) // 2]}, the widest within {reach[-1]}. Spread evenly, it would be "
             f"{findings.measured.even_reach}."
         )
+    if findings.probes is not None:
+        text += _probed(findings.probes)
     if findings.retrieved is not None:
         low, high = (f"{float(share):.0%}" for share in findings.retrieved.gates.aminmax())
         text.append(
@@ -125,6 +150,22 @@ def sentences(findings: Findings) -> list[str]:
         text.append(f"If all but the last n tokens come in a random order, {shuffled}")
         text.append(_moved(findings.ablations["shift"], exact))
     return text
+
+
+def _probed(probes: Probes) -> list[str]:
+    heads, even, errors = probes.heads["induction"], probes.even["induction"], probes.errors
+    layer, head = divmod(int(heads.argmax()), heads.shape[1])
+    return [
+        f"Where random tokens come again and again, head {head} of layer {layer} has {float(heads.max()):.0%} of its "
+        f"attention on what followed them before (induction), the most of all. Spread evenly, it would be {even:.0%}.",
+        "A linear probe tells from its hidden states where in the text a token stands, with a mean error of "
+        f"{float(errors.min()):.1f} tokens {_before(int(errors.argmin()), len(errors) - 1)}; guessing the middle has "
+        f"{probes.middle:.1f}.",
+    ]
+
+
+def _before(layer: int, layers: int) -> str:
+    return f"before layer {layer}" if layer < layers else "after the last layer"
 
 
 def _until(ablation: Ablation, exact: bool) -> str:
@@ -181,6 +222,9 @@ def _part(findings: Findings, name: str) -> Part:
             figures.append(charts.chips(picture))
         else:
             figures.append(charts.cells(picture, words))
+    probes = [] if findings.probes is None else _of_probes(findings.probes, name)
+    if findings.by_part:
+        probes.append(charts.shares(*_BY_PART, findings.by_part))
     attention, reach, sink, last, maps = [], [], "", None, None
     if probe_data is not None and measured is not None:
         for layer in range(model.shape.num_layers):
@@ -202,6 +246,7 @@ def _part(findings: Findings, name: str) -> Part:
         dict(study.facts),
         descriptions,
         figures,
+        probes,
         attention,
         reach,
         sink,
@@ -210,6 +255,16 @@ def _part(findings: Findings, name: str) -> Part:
         maps,
         None if findings.retrieved is None else _retrieved(findings.retrieved, study.vocabulary),
     )
+
+
+def _of_probes(probes: Probes, name: str) -> list[Chart | Cells]:
+    scores = torch.stack(list(probes.heads.values()), -1)  # (L, H, kinds)
+    even = ", ".join(f"{share:.0%}" for share in probes.even.values())
+    heads = charts.cells(OnText(_HEADS[0], scores, 1.0, f"{_HEADS[1]} Spread evenly: {even}."), [*_ROWS])
+    errors = {"linear probe": probes.errors, "guess": torch.full_like(probes.errors, probes.middle)}
+    layers = list(range(len(probes.errors)))
+    curves = Curves(_POSITION[0], "layer", "tokens off", layers, errors, _POSITION[1])
+    return [heads, charts.of_picture(curves, None, f"{name}e")]
 
 
 def _retrieved(retrieved: Retrieved, vocabulary: AnyVocabulary) -> dict[str, Any]:

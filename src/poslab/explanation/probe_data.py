@@ -12,6 +12,7 @@ from torch import Tensor
 
 from poslab.data.tokenizer import AnyVocabulary
 from poslab.errors import SettingError
+from poslab.evaluation.probes import TEXTS, spread
 from poslab.model.decoder import GPT
 from poslab.tasks import Task
 from poslab.tasks.base import IGNORED
@@ -36,16 +37,22 @@ class Questions(NamedTuple):
 class ProbeData:
     """Tokens on which a model is measured.
 
-    name: of the text or task. longest: tokens that training read at a time. exact: whether answers are right or wrong,
-    as a task's are, rather than likely. passage: the text from which a model with retrieval retrieves."""
+    name: of the text or task. longest: tokens that training read at a time. texts: more of them, for `probe`. passage:
+    the text from which a model with retrieval retrieves."""
 
     name: str
     sample: Tensor  # (T,)
     windows: Tensor  # (B, T)
     questions: list[Questions]
     longest: int
-    exact: bool = False
+    texts: Tensor  # (B, T)
+    task: Task | None = None
     passage: Tensor | None = None  # (N,)
+
+    @property
+    def exact(self) -> bool:
+        """True if answers are right or wrong, as a task's are, rather than likely."""
+        return self.task is not None
 
     def with_sentence(self, vocabulary: AnyVocabulary, sentence: str | None, longest: int) -> ProbeData:
         """Return these data with another sample. Raises SettingError for one that the vocabulary doesn't have."""
@@ -73,7 +80,8 @@ def of_text(name: str, tokens: Tensor, model: GPT, ends: Tensor | None = None) -
     texts = torch.stack([tokens[index - length : index] for index in indices.tolist()])
     questions = [Questions(texts, tokens[indices])]
     sample, longest = tokens[: min(SAMPLE, length)], model.shape.context_length
-    return ProbeData(name, sample, windows, questions, longest, passage=passage(tokens, model, ends))
+    texts = spread(tokens, length)
+    return ProbeData(name, sample, windows, questions, longest, texts, passage=passage(tokens, model, ends))
 
 
 def of_task(task: Task, model: GPT) -> ProbeData:
@@ -96,7 +104,8 @@ def of_task(task: Task, model: GPT) -> ProbeData:
     windows = tokens[: 4 * WINDOWS, :LONGEST]
     longest = tokens.shape[-1]
     example, name = tokens[0], f"the task {task.name}"
-    return ProbeData(name, example[:SAMPLE], windows, questions, longest, exact=True, passage=passage(example, model))
+    remembered = passage(example, model)
+    return ProbeData(name, example[:SAMPLE], windows, questions, longest, tokens[:TEXTS], task, remembered)
 
 
 def passage(tokens: Tensor, model: GPT, ends: Tensor | None = None) -> Tensor | None:

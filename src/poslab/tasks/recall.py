@@ -21,10 +21,12 @@ class Recall(Task):
     """Recall within a window: the keys come again in noise, anywhere and in any order, so a longer text puts the same
     pairs further away. Length is the number of tokens.
 
-    Its parts depth_1, ..., depth_4 are keys asked in the first, ..., last quarter of what follows the pairs.
+    Its parts depth_1, ..., depth_4 are keys asked in the first, ..., last quarter of what follows the pairs. `repeated`
+    of the keys, the part of that name, stand in two of the pairs, and the later one counts: by content alone, either.
     """
 
     pairs: int = 4
+    repeated: int = 0
     keys: int = 30
     values: int = 30
     noise: int = 6  # symbols
@@ -33,11 +35,19 @@ class Recall(Task):
         super().__post_init__()
         require_at_least(1, pairs=self.pairs, noise=self.noise)
         require_at_least(2, values=self.values)
-        if self.keys < self.pairs:
-            raise SettingError("keys", self.keys, f"pairs={self.pairs} need as many different keys")
-        if (shortest := min(self.min_length, *self.test_lengths)) < 3 * self.pairs:
-            problem = f"they take {3 * self.pairs} tokens, each key asked once, more than length {shortest}"
+        require_at_least(0, repeated=self.repeated)
+        if 2 * self.repeated > self.pairs:
+            raise SettingError("repeated", self.repeated, f"must be at most half of pairs={self.pairs}")
+        if self.keys < self._asked:
+            raise SettingError("keys", self.keys, f"pairs={self.pairs} need {self._asked} different keys")
+        if (shortest := min(self.min_length, *self.test_lengths)) < (tokens := 2 * self.pairs + self._asked):
+            problem = f"they take {tokens} tokens, each key asked once, more than length {shortest}"
             raise SettingError("pairs", self.pairs, problem)
+
+    @property
+    def _asked(self) -> int:
+        """Number of different keys."""
+        return self.pairs - self.repeated
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -45,14 +55,19 @@ class Recall(Task):
         return tuple(f"{kind}{number}" for kind, count in kinds.items() for number in range(count))
 
     def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
-        keys = different(self.keys, generator, count, self.pairs)
-        values = numbers(self.values, generator, count, self.pairs) + self.keys
+        asked = keys = different(self.keys, generator, count, self._asked)
+        answers = values = numbers(self.values, generator, count, self.pairs) + self.keys
+        if self.repeated:
+            order = different(self.pairs, generator, count, self.pairs)
+            keys = torch.cat([asked, asked[:, : self.repeated]], 1).gather(1, order)  # (B, P)
+            last = (torch.arange(1, self.pairs + 1) * (asked[:, :, None] == keys[:, None])).argmax(-1)
+            answers = values.gather(1, last)  # (B, number of different keys)
         pairs = torch.stack([keys, values], 2).flatten(1)  # (B, 2 P)
         rest = length - 2 * self.pairs
         noise = numbers(self.noise, generator, count, rest) + self.keys + self.values
-        positions = different(rest, generator, count, self.pairs)
-        queries = noise.scatter(1, positions, keys)
-        answers = torch.full_like(noise, IGNORED).scatter(1, positions, values)
+        positions = different(rest, generator, count, self._asked)
+        queries = noise.scatter(1, positions, asked)
+        answers = torch.full_like(noise, IGNORED).scatter(1, positions, answers)
         return Examples(torch.cat([pairs, queries], 1), torch.cat([torch.full_like(pairs, IGNORED), answers], 1))
 
     def derived(self, shares: dict[str, float]) -> dict[str, float]:
@@ -62,7 +77,10 @@ class Recall(Task):
         length = examples.tokens.shape[1]
         positions = torch.arange(length) - 2 * self.pairs
         quarter = (DEPTHS * positions).div(length - 2 * self.pairs, rounding_mode="floor")  # negative within the pairs
-        return {f"depth_{i + 1}": (quarter == i).expand_as(examples.tokens) for i in range(DEPTHS)}
+        depths = {f"depth_{i + 1}": (quarter == i).expand_as(examples.tokens) for i in range(DEPTHS)}
+        keys = examples.tokens[:, : 2 * self.pairs : 2]
+        twice = (examples.tokens[:, :, None] == keys[:, None]).sum(-1) == 2
+        return depths | ({"repeated": twice & (positions >= 0)} if self.repeated else {})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from poslab.config.train import TrainConfig
 from poslab.data.batch_shards import BatchShard
 from poslab.data.stream import Segments
 from poslab.distributed import of_all_processes, summed
+from poslab.evaluation.probes import probe
 from poslab.evaluation.scoring import Scoring
 from poslab.model.decoder import GPT
 from poslab.model.memory import Memory
@@ -127,6 +128,8 @@ class LanguageModel(LightningModule):
         self.log(IMPROVEMENTS, state.improvements, sync_dist=True, logger=False)
         for name, figure in self.figures.items():
             self.log(f"val/{name}", figure, sync_dist=True)
+        if self.config.evaluation.probes and (probes := probe(self.model, self.scoring.texts())) is not None:
+            self.log_dict(probes.scalars(), sync_dist=True)
         for part in self.model.modules():
             if isinstance(part, RetrievedAttention):
                 for head, share in enumerate(_whole(part.shares).tolist()):

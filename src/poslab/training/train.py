@@ -148,6 +148,8 @@ def _make_model(config: TrainConfig, vocab_size: int) -> GPT:
 def _make_module(model: GPT, config: TrainConfig, scoring: Scoring[Any], world_size: int) -> LanguageModel:
     if config.trainer.strategy not in sharded.NAMES:
         return LanguageModel(model, config, scoring)
+    if config.evaluation.probes:
+        raise SettingError("evaluation.probes", True, f"needs whole weights, which {config.trainer.strategy} divides")
     sharded.check(config.trainer.strategy, model, world_size)
     return sharded.ShardedLanguageModel(model, config, scoring)
 

@@ -1,0 +1,127 @@
+"""Probes of what a model does with position: where its heads look among repeated random tokens, and what its hidden
+states tell of absolute position. `explain` shows them, and evaluation.probes=true logs them at every validation.
+
+Heads: Olsson et al. 2022, "In-context Learning and Induction Heads", the prefix matching score of its appendix: 25
+random tokens, four times in a row. There they follow a token for the beginning, which poslab has not; here they are
+fewer, or come less often, where vocabulary or context are small.
+
+Position: Haviv et al. 2022, "Transformer Language Models without Positional Encodings Still Learn Positional
+Information": a probe of each layer predicts how many tokens stand before, judged by its mean absolute error. There a
+trained network of two layers chooses one of all positions; here it is ridge regression, in closed form.
+
+L layers, H heads, B texts, T tokens, D embedding.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from poslab.evaluation.pictures import attention_maps
+from poslab.model.decoder import GPT
+
+TEXTS = 32  # of a text, half of them to fit the probe, half to test it
+_LONGEST = 256  # tokens of a text
+_RANDOM, _TIMES = 25, 4  # tokens, and how often they come
+_SEQUENCES = 4  # of these
+_RIDGE = 1e-3  # times the mean variance of a channel
+
+
+@dataclass(frozen=True, eq=False)
+class Probes:
+    """Results of all probes. heads: by kind (L, H) the weight on the keys of that kind, the mean over queries that have
+    any; even: the same if all keys got the same weight. errors (L + 1,): mean absolute error in tokens of the position
+    that the probe reads before each block, and after the last; middle: that of guessing the middle of the text."""
+
+    heads: dict[str, Tensor]
+    even: dict[str, float]
+    errors: Tensor
+    middle: float
+
+    def scalars(self) -> dict[str, float]:
+        """Return the results by name, induction/layer_0_head_1 and position_error/layer_2, for a logger."""
+        heads = {
+            f"{kind}/layer_{layer}_head_{head}": share
+            for kind, of_layers in self.heads.items()
+            for layer, shares in enumerate(of_layers.tolist())
+            for head, share in enumerate(shares)
+        }
+        errors = {f"position_error/layer_{layer}": error for layer, error in enumerate(self.errors.tolist())}
+        return heads | errors | {"position_error/of_the_middle": self.middle}
+
+
+def spread(tokens: Tensor, length: int) -> Tensor:
+    """Cut texts (TEXTS, T) of that length from tokens (N,), spread evenly; of a short text a quarter each, so that they
+    differ. No token is in both halves of them."""
+    half = len(tokens) // 2
+    length = min(length, half // 2)
+    starts = torch.linspace(0, half - length, TEXTS // 2).long()
+    return tokens[torch.cat([starts, half + starts])[:, None] + torch.arange(length)].long()
+
+
+@torch.no_grad()
+def probe(model: GPT, texts: Tensor) -> Probes | None:
+    """Probe a model with texts (B, T), the first half to fit what predicts positions, the second to test it.
+
+    Draws nothing from torch's own generator. None where there are fewer than two texts of four tokens, of two kinds.
+    """
+    texts = texts[:, : min(model.shape.context_length, _LONGEST)]
+    length, known = texts.shape[1], texts.unique()
+    if len(texts) < 2 or length < 4 or len(known) < 2:
+        return None
+    count = min(_RANDOM, length // 2, len(known))
+    generator = torch.Generator().manual_seed(0)
+    drawn = [known[torch.randperm(len(known), generator=generator)[:count]] for _ in range(_SEQUENCES)]
+    repeated = [tokens.repeat(min(_TIMES, length // count)) for tokens in drawn]
+    maps = torch.stack([attention_maps(model, tokens) for tokens in repeated]).mean(0)  # (L, H, T, T)
+    alike = torch.ones_like(maps[0, 0]).tril()
+    kinds = kinds_of_keys(repeated[0])
+    even = {kind: float(_weight(alike / alike.sum(-1, keepdim=True), keys)) for kind, keys in kinds.items()}
+    errors = torch.stack([_position_error(states) for states in _hidden_states(model, texts)])
+    places = torch.arange(length, dtype=torch.float64)
+    middle = float((places - places.mean()).abs().mean())
+    return Probes({kind: _weight(maps, keys) for kind, keys in kinds.items()}, even, errors, middle)
+
+
+def kinds_of_keys(tokens: Tensor) -> dict[str, Tensor]:
+    """Return of each query of a text (T,) the keys that a kind of head looks at, (T, T) bool: the token before; earlier
+    copies of it; the tokens that followed those."""
+    copies = (tokens[:, None] == tokens).tril(-1)
+    before = torch.ones_like(copies).tril(-1).triu(-1)
+    return {"previous_token": before, "duplicate_token": copies, "induction": copies.roll(1, -1).tril()}
+
+
+def _weight(maps: Tensor, keys: Tensor) -> Tensor:
+    """Return the weight (...) on these keys (T, T) in maps (..., T, T), the mean over queries that have any."""
+    return (maps * keys).sum((-2, -1)) / keys.any(-1).sum()
+
+
+def _hidden_states(model: GPT, texts: Tensor) -> list[Tensor]:
+    """Return the hidden states (B, T, D) before each block and after the last, in float64 on the CPU."""
+    states: list[Tensor] = []
+    with ExitStack() as held:
+        held.enter_context(model.evaluating())
+        held.enter_context(model.drawing(0))
+        for part in (*model.blocks, model.final_norm):
+            held.enter_context(
+                part.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0].double().cpu()))
+            )
+        model.hidden(texts.to(model.token_embedding.weight.device))
+    return states
+
+
+def _position_error(states: Tensor) -> Tensor:
+    """Return the mean absolute error of positions in the second half of texts (B, T, D), predicted by what fits the
+    first."""
+    fitted, tested = states.split([len(states) // 2, len(states) - len(states) // 2])
+    places = torch.arange(states.shape[1], dtype=torch.float64)
+    mean, middle = fitted.mean((0, 1)), places.mean()
+    x, y = (fitted - mean).flatten(0, 1), (places - middle).repeat(len(fitted))
+    products = x.T @ x
+    products.diagonal().add_(_RIDGE * products.diagonal().mean() + 1e-12)
+    weights = torch.linalg.solve(products, x.T @ y)
+    predicted = ((tested - mean) @ weights + middle).clamp(0, len(places) - 1)  # (B, T)
+    return (predicted - places).abs().mean()
