@@ -124,9 +124,10 @@ def combinations(*arguments: str) -> tuple[list[tuple[str, ...]], DictConfig, Co
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
     config = composed(*(a for a in arguments if a.startswith("experiment=")), hydra=True)
-    given = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
-    parsed = OverridesParser.create(loader).parse_overrides([*given, *arguments])
-    overrides = swept_combinations(parsed)
+    overrides = []
+    for grid in config.hydra.sweeper.grids or [{}]:
+        given = [f"{key}={value}" for key, value in {**(config.hydra.sweeper.params or {}), **grid}.items()]
+        overrides += swept_combinations(OverridesParser.create(loader).parse_overrides([*given, *arguments]))
     return overrides, config, loader
 
 
@@ -316,13 +317,22 @@ SWEPT = {path.stem for path in CONFIGS.glob("experiment/*.yaml") if "sweeper" in
 
 
 @pytest.mark.parametrize("experiment", sorted(SWEPT - dict(SEVERAL_TASKS).keys()))
-def test_every_job_of_an_experiment_is_possible(experiment: str) -> None:
+def test_every_job_of_an_experiment_is_possible(experiment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one seed, and of one scheme where it takes all; but for those that the combinations themselves rule out."""
+    monkeypatch.setattr("poslab.sweep.job_list._initial_fields", lambda given: {"init_sha256": given})
     params = OmegaConf.load(CONFIGS / "experiment" / f"{experiment}.yaml").hydra.sweeper.params
     jobs = planned(f"experiment={experiment}", "seed=1", *["pos=t5"] * ("glob" in params.get("pos", "")))
     assert len(jobs) > 0
     assert [job.problem for job in jobs if not job.impossible and job.problem] == []
     assert sum(job.impossible for job in jobs) == (6 if experiment == "shaw_clip" else 0)
+
+
+def test_grids_stand_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with the overrides of all; a job is named after what it has and others lack."""
+    monkeypatch.setattr("poslab.sweep.job_list._initial_fields", lambda given: {"init_sha256": given})
+    names = [job.folder.name.rpartition("-seed")[0] for job in planned("experiment=context_extension", "seed=1,2")]
+    assert len(names) == 2 * len(set(names))
+    assert {"rope-learning_rate_0-scaling_none", "rope-learning_rate_0-original_context_64-still_context"} < set(names)
 
 
 @pytest.mark.parametrize(("experiment", "seeds"), SEVERAL_TASKS)

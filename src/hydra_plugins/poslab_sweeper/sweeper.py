@@ -23,9 +23,10 @@ class ResumableSweeper(Sweeper):
     """Sweeper of the combinations of overrides that are not finished yet. A failed job stops no other; the exit code is
     1 if any failed."""
 
-    def __init__(self, params: dict[str, str] | None = None) -> None:
-        """Make the sweeper; params: overrides that a yaml gives, as those of an experiment."""
-        self.params = params or {}
+    def __init__(self, params: dict[str, str] | None = None, grids: Sequence[dict[str, str]] | None = None) -> None:
+        """Make the sweeper; params: overrides that a yaml gives, as those of an experiment. grids: further ones, of
+        which each makes a grid with `params`."""
+        self.params, self.grids = params or {}, grids or [{}]
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.config, self.loader = config, hydra_context.config_loader
@@ -38,9 +39,11 @@ class ResumableSweeper(Sweeper):
 
         assert self.config is not None
         assert self.launcher is not None
-        given = [*(f"{name}={value}" for name, value in self.params.items()), *arguments]
-        overrides = OverridesParser.create(config_loader=self.loader).parse_overrides(given)
-        if not run_sweep(combinations(overrides), self.config, self.loader, self.launcher):
+        jobs: list[list[str]] = []
+        for grid in self.grids:
+            given = [*(f"{name}={value}" for name, value in {**self.params, **grid}.items()), *arguments]
+            jobs += combinations(OverridesParser.create(config_loader=self.loader).parse_overrides(given))
+        if not run_sweep(jobs, self.config, self.loader, self.launcher):
             sys.exit(1)
 
 
@@ -64,6 +67,6 @@ def combinations(overrides: Sequence[Override]) -> list[list[str]]:
 ConfigStore.instance().store(
     group="hydra/sweeper",
     name="resumable",
-    node={"_target_": f"{__name__}.{ResumableSweeper.__name__}", "params": None},
+    node={"_target_": f"{__name__}.{ResumableSweeper.__name__}", "params": None, "grids": None},
     provider="poslab",
 )

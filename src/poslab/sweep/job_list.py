@@ -175,7 +175,7 @@ def _plan_job(
 ) -> Job:
     impossible = False
     given = dict(override.split("=", 1) for override in overrides)
-    label = [f"{key.rsplit('.', 1)[-1]}_{given[key]}" for key in varied]
+    label = [f"{key.rsplit('.', 1)[-1]}_{given[key]}" for key in varied if key in given]
     try:
         parsed = composer.config_of(overrides)
         name = "-".join([parsed.pos_name, *label, f"seed{parsed.settings.seed}"])
@@ -198,9 +198,6 @@ def _plan_job(
 
 def _varied(combinations: Sequence[Sequence[str]]) -> list[str]:
     """Return the options that differ between combinations, without `pos` and `seed`, which are part of every name."""
-    values: dict[str, set[str]] = {}
-    for overrides in combinations:
-        for override in overrides:
-            key, _, value = override.partition("=")
-            values.setdefault(key, set()).add(value)
-    return [key for key, several in values.items() if len(several) > 1 and key not in ("pos", "seed")]
+    given = [dict(override.split("=", 1) for override in overrides) for overrides in combinations]
+    keys = dict.fromkeys(key for one in given for key in one)
+    return [key for key in keys if key not in ("pos", "seed") and len({one.get(key) for one in given}) > 1]
