@@ -173,22 +173,23 @@ def pair_scores(q: Tensor, k: Tensor, spec: AttentionSpec, seen: Tensor) -> Tens
         if terms.queries is not None:
             products = k @ (terms.queries * spec.scale).to(k.dtype).transpose(-2, -1)  # (B, H, Tk, R): queries[r] . k_j
             scores = scores + products.gather(-1, rows.expand(scores.shape).mT).mT
+    biases = [] if spec.key_bias is None else [spec.key_bias[..., None, :]]
     if terms is not None and terms.bias is not None:
-        scores = scores + _less_largest(terms.bias_of(rows.squeeze(1)), seen).to(q.dtype)  # (1 or B, H, Tq, Tk)
-    if spec.key_bias is not None:
-        scores = scores + _less_largest(spec.key_bias[..., None, :], seen).to(q.dtype)
+        biases = [terms.bias_of(rows.squeeze(1)), *biases]  # (1 or B, H, Tq, Tk)
+    subtracted = [_largest(bias, seen) for bias in biases]
+    for bias, largest in zip(biases, subtracted, strict=True):
+        scores = scores + (bias - largest).to(q.dtype)
     if pairwise is not None and pairwise.score_mod is not None:
         i, j, state = pairwise.i, pairwise.j, pairwise.token_state
         query_index = torch.arange(spec.offset, spec.offset + query_length, device=q.device)
-        tile = ScoreTile(scores, q, k, state, i, j, seen, spec.scale, spec.causal, query_index)
+        tile = ScoreTile(scores, q, k, state, i, j, seen, spec.scale, spec.causal, query_index, sum(subtracted))
         scores = pairwise.score_mod(pairwise.tables, tile)
     return scores
 
 
-def _less_largest(bias: Tensor, seen: Tensor) -> Tensor:
-    """Subtract the largest bias that each query sees: beside 1e4 added to all, scores would lose their digits."""
-    largest = bias.detach().masked_fill(~seen, -math.inf).amax(-1, keepdim=True)
-    return bias - no_infinity(largest)
+def _largest(bias: Tensor, seen: Tensor) -> Tensor:
+    """Return the largest bias that each query sees: beside 1e4 added to all, scores would lose their digits."""
+    return no_infinity(bias.detach().masked_fill(~seen, -math.inf).amax(-1, keepdim=True))
 
 
 @torch.compiler.disable

@@ -241,8 +241,8 @@ class PositionScheme:
         """Return the scores that replace those of a tile, (B, H, m, n) in float32 or better.
 
         `poslab.positions.terms.ScoreTile` lists the fields of `tile` with their shapes: scores, queries, keys,
-        token_state, i and j (positions), seen, scale, causal, query_index. A query's scores must not depend on the
-        other queries of its tile, nor on keys that it doesn't see, nor on the sizes m and n.
+        token_state, i and j (positions), seen, scale, causal, query_index, subtracted. A query's scores must not depend
+        on the other queries of its tile, nor on keys that it doesn't see, nor on the sizes m and n.
         """
         return tile.scores
 

@@ -102,3 +102,4 @@ class ScoreTile:
     scale: float
     causal: bool
     query_index: Tensor  # (m,): which of the n keys each query stands at
+    subtracted: Tensor | float = 0.0  # (B or 1, H, m, 1): of biases in the scores, which no softmax notices

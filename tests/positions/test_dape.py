@@ -1,0 +1,39 @@
+"""DAPE: any addend of scores under it, its base where the network gives nothing, schemes that add to no score."""
+
+import pytest
+import torch
+from oracles import assert_is_the_formula
+
+from poslab.attention import scheme_attention
+from poslab.errors import SettingError
+from poslab.positions import ModelShape, PositionScheme
+from poslab.positions.dape import DAPE
+from poslab.positions.fire import FIRE
+from poslab.positions.forgetting import Forgetting
+from poslab.positions.rope import RoPE
+from poslab.positions.shaw import Shaw
+from poslab.positions.xpos import XPos
+
+SHAPE = ModelShape(context_length=300, embed_dim=32, num_layers=1, num_heads=2)
+
+
+@pytest.mark.parametrize("of", [Forgetting(), Forgetting(gate="cable"), Shaw(max_distance=2, values=False)])
+def test_over_addends_that_depend_on_the_tokens(of: PositionScheme) -> None:
+    assert_is_the_formula(DAPE(of=of, width=3), causal=True)
+
+
+@pytest.mark.parametrize("of", [FIRE(), Forgetting()])
+def test_a_network_without_output_leaves_the_scheme(of: PositionScheme) -> None:
+    tables = {name: table.double() for name, table in DAPE(of=of).tables(SHAPE).items()}
+    tables |= {name: 0 * tables[name] for name in ("output", "output_bias")}
+    q, k, v = torch.randn(3, 1, 2, 300, 16, dtype=torch.float64)
+    x = torch.randn(1, 300, 32, dtype=torch.float64)
+    found = scheme_attention(DAPE(of=of), tables, q, k, v, x=x)
+    own = {name.removeprefix("of_"): table for name, table in tables.items() if name.startswith("of_")}
+    assert torch.allclose(found, scheme_attention(of, own, q, k, v, x=x), atol=1e-12)
+
+
+@pytest.mark.parametrize("of", [RoPE(), XPos()])
+def test_schemes_that_map_queries_and_keys_are_refused(of: PositionScheme) -> None:
+    with pytest.raises(SettingError, match="maps queries or keys"):
+        DAPE(of=of).check(SHAPE)
