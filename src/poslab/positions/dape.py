@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import Curves, Explanation, HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
-from poslab.positions.combined import Composite
+from poslab.positions.combined import Wrapper
 from poslab.positions.kerple import Kerple
 
 AT_ONCE = 8192  # pairs, whose hidden units stay in a processor's cache: twice as fast as a whole tile at 2,048
@@ -32,7 +32,7 @@ _ADDED = (
 
 
 @dataclass(frozen=True)
-class DAPE(Composite):
+class DAPE(Wrapper):
     """DAPE over the biases of a scheme `of`; width: hidden units."""
 
     of: PositionScheme = field(default_factory=Kerple)
@@ -43,19 +43,12 @@ class DAPE(Composite):
     def __post_init__(self) -> None:
         require_at_least(1, width=self.width)
 
-    @property
-    def _parts(self) -> dict[str, PositionScheme]:
-        return {"of": self.of}
-
     def _prefix(self, part: str) -> str:
         return f"{part}_"
 
-    def overrides(self, hook: str) -> bool:
-        return hook in ("tables", "score_mod") or super().overrides(hook)
-
     def check(self, shape: ModelShape) -> None:
         super().check(shape)
-        if any(map(self.of.overrides, ("rotate", "query", "key"))):
+        if any(map(self.of.overrides, ("rotate", "query", "key", "query_scale"))):
             problem = "maps queries or keys: give a scheme that adds to scores, such as kerple, alibi, t5 or fire"
             raise SettingError("of", type(self.of).__name__, problem)
 
