@@ -13,6 +13,7 @@ from runs_to_compare import (
     compare_folders,
     page_in,
     report_of,
+    sentences,
     write_evaluation,
     write_run,
     write_sweep,
@@ -61,17 +62,17 @@ def test_only_common_seeds_are_compared(tmp_path: Path) -> None:
         write_run(tmp_path, "shaw", seed + 2, 3.9 + seed + 2)
     found = compare_folders(tmp_path).differences["shaw"]
     assert (found.n, found.mean) == (1, pytest.approx(-0.1))
-    (said,) = compare_folders(tmp_path).sentences
+    (said,) = sentences(compare_folders(tmp_path))
     shown = "No difference between shaw and absolute can be shown"
     assert said == f"{shown}: 4 of 5 seeds are missing (1, 2, 4, 5); so far -0.100 nats, n = 1"
-    (said,) = compare_folders(*tmp_path.glob("absolute-seed[12]"), *tmp_path.glob("shaw-seed4")).sentences
+    (said,) = sentences(compare_folders(*tmp_path.glob("absolute-seed[12]"), *tmp_path.glob("shaw-seed4")))
     assert said == "shaw and absolute have no seed in common"
 
 
 def test_baseline(tmp_path: Path) -> None:
     write_sweep(tmp_path, seeds=3, shaw=0.0, t5=-1.0)
     assert compare_folders(tmp_path).baseline == "shaw"
-    assert compare_folders(tmp_path, baseline="t5").sentences[0].startswith("shaw is worse than t5 by 0.9")
+    assert sentences(compare_folders(tmp_path, baseline="t5"))[0].startswith("shaw is worse than t5 by 0.9")
     write_run(tmp_path, "absolute", 1)
     assert compare_folders(tmp_path).baseline == "absolute"
     with pytest.raises(UserError, match="baseline=t6: unknown; did you mean t5"):
@@ -89,7 +90,7 @@ def test_groups_are_in_order_of_their_loss(tmp_path: Path) -> None:
 
 def of_checkpoints(root: Path, **settings: bool) -> list[str]:
     """What is said of single runs by their losses on stretches of the same text."""
-    return [said for said in compare_folders(root, **settings).sentences if "the checkpoints of" in said]
+    return [said for said in sentences(compare_folders(root, **settings)) if "the checkpoints of" in said]
 
 
 def one_run_each(
@@ -161,7 +162,7 @@ def test_checkpoints_are_compared_only_of_one_run_each_on_the_same_text(
 @pytest.mark.parametrize("loss", [3.9, 4.1])
 def test_a_figure_and_the_text_never_say_better_and_worse_of_one_pair(loss: float, tmp_path: Path) -> None:
     """The stretches say that t5 is better, whatever the figure says."""
-    said = " ".join([*one_run_each(tmp_path, -0.1, 0.2, loss), *compare_folders(tmp_path).sentences])
+    said = " ".join([*one_run_each(tmp_path, -0.1, 0.2, loss), *sentences(compare_folders(tmp_path))])
     assert ("better" in said, "worse" in said) == (loss < 4, loss > 4)
     assert ("differ in the other direction (-0.1" in said) == (loss > 4)
 
@@ -171,13 +172,13 @@ def test_runs_that_are_judged_by_other_tokens_share_no_references(tmp_path: Path
     write_run(tmp_path, "t5", 1, 7.1, untrained_losses={"bigram": 5.5})
     comparison = compare_folders(tmp_path)
     assert comparison.untrained == {}
-    assert "hardly trained" not in comparison.sentences[0]
+    assert "hardly trained" not in sentences(comparison)[0]
 
 
 def test_one_scheme_alone(tmp_path: Path) -> None:
     write_run(tmp_path)
     only = "only absolute is here (n = 1), so there is nothing to compare it with"
-    assert compare_folders(tmp_path).sentences == [only]
+    assert sentences(compare_folders(tmp_path)) == [only]
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -141,7 +141,7 @@ def test_no_question_is_asked_twice(tmp_path: Path) -> None:
     write_run(tmp_path, "absolute")
     (effect,) = effects(compare_folders(tmp_path))
     assert (effect.level, effect.baseline) == ("scale=4.0", "scale=1.0")
-    assert effects(compare_folders(tmp_path, all_pairs=True)) == []
+    assert effects(compare_folders(tmp_path, pairs="all")) == []
 
 
 def test_settings_outside_the_scheme_are_factors_too(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from runs_to_compare import (
     page_in,
     plan_of,
     report_of,
+    sentences,
     table_of,
     write_run,
     write_sweep,
@@ -159,11 +160,12 @@ def swept(tmp_path: Path) -> Path:
 
 def said_of(folder: Path) -> dict[str, str]:
     comparison = compare(read_runs([str(folder)])[0], plan=read_plan(folder))
-    return {label: said for said in comparison.sentences for label in ("t5", "shaw") if label in said.split(" and ")[0]}
+    labels = ("t5", "shaw")
+    return {label: said for said in sentences(comparison) for label in labels if label in said.split(" and ")[0]}
 
 
 def test_missing_seeds_are_said_and_nothing_is_claimed(swept: Path) -> None:
-    assert compare(read_runs([str(swept)])[0], plan=read_plan(swept)).sentences == compare_folders(swept).sentences
+    assert sentences(compare(read_runs([str(swept)])[0], plan=read_plan(swept))) == sentences(compare_folders(swept))
     shutil.rmtree(swept / "t5-seed4")
     (swept / "t5-seed5" / "summary.json").write_text("{")
     said = said_of(swept)
@@ -198,11 +200,11 @@ def test_a_lost_baseline_leaves_no_other_to_claim_by(swept: Path) -> None:
         shutil.rmtree(swept / f"absolute-seed{seed}")
     runs, _ = read_runs([str(swept)])
     comparison = compare(runs, plan=read_plan(swept))
-    assert comparison.sentences[0].startswith(
+    assert sentences(comparison)[0].startswith(
         "No difference between t5 and shaw can be shown: "
         "the baseline would be absolute, which has no finished run; so far -0.1"
     )
-    assert "is better than shaw by 0.1" in compare(runs, plan=read_plan(swept), baseline="shaw").sentences[0]
+    assert "is better than shaw by 0.1" in sentences(compare(runs, plan=read_plan(swept), baseline="shaw"))[0]
 
 
 @pytest.mark.usefixtures("no_figures", "blank_pictures")
@@ -232,7 +234,7 @@ def test_what_diverged_with_other_settings_says_nothing_of_these(swept: Path) ->
     comparison = compare(runs, plan=read_plan(swept))
     reasons = {left.folder.name: left.reason for left in table_of(runs, plan=read_plan(swept)).left_out}
     assert reasons["t5-seed3"].endswith("it has other settings than those compared")
-    assert "1 of 5 seeds is missing (3)" in "".join(comparison.sentences)
+    assert "1 of 5 seeds is missing (3)" in "".join(sentences(comparison))
 
 
 def test_a_second_sweep_adds_to_the_plan(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from runs_to_compare import (
     markdown_rows,
     page_in,
     report_of,
+    sentences,
     set_scheme,
     write_run,
     write_sweep,
@@ -36,7 +37,7 @@ def test_every_pair_is_tested_in_one_family(tmp_path: Path) -> None:
     pairs = itertools.combinations(losses, 2)
     alone = {pair: stats.ttest_rel(*(list(losses[pos].values()) for pos in pair)).pvalue for pair in pairs}
     expected = {frozenset(pair): p for pair, p in holm(alone).items()}
-    comparison = compare_folders(tmp_path, all_pairs=True)
+    comparison = compare_folders(tmp_path, pairs="all")
     assert {frozenset(pair): d.p_value for pair, d in comparison.pairs.items()} == pytest.approx(expected)
     assert all(d.comparisons == 6 for d in comparison.pairs.values())
     assert {name: d.p_value for name, d in comparison.differences.items()} == pytest.approx(
@@ -50,7 +51,7 @@ def test_every_pair_is_tested_in_one_family(tmp_path: Path) -> None:
 
 def test_sentences_of_pairs_name_the_better_first(tmp_path: Path) -> None:
     write_sweep(tmp_path, absolute=0.0, shaw=-0.3, t5=-0.6)
-    said = compare_folders(tmp_path, all_pairs=True).sentences
+    said = sentences(compare_folders(tmp_path, pairs="all"))
     assert [re.sub(r" by .*", "", sentence) for sentence in said] == [
         "t5 is better than absolute", "shaw is better than absolute", "t5 is better than shaw",
         "of all 3 pairs 3 are shown to differ",
@@ -60,7 +61,7 @@ def test_sentences_of_pairs_name_the_better_first(tmp_path: Path) -> None:
 def test_many_schemes_are_a_matrix(tmp_path: Path) -> None:
     names = sorted(schemes())[:6]
     write_sweep(tmp_path, seeds=3, **{name: 0.2 * place for place, name in enumerate(names)})
-    found = matrix(compare_folders(tmp_path, all_pairs=True))
+    found = matrix(compare_folders(tmp_path, pairs="all"))
     assert found is not None
     assert [len(row) for row in found.rows] == [len(names)] * (len(names) - 1)
     label, *cells = found.rows[2]
@@ -75,7 +76,7 @@ def test_many_schemes_are_a_matrix(tmp_path: Path) -> None:
 def test_the_page_of_all_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_sweep(tmp_path, seeds=4, absolute=0.0, shaw=-0.3, t5=-0.6, nope=0.3, rope=-0.9)
     folder = report_of(tmp_path, pairs="all")
-    found = matrix(compare_folders(tmp_path, all_pairs=True))
+    found = matrix(compare_folders(tmp_path, pairs="all"))
     assert found is not None
     first, *cells = found.rows[0]
     texts = [cell.text for cell in cells if isinstance(cell, Cell) and cell.marked]
@@ -91,7 +92,7 @@ def test_the_page_of_all_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_pairs_of_many_schemes_are_summed_up(tmp_path: Path) -> None:
     names = sorted(schemes())[:3]
     write_sweep(tmp_path, seeds=4, **{name: 0.5 * place for place, name in enumerate(names)})
-    assert in_lines(compare_folders(tmp_path, all_pairs=True)) == [
+    assert in_lines(compare_folders(tmp_path, pairs="all")) == [
         f"{names[0]} is better than 2: {names[1]}, {names[2]}",
         f"{names[1]} is better than 1: {names[2]}",
         "pairs that are shown to differ: 3 of 3",

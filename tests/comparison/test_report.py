@@ -27,7 +27,7 @@ from poslab.config.schemes import schemes
 from poslab.runs.evaluation import LengthLoss
 from poslab.runs.plan import add_to_plan
 from poslab.statistics.findings import p_text
-from poslab.statistics.paired import estimate
+from poslab.statistics.intervals import estimate
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -10,6 +10,7 @@ from runs_to_compare import (
     compare_folders,
     page_in,
     report_of,
+    sentences,
     write_run,
     write_sweep,
     write_task_run,
@@ -34,11 +35,11 @@ def swept(tmp_path: Path) -> Path:
 def test_the_end_of_the_schedule_is_compared_unless_the_best_is_asked_for(swept: Path) -> None:
     last, best = compare_folders(swept), compare_folders(swept, validation="best")
     assert last.score.label == "last validation loss, nats per token"
-    assert last.sentences[0].startswith("t5 and absolute are equal within 0.02 nats (-0.004 nats [")
+    assert sentences(last)[0].startswith("t5 and absolute are equal within 0.02 nats (-0.004 nats [")
     assert best.score.label == "best validation loss, nats per token"
     ends = r"at least 0\.0\d+ and at most 0\.0\d+"
     said = rf"t5 is better than absolute by 0\.05\d* nats, {ends}, n = 5.*; by the best validation of each run"
-    assert re.fullmatch(said, best.sentences[0])
+    assert re.fullmatch(said, sentences(best)[0])
     panel = loss_panels(best, {}, by_group(best.groups, {run.folder: read_curve(run.folder) for run in best.runs}))[0][
         0
     ]

@@ -13,6 +13,7 @@ from runs_to_compare import (
     markdown_rows,
     page_in,
     report_of,
+    sentences,
     write_run,
     write_sweep,
     write_task_run,
@@ -57,9 +58,9 @@ def test_a_task_is_compared_by_what_is_exact_beyond_its_range(tmp_path: Path) ->
     assert found.mean == pytest.approx(sum(SHAW) / 8 - sum(BASE) / 8)
     low, high = found.interval
     numbers = f"{found.mean:.2f} of the examples, at least {low:.2f} and at most {high:.2f}"
-    assert comparison.sentences == [f"shaw is better than absolute by {numbers}, n = 8"]
+    assert sentences(comparison) == [f"shaw is better than absolute by {numbers}, n = 8"]
     turned = compare_folders(tmp_path, baseline="shaw")
-    assert turned.sentences == [f"absolute is worse than shaw by {numbers}, n = 8"]
+    assert sentences(turned) == [f"absolute is worse than shaw by {numbers}, n = 8"]
 
 
 def test_the_figure_of_runs_shows_the_metric(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_metric_and_length_can_be_chosen(tmp_path: Path) -> None:
     assert str(compare_folders(tmp_path, metric="accuracy").score) == "accuracy at 20"
     by_loss = compare_folders(tmp_path, metric="loss")
     assert (str(by_loss.score), by_loss.groups[0].values[1]) == ("loss", 4.0)
-    assert by_loss.sentences == ["shaw and absolute were equal in each of 8 seeds"]
+    assert sentences(by_loss) == ["shaw and absolute were equal in each of 8 seeds"]
 
 
 def test_without_lengths_beyond_the_range_the_longest_counts(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_a_text_has_its_loss_and_nothing_else(tmp_path: Path) -> None:
 def test_runs_without_the_figure_are_missing_seeds(tmp_path: Path) -> None:
     write_task(tmp_path, absolute=BASE[:2], shaw=SHAW[:3])
     write_task_run(tmp_path, "absolute", 3, {10: 0.5})
-    (said,) = compare_folders(tmp_path).sentences
+    (said,) = sentences(compare_folders(tmp_path))
     missing = "1 of 3 seeds is missing (3); so far +0.65 of the examples, n = 2"
     assert said.startswith(f"No difference between shaw and absolute can be shown: {missing}")
 
@@ -124,7 +125,7 @@ def test_a_scheme_without_the_figure_is_lost(tmp_path: Path) -> None:
     write_task_run(tmp_path, "absolute", 1, {10: 0.5})
     comparison = compare_folders(tmp_path)
     assert [group.label for group in comparison.groups] == ["shaw", "t5"]
-    first, second = comparison.sentences
+    first, second = sentences(comparison)
     assert "can be shown: the baseline would be absolute, which has no finished run" in first
     assert second == "absolute has no finished run: 8 of 8 seeds are missing"
 

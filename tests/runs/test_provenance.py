@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from runs_to_compare import SUMMARY, change_summary, compare_folders, table_in, write_run
+from runs_to_compare import SUMMARY, change_summary, compare_folders, sentences, table_in, write_run
 
 from poslab.errors import UserError
 
@@ -25,7 +25,7 @@ def test_one_seed_with_two_losses_is_said(other: dict[str, object], tmp_path: Pa
     folders = f"({tmp_path / 't5-seed1'}, {again})"
     said = f"seed 1 of t5 has two results, 3 and 3.5, with the same settings {folders}; the first is compared"
     assert comparison.caveats[0] == said
-    (sentence,) = comparison.sentences
+    (sentence,) = sentences(comparison)
     assert sentence.startswith("t5 is better than absolute by 1.0")
     (left,) = table_in(tmp_path).left_out
     assert left.folder == again

@@ -9,28 +9,21 @@ from hypothesis import strategies as st
 from paired_figures import by_seed, differences
 
 from poslab.statistics.best import BestSet
-from poslab.statistics.findings import (
-    AllAlike,
-    Equal,
-    Incomplete,
-    NotShown,
-    Shown,
-    TooFew,
+from poslab.statistics.findings import AllAlike, Equal, Incomplete, NotShown, Shown, TooFew, finding, p_text
+from poslab.statistics.intervals import Estimate, Interval, StudentT
+from poslab.statistics.outcomes import SeedOutcomes
+from poslab.statistics.paired import Difference
+from poslab.statistics.power import plan_seeds
+from poslab.statistics.remarks import (
     best_sentence,
     checkpoints_sentence,
     convergence_remarks,
-    finding,
     looks_sentence,
     lost_sentence,
-    p_text,
     summary,
     text_remark,
     unfailed_sentence,
 )
-from poslab.statistics.intervals import Interval, StudentT
-from poslab.statistics.outcomes import SeedOutcomes
-from poslab.statistics.paired import Difference, Estimate
-from poslab.statistics.power import plan_seeds
 from poslab.tasks.metric import EXACT, Metric, loss_metric
 
 NATS = loss_metric(None)

@@ -13,7 +13,8 @@ from paired_figures import by_seed, differences
 from scipy import stats
 
 from poslab.statistics.counts import TwoCounts
-from poslab.statistics.paired import FEWEST_SEEDS, Difference, estimate, paired, usual_sd
+from poslab.statistics.intervals import estimate
+from poslab.statistics.paired import FEWEST_SEEDS, Difference, paired, usual_sd
 
 
 @pytest.fixture(autouse=True)

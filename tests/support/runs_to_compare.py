@@ -23,6 +23,8 @@ from yaml import CSafeDumper as Dumper
 from yaml import CSafeLoader as Loader
 
 from poslab.commands.compare import run_comparison
+from poslab.comparison import pairs
+from poslab.comparison.answers import answers, further
 from poslab.comparison.compare import Comparison, compare_table
 from poslab.comparison.groups import Group
 from poslab.config.files import CONFIGS
@@ -235,19 +237,24 @@ def table_in(*folders: Path, **settings: Any) -> RunTable:
     return table_of(read_runs([str(folder) for folder in folders])[0], **settings)
 
 
+def sentences(comparison: Comparison) -> list[str]:
+    """All sentences on groups and pairs, one by one."""
+    return [*comparison.answers.values(), *pairs.sentences(comparison), *further(comparison)]
+
+
 def compare(
     runs: Sequence[Run], *, plan: Sequence[PlannedGroup] = (), allow_differences: bool = False, **settings: Any
 ) -> Comparison:
     """Compare runs on one kind of data as `compare runs=` does, and see that their results.csv says the same."""
     made = table_of(runs, plan=plan, allow_differences=allow_differences)
-    (comparison,) = compare_table(made.table, runs=made.runs, **settings)[0].values()
+    (comparison,) = compare_table(made.table, CompareConfig(**settings), made.runs)[0].values()
     published = checked(pd.read_csv(io.StringIO(made.table.to_csv(index=False)), dtype=str, keep_default_na=False))
-    (again,) = compare_table(published, **settings)[0].values()
-    assert (again.sentences, again.in_short, again.caveats) == (
-        comparison.sentences,
-        comparison.in_short,
-        comparison.caveats,
-    )
+    (again,) = compare_table(published, CompareConfig(**settings))[0].values()
+    assert [*sentences(again), *answers(again), *again.caveats] == [
+        *sentences(comparison),
+        *answers(comparison),
+        *comparison.caveats,
+    ]
     return comparison
 
 

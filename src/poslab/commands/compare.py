@@ -24,18 +24,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
     for left in source.left_out:
         print(f"left out  {left.folder}: {left.reason}")
     try:
-        compared, notes = compare_table(
-            source.table,
-            metric=config.metric,
-            length=config.length,
-            validation=None if config.validation == "last" else config.validation,
-            baseline=config.baseline,
-            better=config.better,
-            effect=config.effect,
-            all_pairs=config.pairs == "all",
-            looks=config.looks,
-            runs=source.runs,
-        )
+        compared, notes = compare_table(source.table, config, source.runs)
     except BadTable as error:
         raise SettingError("table", config.table, str(error)) from error
     registered = verdicts(source.registered, compared)

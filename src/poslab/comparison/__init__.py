@@ -2,7 +2,7 @@
 
 source.py          the table from a file; of_runs.py: from run folders, with what needs their models and curves
 scores.py          what is compared: metric, length, unit, direction
-groups.py          rows that differ in nothing but the seed, and the seeds that were planned
+groups.py          rows that differ in nothing but the seed; seed_plan.py: the seeds that were planned for them
 compare.py         groups compared (`compare_table`), and the findings on them (`Comparison`): begin here
 seeds_and_text.py  whether a difference holds for held-out text
 pairs.py           every pair
@@ -10,7 +10,8 @@ factors.py         effects of settings; grids.py: the setting that a validation 
 contrasts.py       claims that were registered before the runs
 solving.py         which seeds solve a task, and when; next_seed.py: what a further pair of runs will show
 effect_sizes.py    differences as perplexity, steps and time; context.py: what more context is worth
-sections.py        a section of the report: which sentences, the table of schemes; report.py: the page as blocks
+answers.py         which sentences a section has, and those on all its groups
+sections.py        a section of the report: the table of schemes, and what it means; report.py: the page as blocks
 figures.py         runs, intervals and costs; loss_figures.py, task_figures.py: losses and tasks by length
 task_report.py     tasks by schemes, wrong answers; tasks.py: runs on a task; learned.py: pictures of models
 curves.py          loss curves read, and their means written for TensorBoard; repeat.py: how to repeat the runs

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -10,29 +10,20 @@ from typing import Any
 import pandas as pd
 
 from poslab.comparison.factors import Effect, effects
-from poslab.comparison.groups import Group, SeedPlan, groups_of
+from poslab.comparison.groups import Group, groups_of
 from poslab.comparison.scores import Score, score_of
-from poslab.comparison.seeds_and_text import checkpoint_sentences, remarks_on_text, text_differences
+from poslab.comparison.seed_plan import SeedPlan
+from poslab.comparison.seeds_and_text import remarks_on_text, text_differences
 from poslab.config.contrasts import named
+from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError, UserError, require_one_of
 from poslab.runs.load import Run
-from poslab.statistics.best import BestSet, best_set
 from poslab.statistics.families import one_family, without_claims
-from poslab.statistics.findings import (
-    Finding,
-    Shown,
-    best_sentence,
-    convergence_remarks,
-    finding,
-    looks_sentence,
-    lost_sentence,
-    solved_sentence,
-    unfailed_sentence,
-    without_baseline,
-)
-from poslab.statistics.paired import CONFIDENCE, FEWEST_SEEDS, Difference, paired
-from poslab.statistics.proportions import proportion
+from poslab.statistics.findings import Finding, finding
+from poslab.statistics.paired import Difference, paired
+from poslab.statistics.remarks import convergence_remarks, looks_sentence, without_baseline
 
+_OF_SOME_DATA = ("metric", "length", "validation", "baseline")  # settings that not all data need to know
 UNTRAINED = ("uniform", "unigram", "bigram")  # models without training, of whose losses the table has a metric
 
 
@@ -40,20 +31,20 @@ UNTRAINED = ("uniform", "unigram", "bigram")  # models without training, of whos
 class Comparison:
     """Groups on the same data from the best to the worst, by `score`, and how each differs from the baseline.
 
-    caveats: what weakens the answers. planned: the seeds that were planned. effect: the difference that matters. pairs:
-    for each pair, in the order of the groups, first minus second, if all pairs were tested; `differences` are then
-    those with the baseline. setting_effects: of values of settings. sections: how many
-    comparisons the page has. looks: how often the figures are looked at, with seeds added in between.
+    tested: pairs of groups, first minus second: all of them in the order of the groups, or each with the baseline.
+    caveats: what weakens the answers. planned: the seeds that were planned. effect: the difference that matters.
+    setting_effects: of values of settings. sections: how many comparisons the page has. looks: how often the figures
+    are looked at, with seeds added in between.
     """
 
     score: Score
     groups: list[Group]
     baseline: str
-    differences: Mapping[str, Difference]
+    tested: Mapping[tuple[str, str], Difference]
+    all_pairs: bool
     caveats: list[str]
     planned: SeedPlan
     effect: float | None = None
-    pairs: Mapping[tuple[str, str], Difference] = field(default_factory=dict)
     setting_effects: Sequence[Effect] = ()
     sections: int = 1
     looks: int = 1
@@ -61,6 +52,17 @@ class Comparison:
     @property
     def base(self) -> Group:
         return next(group for group in self.groups if group.label == self.baseline)
+
+    @cached_property
+    def differences(self) -> dict[str, Difference]:
+        """Return by label how each other group differs from the baseline, group minus baseline."""
+        first = {pair[0]: d for pair, d in self.tested.items() if pair[1] == self.baseline}
+        return first | {pair[1]: d.reversed for pair, d in self.tested.items() if pair[0] == self.baseline}
+
+    @property
+    def pairs(self) -> Mapping[tuple[str, str], Difference]:
+        """Return the differences of all pairs, if all were tested."""
+        return self.tested if self.all_pairs else {}
 
     @property
     def comparisons(self) -> int:
@@ -70,12 +72,6 @@ class Comparison:
     @property
     def runs(self) -> list[Run]:
         return [run for group in self.groups for run in group.runs]
-
-    @property
-    def by_scheme(self) -> dict[str, list[Group]]:
-        """Return the groups of each scheme, schemes in alphabetical order."""
-        names = sorted({group.scheme for group in self.groups})
-        return {name: [group for group in self.groups if group.scheme == name] for name in names}
 
     @cached_property
     def untrained(self) -> dict[str, float]:
@@ -96,74 +92,13 @@ class Comparison:
     def findings(self) -> dict[str, Finding]:
         """Return by label how each other group compares with the baseline, from the best to the worst."""
         others = [group for group in self.groups if group.label != self.baseline]
-        return {group.label: self._finding(group, self.base, self.differences[group.label]) for group in others}
+        return {group.label: self.finding_on(group, self.base, self.differences[group.label]) for group in others}
 
     @property
     def answers(self) -> dict[str, str]:
         return {label: _sentence(str(found)) for label, found in self.findings.items()}
 
-    @cached_property
-    def of_pairs(self) -> list[str]:
-        """Return sentences on the pairs without the baseline that are shown to differ, the better group first."""
-        texts, by_label = [], {group.label: group for group in self.groups}
-        for (first, second), d in self.pairs.items():
-            if self.baseline not in (first, second) and d.significant:
-                better = d.leaning * self.score.metric.sign < 0
-                pair = by_label[first], by_label[second]
-                found = self._finding(*pair, d) if better else self._finding(*pair[::-1], d.reversed)
-                texts.append(_sentence(str(found)))
-        return texts
-
-    @cached_property
-    def further(self) -> list[str]:
-        """Return sentences on how many pairs differ, lost groups and single checkpoints."""
-        texts = []
-        if not self.answers:
-            n = len(self.base.values)
-            texts.append(f"only {self.baseline} is here (n = {n}), so there is nothing to compare it with")
-        if len(self.pairs) > 1:
-            shown = sum(d.significant for d in self.pairs.values())
-            texts.append(f"of all {len(self.pairs)} pairs {shown} are shown to differ")
-        planned = self.planned
-        texts += [lost_sentence(name, len(planned.seeds[name]), planned.diverged[name]) for name in planned.lost]
-        return texts + checkpoint_sentences(self.base, self.groups, self.differences)
-
-    @property
-    def sentences(self) -> list[str]:
-        return [*self.answers.values(), *self.of_pairs, *self.further]
-
-    @cached_property
-    def best(self) -> BestSet | None:
-        """Return the groups not shown to be worse than any other; None with missing or too few seeds, or one group."""
-        complete = not self.planned.lost and all(
-            group.values.keys() | set(group.diverged) >= self.planned.seeds[group.label] for group in self.groups
-        )
-        figures = {group.label: group.values for group in self.groups if not group.diverged}
-        if not complete or len(figures) < 2 or min(map(len, figures.values())) < FEWEST_SEEDS:
-            return None
-        lower, proportion = self.score.metric.sign > 0, self.score.metric.is_proportion
-        confidence = 1 - (1 - CONFIDENCE) / self.sections / self.looks
-        return best_set(figures, lower=lower, proportion=proportion, confidence=confidence)
-
-    @property
-    def in_short(self) -> list[str]:
-        """Return the sentences on all groups together: which may be the best, and what no test of these seeds knows."""
-        texts = []
-        if self.best:
-            others = [group.label for group in self.groups if group.label not in self.best.members]
-            texts.append(best_sentence(self.best, others))
-        failed = any(group.diverged for group in self.groups)
-        counts = {len(group.values) for group in self.groups}
-        shown = any(isinstance(found, Shown) for found in self.findings.values())
-        if shown and not failed and len(counts) == 1 and not self.score.metric.is_proportion:
-            texts.append(unfailed_sentence(counts.pop()))
-        for group in self.groups if shown else ():
-            solved = group.figures("solved") if group.figures("steps_to_solve") else {}
-            if solved and group.label in (self.baseline, *(self.best.members if self.best else ())[:1]):
-                texts.append(solved_sentence(group.label, proportion(int(sum(solved.values())), len(solved))))
-        return texts
-
-    def _finding(self, first: Group, second: Group, d: Difference) -> Finding:
+    def finding_on(self, first: Group, second: Group, d: Difference) -> Finding:
         """Return the finding on two groups, with what weakens it."""
         remarks = [self.score.remark] if self.score.remark else []
         if second.label == self.baseline and d.significant and d.outcomes.complete:
@@ -180,72 +115,48 @@ def _sentence(text: str) -> str:
 
 
 def compare_table(
-    table: pd.DataFrame,
-    *,
-    metric: str | None = None,
-    length: int | None = None,
-    validation: str | None = None,
-    baseline: str | None = None,
-    better: str | None = None,
-    effect: float | None = None,
-    all_pairs: bool = False,
-    looks: int = 1,
-    runs: Mapping[str, Run] | None = None,
+    table: pd.DataFrame, asked: CompareConfig, runs: Mapping[str, Run] | None = None
 ) -> tuple[dict[str, Comparison], dict[str, list[str]]]:
     """Compare the groups of a checked table, each kind of data by itself, corrected as one page; return comparisons,
     and notes, by the name of the data.
 
-    metric, length, validation: as in `score_of`, of the data that know them, as is the baseline, which `_baseline`
-    reads. runs: by what is in column `folder`. Raises SettingError for what no data know, UserError without a finished
-    run, and BadTable for columns that can't be settings.
+    asked: its metric, length, validation and baseline count for the data that know them. runs: by what is in column
+    `folder`. Raises SettingError for what no data know, UserError without a finished run, and BadTable for columns that
+    can't be settings.
     """
-    wanted = {"metric": metric, "length": length, "validation": validation, "baseline": baseline}
     found: dict[str, Comparison] = {}
     refused: dict[str, list[SettingError]] = {}
     for name, rows in table.groupby("data", sort=False):
-        found[str(name)], refused[str(name)] = _compare_data(rows, wanted, better, effect, all_pairs, runs or {})
-    for name, value in wanted.items():
-        errors = [error for of_data in refused.values() for error in of_data if error.option == name]
-        if value is not None and len(errors) == len(found):
+        found[str(name)], refused[str(name)] = _compare_data(rows, asked, runs or {})
+    for option in _OF_SOME_DATA:
+        errors = [error for of_data in refused.values() for error in of_data if error.option == option]
+        if len(errors) == len(found):
             raise errors[0]
     notes = {name: [f"{error}; what is usual takes its place" for error in of] for name, of in refused.items()}
-    return dict(zip(found, as_one_page(list(found.values()), looks), strict=True)), notes
+    return dict(zip(found, as_one_page(list(found.values()), asked.looks), strict=True)), notes
 
 
 def _compare_data(
-    rows: pd.DataFrame,
-    wanted: Mapping[str, Any],
-    better: str | None,
-    effect: float | None,
-    all_pairs: bool,
-    runs: Mapping[str, Run],
+    rows: pd.DataFrame, asked: CompareConfig, runs: Mapping[str, Run]
 ) -> tuple[Comparison, list[SettingError]]:
-    """Compare the rows of one kind of data. Settings in `wanted` that these data don't know take what is usual, and
-    their errors are returned."""
+    """Compare the rows of one kind of data. What is asked and these data don't know is taken as usual, and the errors
+    are returned."""
     try:
-        score = score_of(rows, wanted["metric"], wanted["length"], wanted["validation"], better)
+        score = score_of(rows, asked)
         groups, planned = groups_of(rows, score, runs)
-        return compare_groups(groups, planned, wanted["baseline"], effect, all_pairs, _caveats(rows, score)), []
+        of_rows = rows.loc[rows["metric"] == score.name, "caveat"].unique()
+        caveats = list(dict.fromkeys(line for cell in of_rows for line in cell.splitlines()))
+        return compare_groups(groups, planned, asked, caveats), []
     except SettingError as error:
-        if wanted.get(error.option) is None:
+        usual = getattr(CompareConfig(), error.option)
+        if error.option not in _OF_SOME_DATA or getattr(asked, error.option) == usual:
             raise
-        rest = {**wanted, error.option: None}
-        comparison, errors = _compare_data(rows, rest, better, effect, all_pairs, runs)
+        comparison, errors = _compare_data(rows, replace(asked, **{error.option: usual}), runs)
         return comparison, [error, *errors]
 
 
-def _caveats(rows: pd.DataFrame, score: Score) -> list[str]:
-    compared = rows[rows["metric"] == score.name]
-    return list(dict.fromkeys(line for cell in compared["caveat"] for line in cell.splitlines()))
-
-
 def compare_groups(
-    groups: Sequence[Group],
-    planned: SeedPlan,
-    baseline: str | None = None,
-    effect: float | None = None,
-    all_pairs: bool = False,
-    caveats: Sequence[str] = (),
+    groups: Sequence[Group], planned: SeedPlan, asked: CompareConfig, caveats: Sequence[str] = ()
 ) -> Comparison:
     """Compare groups with the baseline, by default the first one, or all with each other; corrected by `as_one_page`.
 
@@ -253,23 +164,20 @@ def compare_groups(
     """
     if not groups:
         raise UserError("no finished run to compare, but for seeds that diverged as well")
-    named_baseline, baseline = baseline, groups[0].label if baseline is None else _baseline(baseline, groups)
+    all_pairs, baseline = asked.pairs == "all", _baseline(asked.baseline, groups)
     ranked = sorted(groups, key=lambda group: group.rank)
     labels, figures = [group.label for group in ranked], {group.label: group.outcomes for group in ranked}
     pairs = list(combinations(labels, 2) if all_pairs else ((label, baseline) for label in labels if label != baseline))
-    found = paired(
+    tested = paired(
         {(first, second): (figures[first], figures[second]) for first, second in pairs},
         proportion=groups[0].score.metric.is_proportion,
         planned={pair: planned.of_pair(*pair) for pair in pairs},
         groups=planned.groups,
     )
-    differences = _with(baseline, found)
-    if planned.before and not (named_baseline or all_pairs):
-        differences = without_claims(differences, without_baseline(planned.before))
+    if planned.before and asked.baseline is None and not all_pairs:
+        tested = without_claims(tested, without_baseline(planned.before))
     weak = [*caveats, *([looks_sentence(planned.earlier)] if planned.earlier else [])]
-    comparison = Comparison(
-        groups[0].score, ranked, baseline, differences, weak, planned, effect, found if all_pairs else {}
-    )
+    comparison = Comparison(groups[0].score, ranked, baseline, tested, all_pairs, weak, planned, asked.effect)
     return replace(comparison, setting_effects=effects(comparison))
 
 
@@ -282,39 +190,24 @@ def as_one_page(comparisons: Sequence[Comparison], looks: int = 1) -> list[Compa
     planned = []
     for one in comparisons:
         groups = one.planned.groups
-        tests += [one.pairs or one.differences, dict(enumerate(of.difference for of in one.setting_effects))]
-        planned += [math.comb(groups, 2) if one.pairs else groups - 1, 0]
+        tests += [one.tested, dict(enumerate(of.difference for of in one.setting_effects))]
+        planned += [math.comb(groups, 2) if one.all_pairs else groups - 1, 0]
     looks = max([looks, *(one.planned.looks for one in comparisons)])
     corrected = one_family(tests, planned, looks)
     found = []
-    for one, by_pair, by_number in zip(comparisons, corrected[::2], corrected[1::2], strict=True):
-        one = replace(
-            one,
-            differences=_with(one.baseline, by_pair) if one.pairs else by_pair,
-            pairs=by_pair if one.pairs else {},
-            setting_effects=[replace(of, difference=by_number[n]) for n, of in enumerate(one.setting_effects)],
-            sections=len(comparisons),
-            looks=looks,
-        )
-        found.append(one)
+    for one, tested, by_number in zip(comparisons, corrected[::2], corrected[1::2], strict=True):
+        of_settings = [replace(of, difference=by_number[n]) for n, of in enumerate(one.setting_effects)]
+        found.append(replace(one, tested=tested, setting_effects=of_settings, sections=len(comparisons), looks=looks))
     return found
 
 
-def _baseline(given: str, groups: Sequence[Group]) -> str:
-    """Return the label given, or that of the first group with all the settings in it, "SCHEME max_distance=16".
-
-    Raises SettingError if there is none.
-    """
+def _baseline(given: str | None, groups: Sequence[Group]) -> str:
+    """Return the label given, or that of the first group with all the settings in it, "SCHEME max_distance=16"; without
+    one that of the first. Raises SettingError if there is none."""
     labels = [group.label for group in groups]
-    if given in labels:
-        return given
+    if given is None or given in labels:
+        return given or labels[0]
     found = [group.label for group in groups if named(given, group.scheme, group.settings)]
     if not found:
         require_one_of(labels, baseline=given)
     return found[0]
-
-
-def _with(baseline: str, pairs: Mapping[tuple[str, str], Difference]) -> dict[str, Difference]:
-    """Return the differences from the baseline out of those of all pairs."""
-    first = {pair[0]: found for pair, found in pairs.items() if pair[1] == baseline}
-    return first | {pair[1]: found.reversed for pair, found in pairs.items() if pair[0] == baseline}

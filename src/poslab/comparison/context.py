@@ -20,7 +20,7 @@ import numpy as np
 from poslab.comparison.compare import Comparison
 from poslab.report.blocks import Table
 from poslab.runs.evaluation import Evaluation, last_targets
-from poslab.statistics.paired import estimate
+from poslab.statistics.intervals import estimate
 
 LEAST_GAIN = 0.01
 SHARES = (0.1, 0.5, 1.0)  # r, as in the paper

@@ -21,13 +21,14 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.groups import Group, SeedPlan
+from poslab.comparison.groups import Group
+from poslab.comparison.seed_plan import SeedPlan
 from poslab.config.contrasts import ALL, Contrast, Registration, named, runs_finished
 from poslab.report.blocks import Table
 from poslab.statistics.families import holm
 from poslab.statistics.findings import missing_seeds, p_text
+from poslab.statistics.intervals import CONFIDENCE
 from poslab.statistics.outcomes import outcomes_of
-from poslab.statistics.paired import CONFIDENCE
 from poslab.statistics.permutation import seeds_to_claim, sign_flip_test, signed_ranks
 from poslab.statistics.table import LAST_VALIDATION_LOSS, TEST_LOSS
 from poslab.tasks.metric import LOSS

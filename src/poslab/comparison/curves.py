@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from poslab.comparison.groups import Group
 from poslab.config.files import safe_name
-from poslab.statistics.paired import estimate
+from poslab.statistics.intervals import estimate
 
 Points = Sequence[tuple[float, float]]
 

@@ -22,8 +22,9 @@ from poslab.config.train import default_settings
 from poslab.errors import as_typed
 from poslab.report.blocks import Table
 from poslab.statistics.families import without_claims
-from poslab.statistics.findings import convergence_remarks, finding, p_text
+from poslab.statistics.findings import finding, p_text
 from poslab.statistics.paired import Difference, paired
+from poslab.statistics.remarks import convergence_remarks
 
 if TYPE_CHECKING:
     from poslab.comparison.compare import Comparison
@@ -130,6 +131,12 @@ def factor_table(found: Sequence[Effect]) -> Table:
     return Table("Settings by themselves", columns, [effect.row for effect in found], remark, words=[1])
 
 
+def by_scheme(comparison: "Comparison") -> dict[str, list[Group]]:
+    """Return the groups of each scheme, schemes in alphabetical order."""
+    names = sorted({group.scheme for group in comparison.groups})
+    return {name: [group for group in comparison.groups if group.scheme == name] for name in names}
+
+
 def factors(groups: Sequence[Group], baseline: str = "") -> list[Factor]:
     """Return the settings in which groups of one scheme differ. Values that are not known by default are ordered from
     those of the group `baseline` on.
@@ -172,7 +179,7 @@ def effects(comparison: "Comparison") -> list[Effect]:
     twice.
     """
     asked: list[tuple[str, str, str, list[Cell], list[Factor]]] = []
-    for scheme, groups in comparison.by_scheme.items():
+    for scheme, groups in by_scheme(comparison).items():
         of_scheme = factors(groups, comparison.baseline)
         changes: list[tuple[str, str, dict[Factor, tuple[Level, Level]]]] = [
             (factor.told(level), factor.told(factor.levels[0]), {factor: (level, factor.levels[0])})
@@ -253,7 +260,7 @@ def two_way_tables(comparison: "Comparison") -> list[Table]:
         "whose order is another's reversed. Empty: not trained."
     )
     tables = []
-    for scheme, groups in comparison.by_scheme.items():
+    for scheme, groups in by_scheme(comparison).items():
         of_scheme = factors(groups)
         for pair in combinations(of_scheme, 2):
             means = _means(groups, of_scheme, pair)
@@ -291,7 +298,7 @@ def _means(
 def confounded(comparison: "Comparison") -> list[str]:
     """Return a sentence on factors that never differ alone between two groups, so that their effects are unknown."""
     texts = []
-    for scheme, groups in comparison.by_scheme.items():
+    for scheme, groups in by_scheme(comparison).items():
         of_scheme = factors(groups)
         for factor in of_scheme if len(of_scheme) > 1 else ():
             changes = [{factor: (level, other)} for level, other in combinations(factor.levels, 2)]

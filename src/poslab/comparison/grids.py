@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from poslab.comparison.compare import Comparison
+from poslab.comparison.factors import by_scheme
 from poslab.comparison.figures import Styles, add_legend, styles_of
 from poslab.comparison.groups import Group
 from poslab.config.train import default_settings
@@ -77,7 +78,7 @@ class Grid:
 
 def grids(comparison: Comparison) -> list[Grid]:
     """Return a grid for each scheme, in alphabetical order."""
-    return [Grid(name, sorted(groups, key=_order)) for name, groups in comparison.by_scheme.items()]
+    return [Grid(name, sorted(groups, key=_order)) for name, groups in by_scheme(comparison).items()]
 
 
 def _order(group: Group) -> list[tuple[float, str]]:

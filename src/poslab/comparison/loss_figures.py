@@ -14,7 +14,7 @@ from poslab.comparison.figures import Styles
 from poslab.report import blocks
 from poslab.report.looks import wrapped
 from poslab.runs.evaluation import Evaluation
-from poslab.statistics.paired import estimate
+from poslab.statistics.intervals import estimate
 from poslab.tasks.metric import LOSS
 
 Lines = Mapping[str, pd.DataFrame]  # by label, as `over_seeds` returns them

@@ -5,10 +5,10 @@ import math
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group
 from poslab.report.blocks import Table
-from poslab.statistics.findings import per_cent
 from poslab.statistics.paired import FEWEST_SEEDS
 from poslab.statistics.pairing import pairing
 from poslab.statistics.prediction import next_difference
+from poslab.statistics.remarks import per_cent
 
 _NOTE = (
     "Of normal differences: the probability that the scheme is better than the baseline in one further pair of runs of "

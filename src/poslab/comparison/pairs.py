@@ -52,3 +52,15 @@ def in_lines(comparison: Comparison) -> list[str]:
     lines = [f"{label} is better than {len(of)}: {', '.join(of)}" for label, of in better.items() if of]
     shown = sum(map(len, better.values()))
     return [*lines, f"pairs that are shown to differ: {shown} of {len(comparison.pairs)}"] if comparison.pairs else []
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """Return sentences on the pairs without the baseline that are shown to differ, the better group first."""
+    texts, by_label = [], {group.label: group for group in comparison.groups}
+    for (first, second), d in comparison.pairs.items():
+        if comparison.baseline not in (first, second) and d.significant:
+            better = d.leaning * comparison.score.metric.sign < 0
+            pair = by_label[first], by_label[second]
+            found = comparison.finding_on(*pair, d) if better else comparison.finding_on(*pair[::-1], d.reversed)
+            texts.append(str(found))
+    return texts

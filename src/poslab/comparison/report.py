@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from poslab.comparison import factors, pairs
+from poslab.comparison.answers import answers, details, verdicts
 from poslab.comparison.contrasts import Verdict, verdict_table
 from poslab.comparison.grids import choices
 from poslab.comparison.next_seed import next_seed_table
@@ -52,7 +53,7 @@ class Report:
             figures = [*overview, *(_named(figure, "", names) for figure in section.panels)]
             content = _section(section, figures, "schemes", self.left_out, command)
             return [*self._claims, *self.matrices, *content]
-        contents = [f"{section.title}: {'; '.join(section.verdicts)}" for section in self.sections]
+        contents = [f"{section.title}: {'; '.join(verdicts(section.comparison))}" for section in self.sections]
         links = [section.id for section in self.sections]
         page = [*self._claims, Heading("Each by itself", [Bullets(contents, links=links)]), *self.matrices, *overview]
         for section in self.sections:
@@ -67,7 +68,7 @@ class Report:
         sections: list[Block] = []
         for section in self.sections:
             caveats = Bullets(section.comparison.caveats, "caveat")
-            content: list[Block] = [section.table, Bullets(section.answers, "answer"), caveats]
+            content: list[Block] = [section.table, Bullets(answers(section.comparison), "answer"), caveats]
             sections += content if len(self.sections) == 1 else [Heading(section.title, content)]
         return [self._verdicts, *sections]
 
@@ -98,9 +99,10 @@ def _section(
     command: Sequence[Block] = (),
 ) -> list[Block]:
     """Return a section's blocks. anchor: of its table. command: how to repeat the page."""
-    blocks: list[Block] = [Bullets(section.answers, "answer")]
-    if section.details:
-        blocks.append(Details("by how much, and how sure that is", [Bullets(section.details)]))
+    blocks: list[Block] = [Bullets(answers(section.comparison), "answer")]
+    one_by_one = details(section.comparison)
+    if one_by_one:
+        blocks.append(Details("by how much, and how sure that is", [Bullets(one_by_one)]))
     if section.comparison.caveats:
         blocks.append(Text("These answers are weakened by this:"))
         blocks.append(Bullets(section.comparison.caveats, "caveat"))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError, suggestion
 from poslab.statistics.table import BEST_VALIDATION_LOSS, FINISHED, LAST_VALIDATION_LOSS, TEST_LOSS
 from poslab.tasks.metric import LOSS, Metric
@@ -67,27 +68,21 @@ class Score:
         return " to ".join(self.text(end, sign) for end in ends) if ends else "n/a"
 
 
-def score_of(
-    rows: pd.DataFrame,
-    metric: str | None = None,
-    length: int | None = None,
-    validation: str | None = None,
-    better: str | None = None,
-) -> Score:
+def score_of(rows: pd.DataFrame, asked: CompareConfig) -> Score:
     """Return the score by which to compare the rows of a checked table, all on the same data.
 
-    metric, length: by default those of the first row, or the metric's first length. validation: of losses that nothing
-    was held out for, by default the last. better: lower or higher, where the table doesn't say. Raises SettingError for
-    names that the table doesn't have, with those that it has.
+    asked: its metric and length, by default those of the first row, or the metric's first length; its validation, of
+    losses that nothing was held out for; and better, where the table doesn't say. Raises SettingError for names that
+    the table doesn't have, with those that it has.
     """
     whole = rows[rows["stretch"].isna()]
     names = whole["metric"].unique().tolist()
-    name = metric or names[0]
+    name, length = asked.metric or names[0], asked.length
     if name == LOSS and LOSS not in names:
         name = next((loss for loss in (TEST_LOSS, LAST_VALIDATION_LOSS) if loss in names), name)
-    if validation == BEST:
+    if asked.validation == BEST:
         if name not in (LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS):
-            raise SettingError("validation", validation, f"the runs are compared by {name}, which chose nothing")
+            raise SettingError("validation", asked.validation, f"the runs are compared by {name}, which chose nothing")
         name = BEST_VALIDATION_LOSS
     if name not in names:
         known = whole.loc[whole["better"] != "", "metric"].unique().tolist()
@@ -98,7 +93,7 @@ def score_of(
         at = f"is known at {', '.join(map(str, sorted(lengths)))}" if lengths else "is of the whole run, at no length"
         raise SettingError("length", length, f"{name} {at}")
     length = length or (int(lengths[0]) if lengths else None)
-    return Score(_metric(of_metric, name, better), name, length)
+    return Score(_metric(of_metric, name, asked.better), name, length)
 
 
 def _metric(rows: pd.DataFrame, name: str, better: str | None) -> Metric:

@@ -1,11 +1,11 @@
-"""Section of a report on one kind of data: answers, the table of schemes, and what both mean."""
+"""Section of a report on one kind of data: the table of schemes, and what it and the answers mean."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from poslab.comparison import factors, pairs
+from poslab.comparison.answers import best_groups
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group
 from poslab.comparison.scores import Score
@@ -13,10 +13,9 @@ from poslab.comparison.task_report import TaskReport
 from poslab.report.blocks import Figure, Table
 from poslab.runs.evaluation import Evaluation
 from poslab.statistics.best import rank_intervals
-from poslab.statistics.findings import Equal, Shown, lost_count, p_text, summary
+from poslab.statistics.findings import p_text
 from poslab.statistics.paired import FEWEST_SEEDS
-
-_FEW = 6  # findings that stand on a page one by one
+from poslab.statistics.remarks import lost_count
 
 
 @dataclass(frozen=True)
@@ -47,38 +46,6 @@ class Section:
         return self.comparison.score
 
     @property
-    def verdicts(self) -> list[str]:
-        """Return the best groups, and a line for each kind of finding."""
-        one = self.comparison
-        shown = [found for found in one.findings.values() if isinstance(found, Shown)]
-        over_text = [d for label, d in one.over_text.items() if one.differences[label].significant]
-        on_text = [f"shown for held-out text of this corpus, too: {_holding(one)} of {len(shown)}"] if over_text else []
-        return [*self._best, *summary(one.findings, one.baseline), *on_text]
-
-    @property
-    def _best(self) -> list[str]:
-        return self.comparison.in_short[:1] if self.comparison.best else []
-
-    @property
-    def answers(self) -> list[str]:
-        """Return what the page opens with: the best groups, effects of settings, what is shown to differ or to be
-        equal, what isn't known and what would show it."""
-        one = self.comparison
-        by_factor = factors.in_words(one.setting_effects) + factors.confounded(one)
-        best, last = self._best, one.in_short[len(self._best) :]
-        if len(one.findings) > _FEW:
-            return [*best, *by_factor, *self.verdicts[len(best) :], *pairs.in_lines(one), *one.further, *last]
-        certain = {label: isinstance(found, Shown | Equal) for label, found in one.findings.items()}
-        ordered = sorted(one.answers, key=lambda label: not certain[label])
-        return [*best, *by_factor, *(one.answers[label] for label in ordered), *one.of_pairs, *one.further, *last]
-
-    @property
-    def details(self) -> list[str]:
-        """Return all findings one by one, where `answers` has but a line for each kind."""
-        one = self.comparison
-        return [*one.answers.values(), *one.of_pairs] if len(one.findings) > _FEW else []
-
-    @property
     def figures_are(self) -> str:
         """Return a description of the figures."""
         metric, runs = self.score.metric, self.comparison.runs
@@ -95,7 +62,7 @@ class Section:
     @property
     def claims_are(self) -> str:
         """Return the condition of a claim, in words."""
-        further, n, best = "", self.comparison.comparisons, self.comparison.best
+        further, n, best = "", self.comparison.comparisons, best_groups(self.comparison)
         among = f"all {n} comparisons" if n > 1 else "the only comparison"
         if self.score.metric.is_proportion:
             further = (
@@ -210,13 +177,6 @@ _LOSSES = {
     "best": "those of each run's best validation, in {}; lower is better. The lowest of several, on the data that are "
     "reported, is too good by having been chosen.",
 }
-
-
-def _holding(comparison: Comparison) -> int:
-    """Return how many of the claims are shown for other text, too."""
-    claimed = {label: d for label, d in comparison.differences.items() if d.significant}
-    both = ((claimed[label], d) for label, d in comparison.over_text.items() if label in claimed)
-    return sum(d.significant and (d.mean or 0) * (of_seeds.mean or 0) > 0 for of_seeds, d in both)
 
 
 def file_name(text: str) -> str:

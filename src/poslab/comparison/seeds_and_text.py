@@ -11,8 +11,9 @@ import pandas as pd
 
 from poslab.comparison.groups import Group
 from poslab.statistics.families import holm
-from poslab.statistics.findings import OTHER_WEIGHTS, TOO_ALIKE, TOO_FEW_DOCUMENTS, checkpoints_sentence, text_remark
-from poslab.statistics.paired import FEWEST_SEEDS, Difference, Estimate
+from poslab.statistics.intervals import Estimate
+from poslab.statistics.paired import FEWEST_SEEDS, Difference
+from poslab.statistics.remarks import OTHER_WEIGHTS, TOO_ALIKE, TOO_FEW_DOCUMENTS, checkpoints_sentence, text_remark
 from poslab.statistics.table import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, TEST_LOSS
 from poslab.statistics.text import seeds_and_text, token_difference
 from poslab.statistics.text_blocks import document_blocks

@@ -11,8 +11,9 @@ from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Figures, Group
 from poslab.report.blocks import Table
 from poslab.statistics.families import holm
-from poslab.statistics.findings import p_text, per_cent
+from poslab.statistics.findings import p_text
 from poslab.statistics.proportions import proportion
+from poslab.statistics.remarks import per_cent
 from poslab.statistics.survival import log_rank, time_to_solve
 
 _MOST_LENGTHS = 3  # of columns

@@ -1,10 +1,14 @@
-"""Intervals, and the t interval of a mean at any confidence."""
+"""Means with their intervals: the t interval at any confidence."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 from scipy import special
+
+CONFIDENCE = 0.95  # of intervals and claims
 
 
 class Interval(NamedTuple):
@@ -33,3 +37,27 @@ class StudentT:
     def interval(self, mean: float, confidence: float) -> Interval:
         half = float(special.stdtrit(self.freedom, (1 + confidence) / 2)) * self.error
         return Interval(max(self.least, mean - half), min(self.most, mean + half))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean with its interval and the standard deviation of the n values.
+
+    None stands for what cannot be known from so few values, or from proportions that are all alike.
+    """
+
+    mean: float
+    interval: Interval | None
+    sd: float | None
+    n: int
+
+
+def estimate(values: Iterable[float], *, proportion: bool = False) -> Estimate:
+    """Estimate the mean of finite, independent values, such as one group's losses, with its t interval."""
+    array = np.array(list(values))
+    n, mean = len(array), float(array.mean())
+    if n == 1:
+        return Estimate(mean, None, None, n)
+    sd = float(array.std(ddof=1))
+    method = StudentT(sd / math.sqrt(n), n - 1, *((0.0, 1.0) if proportion else ()))
+    return Estimate(mean, method.interval(mean, CONFIDENCE) if sd else None, sd, n)

@@ -19,7 +19,7 @@ stands alone, of losses too.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import TypeVar
@@ -29,29 +29,15 @@ from numpy.typing import NDArray
 from scipy import special
 
 from poslab.statistics.counts import TwoCounts, counts_of
-from poslab.statistics.intervals import Interval, StudentT
+from poslab.statistics.intervals import CONFIDENCE, Interval, StudentT
 from poslab.statistics.outcomes import SeedOutcomes, outcomes_of
 from poslab.statistics.permutation import share_test, sign_flip_test, signed_rank_test
 
-CONFIDENCE = 0.95  # of intervals and claims
 FEWEST_SEEDS = 3  # of a claim; from two, more than twice as many would be false (data/studies/simulated_claims.md)
 ROUNDING = 1e-12  # spreads and differences up to here, relative to the largest figure, are rounding
 
 Pair = TypeVar("Pair")
 Figures = Mapping[int, float]  # of one group, by seed
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Mean with its interval and the standard deviation of the n values.
-
-    None stands for what cannot be known from so few values, or from proportions that are all alike.
-    """
-
-    mean: float
-    interval: Interval | None
-    sd: float | None
-    n: int
 
 
 @dataclass(frozen=True)
@@ -115,17 +101,6 @@ class Difference:
         if d.significant and d.outcomes.complete:
             low, high = (max(0.0, low), high) if self.mean > 0 else (low, min(0.0, high))
         return replace(d, interval=Interval(low, high))
-
-
-def estimate(values: Iterable[float], *, proportion: bool = False) -> Estimate:
-    """Estimate the mean of finite, independent values, such as one group's losses, with its t interval."""
-    array = np.array(list(values))
-    n, mean = len(array), float(array.mean())
-    if n == 1:
-        return Estimate(mean, None, None, n)
-    sd = float(array.std(ddof=1))
-    method = StudentT(sd / math.sqrt(n), n - 1, *((0.0, 1.0) if proportion else ()))
-    return Estimate(mean, method.interval(mean, CONFIDENCE) if sd else None, sd, n)
 
 
 def paired(

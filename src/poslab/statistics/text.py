@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from poslab.statistics.intervals import Interval, StudentT
-from poslab.statistics.paired import CONFIDENCE, Difference, Estimate
+from poslab.statistics.intervals import CONFIDENCE, Estimate, Interval, StudentT
+from poslab.statistics.paired import Difference
 from poslab.statistics.text_blocks import document_blocks, text_blocks
 
 FEWEST_FOR_BOOTSTRAP = 20  # with fewer blocks, a bootstrap interval is clearly too narrow
