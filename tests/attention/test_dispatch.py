@@ -14,7 +14,17 @@ from poslab.attention import BACKENDS, attend, choose_backend
 from poslab.errors import SettingError
 from poslab.positions import RelativeTerms
 
-KINDS = ["none", "bias", "keys", "values", "queries", "keys, values", "bias, keys, values, queries"]
+KINDS = [
+    "none",
+    "bias",
+    "keys",
+    "values",
+    "queries",
+    "keys, values",
+    "bias, keys, values, queries",
+    "null",
+    "bias, values, null",
+]
 KINDS += ["bias, keys, values, queries per head"]
 # With the backends that compute them; "auto" is one of these, see test_choice_of_backend.
 CASES = [(kind, backend) for kind in KINDS for backend in ("reference", "blockwise")] + [("none", "sdpa")]

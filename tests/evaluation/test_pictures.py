@@ -16,7 +16,11 @@ def test_attention_maps(name: str) -> None:
     maps = attention_maps(model.train(), tokens.long())
     assert model.training
     assert maps.shape == (2, 2, CONTEXT, CONTEXT)
-    assert torch.allclose(maps.sum(-1), torch.ones(2, 2, CONTEXT))
+    total = maps.sum(-1)
+    if model.pos.overrides("reference_null"):  # the rest goes to nobody
+        assert total.max() < 1 + 1e-6
+    else:
+        assert torch.allclose(total, torch.ones(2, 2, CONTEXT))
     assert maps.triu(1).abs().max() == 0
     assert torch.equal(attention_maps(model.eval(), tokens.long()), maps)
     assert not any(part._forward_pre_hooks for part in model.modules())

@@ -23,6 +23,7 @@ from poslab.positions.randomized import Randomized
 from poslab.positions.rope import RoPE
 from poslab.positions.rope_t5 import RoPET5
 from poslab.positions.shaw import Shaw
+from poslab.positions.sink import Sink
 from poslab.positions.t5 import T5
 from poslab.tasks import Examples
 
@@ -54,6 +55,7 @@ PAIRS = {
     "token states and a tile": Combined(Forgetting(), FIRE()),
     "a tile and token states": Combined(FIRE(), Forgetting()),
     "keys that see their own state": Combined(TwoStates(), TurnedByTokens()),
+    "null scores of both": Combined(Sink(T5()), Sink(Forgetting())),
     "three": Combined(Combined(Forgetting(), ALiBi()), Combined(FIRE(), Forgetting())),
     "randomised": Randomized(Combined(Forgetting(), T5()), max_position=64),
 }
@@ -104,7 +106,9 @@ def test_checks_of_both_by_their_names() -> None:
 
 
 def test_only_two_schemes_that_draw_positions_warn() -> None:
-    drawing = Randomized(RoPE(), max_position=64)
+    drawing = Sink(Randomized(RoPE(), max_position=64))
+    assert drawing.samples_in_evaluation
+    assert drawing.sample(SHAPE, 40, torch.Generator()).max() >= 40
     assert Combined(drawing, ALiBi()).warnings(SHAPE) == Combined(ALiBi(), drawing).warnings(SHAPE) == []
     (warning,) = Combined(drawing, Randomized(ALiBi(), max_position=64)).warnings(SHAPE)
     assert warning == "pos.first and pos.second both draw positions: those of pos.first are taken"

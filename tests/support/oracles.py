@@ -35,7 +35,8 @@ def attention_by_loops(
                         for j, (bias, key, _, query) in zip(seen, pairs, strict=True)
                     ]
                 )
-                weights = (scores - scores.max()).exp() / (scores - scores.max()).exp().sum()
+                null = -math.inf if terms is None or terms.null is None else terms.null[h] - largest
+                weights = torch.cat([scores, torch.as_tensor(null).to(scores)[None]]).softmax(0)[:-1]
                 out[b, h, i] = sum(
                     w * (v[b, h, j] + value) for w, j, (_, _, value, _) in zip(weights, seen, pairs, strict=True)
                 )
@@ -63,7 +64,8 @@ def random_terms(
         return None, []
     rows = highest - lowest + 1
     vectors = (heads, rows, head_dim) if kind.endswith(" per head") else (rows, head_dim)
-    shapes = {name: (heads, rows) if name == "bias" else vectors for name in kind.removesuffix(" per head").split(", ")}
+    others = {"bias": (heads, rows), "null": (heads,)}
+    shapes = {name: others.get(name, vectors) for name in kind.removesuffix(" per head").split(", ")}
     tables = {name: torch.randn(shape, dtype=dtype, requires_grad=True) for name, shape in shapes.items()}
     return RelativeTerms(lowest, highest, **tables, **window), list(tables.values())
 
@@ -71,7 +73,8 @@ def random_terms(
 def has_formula(scheme: PositionScheme) -> bool:
     """Return whether the scheme has a scalar formula for its scores: a foreign one may have none."""
     hooks = ("rotate", "query", "key", "query_scale", "relative", "score_mod", "key_bias")
-    return scheme.overrides("reference_score") or not any(map(scheme.overrides, hooks))
+    known = scheme.overrides("reference_score") or scheme.overrides("reference_null")
+    return known or not any(map(scheme.overrides, hooks))
 
 
 LENGTH, LAYERS, HEADS = 8, 2, 3
@@ -99,8 +102,10 @@ def oracle(
             scores = [float(scheme.reference_score(tables, text, i, j)) for j in keys]
             largest = max(scores)
             shares = [math.exp(score - largest) for score in scores]
+            null = scheme.reference_null(tables, text, i)
+            total = sum(shares) + (0.0 if null is None else math.exp(null - largest))
             for j, share in zip(keys, shares, strict=True):
-                weights[head, i, j] = share / sum(shares)
+                weights[head, i, j] = share / total
     return weights
 
 

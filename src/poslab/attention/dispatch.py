@@ -55,8 +55,9 @@ def attend(
         raise SettingError("dropout_p", dropout_p, "must be at least 0 and below 1")
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     window = _hiding_window((window, None if terms is None else terms.window), q.shape[-2], k.shape[-2], offset, causal)
+    null = None if terms is None else terms.null
     terms = terms if terms is not None and terms.tables else None
-    spec = AttentionSpec(terms, causal, offset, scale, window, first_key, key_bias, pairwise)
+    spec = AttentionSpec(terms, causal, offset, scale, window, first_key, key_bias, pairwise, null)
     if cached and backend == "auto" and is_decoding(spec, q.shape[-2], k.shape[-2]):
         return decode_attention(q, k, v, spec)
     if backend == "auto":

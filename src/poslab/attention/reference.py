@@ -60,11 +60,12 @@ class AttentionSpec:
     first_key: Tensor | None = None  # (B,)
     key_bias: Tensor | None = None  # (B, H, Tk)
     pairwise: Pairwise | None = None
+    null: Tensor | None = None  # (H,), the terms' own
 
     @property
     def plain(self) -> bool:
-        """True if only queries, keys and the causal mask decide the scores."""
-        more = (self.terms, self.window, self.first_key, self.key_bias, self.pairwise)
+        """True if only queries, keys and the causal mask decide the weights."""
+        more = (self.terms, self.window, self.first_key, self.key_bias, self.pairwise, self.null)
         return all(part is None for part in more)
 
     @property
@@ -143,7 +144,10 @@ def attention_weights(q: Tensor, k: Tensor, spec: AttentionSpec) -> Tensor:
     """Return the weights of keys k (B, H, Tk, Dh) for q (B, H, Tq, Dh), (B, H, Tq, Tk); zeros where none is seen."""
     seen = spec.visible(q.shape[-2], k.shape[-2], q.device)
     hidden = torch.zeros_like(seen, dtype=q.dtype).masked_fill_(~seen, -math.inf)
-    scores = pair_scores(q, k, spec, seen) + hidden
+    scores, null = pair_scores(q, k, spec, seen)
+    scores = scores + hidden
+    if null is not None:
+        return torch.cat([scores, null], -1).softmax(-1)[..., :-1]
     # Where it is cheap to know that every query sees a key, it spares passes over all pairs; a GPU would be waited for.
     cheap = scores.device.type == "cpu" and not torch.compiler.is_compiling()
     if cheap and (scores.detach().amax(-1) > -math.inf).all():
@@ -152,18 +156,20 @@ def attention_weights(q: Tensor, k: Tensor, spec: AttentionSpec) -> Tensor:
     return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0)
 
 
-def pair_scores(q: Tensor, k: Tensor, spec: AttentionSpec, seen: Tensor) -> Tensor:
-    """Return the scores of q (B, H, Tq, Dh) and k (B, H, Tk, Dh) before the softmax, (B, H, Tq, Tk).
+def pair_scores(q: Tensor, k: Tensor, spec: AttentionSpec, seen: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return scores before the softmax of q (B, H, Tq, Dh) and k (B, H, Tk, Dh), (B, H, Tq, Tk), and null scores.
 
-    They are `score` of `RelativeTerms`, the bias by distance included, plus `key_bias`, then changed by `score_mod`.
-    Each query's biases are taken less the largest among the keys that it sees: a softmax doesn't change when one number
-    is subtracted from a whole row, and beside small biases the products of queries and keys keep their digits.
+    The first are `score` of `RelativeTerms`, the bias by distance included, plus `key_bias`, then changed by
+    `score_mod`; the second, if there are any, `null` of the terms and of `score_mod`, (B, H, Tq, 1). Without a null
+    score each query's biases are taken less the largest among the keys that it sees: a softmax doesn't change when one
+    number is subtracted from a whole row, and beside small biases the products of queries and keys keep their digits.
 
     seen: (1 or B, 1, Tq, Tk) bool, from `AttentionSpec.visible`.
     """
     query_length, key_length = q.shape[-2], k.shape[-2]
     scaled = q * spec.scale
     scores = scaled @ k.transpose(-2, -1)
+    null = None if spec.null is None else spec.null[:, None, None].expand(*q.shape[:3], 1).to(q.dtype)
     terms, pairwise = spec.terms, spec.pairwise
     if terms is not None:
         rows = spec.rows(query_length, key_length)
@@ -176,20 +182,35 @@ def pair_scores(q: Tensor, k: Tensor, spec: AttentionSpec, seen: Tensor) -> Tens
     biases = [] if spec.key_bias is None else [spec.key_bias[..., None, :]]
     if terms is not None and terms.bias is not None:
         biases = [terms.bias_of(rows.squeeze(1)), *biases]  # (1 or B, H, Tq, Tk)
-    subtracted = [_largest(bias, seen) for bias in biases]
+    # Beside a null score a number subtracted from all others counts.
+    subtracted = [0.0 if null is not None else _largest(bias, seen) for bias in biases]
     for bias, largest in zip(biases, subtracted, strict=True):
         scores = scores + (bias - largest).to(q.dtype)
     if pairwise is not None and pairwise.score_mod is not None:
         i, j, state = pairwise.i, pairwise.j, pairwise.token_state
         query_index = torch.arange(spec.offset, spec.offset + query_length, device=q.device)
-        tile = ScoreTile(scores, q, k, state, i, j, seen, spec.scale, spec.causal, query_index, sum(subtracted))
+        less, has_null = sum(subtracted), null is not None
+        tile = ScoreTile(scores, q, k, state, i, j, seen, spec.scale, spec.causal, query_index, less, has_null)
         scores = pairwise.score_mod(pairwise.tables, tile)
-    return scores
+        if scores.shape[-1] > key_length:
+            scores, of_tile = scores.split([key_length, 1], -1)
+            null = of_tile if null is None else torch.logaddexp(null, of_tile)
+    return scores, null
 
 
 def _largest(bias: Tensor, seen: Tensor) -> Tensor:
     """Return the largest bias that each query sees: beside 1e4 added to all, scores would lose their digits."""
     return no_infinity(bias.detach().masked_fill(~seen, -math.inf).amax(-1, keepdim=True))
+
+
+def with_null(out: Tensor, log_sum: Tensor, null: Tensor) -> None:
+    """Let null scores (..., Tq, 1) take their part of attention's output (..., Tq, Dh), in place.
+
+    log_sum: (..., Tq, 1), the log-sum-exp of all other scores, which is made that of all; both are in powers of two.
+    """
+    total = torch.logaddexp2(log_sum, null)
+    out.mul_((log_sum - total).exp2_().to(out.dtype))
+    log_sum.copy_(total)
 
 
 @torch.compiler.disable

@@ -209,8 +209,8 @@ class SchemeLayer:
 
     def _self_attention_spec(self, **more: Any) -> AttentionSpec:
         """Return the specification of self-attention; more: its `key_bias` and `pairwise`."""
-        window = None if self.terms is None else self.terms.window
-        return AttentionSpec(self.terms, self.shape.causal, 0, self.shape.head_dim**-0.5, window, **more)
+        window, null = (None, None) if self.terms is None else (self.terms.window, self.terms.null)
+        return AttentionSpec(self.terms, self.shape.causal, 0, self.shape.head_dim**-0.5, window, null=null, **more)
 
     def _key_bias_and_pairwise(
         self, token_state: Tensor | None, key_position_ids: PositionIds | None = None

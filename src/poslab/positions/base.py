@@ -241,8 +241,9 @@ class PositionScheme:
         """Return the scores that replace those of a tile, (B, H, m, n) in float32 or better.
 
         `poslab.positions.terms.ScoreTile` lists the fields of `tile` with their shapes: scores, queries, keys,
-        token_state, i and j (positions), seen, scale, causal, query_index, subtracted. A query's scores must not depend
-        on the other queries of its tile, nor on keys that it doesn't see, nor on the sizes m and n.
+        token_state, i and j (positions), seen, scale, causal, query_index, subtracted, has_null. A query's scores must
+        not depend on the other queries of its tile, nor on keys that it doesn't see, nor on the sizes m and n. With one
+        more column, (B, H, m, n + 1), the last has null scores, of a key without a value, which only takes weight.
         """
         return tile.scores
 
@@ -260,6 +261,10 @@ class PositionScheme:
         It is the oracle of tests.
         """
         return (text.q[i] * text.k[j]).sum() / text.shape.head_dim**0.5
+
+    def reference_null(self, tables: Tables, text: HeadInputs, i: int) -> Tensor | None:
+        """Return the null score of query i, a scalar as `reference_score`; None: there is none."""
+        return None
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         """Return pictures of the learned tables, by name, for TensorBoard, reports, and beside their initial values."""

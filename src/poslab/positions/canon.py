@@ -37,6 +37,7 @@ class Canon(Wrapper):
     of: PositionScheme = field(default_factory=NoPE)
     tokens: int = 4
 
+    _own = ("canon",)
     variants = ({"of": "rope", "tokens": 2}, {"of": "forgetting"})
 
     def __post_init__(self) -> None:

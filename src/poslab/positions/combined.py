@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 from poslab.errors import SettingError
 from poslab.lazy import Tensor, torch
@@ -30,6 +30,8 @@ from poslab.positions.base import (
 
 class Composite(PositionScheme):
     """Scheme whose hooks are those of its parts, the schemes among its settings."""
+
+    _own: ClassVar[tuple[str, ...]] = ()  # names of tables that are no part's
 
     @property
     def _parts(self) -> dict[str, PositionScheme]:
@@ -50,6 +52,20 @@ class Composite(PositionScheme):
     @property
     def mixed_tokens(self) -> int:  # type: ignore[override]
         return 1 + sum(part.mixed_tokens - 1 for part in self._parts.values())
+
+    @property
+    def samples_each_text(self) -> bool:  # type: ignore[override]
+        return self._sampled.samples_each_text
+
+    @property
+    def samples_in_evaluation(self) -> bool:  # type: ignore[override]
+        return self._sampled.samples_in_evaluation
+
+    @property
+    def _sampled(self) -> PositionScheme:
+        """Scheme whose positions are taken."""
+        first, *others = self._parts.values()
+        return next((part for part in (first, *others) if part.overrides("sample")), first)
 
     def overrides(self, hook: str) -> bool:
         return any(part.overrides(hook) for part in self._parts.values())
@@ -74,6 +90,9 @@ class Composite(PositionScheme):
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         inner, parts = self._shape_of_parts(shape), self._parts.items()
         return {self._prefix(part) + name: table for part, s in parts for name, table in s.tables(inner).items()}
+
+    def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor | None:
+        return self._sampled.sample(shape, length, generator)
 
     def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
         for part, own in self._with_tables(tables):
@@ -121,11 +140,14 @@ class Composite(PositionScheme):
         return torch.cat(there, dim=-1) if there else None
 
     def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
-        states = self._own_states(tables, layer, tile.token_state, tile.keys.shape[1] * tile.keys.shape[-1])
+        states, nulls = self._own_states(tables, layer, tile.token_state, tile.keys.shape[1] * tile.keys.shape[-1]), []
         for (part, own), state in zip(self._with_tables(tables), states, strict=True):
             scores = part.score_mod(own, layer, dataclasses.replace(tile, token_state=state))
-            tile = dataclasses.replace(tile, scores=scores)
-        return tile.scores
+            count = tile.scores.shape[-1]
+            nulls.append(scores[..., count:])
+            tile = dataclasses.replace(tile, scores=scores[..., :count])
+        null = torch.cat(nulls, dim=-1)  # (B, H, m, at most a column of each)
+        return torch.cat([tile.scores, null.logsumexp(-1, keepdim=True)], -1) if null.shape[-1] else tile.scores
 
     def key_bias(self, tables: Tables, shape: ModelShape, layer: int, token_state: Tensor) -> Tensor | None:
         """Return the sum of the biases; None where one scheme has only `score_mod`, so that all need theirs."""
@@ -144,6 +166,12 @@ class Composite(PositionScheme):
         inner = dataclasses.replace(text, shape=self._shape_of_parts(text.shape))
         first, *others = (part.reference_score(own, inner, i, j) for part, own in self._with_tables(tables))
         return sum((other - plain for other in others), start=first)
+
+    def reference_null(self, tables: Tables, text: HeadInputs, i: int) -> Tensor | None:
+        inner = dataclasses.replace(text, shape=self._shape_of_parts(text.shape))
+        nulls = (part.reference_null(own, inner, i) for part, own in self._with_tables(tables))
+        there = [null for null in nulls if null is not None]
+        return torch.stack(there).logsumexp(0) if there else None
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         found: dict[str, Picture] = {}
@@ -168,9 +196,10 @@ class Composite(PositionScheme):
 
     def _with_tables(self, tables: Tables) -> Iterator[tuple[PositionScheme, Tables]]:
         """Yield each part with its own tables."""
+        theirs = {name: table for name, table in tables.items() if name not in self._own}
         for name, part in self._parts.items():
             prefix = self._prefix(name)
-            yield part, {n.removeprefix(prefix): table for n, table in tables.items() if n.startswith(prefix)}
+            yield part, {n.removeprefix(prefix): table for n, table in theirs.items() if n.startswith(prefix)}
 
     def _map(
         self, hook: str, tables: Tables, layer: int, x: Tensor, positions: Tensor, token_state: Tensor | None
@@ -222,27 +251,11 @@ class Combined(Composite):
     def _parts(self) -> dict[str, PositionScheme]:
         return {"first": self.first, "second": self.second}
 
-    @property
-    def samples_each_text(self) -> bool:  # type: ignore[override]
-        return self._sampled.samples_each_text
-
-    @property
-    def samples_in_evaluation(self) -> bool:  # type: ignore[override]
-        return self._sampled.samples_in_evaluation
-
     def warnings(self, shape: ModelShape) -> list[str]:
         texts = super().warnings(shape)
         if self.first.overrides("sample") and self.second.overrides("sample"):
             texts.append("pos.first and pos.second both draw positions: those of pos.first are taken")
         return texts
-
-    def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor | None:
-        return self._sampled.sample(shape, length, generator)
-
-    @property
-    def _sampled(self) -> PositionScheme:
-        """Scheme whose positions are taken."""
-        return self.first if self.first.overrides("sample") else self.second
 
 
 def added(first: RelativeTerms, second: RelativeTerms) -> RelativeTerms:
@@ -258,7 +271,9 @@ def added(first: RelativeTerms, second: RelativeTerms) -> RelativeTerms:
             rows = _extended(table, -1 if name == "bias" else -2, terms.lowest - lowest, highest - terms.highest)
             tables[name] = tables[name] + rows if name in tables else rows
     window = min((terms.window for terms in (first, second) if terms.window is not None), default=None)
-    return RelativeTerms(lowest, highest, window=window, **tables)
+    nulls = [terms.null for terms in (first, second) if terms.null is not None]
+    null = torch.stack(nulls).logsumexp(0) if nulls else None  # two keys without a value are one
+    return RelativeTerms(lowest, highest, window=window, null=null, **tables)
 
 
 def _extended(table: Tensor, axis: int, before: int, after: int) -> Tensor:

@@ -257,6 +257,8 @@ class HookChecker:
             terms = self.scheme.relative(self.tables, self.shape, layer, distances)
         if not (terms is None or isinstance(terms, RelativeTerms)):
             raise _wrong(self.scheme, "relative", f"must give RelativeTerms or None, not {described(terms)}")
+        if terms is not None and terms.null is not None:
+            self._require("relative", terms.null, (heads,), "(H,)", "null")
         for name, table in terms.tables.items() if terms is not None else ():
             rows = table.shape[-1 if name == "bias" else -2]  # as many as there are distances: RelativeTerms looks
             if name == "bias":
@@ -295,7 +297,7 @@ class HookChecker:
                 raise _wrong(self.scheme, "score_mod", f"{problem}, look at pairs with `seen` alone, and at no sizes")
 
     def _scores_of(self, layer: int, token_state: Tensor | None, indices: range) -> Tensor:
-        """Return the scores of the queries of these indices and every key that one of them sees."""
+        """Return the scores of the queries of these indices and every key that one of them sees, null scores first."""
         keys = _precise(self.of_heads)[:, :, : indices.stop if self.shape.causal else self.length]
         queries, count = keys[:, :, indices.start : indices.stop], keys.shape[2]
         query_index = torch.arange(indices.start, indices.stop, device=keys.device)
@@ -306,7 +308,10 @@ class HookChecker:
         tile = ScoreTile(queries @ keys.mT * scale, queries, keys, state, i, j, seen, scale, causal, query_index)
         with _trying(self.scheme, "score_mod"):
             scores = self.scheme.score_mod(self.tables, layer, tile)
-        return self._require("score_mod", scores, tile.scores.shape, "(B, H, m, n)", dtype=tile.scores.dtype)
+        null = isinstance(scores, torch.Tensor) and scores.shape[-1:] == (count + 1,)
+        sizes = (*tile.scores.shape[:-1], count + null)
+        scores = self._require("score_mod", scores, sizes, "(B, H, m, n)", dtype=tile.scores.dtype)
+        return scores.roll(1, -1) if null else scores  # the keys that later queries alone see stay at the end
 
     def _require(
         self,

@@ -61,13 +61,14 @@ class CoPE(PositionScheme):
 
     def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
         table = tables["position"][layer].to(tile.queries.dtype)
-        # Less the last row, which no softmax notices: keys that are so far add nothing.
+        # Less the last row, which no softmax notices without a null score: keys that are so far add nothing.
         by_row = tile.queries @ (table - table[-1]).mT  # (B, H, m, max_positions)
         position = self._positions(tile)  # (B, H, m, near)
         step = torch.nn.functional.pad(by_row.diff(dim=-1), (0, 1))  # to the row above; the last has none
         row = position.long()
         added = torch.addcmul(by_row.gather(-1, row), step.gather(-1, row), position.frac())
-        return tile.scores + torch.nn.functional.pad(added, (tile.scores.shape[-1] - added.shape[-1], 0))
+        scores = tile.scores + torch.nn.functional.pad(added, (tile.scores.shape[-1] - added.shape[-1], 0))
+        return scores + tile.queries @ table[-1:].mT if tile.has_null else scores
 
     def _positions(self, tile: ScoreTile) -> Tensor:
         """Return positions of the last keys, as many as bring every query to the last row, (B, H, m, near)."""

@@ -33,6 +33,8 @@ class Randomized(Wrapper):
     max_position: int = 2048
     count_in_evaluation: bool = False
 
+    samples_each_text = False
+
     variants = (
         {"of": "t5", "max_position": 512},
         {"of": "absolute", "max_position": 512},

@@ -61,6 +61,7 @@ class Scaled(Wrapper):
     amount: float = 0.1
     step: int = 8192
 
+    _own = ("scaled_slope", "scaled_bias")
     variants = (
         {"of": "rope_nope", "bias": True},
         {"kind": "llama4", "step": 3, "of": "alibi"},

@@ -19,11 +19,12 @@ class RelativeTerms:
     Each table has R = highest - lowest + 1 rows; the pair (i, j) uses row r = clip(i - j, lowest, highest) - lowest:
 
         score[i, j] = scale * (q_i . (k_j + keys[r]) + queries[r] . k_j) + bias[h, r]
-        out[i]      = sum_j w[i, j] * (v_j + values[r])           w = softmax of score over the visible j
+        out[i]      = sum_j w[i, j] * (v_j + values[r])           w = softmax of score over the visible j, and null[h]
 
     bias: (H, R), of any size, -inf for keys that are not to be seen; a query that sees none gets zeros. keys, values
     and queries: (R, Dh), or (H, R, Dh) where heads differ. window: a query sees at most so many keys, its own and those
-    right before it, and as many after it where it sees the future. Any of the five may be None.
+    right before it, and as many after it where it sees the future. null: (H,), the null score, that of a key without a
+    value, which only takes weight from the others. Any of the six may be None.
     Raises ValueError for a table whose number of rows is not R, and for a window below 1.
     """
 
@@ -34,6 +35,7 @@ class RelativeTerms:
     values: Tensor | None = None
     queries: Tensor | None = None
     window: int | None = None
+    null: Tensor | None = None
 
     def __post_init__(self) -> None:
         rows = self.highest - self.lowest + 1
@@ -47,7 +49,7 @@ class RelativeTerms:
 
     @property
     def tables(self) -> dict[str, Tensor]:
-        """Tables that are given, by name."""
+        """Tables by distance that are given, by name."""
         named = {"bias": self.bias, "keys": self.keys, "values": self.values, "queries": self.queries}
         return {name: table for name, table in named.items() if table is not None}
 
@@ -55,7 +57,8 @@ class RelativeTerms:
         """Move the tables to `device`; Apple's has no float64."""
         dtype = torch.float32 if device.type == "mps" else None
         tables: dict[str, Any] = {name: table.to(device, dtype) for name, table in self.tables.items()}
-        return dataclasses.replace(self, **tables)
+        null = None if self.null is None else self.null.to(device, dtype)
+        return dataclasses.replace(self, null=null, **tables)
 
     def row_indices(self, query_length: int, key_length: int, offset: int | None = None) -> Tensor:
         """Return the table row of each pair, (Tq, Tk) int64.
@@ -103,3 +106,4 @@ class ScoreTile:
     causal: bool
     query_index: Tensor  # (m,): which of the n keys each query stands at
     subtracted: Tensor | float = 0.0  # (B or 1, H, m, 1): of biases in the scores, which no softmax notices
+    has_null: bool = False  # beside a null score, a number added to all scores of a query counts

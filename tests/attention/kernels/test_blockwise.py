@@ -16,20 +16,21 @@ from torch import Tensor
 from poslab.attention import attend
 from poslab.attention.blocks import query_blocks
 from poslab.attention.kernels.blockwise import blockwise_attention
-from poslab.attention.kernels.flash import bias_by_distance
+from poslab.attention.kernels.flash import bias_by_distance, no_bias
 from poslab.attention.kernels.near_tables import near_tables, needed_keys
 from poslab.attention.kernels.products import products_for
 from poslab.attention.reference import AttentionSpec
 from poslab.positions import RelativeTerms
 
 TERMS = ["none", "bias", "keys", "values", "bias, keys, values", "keys, values per head", "queries"]
-TERMS += ["keys, queries per head", "bias, keys, values, queries"]
+TERMS += ["keys, queries per head", "null", "bias, keys, null per head", "bias, keys, values, queries, null"]
 
 
 def blockwise(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms | None, *, dropout_p: float = 0.0, **spec):
     """Compute blocks of queries, where `attend` would choose by the length; `spec` as in `attend`."""
     defaults = {"causal": True, "offset": 0, "scale": 0.4}
-    return blockwise_attention(q, k, v, AttentionSpec(terms, **(defaults | spec)), dropout_p=dropout_p)
+    given, null = (None, None) if terms is None else (terms if terms.tables else None, terms.null)
+    return blockwise_attention(q, k, v, AttentionSpec(given, null=null, **(defaults | spec)), dropout_p=dropout_p)
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, terms: RelativeTerms | None, **spec):
@@ -112,10 +113,10 @@ def test_blockwise_equals_reference(
     assert_equal(fast, slow, [q, k, v, *leaves])
 
 
-def falling(slope: float, length: int, dtype: torch.dtype) -> RelativeTerms:
+def falling(slope: float, length: int, dtype: torch.dtype, **null: Tensor) -> RelativeTerms:
     """A bias that falls with the distance either way, in its second head not at all."""
     distances = torch.arange(1 - length, length, dtype=dtype)
-    return RelativeTerms(1 - length, length - 1, bias=torch.stack([-slope * distances.abs(), 0 * distances]))
+    return RelativeTerms(1 - length, length - 1, bias=torch.stack([-slope * distances.abs(), 0 * distances]), **null)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -129,6 +130,22 @@ def test_flash_equals_reference(dtype: torch.dtype, slope: float, spec: dict[str
     near = near_tables(AttentionSpec(terms, **own), q, 620, dtype)
     assert bias_by_distance(AttentionSpec(terms, **own), q, k, near) is not None
     assert_equal(lambda: blockwise(q, k, v, terms, **own), lambda: reference(q, k, v, terms, **own), [q, k, v])
+    null = torch.randn(2, dtype=dtype).requires_grad_()
+    terms, leaves = falling(slope, 620, dtype, null=null), [q, k, v, null]
+    assert_equal(lambda: blockwise(q, k, v, terms, **own), lambda: reference(q, k, v, terms, **own), leaves)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_flash_with_a_null_score_alone(dtype: torch.dtype, causal: bool) -> None:
+    null = torch.randn(2, dtype=dtype).requires_grad_()
+    q, k, v = make_inputs(2, 2, 300, 300, 8, dtype)
+    assert no_bias(AttentionSpec(None, causal, 0, 0.4, null=null), q, k) is not None
+    fast, slow = (
+        lambda kernel=kernel: kernel(q, k, v, RelativeTerms(0, 0, null=null), causal=causal)
+        for kernel in (blockwise, reference)
+    )
+    assert_equal(fast, slow, [q, k, v, null])
 
 
 def test_flash_is_left_where_it_would_be_slow_or_wrong() -> None:

@@ -40,6 +40,7 @@ class Case:
         self.token_state, self.key_bias = draw(2, 2, keys, 1), draw(2, 2, keys)
         self.tables = {"mixing": draw(2, 8, 8), "heads": draw(2), "unused": draw(3)}
         self.terms = {"bias": draw(2, 12), "keys": draw(12, 8), "values": draw(2, 12, 8), "queries": draw(12, 8)}
+        self.terms["null"] = draw(2)
         self.key_positions = torch.randint(3 * keys, (2, keys)).sort().values
         self.offset = keys - queries
 
@@ -66,6 +67,12 @@ def hidden_by_parity(tables: object, tile: ScoreTile) -> Tensor:
     return torch.where(tile.j % 2 == 0, -torch.inf, torch.zeros_like(tile.scores))
 
 
+def with_null_scores(tables: Mapping[str, Tensor], tile: ScoreTile) -> Tensor:
+    """Scores, and one more of each query for nobody."""
+    scores = change(tables, tile)
+    return torch.cat([scores, tile.queries.sum(-1, keepdim=True) + tables["heads"][:, None, None]], -1)
+
+
 HOW: dict[str, tuple[int, int, dict]] = {
     "plain": (LENGTH, LENGTH, {}),
     "bidirectional": (LENGTH, LENGTH, {"causal": False}),
@@ -75,6 +82,8 @@ HOW: dict[str, tuple[int, int, dict]] = {
     "padding": (LENGTH, LENGTH, {"first_key": torch.tensor([0, 170])}),
     "scores as they are": (LENGTH, LENGTH, {"scores": None}),
     "scores of nothing": (LENGTH, LENGTH, {"scores": hidden_by_parity}),
+    "null scores of a tile": (LENGTH, LENGTH, {"scores": with_null_scores}),
+    "null scores of nothing": (140, LENGTH, {"scores": with_null_scores, "first_key": torch.tensor([0, 290])}),
     "the last query": (1, LENGTH, {}),
     "the last queries": (140, LENGTH, {}),
     "a short text": (3, 3, {}),
@@ -90,7 +99,7 @@ def test_equals_the_dense_formula(queries: int, keys: int, how: dict) -> None:
         assert torch.allclose(found, expected, atol=1e-10)
 
 
-@pytest.mark.parametrize("wanted", range(12))
+@pytest.mark.parametrize("wanted", range(13))
 def test_each_gradient_alone(wanted: int) -> None:
     case = Case(130, 130)
     expected = case.results("blockwise")[1 + wanted]

@@ -76,7 +76,8 @@ def by_formula(model: GPT, tokens: Tensor, read: list[int]) -> Tensor:
                     text = HeadInputs(q, k, inputs, position_ids, seen, model.shape, number, head)
                     keys = [j for j in range(end) if seen[i][j]]
                     scores = [model.pos.reference_score(tables, text, i, j) for j in keys]
-                    weights = torch.stack(scores).softmax(0)
+                    null = model.pos.reference_null(tables, text, i)
+                    weights = torch.stack([*scores, *([] if null is None else [null])]).softmax(0)[: len(keys)]
                     values = v[head, keys]
                     if terms is not None and terms.values is not None:
                         assert terms.values.dim() == 2

@@ -20,11 +20,18 @@ from torch.autograd.function import once_differentiable
 
 from poslab.attention.blocks import WeightDropout
 from poslab.attention.kernels.band_tile import BandTile
-from poslab.attention.kernels.flash import bias_by_distance, flash_attention
-from poslab.attention.kernels.near_tables import NearTables, key_bias, near_tables, with_far_values
+from poslab.attention.kernels.flash import bias_by_distance, flash_attention, no_bias
+from poslab.attention.kernels.near_tables import (
+    LOG2_E,
+    NearTables,
+    key_bias,
+    near_tables,
+    null_scores,
+    with_far_values,
+)
 from poslab.attention.kernels.products import factor, products_for, rounded, unrounded
 from poslab.attention.kernels.scores import Call, Scores, adding
-from poslab.attention.reference import AttentionSpec, no_infinity
+from poslab.attention.reference import AttentionSpec, no_infinity, with_null
 
 
 @torch.compiler.disable
@@ -39,12 +46,14 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *,
     dropout = WeightDropout(dropout_p, q.device) if dropout_p > 0 else None
     with torch.autocast(q.device.type, enabled=False):
         near = near_tables(spec, q, k.shape[-2], dtype)
-        if dropout is None and (by_distance := bias_by_distance(spec, q, k, near)):
-            return flash_attention(q, k, v, spec.scale, by_distance)
         bias_of_keys, largest_of_keys = key_bias(spec, q, k)
+        null = null_scores(spec, q, near, largest_of_keys)  # (B, H, Tq, 1)
+        if dropout is None and (bias := bias_by_distance(spec, q, k, near) or no_bias(spec, q, k)):
+            return flash_attention(q, k, v, spec.scale, bias, null)
         prunes_keys = bias_of_keys is not None and spec.terms is None and dropout is None
         wide = (q.to(dtype) * spec.scale, k.to(dtype), with_far_values(v.to(dtype), spec.terms))
         flat = (x.flatten(0, 1) for x in wide)
+        null = null if null is None else null.flatten(0, 1)
         # The gradient of a bias of keys is small beside the numbers that it sums up: it needs all of their digits. And
         # where near rows reach far, tiles have much room beside the scores, and would be copied without it.
         products = v.dtype if bias_of_keys is None and 2 * near.count <= k.shape[-2] else dtype
@@ -61,12 +70,12 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *,
             dropout=dropout,
             dtype=products,
         )
-        out = _Blockwise.apply(*flat, bias_of_keys, largest_of_keys, call, *near.tables)  # type: ignore[no-untyped-call]
+        out = _Blockwise.apply(*flat, bias_of_keys, largest_of_keys, null, call, *near.tables)  # type: ignore[no-untyped-call]
     return out.unflatten(0, shape).to(v.dtype)
 
 
 # Indices of the arguments of `_Blockwise.forward`; the first of its tables is the bias.
-_KEY_BIAS, _BIAS = 3, 6
+_KEY_BIAS, _BIAS = 3, 7
 
 
 class _Blockwise(torch.autograd.Function):
@@ -80,13 +89,16 @@ class _Blockwise(torch.autograd.Function):
         v: Tensor,
         key_bias: Tensor | None,
         largest_key_bias: Tensor | None,
+        null: Tensor | None,
         call: Call,
         *tables: Tensor | None,
     ) -> Tensor:
         with products_for(call.dtype, q.device):
             near = NearTables(call.lowest, call.highest, *tables)
             out, log_sum = _Blockwise._forward(Scores(q, k, near, call, key_bias, largest_key_bias), q, v)
-        ctx.save_for_backward(q, k, v, key_bias, largest_key_bias, out, log_sum, *tables)
+        if null is not None:
+            with_null(out, log_sum, null * LOG2_E)
+        ctx.save_for_backward(q, k, v, key_bias, largest_key_bias, null, out, log_sum, *tables)
         ctx.call = call
         return out
 
@@ -121,7 +133,7 @@ class _Blockwise(torch.autograd.Function):
 
     @staticmethod
     def _backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, key_bias, largest_key_bias, out, log_sum, *tables = ctx.saved_tensors
+        q, k, v, key_bias, largest_key_bias, null, out, log_sum, *tables = ctx.saved_tensors
         call: Call = ctx.call
         near = NearTables(call.lowest, call.highest, *tables)
         scores = Scores(q, k, near, call, key_bias, largest_key_bias, log_sum)
@@ -132,6 +144,7 @@ class _Blockwise(torch.autograd.Function):
         grad_bias, grad_far_bias, _, grad_keys, grad_values, grad_queries, grad_far_query = table_grads
         learned_bias = ctx.needs_input_grad[_BIAS]
         minus_mean = -(out * grad_out).sum(-1, keepdim=True)  # (N, Tq, 1)
+        grad_null = None if null is None else (null * LOG2_E - log_sum).exp2_().mul_(minus_mean)
         # A mean is no product, and not to be rounded.
         at_once = call.dropout is None and not rounded()
         grad_and_mean, v_and_one = adding(minus_mean, grad_out, v) if at_once else (grad_out, v)
@@ -166,7 +179,10 @@ class _Blockwise(torch.autograd.Function):
                 if learned_bias:
                     grad_bias[:, tile.rows] += by_row.sum(1)
                     # A query's gradients of all scores sum to 0; the first that has far keys is at `highest`.
-                    grad_far_bias -= by_row[:, max(0, near.highest - block.position) :].sum((1, 2))[:, None]
+                    with_far = slice(max(0, near.highest - block.position), None)
+                    grad_far_bias -= by_row[:, with_far].sum((1, 2))[:, None]
+                    if grad_null is not None:
+                        grad_far_bias -= grad_null[:, rows][:, with_far].sum(1)
                 if near.keys is not None:
                     with unrounded():
                         grad_keys[:, tile.rows].baddbmm_(by_row.transpose(1, 2), q[:, rows])
@@ -178,4 +194,4 @@ class _Blockwise(torch.autograd.Function):
             if near.values is not None:
                 with unrounded():
                     grad_values[:, tile.rows].baddbmm_(tile.collect().transpose(1, 2), grad_out[:, rows])
-        return grad_q, grad_k, grad_v, grad_key_bias, None, None, *table_grads
+        return grad_q, grad_k, grad_v, grad_key_bias, None, grad_null, None, *table_grads

@@ -24,7 +24,7 @@ from poslab.positions import RelativeTerms
 def is_decoding(spec: AttentionSpec, query_length: int, key_length: int) -> bool:
     """Return whether `decode_attention` can compute this: tables by distance alone, no key hidden but by a bias."""
     terms = spec.terms
-    others = (spec.window, spec.first_key, spec.key_bias, spec.pairwise)
+    others = (spec.window, spec.first_key, spec.key_bias, spec.pairwise, spec.null)
     if terms is None or terms.queries is not None or terms.lowest > 0 or any(other is not None for other in others):
         return False
     return query_length == 1 and spec.offset == key_length - 1 and terms.highest >= 0

@@ -152,6 +152,18 @@ def key_bias(spec: AttentionSpec, q: Tensor, k: Tensor) -> tuple[Tensor | None, 
     return bias, no_infinity(_sliding_maximum(bias_at_positions, before + 1 + after))[..., None]
 
 
+def null_scores(spec: AttentionSpec, q: Tensor, near: NearTables, largest_key_bias: Tensor | None) -> Tensor | None:
+    """Return the null scores (B, H, Tq, 1), less what is left out of all other scores of a query."""
+    if spec.null is None:
+        return None
+    null = spec.null.to(torch.promote_types(q.dtype, torch.float32))[:, None, None].expand(*q.shape[:3], 1)
+    for largest in (near.largest_bias, largest_key_bias):
+        null = null if largest is None else null - largest.unflatten(0, q.shape[:2]).to(null.dtype)
+    if spec.terms is not None and spec.terms.keys is not None:  # their far row
+        null = null - spec.scale * q.to(null.dtype) @ spec.terms.keys[..., -1:, :].to(null.dtype).mT
+    return null
+
+
 def needed_keys(blocks: Sequence[Block], bias: Tensor, largest_score: float, dtype: torch.dtype) -> list[Block]:
     """Remove from blocks of causal queries the keys at their beginning whose bias (N, Tk) leaves them no weight.
 

@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from poslab.attention.blocks import Block, WeightDropout, query_blocks
 from poslab.attention.kernels.near_tables import LOG2_E
-from poslab.attention.reference import AttentionSpec, by_row, no_infinity, pair_scores, without_autocast
+from poslab.attention.reference import AttentionSpec, by_row, no_infinity, pair_scores, with_null, without_autocast
 
 
 @torch.compiler.disable
@@ -45,7 +45,7 @@ class _Tiled(torch.autograd.Function):
         for block in query_blocks(q.shape[2], k.shape[2], spec.offset, spec.causal, spec.window):
             own = _of_block(spec, block)
             seen = own.visible(block.queries, block.keys, q.device)
-            scores = pair_scores(q[:, :, block.rows], k[:, :, block.columns], own, seen)  # (B, H, m, n)
+            scores, null = pair_scores(q[:, :, block.rows], k[:, :, block.columns], own, seen)  # (B, H, m, n)
             weights = (scores * LOG2_E).masked_fill_(~seen, -math.inf)
             largest = no_infinity(weights.amax(-1, keepdim=True))
             _exp2_(weights.sub_(largest))
@@ -58,6 +58,8 @@ class _Tiled(torch.autograd.Function):
             if own.values is not None:
                 result += by_row(weights, own) @ own.values.to(v.dtype)
             torch.div(result, total, out=out[:, :, block.rows])
+            if null is not None:
+                with_null(out[:, :, block.rows], log_sum[:, :, block.rows], null * LOG2_E)
         ctx.save_for_backward(q, k, v, out, log_sum, *tensors)
         ctx.spec, ctx.dropout = spec, dropout
         return out
@@ -78,7 +80,7 @@ class _Tiled(torch.autograd.Function):
                 with torch.enable_grad():
                     own = _of_block(spec, block)
                     seen = own.visible(block.queries, block.keys, q.device)
-                    scores = pair_scores(*inputs, own, seen)  # type: ignore[call-arg]
+                    scores, null = pair_scores(*inputs, own, seen)  # type: ignore[call-arg]
                 weights = torch.add(-log_sum[:, :, rows], scores.detach(), alpha=LOG2_E)
                 _exp2_(weights.masked_fill_(~seen, -math.inf))  # (B, H, m, n)
                 grad_scores = grad @ v[:, :, columns].mT
@@ -93,6 +95,9 @@ class _Tiled(torch.autograd.Function):
                     weights.mul_(factors)
                 grad_v[:, :, columns] += weights.mT @ grad
                 outputs = [(scores, grad_scores)]
+                if null is not None:
+                    weight = (null.detach() * LOG2_E - log_sum[:, :, rows]).exp2_()  # (B, H, m, 1)
+                    outputs.append((null, weight.mul_(minus_mean[:, :, rows])))
                 if own.values is not None:
                     with torch.enable_grad():
                         outputs.append((by_row(weights, own) @ own.values.to(v.dtype), grad))
@@ -118,7 +123,7 @@ def _tensors(spec: AttentionSpec) -> tuple[Tensor, ...]:
     """Return the tensors that may need gradients, beside queries, keys and values."""
     named = () if spec.terms is None else spec.terms.tables.values()
     hook = () if spec.pairwise is None else (spec.pairwise.token_state, *spec.pairwise.tables.values())
-    return tuple(tensor for tensor in (*named, spec.key_bias, *hook) if tensor is not None)
+    return tuple(tensor for tensor in (*named, spec.key_bias, spec.null, *hook) if tensor is not None)
 
 
 def _with_tensors(spec: AttentionSpec, tensors: Iterable[Tensor]) -> AttentionSpec:
@@ -126,12 +131,12 @@ def _with_tensors(spec: AttentionSpec, tensors: Iterable[Tensor]) -> AttentionSp
     rest = iter(tensors)
     tables: dict[str, Any] = {} if spec.terms is None else {name: next(rest) for name in spec.terms.tables}
     terms = spec.terms and replace(spec.terms, **tables)
-    key_bias = None if spec.key_bias is None else next(rest)
+    key_bias, null = (None if tensor is None else next(rest) for tensor in (spec.key_bias, spec.null))
     pairwise = spec.pairwise
     if pairwise is not None:
         token_state = None if pairwise.token_state is None else next(rest)
         pairwise = replace(pairwise, token_state=token_state, tables={name: next(rest) for name in pairwise.tables})
-    return replace(spec, terms=terms, key_bias=key_bias, pairwise=pairwise)
+    return replace(spec, terms=terms, key_bias=key_bias, null=null, pairwise=pairwise)
 
 
 def _of_block(spec: AttentionSpec, block: Block) -> AttentionSpec:
