@@ -3,6 +3,7 @@
 import pytest
 import torch
 from common import SCHEMES, VARIANTS, make_scheme
+from foreign_schemes import Abacus
 from strong_models import CONTEXT, NAMES, SIZES, close, some_tokens, strong_model, with_window
 from torch import Tensor
 
@@ -105,3 +106,17 @@ def test_terms_are_made_a_few_times_and_not_for_each_token(monkeypatch: pytest.M
     monkeypatch.setattr(model, "_terms", lambda distances: (made.append(distances.stop), make(distances))[1])
     in_chunks(model, some_tokens(1, 100), [10, *[1] * 90], KeyValueCache(64))
     assert made == [20, 42, 64]
+
+
+def test_embeddings_by_the_ids_of_a_text_so_far() -> None:
+    """A digit's place in its number, over the whole text, at positions of each row, and by cache within segments."""
+    text = torch.tensor([[3, 40, 1, 2, 3, 40, 41, 7, 7, 7, 7, 7, 7, 7]])
+    places = [1, 0, 1, 2, 3, 0, 0, 1, 2, 3, 4, 5, 6, 6]
+    found = Abacus().embed({"place": torch.arange(7.0)[:, None]}, torch.zeros(1, 14, 1), torch.arange(14), text)
+    assert found[0, :, 0].tolist() == places
+    model, rows = strong_model("abacus"), torch.cat([text, text.flip(1)])
+    assert close(model(rows, positions=torch.arange(14).repeat(2, 1)), model(rows))
+    remembering = strong_model("abacus", context_length=5, memory_length=4)
+    cache = remembering.new_cache()
+    by_cache = [remembering.hidden(part, cache) for part in rows.split([4, 1, 3, 6], dim=1)]
+    assert close(torch.cat(by_cache, dim=1), remembering.hidden_in_segments(rows)[0])

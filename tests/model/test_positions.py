@@ -72,8 +72,8 @@ def test_relative_terms_go_by_them(positions: Tensor, backend: str, causal: bool
 @pytest.mark.parametrize(
     ("positions", "problem"),
     [
-        (torch.arange(10) / 2, "whole numbers from 0 on"),
-        (torch.arange(10) - 1, "whole numbers from 0 on"),
+        (torch.arange(10) * 1j, "numbers from 0 on"),
+        (torch.arange(10) - 0.5, "numbers from 0 on"),
         (torch.arange(9), "one for each of the 10 tokens"),
         (torch.zeros(3, 10).long(), "one row, or one for each of the 2 texts"),
         (torch.zeros(1, 2, 10).long(), r"\(T,\) or \(B, T\)"),
@@ -84,6 +84,19 @@ def test_what_are_no_positions(positions: Tensor, problem: str, cached: bool) ->
     model = strong_model("rotary")
     with pytest.raises(SettingError, match=f"^positions=.*{problem}"):
         model(torch.randint(61, (2, 10)), KeyValueCache() if cached else None, positions)
+
+
+@pytest.mark.parametrize("name", ["rope", "sinusoidal", "fire"])
+def test_they_may_lie_between_whole_numbers(name: str) -> None:
+    model, tokens = strong_model(name).double(), torch.randint(61, (2, 10))
+    whole = model(tokens, positions=RISING)
+    assert torch.equal(model(tokens, positions=RISING.double()), whole)
+    assert not torch.allclose(model(tokens, positions=RISING + torch.rand(10)), whole, atol=1e-3)
+    for other, cache in (("t5", None), ("absolute", KeyValueCache())):
+        with pytest.raises(
+            SettingError, match=r"^positions=float32: must be whole numbers: .* tables by distance, or a"
+        ):
+            strong_model(other)(tokens, cache, RISING / 2)
 
 
 def test_a_text_has_them_for_all_its_tokens_or_for_none() -> None:

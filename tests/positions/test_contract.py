@@ -162,9 +162,20 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"sample": lambda self, shape, length, generator: torch.arange(length + 1)},
         "sample: its result must be (T,) = (20,) here, not (21,) of int64",
     ),
+    "sample of fractions where there are tables by distance": (
+        {
+            "relative": terms(bias=torch.zeros(H, 5)),
+            "sample": lambda self, shape, length, generator: torch.arange(length) / 2,
+        },
+        "sample: its result must be of int64, not (20,) of float32",
+    ),
+    "embed by a later id": (
+        {"embed": lambda self, t, x, positions, tokens: x + tokens.sum(1)[:, None, None]},
+        "embed: what it gives for a token changes with the id of a later one",
+    ),
     "sample falls": (
         {"sample": lambda self, shape, length, generator: torch.arange(length).flip(0)},
-        "sample: must give rising int64 positions from 0 on",
+        "sample: must give rising positions from 0 on",
     ),
     "tables fail": ({"tables": lambda self, shape: {}["bias"]}, "tables: raises KeyError: 'bias'"),
     "check fails": ({"check": lambda self, shape: shape.heads}, "check: raises AttributeError: "),
@@ -195,7 +206,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
             "max_length": lambda self, shape: T,
             "sample": lambda self, shape, length, generator: torch.arange(1, length + 1),
         },
-        "sample: must give rising int64 positions from 0 on below 20",
+        "sample: must give rising positions from 0 on below 20",
     ),
 }
 
@@ -214,7 +225,15 @@ def test_refused_when_the_model_is_made(wrong: str) -> None:
     assert refused == f"pos=Mine.{problem}" or refused.startswith(f"pos=Mine.{problem}" + "," * (problem[-1] != " "))
 
 
-OF_MODELS = ("no dict", "tables fail", "embed", "sample goes too far", "max_length", "one warning")
+OF_MODELS = (
+    "no dict",
+    "tables fail",
+    "embed",
+    "embed by a later id",
+    "sample goes too far",
+    "max_length",
+    "one warning",
+)
 
 
 @pytest.mark.parametrize("wrong", sorted(name for name in WRONG if name not in OF_MODELS and "picture" not in name))

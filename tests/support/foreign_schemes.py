@@ -171,6 +171,34 @@ class LearnedSlopes(PositionScheme):
 
 
 @dataclass(frozen=True)
+class Abacus(PositionScheme):
+    """A digit's place in its number, counted from its beginning (after McLeish et al. 2024); ids below `digits` are."""
+
+    digits: int = 30
+    places: int = 6
+
+    def tables(self, shape: ModelShape) -> dict[str, Tensor]:
+        return {"place": torch.randn(self.places + 1, shape.embed_dim)}
+
+    def embed(self, tables: Tables, x: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
+        index = torch.arange(tokens.shape[1], device=tokens.device)
+        digit = (tokens >= 0) & (tokens < self.digits)
+        before = index.where(~digit, index.new_tensor(-1)).cummax(1).values  # (B, N): the last that is no digit
+        place = (index - before).clamp(max=self.places)[:, -x.shape[1] :]
+        return x + tables["place"][place].to(x.dtype)
+
+
+@dataclass(frozen=True)
+class Fractional(Rotary):
+    """RoPE at random positions of floating point, in evaluation, too."""
+
+    samples_in_evaluation = True
+
+    def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor:
+        return (4 * shape.context_length * torch.rand(length, generator=generator, dtype=torch.float64)).sort().values
+
+
+@dataclass(frozen=True)
 class AcrossHeads(PositionScheme):
     """Scores and a bias of all heads, put through a small network together (after DAPE, Zheng et al. 2024)."""
 

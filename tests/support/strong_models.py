@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from common import SCHEMES, make_scheme, moved
-from foreign_schemes import Gated, Mixed, Rotary, Stretched, TurnedByTokens
+from foreign_schemes import Abacus, Fractional, Gated, Mixed, Rotary, Stretched, TurnedByTokens
 from torch import Tensor
 
 from poslab import GPT
@@ -25,6 +25,8 @@ SIZES: dict[str, Any] = {
 
 
 OTHERS = {
+    "abacus": Abacus,
+    "fractional": Fractional,
     "gated": Gated,
     "mixed": Mixed,
     "none": PositionScheme,
@@ -33,7 +35,7 @@ OTHERS = {
     "turned": TurnedByTokens,
 }
 # Foreign schemes that do what none of poslab's own does.
-NAMES = [*SCHEMES, "gated", "mixed", "stretched", "turned"]
+NAMES = [*SCHEMES, "abacus", "fractional", "gated", "mixed", "stretched", "turned"]
 
 
 def strong_model(name: str, **sizes: Any) -> GPT:
@@ -57,7 +59,7 @@ def with_window(model: GPT, tokens: Tensor, window: int, positions: Tensor | Non
     """Compute the full pass in which a query sees the last `window` keys, by the definition, layer by layer."""
     at = torch.arange(tokens.shape[1]) if positions is None else positions
     position_ids = PositionIds(at, irregular=positions is not None)
-    x = model._embed(tokens, position_ids)
+    x = model._embed(tokens, position_ids, tokens)
     layers = model._layers(model._terms(position_ids.distances(causal=True)), position_ids)
     for block, layer in zip(model.blocks, layers, strict=True):
         entering = layer.mix(block.attention_norm(x))

@@ -38,8 +38,8 @@ def scheme_attention(
 
     q, k and v are those of the projections; the hooks `embed` and `mix` are the model's part. tables: from
     `scheme.tables(shape)`, for `num_layers` layers of H heads and an embedding of H * Dh. x: (B, T, D), the input of
-    the projections, for schemes that look at it or have mixed it. positions: (T,) or (B, T) whole numbers; None: 0, 1,
-    2, ... dropout_p, backend: as in `attend`.
+    the projections, for schemes that look at it or have mixed it. positions: (T,) or (B, T); None: 0, 1, 2, ...
+    dropout_p, backend: as in `attend`.
 
     Raises SettingError for arguments that don't fit together, for more positions than the scheme knows, for x missing;
     and, at the first call, for tables of other names than the scheme's and for a hook whose result has a wrong shape.
@@ -49,9 +49,9 @@ def scheme_attention(
     position_ids, last = PositionIds(torch.arange(length, device=q.device)), length
     if positions is not None:
         position_ids = PositionIds.given(positions.to(q.device))
-        position_ids.check(*q.shape[::2])
         last = int(position_ids.positions.max()) + 1
     shape = ModelShape(max(length, last), heads * head_dim, num_layers, heads, causal)
+    position_ids.check(len(q), length, scheme, shape)
     if not torch.compiler.is_compiling():
         check_sizes(scheme, shape)
     longest = scheme.max_length(shape)

@@ -18,6 +18,7 @@ from poslab.attention.dispatch import attend
 from poslab.attention.reference import AttentionSpec, Pairwise, attention_weights, pair_scores, without_autocast
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme, RelativeTerms, ScoreTile
+from poslab.positions.base import knows_fractions
 
 if TYPE_CHECKING:
     from poslab.positions.base import Tables
@@ -35,24 +36,28 @@ class PositionIds:
 
     @classmethod
     def given(cls, positions: Tensor) -> PositionIds:
-        """Check positions that a caller gives. Raises SettingError unless they are whole numbers, (T,) or (B, T)."""
-        whole = not (positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool)
-        if positions.dim() not in (1, 2) or not whole or not positions.numel() or positions.min() < 0:
+        """Check positions that a caller gives. Raises SettingError unless they are (T,) or (B, T) numbers from 0 on."""
+        numbers = not (positions.is_complex() or positions.dtype == torch.bool)
+        if positions.dim() not in (1, 2) or not numbers or not positions.numel() or not positions.min() >= 0:
             form = f"{list(positions.shape)} {positions.dtype}".replace("torch.", "")
-            raise SettingError("positions", form, "must be whole numbers from 0 on, (T,) or (B, T)")
-        return cls(positions.long(), irregular=bool((positions.diff() != 1).any()))
+            raise SettingError("positions", form, "must be numbers from 0 on, (T,) or (B, T)")
+        positions = positions if positions.is_floating_point() else positions.long()
+        return cls(positions, irregular=bool((positions.diff() != 1).any()))
 
     def last(self, count: int) -> PositionIds:
         """Return the positions of the last `count` tokens."""
         return replace(self, positions=self.positions[..., -count:])
 
-    def check(self, batch: int, length: int) -> None:
-        """Raise SettingError unless these are the positions of `batch` texts of `length` tokens."""
+    def check(self, batch: int, length: int, scheme: PositionScheme, shape: ModelShape) -> None:
+        """Raise SettingError unless these are positions that the scheme knows, of `batch` texts of `length` tokens."""
         *rows, given = self.positions.shape
         if given != length:
             raise SettingError("positions", [*rows, given], f"must be one for each of the {length} tokens")
         if rows and rows[0] != batch:
             raise SettingError("positions", f"{rows[0]} rows", f"must be one row, or one for each of the {batch} texts")
+        if self.positions.is_floating_point() and not knows_fractions(scheme, shape):
+            problem = "must be whole numbers: this position scheme has tables by distance, or a last position"
+            raise SettingError("positions", str(self.positions.dtype).removeprefix("torch."), problem)
 
     def distances(self, causal: bool) -> range:
         """Return all distances between the positions of a query and of a key that it sees."""

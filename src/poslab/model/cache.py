@@ -51,6 +51,7 @@ class KeyValueCache:
             raise SettingError("padding", "[...]", "can't be given for texts that are read in segments")
         self._positions = positions
         self._given: Tensor | None = None  # (length,) or (B, length): positions, where they were given
+        self._tokens: Tensor | None = None  # (B, N): ids, where the scheme looks at them
         self._layers: list[LayerCache] = []
         self._terms: list[RelativeTerms | None] = []
         self._distances = range(0)  # those that the terms were made for
@@ -141,12 +142,19 @@ class KeyValueCache:
             return max(0, self.length // self.segment * self.segment - self._memory_length)
         return 0 if self.window is None else max(0, self.length + 1 - self.window)
 
-    def without_padding(self, x: Tensor) -> Tensor:
-        """Replace padding among the next tokens, x (B, T, D), by zeros."""
+    def text_so_far(self, tokens: Tensor) -> Tensor:
+        """Append the next tokens (B, T) to the ids of their text or segment so far, (B, N), and return these."""
+        new = self.without_padding(tokens, -1)
+        self._tokens = new if self._tokens is None or self.begins_segment else torch.cat([self._tokens, new], dim=1)
+        return self._tokens
+
+    def without_padding(self, x: Tensor, value: float = 0.0) -> Tensor:
+        """Replace padding among the next tokens, x (B, T) or (B, T, D), by a value."""
         if self._padding is None or self._most_padding <= self.length:
             return x
         indices = torch.arange(self.length, self.length + x.shape[1], device=x.device)
-        return x.masked_fill((indices < self._padding.to(x.device)[:, None])[..., None], 0.0)
+        padding = indices < self._padding.to(x.device)[:, None]  # (B, T)
+        return x.masked_fill(padding if x.dim() == 2 else padding[..., None], value)
 
     @property
     def begins_segment(self) -> bool:

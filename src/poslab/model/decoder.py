@@ -5,7 +5,7 @@ B batch, T sequence, D embedding, H heads, Dh head dimension, V vocabulary, L la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -98,7 +98,7 @@ class GPT(PositionedModule):
         """Return the logits (B, T, V) of tokens (B, T).
 
         With a cache, these tokens follow those that it has read, and no gradient comes from the blocks. positions: of
-        the tokens, (T,) or (B, T) whole numbers; by default 0, 1, 2, ..., or in training, and where `drawing` says so,
+        the tokens, (T,) or (B, T) numbers; by default 0, 1, 2, ..., or in training, and where `drawing` says so,
         what the scheme draws. Raises SettingError for positions that the scheme doesn't know.
         """
         return F.linear(self.hidden(tokens, cache, positions), self.token_embedding.weight)
@@ -107,7 +107,7 @@ class GPT(PositionedModule):
         """Return the normalised last hidden states (B, T, D) of tokens (B, T), the input of the tied head."""
         if cache is not None:
             if positions is not None:
-                PositionIds.given(positions).check(*tokens.shape)
+                PositionIds.given(positions).check(len(tokens), tokens.shape[1], self.pos, self.shape)
             parts = cache.parts(tokens.shape[1])
             position_ids = [None] * len(parts) if positions is None else positions.split(parts, -1)
             read = [self._hidden_after(*part, cache) for part in zip(tokens.split(parts, 1), position_ids, strict=True)]
@@ -209,7 +209,7 @@ class GPT(PositionedModule):
         memories: Sequence[LayerMemory | None] | None = None,
     ) -> Tensor:
         """Return the hidden states; key_position_ids and memories: of remembered tokens, too, if any."""
-        x = self._embed(tokens, position_ids)
+        x = self._embed(tokens, position_ids, tokens)
         terms = self._terms((key_position_ids or position_ids).distances(self.shape.causal))
         layers = self._layers(terms, position_ids, key_position_ids)
         *earlier, last = zip(self.blocks, layers, memories or [None] * len(layers), strict=True)
@@ -226,19 +226,27 @@ class GPT(PositionedModule):
         length, longest = tokens.shape[-1], self.pos.max_length(self.shape)
         self._check_length(cache.positions_after(length) if positions is None else int(positions.max()) + 1)
         position_ids = cache.position_ids(length, tokens.device, positions)
-        x = self._embed(tokens, position_ids)
+        so_far = cache.text_so_far(tokens) if self.pos.further("embed", None) else tokens
+        x = self._embed(tokens, position_ids, so_far)
         layers = self._layers(cache.terms(length, longest, self._terms), position_ids)
         for block, layer, layer_cache in zip(self.blocks, layers, cache.layers(len(layers)), strict=True):
             x = block(x, layer, layer_cache)
         cache.advance(length)
         return self.final_norm(x)
 
-    def _embed(self, tokens: Tensor, position_ids: PositionIds) -> Tensor:
-        """Return the input of the first block, (B, T, D)."""
-        x: Tensor = self.dropout(
-            position_ids.map(partial(self.pos.embed, self._tables()), self.token_embedding(tokens))
-        )
-        return x
+    def _embed(self, tokens: Tensor, position_ids: PositionIds, so_far: Tensor) -> Tensor:
+        """Return the input of the first block, (B, T, D); so_far: (B, N) ids of the text, which end in these tokens."""
+        x = self.token_embedding(tokens)
+        embed: Callable[..., Tensor] = partial(self.pos.embed, self._tables())
+        if not self.pos.further("embed", None):
+            embedded = position_ids.map(embed, x)
+        elif position_ids.positions.dim() == 1:
+            embedded = embed(x, position_ids.positions, tokens=so_far)
+        else:  # rows can't become one, as ids are those of a row's text
+            rows = zip(x.split(1), position_ids.positions, so_far.split(1), strict=True)
+            embedded = torch.cat([embed(row, positions, tokens=ids) for row, positions, ids in rows])
+        dropped: Tensor = self.dropout(embedded)
+        return dropped
 
     def _layers(
         self, terms: list[RelativeTerms | None], position_ids: PositionIds, key_position_ids: PositionIds | None = None

@@ -86,7 +86,7 @@ class PositionedModule(nn.Module):
         seed = int(torch.randint(2**62, ())) if self.training else None
         if given is not None:
             position_ids = PositionIds.given(given.to(device))
-            position_ids.check(*tokens.shape)
+            position_ids.check(len(tokens), length, self.pos, self.shape)
             self._check_length(int(position_ids.positions.max()) + 1)
             return position_ids
         remembered = 0 if segment is None else segment.remembered

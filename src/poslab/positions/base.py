@@ -140,7 +140,11 @@ class PositionScheme:
     mixed_tokens: int = 1
     # Other settings than the defaults, for the tests of the contract.
     variants: ClassVar[tuple[dict[str, Any], ...]] = ()
-    _further: ClassVar[Mapping[str, bool]] = {"query": False, "key": False}  # which hooks take more arguments
+    _further: ClassVar[Mapping[str, bool]] = {
+        "embed": False,
+        "query": False,
+        "key": False,
+    }  # which hooks take more arguments
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -180,6 +184,7 @@ class PositionScheme:
     def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor | None:
         """Draw the positions of one training step, (T,) int64 and rising, on the CPU; None: 0, 1, 2, ...
 
+        They may be of floating point if the scheme has neither tables by distance nor a last position.
         `samples_each_text` says whether they are those of one text or of the whole batch, `samples_in_evaluation`
         whether they are drawn in evaluation and generation, too.
         """
@@ -187,7 +192,9 @@ class PositionScheme:
 
     # `embed`, `query` and `key` map each token by itself, by nothing but its number in `positions`, which are whole
     # numbers from 0 on in any order. (Rows with positions of their own come as one row, their tokens concatenated.)
-    # `query` and `key` may take one more argument, token_state: (B, H, T, E) of their tokens, or None.
+    # `query` and `key` may take one more argument, token_state: (B, H, T, E) of their tokens, or None. So may `embed`,
+    # tokens: (B, N) ids of the text or segment so far, of which x are the last T; -1 for padding before a text. It then
+    # gets rows with positions of their own one by one.
     # Their results, and those of `token_state` and `score_mod`, are finite, and of the dtype of what they are made of.
 
     def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
@@ -289,7 +296,7 @@ HOOKS = {
     if inspect.isfunction(member) and not name.startswith("_") and name not in ("overrides", "further")
 }
 # Arguments that a hook may take besides, or leave out.
-FURTHER = {"query": "token_state", "key": "token_state"}
+FURTHER = {"embed": "tokens", "query": "token_state", "key": "token_state"}
 ENTRANCES = (
     "sample",
     "embed",
@@ -308,6 +315,11 @@ ENTRANCES = (
 def knows_nothing(scheme: PositionScheme) -> bool:
     """Return whether a scheme has none of the hooks by which position enters: the natural baseline."""
     return not any(scheme.overrides(hook) for hook in ENTRANCES)
+
+
+def knows_fractions(scheme: PositionScheme, shape: ModelShape) -> bool:
+    """Return whether positions may be of floating point: no table is looked up by them, nor by their distances."""
+    return not scheme.overrides("relative") and scheme.max_length(shape) is None
 
 
 # Checks of the names in a scheme's class: a misspelt hook would never be called, and nobody would notice.

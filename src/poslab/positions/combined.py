@@ -94,9 +94,13 @@ class Composite(PositionScheme):
     def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor | None:
         return self._sampled.sample(shape, length, generator)
 
-    def embed(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
+    def further(self, hook: str, value: Tensor | None) -> dict[str, Tensor | None]:
+        taken = any(part.further(hook, value) for part in self._parts.values())
+        return super().further(hook, value) if taken else {}
+
+    def embed(self, tables: Tables, x: Tensor, positions: Tensor, tokens: Tensor | None = None) -> Tensor:
         for part, own in self._with_tables(tables):
-            x = part.embed(own, x, positions)
+            x = part.embed(own, x, positions, **part.further("embed", tokens))
         return x
 
     def rotate(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from typing import Any
 
 from poslab.errors import SettingError, blamed_on, described
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import ModelShape, PositionScheme, Tables
+from poslab.positions.base import ModelShape, PositionScheme, Tables, knows_fractions
 from poslab.positions.pictures import Curves, Matrix
 from poslab.positions.terms import RelativeTerms, ScoreTile
 
@@ -138,7 +138,7 @@ class HookChecker:
         scheme, positions = self.scheme, self.positions
         if scheme.overrides("sample"):
             self._sample()
-        self._map("embed", lambda x: scheme.embed(self.tables, x, positions), self.x, "(B, T, D)")
+        self._embed()
         self._map("rotate", lambda x: scheme.rotate(self.tables, x, positions), self.of_heads, "(B, H, T, Dh)")
 
     def check_layer(self, layer: int) -> None:
@@ -153,6 +153,19 @@ class HookChecker:
         if state is not None:
             self._key_bias(layer, state)
         self._scores(layer, state)
+
+    def _embed(self) -> None:
+        """Raise SettingError where a token's embedding changes with other tokens, or with a later id, too."""
+        ids = torch.arange(self.length, device=self.x.device).repeat(2, 1) % 2  # (B, T)
+
+        def embed(x: Tensor, ids: Tensor = ids) -> Tensor:
+            return self.scheme.embed(self.tables, x, self.positions, **self.scheme.further("embed", ids))
+
+        found = self._map("embed", embed, self.x, "(B, T, D)")
+        if found is not None and self.shape.causal:
+            later = torch.cat([ids[:, :-1], 1 - ids[:, -1:]], dim=1)
+            if not torch.allclose(embed(self.x, later)[:, :-1], found[:, :-1]):
+                raise _wrong(self.scheme, "embed", "what it gives for a token changes with the id of a later one")
 
     def _by_head(self, x: Tensor) -> Tensor:
         """Split x (B, T, D) by head, (B, H, T, Dh)."""
@@ -171,10 +184,12 @@ class HookChecker:
             positions = self.scheme.sample(self.shape, length, torch.Generator().manual_seed(0))
         if positions is None:
             return
-        self._require("sample", positions, (length,), "(T,)", dtype=torch.int64)
+        real = isinstance(positions, torch.Tensor) and positions.is_floating_point()
+        dtype = positions.dtype if real and knows_fractions(self.scheme, self.shape) else torch.int64
+        self._require("sample", positions, (length,), "(T,)", dtype=dtype)
         if positions[0] < 0 or (positions.diff() <= 0).any() or (longest is not None and positions[-1] >= longest):
             limit = "" if longest is None else f" below {longest}"
-            raise _wrong(self.scheme, "sample", f"must give rising int64 positions from 0 on{limit}")
+            raise _wrong(self.scheme, "sample", f"must give rising positions from 0 on{limit}")
 
     def _map(
         self,

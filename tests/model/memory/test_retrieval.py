@@ -211,7 +211,7 @@ def by_hand(model: GPT, tokens: Tensor) -> Tensor:
     made, keys, values, found = model.blocks[retrieval.layer].attention.retrieval, [], [], []
     for segment in tokens.split(length, dim=1):
         position_ids = PositionIds(torch.arange(segment.shape[1]))
-        x = model._embed(segment, position_ids)
+        x = model._embed(segment, position_ids, segment)
         terms = model.relative_terms(segment.shape[1])
         for number, (block, layer) in enumerate(zip(model.blocks, model._layers(terms, position_ids), strict=True)):
             normed = layer.mix(block.attention_norm(x))
