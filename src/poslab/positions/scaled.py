@@ -104,7 +104,18 @@ class Scaled(Wrapper):
         return factor if inner is None else factor * inner
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
-        plain = (self.of.reference_score(tables, text, i, key) for key, visible in enumerate(text.seen[i]) if visible)
+        return super().reference_score(tables, self._reference_text(tables, text, i), i, j)
+
+    def reference_null(self, tables: Tables, text: HeadInputs, i: int) -> Tensor | None:
+        return super().reference_null(tables, self._reference_text(tables, text, i), i)
+
+    def _reference_text(self, tables: Tables, text: HeadInputs, i: int) -> HeadInputs:
+        """Return the inputs with query i scaled."""
+        plain = (
+            super(Scaled, self).reference_score(tables, text, i, key)
+            for key, visible in enumerate(text.seen[i])
+            if visible
+        )
         count = sum(bool(score > -math.inf) for score in plain)  # a window of `of` hides some
         slope, bias = (tables[name][text.layer] if name in tables else 0.0 for name in ("scaled_slope", "scaled_bias"))
         factor = slope * math.log(count) + bias  # (H,) or a number
@@ -114,7 +125,7 @@ class Scaled(Wrapper):
             factor = max(1.0, math.log(count) / math.log(max(2, text.shape.training_length)))
         queries = text.queries.clone()
         queries[:, i] *= torch.as_tensor(factor).reshape(-1, 1)
-        return self.of.reference_score(tables, replace(text, queries=queries), i, j)
+        return replace(text, queries=queries)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         layers = range(shape.num_layers) if self.kind in ("ssmax", "head") else ()
