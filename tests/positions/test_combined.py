@@ -24,6 +24,7 @@ from poslab.positions.rope import RoPE
 from poslab.positions.rope_t5 import RoPET5
 from poslab.positions.shaw import Shaw
 from poslab.positions.sink import Sink
+from poslab.positions.stick_breaking import StickBreaking
 from poslab.positions.t5 import T5
 from poslab.tasks import Examples
 
@@ -55,6 +56,7 @@ PAIRS = {
     "token states and a tile": Combined(Forgetting(), FIRE()),
     "a tile and token states": Combined(FIRE(), Forgetting()),
     "keys that see their own state": Combined(TwoStates(), TurnedByTokens()),
+    "null scores of a tile": Combined(StickBreaking(), Sink(TwoStates())),
     "null scores of both": Combined(Sink(T5()), Sink(Forgetting())),
     "three": Combined(Combined(Forgetting(), ALiBi()), Combined(FIRE(), Forgetting())),
     "randomised": Randomized(Combined(Forgetting(), T5()), max_position=64),

@@ -100,12 +100,12 @@ def oracle(
         for i in range(LENGTH):
             keys = [j for j in range(LENGTH) if seen[i][j]]
             scores = [float(scheme.reference_score(tables, text, i, j)) for j in keys]
-            largest = max(scores)
-            shares = [math.exp(score - largest) for score in scores]
             null = scheme.reference_null(tables, text, i)
-            total = sum(shares) + (0.0 if null is None else math.exp(null - largest))
+            null = -math.inf if null is None else float(null)
+            largest = max(*scores, null)
+            shares = [math.exp(score - largest) for score in scores]
             for j, share in zip(keys, shares, strict=True):
-                weights[head, i, j] = share / total
+                weights[head, i, j] = share / (sum(shares) + math.exp(null - largest))
     return weights
 
 

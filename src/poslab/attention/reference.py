@@ -143,9 +143,8 @@ def by_row(weights: Tensor, spec: AttentionSpec) -> Tensor:
 def attention_weights(q: Tensor, k: Tensor, spec: AttentionSpec) -> Tensor:
     """Return the weights of keys k (B, H, Tk, Dh) for q (B, H, Tq, Dh), (B, H, Tq, Tk); zeros where none is seen."""
     seen = spec.visible(q.shape[-2], k.shape[-2], q.device)
-    hidden = torch.zeros_like(seen, dtype=q.dtype).masked_fill_(~seen, -math.inf)
     scores, null = pair_scores(q, k, spec, seen)
-    scores = scores + hidden
+    scores = scores + hiding(seen, q.dtype)
     if null is not None:
         return torch.cat([scores, null], -1).softmax(-1)[..., :-1]
     # Where it is cheap to know that every query sees a key, it spares passes over all pairs; a GPU would be waited for.
@@ -154,6 +153,11 @@ def attention_weights(q: Tensor, k: Tensor, spec: AttentionSpec) -> Tensor:
         return scores.softmax(-1)
     nothing = (scores == -math.inf).all(-1, keepdim=True)  # their softmax would be NaN
     return scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0)
+
+
+def hiding(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what hides pairs when it is added to scores: -inf where they are not seen; faster than filling them."""
+    return torch.zeros_like(seen, dtype=dtype).masked_fill_(~seen, -math.inf)
 
 
 def pair_scores(q: Tensor, k: Tensor, spec: AttentionSpec, seen: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -87,7 +87,8 @@ def attention(model: GPT, windows: Tensor) -> Attention:
 
 def _reach(mass: Tensor) -> Tensor:
     """Return the number (...) of nearest keys that hold MASS, from weights by distance (..., T)."""
-    return ((mass.cumsum(-1) < MASS - 1e-6).sum(-1) + 1).clamp(max=mass.shape[-1])
+    share = MASS * mass.sum(-1, keepdim=True)  # of what doesn't go to nobody
+    return ((mass.cumsum(-1) < share - 1e-6).sum(-1) + 1).clamp(max=mass.shape[-1])
 
 
 def _by_distance(model: GPT, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -99,7 +100,7 @@ def _by_distance(model: GPT, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _gathered(maps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return, from maps (L, H, T, T), by distance (L, H, T) the mean weight where there is a key, and the mean over all
-    queries, which sums to 1; and the weight (L, H) of the first token."""
+    queries, which sums to 1 or less; and the weight (L, H) of the first token."""
     length = maps.shape[-1]
     queries = range(length // 2, length)
     mass, keys = torch.zeros(*maps.shape[:2], length), torch.zeros(length)

@@ -24,7 +24,15 @@ from torch.autograd.function import once_differentiable
 
 from poslab.attention.blocks import Block, WeightDropout, query_blocks
 from poslab.attention.kernels.near_tables import LOG2_E
-from poslab.attention.reference import AttentionSpec, by_row, no_infinity, pair_scores, with_null, without_autocast
+from poslab.attention.reference import (
+    AttentionSpec,
+    by_row,
+    hiding,
+    no_infinity,
+    pair_scores,
+    with_null,
+    without_autocast,
+)
 
 
 @torch.compiler.disable
@@ -46,7 +54,7 @@ class _Tiled(torch.autograd.Function):
             own = _of_block(spec, block)
             seen = own.visible(block.queries, block.keys, q.device)
             scores, null = pair_scores(q[:, :, block.rows], k[:, :, block.columns], own, seen)  # (B, H, m, n)
-            weights = (scores * LOG2_E).masked_fill_(~seen, -math.inf)
+            weights = torch.add(hiding(seen, scores.dtype), scores, alpha=LOG2_E)
             largest = no_infinity(weights.amax(-1, keepdim=True))
             _exp2_(weights.sub_(largest))
             # At least 1, the weight of the largest score; where nothing is seen, 1 makes the output 0.
@@ -82,7 +90,7 @@ class _Tiled(torch.autograd.Function):
                     seen = own.visible(block.queries, block.keys, q.device)
                     scores, null = pair_scores(*inputs, own, seen)  # type: ignore[call-arg]
                 weights = torch.add(-log_sum[:, :, rows], scores.detach(), alpha=LOG2_E)
-                _exp2_(weights.masked_fill_(~seen, -math.inf))  # (B, H, m, n)
+                _exp2_(weights.add_(hiding(seen, weights.dtype)))  # (B, H, m, n)
                 grad_scores = grad @ v[:, :, columns].mT
                 if own.values is not None:
                     of_rows = grad @ own.values.detach().to(v.dtype).mT  # (B, H, m, R)
