@@ -6,6 +6,7 @@ Figures are made without pyplot, whose global state would keep them.
 import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TypeVar
 
 import torch
@@ -57,14 +58,12 @@ def _of_layers(
         q, k, _ = attention.queries_keys_values(x)
         results.append(compute(layer, *layer.apply_hooks(q, k, x)))
 
-    hooks = [part.register_forward_pre_hook(record) for part in model.modules() if isinstance(part, Attention)]
     row = tokens[None].to(model.token_embedding.weight.device)
-    try:
-        with model.evaluating(), model.drawing(0):
-            model.hidden(row, positions=None if positions is None else positions[None])
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with ExitStack() as hooks, model.evaluating(), model.drawing(0):
+        for part in model.modules():
+            if isinstance(part, Attention):
+                hooks.enter_context(part.register_forward_pre_hook(record))
+        model.hidden(row, positions=None if positions is None else positions[None])
     return results
 
 

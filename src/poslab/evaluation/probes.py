@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -43,14 +44,11 @@ class Probes:
 
     def scalars(self) -> dict[str, float]:
         """Return the results by name, induction/layer_0_head_1 and position_error/layer_2, for a logger."""
-        heads = {
-            f"{kind}/layer_{layer}_head_{head}": share
-            for kind, of_layers in self.heads.items()
-            for layer, shares in enumerate(of_layers.tolist())
-            for head, share in enumerate(shares)
-        }
-        errors = {f"position_error/layer_{layer}": error for layer, error in enumerate(self.errors.tolist())}
-        return heads | errors | {"position_error/of_the_middle": self.middle}
+        found = {f"position_error/layer_{layer}": error for layer, error in enumerate(self.errors.tolist())}
+        for kind, shares in self.heads.items():
+            of_heads = product(*map(range, shares.shape))
+            found |= {f"{kind}/layer_{layer}_head_{head}": float(shares[layer, head]) for layer, head in of_heads}
+        return found | {"position_error/of_the_middle": self.middle}
 
 
 def spread(tokens: Tensor, length: int) -> Tensor:
@@ -102,11 +100,9 @@ def _weight(maps: Tensor, keys: Tensor) -> Tensor:
 def _hidden_states(model: GPT, texts: Tensor) -> list[Tensor]:
     """Return the hidden states (B, T, D) before each block and after the last, in float64 on the CPU."""
     states: list[Tensor] = []
-    with ExitStack() as held:
-        held.enter_context(model.evaluating())
-        held.enter_context(model.drawing(0))
+    with ExitStack() as hooks, model.evaluating(), model.drawing(0):
         for part in (*model.blocks, model.final_norm):
-            held.enter_context(
+            hooks.enter_context(
                 part.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0].double().cpu()))
             )
         model.hidden(texts.to(model.token_embedding.weight.device))

@@ -211,14 +211,9 @@ def retrieved(model: GPT, tokens: Tensor) -> Retrieved:
         assert looked is not None
         given.append((attention, looked))
 
-    parts = (part for part in model.modules() if isinstance(part, RetrievedAttention))
-    hooks = [part.register_forward_pre_hook(record) for part in parts]
-    try:
-        with model.drawing(0):
-            model.hidden_with_memory(last, memory)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    (part,) = (part for part in model.modules() if isinstance(part, RetrievedAttention))
+    with part.register_forward_pre_hook(record), model.drawing(0):
+        model.hidden_with_memory(last, memory)
     ((attention, (weights, found_indices)),) = given
     assert memory.keys is not None
     weights, order = weights[0, :, -QUERIES:].sort(descending=True)  # (H, T, k)

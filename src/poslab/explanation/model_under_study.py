@@ -109,13 +109,14 @@ def _explanations(study: ModelUnderStudy, notes: list[str]) -> dict[str, Explana
 
 def _ablations(model: GPT, probe_data: ProbeData) -> dict[str, Ablation]:
     longest = max(batch.tokens.shape[-1] for batch in probe_data.questions)
-    measure = partial(ablation, model, exact=probe_data.exact)
+    exact = probe_data.task is not None
+    measure = partial(ablation, model, exact=exact)
     ablations = {
         "truncate": measure(probe_data.questions, changes=truncate(longest)),
         "shuffle": measure(probe_data.questions, changes=shuffle(longest)),
     }
     shifted = probe_data.questions
-    if not probe_data.exact:  # half as long, so that there are positions to move to where they end with the context
+    if not exact:  # half as long, so that there are positions to move to where they end with the context
         halve = truncate(max(1, longest // 2))[max(1, longest // 2)]
         shifted = [halve(batch) for batch in probe_data.questions]
     shifted = [_at_drawn_positions(model, batch) for batch in shifted]

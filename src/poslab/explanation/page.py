@@ -52,7 +52,6 @@ _ABLATIONS = {
 _OF_TEXT = ("truncate", "shuffle")
 
 # Titles and captions of the probes.
-_ROWS = ("previous", "duplicate", "induction")
 _HEADS = (
     "Heads that find copies",
     "In texts of random tokens that come again and again: how much of its attention each head has on the token before "
@@ -60,7 +59,7 @@ _HEADS = (
     "Surprising: an induction head with no head in an earlier layer that looks at the token before.",
 )
 _POSITION = (
-    "Where hidden states tell one is",
+    "Position in hidden states",
     "How far off a linear probe of the hidden states is that reads a token's position in the text (Haviv et al. 2022, "
     "closed form), on other texts than it was fitted to: before each layer, and to the right after the last. "
     "Surprising: a low curve for a scheme of distances, or none; causal attention may count what came before.",
@@ -103,7 +102,7 @@ def write(findings: Sequence[Findings], command: str) -> str:
     environment.tests["chart"] = lambda figure: isinstance(figure, Chart)
     environment.tests["cells"] = lambda figure: isinstance(figure, Cells)
     probe_data = next((one.study.probe_data for one in findings if one.study.probe_data is not None), None)
-    exact = probe_data is not None and probe_data.exact
+    exact = probe_data is not None and probe_data.task is not None
     return environment.get_template("page.html.j2").render(
         mark=MARK,
         parts=[_part(one, f"s{number}") for number, one in enumerate(findings)],
@@ -143,7 +142,7 @@ def sentences(findings: Findings) -> list[str]:
             f"Layer {findings.retrieved.layer} retrieves: of its heads' output, {low} to {high} come from before the "
             f"segment. Half of that attention lies more than {findings.retrieved.median_distance:,} tokens back."
         )
-    exact = probe_data is not None and probe_data.exact
+    exact = probe_data is not None and probe_data.task is not None
     if findings.ablations:
         cut, shuffled = (_until(findings.ablations[name], exact) for name in _OF_TEXT)
         text.append(f"If only the last n tokens are left, {cut}")
@@ -158,14 +157,10 @@ def _probed(probes: Probes) -> list[str]:
     return [
         f"Where random tokens come again and again, head {head} of layer {layer} has {float(heads.max()):.0%} of its "
         f"attention on what followed them before (induction), the most of all. Spread evenly, it would be {even:.0%}.",
-        "A linear probe tells from its hidden states where in the text a token stands, with a mean error of "
-        f"{float(errors.min()):.1f} tokens {_before(int(errors.argmin()), len(errors) - 1)}; guessing the middle has "
-        f"{probes.middle:.1f}.",
+        "A linear probe of its hidden states tells where in the text a token stands, "
+        f"{float(errors.min()):.1f} tokens off at best (layer {int(errors.argmin())}); the middle as a guess is "
+        f"{probes.middle:.1f} off.",
     ]
-
-
-def _before(layer: int, layers: int) -> str:
-    return f"before layer {layer}" if layer < layers else "after the last layer"
 
 
 def _until(ablation: Ablation, exact: bool) -> str:
@@ -260,7 +255,8 @@ def _part(findings: Findings, name: str) -> Part:
 def _of_probes(probes: Probes, name: str) -> list[Chart | Cells]:
     scores = torch.stack(list(probes.heads.values()), -1)  # (L, H, kinds)
     even = ", ".join(f"{share:.0%}" for share in probes.even.values())
-    heads = charts.cells(OnText(_HEADS[0], scores, 1.0, f"{_HEADS[1]} Spread evenly: {even}."), [*_ROWS])
+    kinds = OnText(_HEADS[0], scores, 1.0, f"{_HEADS[1]} Spread evenly: {even}.")
+    heads = charts.cells(kinds, ["previous", "duplicate", "induction"])
     errors = {"linear probe": probes.errors, "guess": torch.full_like(probes.errors, probes.middle)}
     layers = list(range(len(probes.errors)))
     curves = Curves(_POSITION[0], "layer", "tokens off", layers, errors, _POSITION[1])

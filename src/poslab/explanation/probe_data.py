@@ -37,8 +37,8 @@ class Questions(NamedTuple):
 class ProbeData:
     """Tokens on which a model is measured.
 
-    name: of the text or task. longest: tokens that training read at a time. texts: more of them, for `probe`. passage:
-    the text from which a model with retrieval retrieves."""
+    name: of the text or task. longest: tokens that training read at a time. texts: more of them, for `probe`. task: its
+    answers are right or wrong, rather than likely. passage: the text from which a model with retrieval retrieves."""
 
     name: str
     sample: Tensor  # (T,)
@@ -48,11 +48,6 @@ class ProbeData:
     texts: Tensor  # (B, T)
     task: Task | None = None
     passage: Tensor | None = None  # (N,)
-
-    @property
-    def exact(self) -> bool:
-        """True if answers are right or wrong, as a task's are, rather than likely."""
-        return self.task is not None
 
     def with_sentence(self, vocabulary: AnyVocabulary, sentence: str | None, longest: int) -> ProbeData:
         """Return these data with another sample. Raises SettingError for one that the vocabulary doesn't have."""

@@ -38,16 +38,11 @@ class Recall(Task):
         require_at_least(0, repeated=self.repeated)
         if 2 * self.repeated > self.pairs:
             raise SettingError("repeated", self.repeated, f"must be at most half of pairs={self.pairs}")
-        if self.keys < self._asked:
-            raise SettingError("keys", self.keys, f"pairs={self.pairs} need {self._asked} different keys")
-        if (shortest := min(self.min_length, *self.test_lengths)) < (tokens := 2 * self.pairs + self._asked):
+        if self.keys < (asked := self.pairs - self.repeated):
+            raise SettingError("keys", self.keys, f"pairs={self.pairs} need {asked} different keys")
+        if (shortest := min(self.min_length, *self.test_lengths)) < (tokens := 2 * self.pairs + asked):
             problem = f"they take {tokens} tokens, each key asked once, more than length {shortest}"
             raise SettingError("pairs", self.pairs, problem)
-
-    @property
-    def _asked(self) -> int:
-        """Number of different keys."""
-        return self.pairs - self.repeated
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -55,7 +50,7 @@ class Recall(Task):
         return tuple(f"{kind}{number}" for kind, count in kinds.items() for number in range(count))
 
     def batch(self, generator: torch.Generator, count: int, length: int) -> Examples:
-        asked = keys = different(self.keys, generator, count, self._asked)
+        asked = keys = different(self.keys, generator, count, self.pairs - self.repeated)
         answers = values = numbers(self.values, generator, count, self.pairs) + self.keys
         if self.repeated:
             order = different(self.pairs, generator, count, self.pairs)
@@ -65,7 +60,7 @@ class Recall(Task):
         pairs = torch.stack([keys, values], 2).flatten(1)  # (B, 2 P)
         rest = length - 2 * self.pairs
         noise = numbers(self.noise, generator, count, rest) + self.keys + self.values
-        positions = different(rest, generator, count, self._asked)
+        positions = different(rest, generator, count, asked.shape[1])
         queries = noise.scatter(1, positions, asked)
         answers = torch.full_like(noise, IGNORED).scatter(1, positions, answers)
         return Examples(torch.cat([pairs, queries], 1), torch.cat([torch.full_like(pairs, IGNORED), answers], 1))
