@@ -21,9 +21,8 @@ from poslab.statistics.best import best_set, rank_intervals
 from poslab.statistics.counts import TwoCounts
 from poslab.statistics.families import holm, one_family
 from poslab.statistics.paired import Difference, paired
-from poslab.statistics.pairing import pairing
-from poslab.statistics.power import plan_seeds
-from poslab.statistics.prediction import next_difference
+from poslab.statistics.power import plan_seeds, seeds_needed
+from poslab.statistics.prediction import next_difference, pairing
 from poslab.statistics.proportions import at_most, proportion
 from poslab.statistics.survival import log_rank, time_to_solve
 from poslab.statistics.text import seeds_and_text, two_way
@@ -80,12 +79,11 @@ def power_of_planned(world: str, count: int, pilot: int, effect: float = 0.6) ->
 
     effect: in standard deviations of the differences.
     """
-    plans = [plan_seeds(float(sd), pilot, effect) for sd in differences(world, count, pilot).std(1, ddof=1)]
+    spreads = [float(sd) for sd in differences(world, count, pilot).std(1, ddof=1)]
+    planned = [(seeds_needed(sd, effect), plan_seeds(sd, pilot, effect).assured) for sd in spreads]
     sizes = np.unique(np.geomspace(2, 500, 40).astype(int))
     power = [_power(world, int(n), effect) for n in sizes]
-    expected, assured = (
-        np.interp([min(getattr(plan, of), 500) for plan in plans], sizes, power) for of in ("expected", "assured")
-    )
+    expected, assured = np.interp(np.minimum(planned, 500), sizes, power).T
     return float(expected.mean()), float((assured >= 0.795).mean())  # the power itself is simulated
 
 

@@ -18,7 +18,7 @@ from runs_to_compare import (
 from poslab.comparison.figures import styles_of
 from poslab.comparison.solving import solved_table
 from poslab.comparison.task_figures import by_length_figure, steps_figure, task_panels
-from poslab.comparison.task_report import matrices, task_report
+from poslab.comparison.task_report import matrices, wrong_by_length
 from poslab.comparison.tasks import TaskRuns, task_runs
 from poslab.report.blocks import Cell, Code, Text
 from poslab.runs.error_examples import WrongAnswer
@@ -50,7 +50,6 @@ def test_figures_are_over_all_seeds_and_those_that_solve_stand_beside_them(copy_
     task = task_in(copy_runs)
     assert list(task.runs) == ["shaw", "absolute"]
     assert task.values("shaw", "exact", 20) == [0.5, 0.3, 0.1]
-    assert task.values("shaw", "exact", 20, solved=True) == [0.5]
     table = solved_table(compare_folders(copy_runs))
     columns = ["scheme", "solved", "steps until then", "their median", "p, absolute", "exact at 20, all seeds"]
     assert table.columns == [*columns, "those that solved"]
@@ -104,9 +103,9 @@ def test_one_test_is_shown_that_most_schemes_get_wrong_answer(tmp_path: Path) ->
     }
     for pos, of_scheme in answers.items():
         write_task_run(tmp_path, pos, 1, {10: 1.0, 20: 0.4}, answers={20: of_scheme})
-    report, notes = task_report(task_in(tmp_path))
+    wrong, notes = wrong_by_length(task_in(tmp_path))
     assert notes == []
-    in_range, beyond = report.wrong
+    in_range, beyond = wrong
     assert (in_range.open, beyond.open) == (False, True)
     assert in_range.blocks == [Text("Nothing wrong in the first 32 tests: absolute, nope, shaw, t5.")]
     assert beyond.summary == "length 20, 2×: 3 of 4 schemes get something wrong"
@@ -129,8 +128,8 @@ def test_one_test_is_shown_that_most_schemes_get_wrong_answer(tmp_path: Path) ->
 def test_the_run_of_the_median_figure_answers(tmp_path: Path) -> None:
     for seed, share in ((1, 0.9), (2, 0.1), (3, 0.5)):
         write_task_run(tmp_path, "shaw", seed, {10: share}, answers={10: [wrong_answer(seed)]})
-    report, _ = task_report(task_in(tmp_path))
-    title, _, table = report.wrong[0].blocks
+    wrong, _ = wrong_by_length(task_in(tmp_path))
+    title, _, table = wrong[0].blocks
     assert title == Text("test 4, all that is read:")
     assert table.rows[1][0] == Cell("shaw", "seed 3")
 
@@ -140,8 +139,8 @@ def test_a_long_answer_is_shown_from_shortly_before_its_first_error(tmp_path: Pa
     said = [*symbols[:60], "x", *symbols[61:]]
     answer = WrongAnswer(0, symbols, list(range(100)), symbols, said)
     write_task_run(tmp_path, "shaw", 1, {10: 0.0}, answers={10: [answer]})
-    report, _ = task_report(task_in(tmp_path))
-    title, line, table = report.wrong[0].blocks
+    wrong, _ = wrong_by_length(task_in(tmp_path))
+    title, line, table = wrong[0].blocks
     assert title == Text("test 1, answers 57 to 80 of 100, all that is read:")
     assert [text_of(cell) for cell in table.rows[1]].count("x") == 1
     assert line == Code(" ".join(symbols))
@@ -151,11 +150,11 @@ def test_what_can_not_be_read_is_a_note(copy_runs: Path) -> None:
     (copy_runs / "copy" / "shaw-seed2" / "answers.json").write_text("{")
     for seed in (1, 2, 3):
         (copy_runs / "copy" / f"absolute-seed{seed}" / "answers.json").unlink()
-    report, notes = task_report(task_in(copy_runs))
+    wrong, notes = wrong_by_length(task_in(copy_runs))
     assert len(notes) == 2
     assert re.search(r"shaw-seed2 shows nothing that came out wrong: answers\.json can't be read", notes[0] + notes[1])
     assert any(note.endswith("it has no answers.json") for note in notes)
-    assert report.wrong == []
+    assert wrong == []
 
 
 def test_curves_are_means_with_chance_and_the_training_range(copy_runs: Path) -> None:

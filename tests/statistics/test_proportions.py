@@ -8,7 +8,7 @@ from poslab.statistics.proportions import at_most, proportion
 
 def test_seeds_that_agree_are_no_certainty() -> None:
     found = proportion(5, 5)
-    assert (found.value, found.high) == (1, 1)
+    assert (found.count, found.n, found.high) == (5, 5, 1)
     assert found.low == pytest.approx(0.025 ** (1 / 5))  # all five solve with a chance of p**5
     assert proportion(0, 5).high == pytest.approx(1 - 0.025 ** (1 / 5))
 

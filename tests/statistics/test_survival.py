@@ -13,15 +13,14 @@ from poslab.statistics.survival import log_rank, time_to_solve
 def test_median_worked_by_hand() -> None:
     """Kaplan & Meier: of 5, one solves at 1 (4/5), one ends at 2, two solve at 3 (4/5 x 1/3), one at 4."""
     found = time_to_solve([1, 2, 3, 3, 4], [True, False, True, True, True])
-    assert (found.n, found.solved, found.median) == (5, 4, 3)
-    assert found.mean_of_solved == pytest.approx(11 / 4)
+    assert found.median == 3
 
 
 def test_half_must_have_solved() -> None:
     assert time_to_solve([1, 2, 9, 9], [True, True, False, False]).median == 2
     assert time_to_solve([1, 9, 9], [True, False, False]).median == math.inf
     none = time_to_solve([9, 9, 9], [False] * 3)
-    assert (none.median, none.low, none.high, none.mean_of_solved) == (math.inf, 0, math.inf, None)
+    assert none == (math.inf, 0, math.inf)
 
 
 @pytest.mark.parametrize("n", [3, 5, 6, 9, 12, 20])

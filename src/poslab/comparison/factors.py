@@ -9,8 +9,9 @@ hides two directions, the sentence says so.
 Settings that always change together are one factor, as nothing can separate them.
 """
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
@@ -159,16 +160,20 @@ def _factor(groups: Sequence[Group], names: tuple[str, ...], baseline: str) -> F
     of_baseline = next((group.settings for group in groups if group.label == baseline), {})
     usual = of_baseline | {name: as_typed(value) for name, value in default_settings(scheme).items()}
     levels = {tuple(group.settings.get(name, "") for name in names) for group in groups}
-    ordered = sorted(levels, key=lambda level: (level != tuple(usual.get(name) for name in names), _order(level)))
+    ordered = sorted(levels, key=lambda level: (level != tuple(usual.get(name) for name in names), by_value(level)))
     return Factor(scheme, names, tuple(ordered))
 
 
-def _order(level: Level) -> list[tuple[float, str]]:
-    return [(float(value), "") if _is_number(value) else (float("inf"), value) for value in level]
+def by_value(values: Iterable[str]) -> list[tuple[float, str]]:
+    """Return the sort key of settings as typed: numbers by their size, then others."""
+    return [(float(value), "") if is_number(value) else (math.inf, value) for value in values]
 
 
-def _is_number(text: str) -> bool:
-    return text.replace(".", "", 1).replace("e-", "", 1).lstrip("-").isdecimal()
+def is_number(text: str | None) -> bool:
+    try:
+        return text is not None and math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def effects(comparison: "Comparison") -> list[Effect]:
@@ -216,7 +221,7 @@ def _cells(
         partner = placed.get(tuple(baseline for _, baseline in wanted))
         if partner is not None and place == tuple(level for level, _ in wanted):
             found.append((group, partner))
-    return sorted(found, key=lambda cell: [_order(factor.level(cell[0])) for factor in of_scheme])
+    return sorted(found, key=lambda cell: [by_value(factor.level(cell[0])) for factor in of_scheme])
 
 
 def _figures(cells: Sequence[Cell], side: int, diverged: bool = False) -> Figures:

@@ -5,7 +5,6 @@ settings are chosen by the mean validation loss over seeds in the training range
 which chose nothing: beyond that range, or of a held-out part of the text.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -17,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.factors import by_scheme
+from poslab.comparison.factors import by_scheme, by_value, is_number
 from poslab.comparison.figures import Styles, add_legend, styles_of
 from poslab.comparison.groups import Group
 from poslab.config.train import default_settings
@@ -78,18 +77,8 @@ class Grid:
 
 def grids(comparison: Comparison) -> list[Grid]:
     """Return a grid for each scheme, in alphabetical order."""
-    return [Grid(name, sorted(groups, key=_order)) for name, groups in by_scheme(comparison).items()]
-
-
-def _order(group: Group) -> list[tuple[float, str]]:
-    return [(float(value), "") if _is_number(value) else (0.0, value) for value in group.settings.values()]
-
-
-def _is_number(text: str | None) -> bool:
-    try:
-        return text is not None and math.isfinite(float(text))
-    except ValueError:
-        return False
+    schemes = by_scheme(comparison).items()
+    return [Grid(name, sorted(of, key=lambda group: by_value(group.settings.values()))) for name, of in schemes]
 
 
 def choices(comparison: Comparison) -> Table | None:
@@ -145,7 +134,7 @@ def setting_panels(titled: Mapping[str, Comparison]) -> list[blocks.Figure]:
 
 
 def _numbers(grid: Grid) -> list[str]:
-    return [name for name in grid.varied if all(_is_number(group.settings.get(name)) for group in grid.groups)]
+    return [name for name in grid.varied if all(is_number(group.settings.get(name)) for group in grid.groups)]
 
 
 def _curves(comparison: Comparison, name: str) -> Curves:

@@ -6,8 +6,7 @@ from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group
 from poslab.report.blocks import Table
 from poslab.statistics.paired import FEWEST_SEEDS
-from poslab.statistics.pairing import pairing
-from poslab.statistics.prediction import next_difference
+from poslab.statistics.prediction import next_difference, pairing
 from poslab.statistics.remarks import per_cent
 
 _NOTE = (

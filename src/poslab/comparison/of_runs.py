@@ -18,7 +18,7 @@ from poslab.comparison.report import Report
 from poslab.comparison.sections import Section
 from poslab.comparison.source import Source
 from poslab.comparison.task_figures import task_panels
-from poslab.comparison.task_report import matrices, task_report
+from poslab.comparison.task_report import matrices, wrong_by_length
 from poslab.comparison.tasks import task_runs
 from poslab.config.contrasts import read_registrations
 from poslab.config.files import require_writable
@@ -54,8 +54,8 @@ class RunSource(Source):
         curves = by_group(comparison.groups, self.curves)
         of_losses, without_curves = loss_panels(comparison, evaluations, curves)
         of_models, not_drawn = model_panels(comparison, self.config.sentence, self.config.allow_code)
-        runs = task_runs(title, comparison)
-        task, without_answers = task_report(runs) if runs else (None, [])
+        task = task_runs(title, comparison)
+        wrong, without_answers = wrong_by_length(task) if task else ([], [])
         unmeasured = [self.unmeasured[run.folder] for run in comparison.runs if run.folder in self.unmeasured]
         return Section(
             title,
@@ -64,6 +64,7 @@ class RunSource(Source):
             notes + unmeasured + without_curves + not_drawn + without_answers,
             evaluations,
             task,
+            wrong,
             drift_table(comparison.groups),
             effect_size_table(comparison, curves),
             context_tables(comparison, evaluations),
@@ -71,7 +72,7 @@ class RunSource(Source):
 
     def completed(self, report: Report) -> Report:
         """Add the figures of tasks, to their section where that is the only one."""
-        tasks = [section.task.runs for section in report.sections if section.task]
+        tasks = [section.task for section in report.sections if section.task]
         if not tasks:
             return report
         panels = task_panels(tasks, report.sections[0].comparison.baseline)

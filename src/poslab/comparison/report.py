@@ -109,7 +109,7 @@ def _section(
     blocks += [Text(f"{section.figures_are} {section.claims_are}"), replace(section.table, anchor=anchor)]
     blocks += _further_tables(section)
     if section.task:
-        blocks.append(Heading("What comes out wrong", [Text(_WRONG), *section.task.wrong]))
+        blocks.append(Heading("What comes out wrong", [Text(_WRONG), *section.wrong]))
     if section.moved:
         blocks.append(Details("how far training moved what schemes learn", [replace(section.moved, title="")]))
     if section.notes:

@@ -53,10 +53,6 @@ class Score:
         """Return the remark of every sentence on figures that were selected by themselves, or ""."""
         return "by the best validation of each run" if self.validation == BEST else ""
 
-    @property
-    def best(self) -> str:
-        return "highest" if self.metric.higher_is_better else "lowest"
-
     def text(self, value: float | None, sign: str = "") -> str:
         """Return a figure as tables print it: with so many decimals, or with two digits where it would look like 0."""
         if value is None:

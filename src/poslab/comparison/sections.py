@@ -9,8 +9,8 @@ from poslab.comparison.answers import best_groups
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group
 from poslab.comparison.scores import Score
-from poslab.comparison.task_report import TaskReport
-from poslab.report.blocks import Figure, Table
+from poslab.comparison.tasks import TaskRuns
+from poslab.report.blocks import Details, Figure, Table
 from poslab.runs.evaluation import Evaluation
 from poslab.statistics.best import rank_intervals
 from poslab.statistics.findings import p_text
@@ -22,8 +22,8 @@ from poslab.statistics.remarks import lost_count
 class Section:
     """Content of a section. What needs run folders is empty of a table from elsewhere.
 
-    evaluations: by label, of groups that are evaluated whole. notes: what is missing, and why. moved: drift of the
-    schemes' tables. of_context: tables on memory and context.
+    evaluations: by label, of groups that are evaluated whole. notes: what is missing, and why. wrong: answers to a
+    task, by length. moved: drift of the schemes' tables. of_context: tables on memory and context.
     """
 
     title: str
@@ -31,7 +31,8 @@ class Section:
     panels: list[Figure]
     notes: list[str] = field(default_factory=list)
     evaluations: Mapping[str, list[Evaluation]] = field(default_factory=dict)
-    task: TaskReport | None = None
+    task: TaskRuns | None = None
+    wrong: Sequence[Details] = ()
     moved: Table | None = None
     effect_sizes: Table | None = None
     of_context: Sequence[Table] = ()

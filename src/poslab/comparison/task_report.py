@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
 
 from poslab.comparison.tasks import TaskRuns
 from poslab.report.blocks import DARKEST, Block, Cell, Code, Details, Row, Table, Text
@@ -25,19 +24,6 @@ _SHADES = (
 _MOST_TESTS = 3  # shown of each length
 _WIDTH = 96  # characters of a row of answers, with a space after each
 _BEFORE = 4  # answers that are shown before the first wrong one
-
-
-class TaskReport(NamedTuple):
-    """A task's runs, and what came out wrong in them."""
-
-    runs: TaskRuns
-    wrong: list[Details]
-
-
-def task_report(task: TaskRuns) -> tuple[TaskReport, list[str]]:
-    """Return (the report of one task, notes on what is missing)."""
-    wrong, notes = wrong_by_length(task)
-    return TaskReport(task, wrong), notes
 
 
 def matrices(tasks: Sequence[TaskRuns]) -> list[Table]:

@@ -56,10 +56,9 @@ class TaskRuns:
         """Return the length as a multiple of the longest training length, "1.5×"."""
         return f"{round(length / self.trained[1], 1):g}×"
 
-    def values(self, label: str, metric: str, length: int, *, solved: bool = False) -> list[float]:
-        """Return the metric of each seed, or of those that solved the training range."""
-        runs = [run for run in self.runs.get(label, ()) if not solved or run.summary.solved_step is not None]
-        values = (run.value(metric, length) for run in runs)
+    def values(self, label: str, metric: str, length: int) -> list[float]:
+        """Return the metric of each seed."""
+        values = (run.value(metric, length) for run in self.runs.get(label, ()))
         return [value for value in values if value is not None]
 
     def chance(self, metric: str) -> dict[int, float]:

@@ -12,7 +12,7 @@ so that the stated power is reached after the proportion `assurance` of all pilo
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scipy import special
 
@@ -39,19 +39,13 @@ def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0
     return 2 + bisect_left(range(2, MOST_SEEDS), power, key=power_with)
 
 
-@dataclass(frozen=True)
-class SeedsPlan:
-    """Numbers of seeds of a new study, by how large the spread is taken to be.
+class SeedsPlan(NamedTuple):
+    """Numbers of seeds of a new study: for the ends of the confidence interval of the spread, and the number to plan
+    with, for its upper limit at the confidence `assurance`."""
 
-    `expected` takes the pilot's sd for the true one, `low` and `high` the ends of its confidence interval, `assured`
-    its upper limit at the confidence `assurance`: the number to plan with.
-    """
-
-    expected: int
     low: int
     high: int
     assured: int
-    assurance: float
 
 
 def plan_seeds(
@@ -77,13 +71,7 @@ def plan_seeds(
         return seeds_needed(sd_limit(sd, pilot, probability), effect, alpha, power)
 
     tail = (1 - confidence) / 2
-    return SeedsPlan(
-        expected=seeds_needed(sd, effect, alpha, power),
-        low=needed(tail),
-        high=needed(1 - tail),
-        assured=needed(assurance),
-        assurance=assurance,
-    )
+    return SeedsPlan(needed(tail), needed(1 - tail), needed(assurance))
 
 
 def sd_limit(sd: float, n: int, probability: float) -> float:

@@ -1,4 +1,4 @@
-"""Prediction of the next paired difference from those of the past: one run ahead instead of the mean.
+"""Prediction of the next paired difference, one run ahead instead of the mean; and what comparing in pairs saves.
 
 For normal differences. The limits of the probability that the next difference is below 0 are those of the noncentral t
 distribution: the mean's t statistic over n seeds has the noncentrality sqrt(n) mean / sd of the truth, and the
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
+from scipy import special, stats
 
 ROUNDING = 1e-12  # spreads up to here, relative to the largest difference, are rounding
 
@@ -29,7 +29,6 @@ class NextDifference:
     probability: float
     probability_low: float
     probability_high: float
-    n: int
 
 
 def next_difference(differences: ArrayLike, confidence: float = 0.95) -> NextDifference | None:
@@ -47,4 +46,37 @@ def next_difference(differences: ArrayLike, confidence: float = 0.95) -> NextDif
     half = float(special.stdtrit(n - 1, tails[-1])) * sd * math.sqrt(1 + 1 / n)
     noncentral = special.nctdtrinc(n - 1, tails, -mean / sd * math.sqrt(n))  # its value at the highest tail is lowest
     high, middle, low = (float(p) for p in special.ndtr(noncentral / math.sqrt(n)))
-    return NextDifference(mean - half, mean + half, middle, low, high, n)
+    return NextDifference(mean - half, mean + half, middle, low, high)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Correlation of two groups over common seeds, with its limits (-1 and 1 with fewer than 4 seeds).
+
+    variance_ratio: the variance of the difference without pairing, divided by that of the paired differences: so many
+    times as many seeds would tell as much, unpaired.
+    """
+
+    correlation: float
+    low: float
+    high: float
+    variance_ratio: float
+
+
+def pairing(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Pairing | None:
+    """Return how alike two groups' finite figures (n,) of the same seeds move, by Pearson's correlation.
+
+    The interval is Fisher's (1921), of the inverse hyperbolic tangent of the correlation. None with fewer than 3 seeds,
+    or where a group's figures or the differences are all alike.
+    """
+    a, b = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    n = a.size
+    if n < 3 or any(np.ptp(values) <= ROUNDING * max(1.0, float(np.abs(values).max())) for values in (a, b, a - b)):
+        return None
+    found = stats.pearsonr(a, b)
+    if abs(found.statistic) > 1 - ROUNDING:  # nothing is left to be uncertain of
+        low = high = float(found.statistic)
+    else:
+        low, high = map(float, found.confidence_interval(confidence))
+    ratio = float((a.var(ddof=1) + b.var(ddof=1)) / (a - b).var(ddof=1))
+    return Pairing(float(found.statistic), low, high, ratio)

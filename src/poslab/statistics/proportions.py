@@ -20,10 +20,6 @@ class Proportion:
     low: float
     high: float
 
-    @property
-    def value(self) -> float:
-        return self.count / self.n
-
 
 def proportion(count: int, n: int, confidence: float = 0.95) -> Proportion:
     """Return the proportion of seeds that solve a task, with its exact two-sided interval. ValueError without seeds."""

@@ -17,7 +17,7 @@ Royal Statistical Society A 135), and the labels of the groups are exchanged in 
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,20 +28,13 @@ MOST_SPLITS = 20_000  # of seeds into two groups; of more, so many are drawn
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class TimeToSolve:
-    """Median time until a task is solved, over n seeds of which `solved` solved it.
+class TimeToSolve(NamedTuple):
+    """Median time until a task is solved, math.inf where fewer than half of the seeds solved it, and its limits, 0 and
+    math.inf where there are none."""
 
-    median: math.inf where fewer than half solved. low, high: the limits of the median, 0 and math.inf where there is
-    none. mean_of_solved: over the seeds that solved, None without any.
-    """
-
-    n: int
-    solved: int
     median: float
     low: float
     high: float
-    mean_of_solved: float | None
 
 
 def time_to_solve(times: ArrayLike, solved: ArrayLike, confidence: float = 0.95) -> TimeToSolve:
@@ -54,9 +47,7 @@ def time_to_solve(times: ArrayLike, solved: ArrayLike, confidence: float = 0.95)
         raise ValueError("no run, no time to solve")
     curve = stats.ecdf(stats.CensoredData(at[done], right=at[~done])).sf
     below = curve.quantiles[curve.probabilities <= 0.5 + 1e-12]
-    low, high = _median_limits(at, done, confidence)
-    mean = float(at[done].mean()) if done.any() else None
-    return TimeToSolve(at.size, int(done.sum()), float(below.min(initial=math.inf)), low, high, mean)
+    return TimeToSolve(float(below.min(initial=math.inf)), *_median_limits(at, done, confidence))
 
 
 def _median_limits(times: Array, solved: NDArray[np.bool_], confidence: float) -> tuple[float, float]:

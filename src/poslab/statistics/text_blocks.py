@@ -17,7 +17,7 @@ that of the jackknife (CR3: Cameron & Miller 2015, "A practitioner's guide to cl
 Human Resources 50).
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,18 +28,15 @@ FEWEST_BLOCKS = 10  # with fewer, simulated intervals are too narrow; so many do
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class TextBlocks:
+class TextBlocks(NamedTuple):
     """Differences (S, B) of S seeds on B blocks of a text, whose mean is that of all its stretches.
 
-    lag_one: the correlation of neighbouring blocks, over the means of all seeds, corrected for bias; 0 of documents.
-    inflation: the factor of the variance between blocks that this correlation asks for, or the lengths of documents;
-    the deviations of the blocks in `differences` are raised by its square root, so that an analysis that takes blocks
-    as independent, and all alike, is right.
+    inflation: the factor of the variance between blocks that the correlation of neighbours asks for, or the lengths of
+    documents; the deviations of the blocks in `differences` are raised by its square root, so that an analysis that
+    takes blocks as independent, and all alike, is right.
     """
 
     differences: Array
-    lag_one: float
     inflation: float
 
 
@@ -54,7 +51,7 @@ def text_blocks(differences: ArrayLike) -> TextBlocks | None:
         if found < 2 / count**0.5:
             unbiased = (found * count + 1) / (count - 3)  # the mean of what is found is r - (1 + 3 r) / count
             remaining = min(max(unbiased, 0.0), 0.8)
-            return _inflated(blocks, unbiased, (1 + remaining) / (1 - remaining))
+            return _inflated(blocks, (1 + remaining) / (1 - remaining))
         count = min(count - 1, round(count / 1.1))
     return None
 
@@ -76,12 +73,12 @@ def document_blocks(differences: ArrayLike, documents: ArrayLike, tokens: ArrayL
     of_text = sums.mean(0)
     left_out = np.square(of_text / (1 - sizes / total)).sum() * (1 - 1 / count) ** 2  # each draws the mean to itself
     inflation = float(left_out / np.square(of_text).sum()) if of_text.any() else 1.0
-    return _inflated(mean + sums * count / total, 0.0, inflation)
+    return _inflated(mean + sums * count / total, inflation)
 
 
-def _inflated(blocks: Array, correlation: float, inflation: float) -> TextBlocks:
+def _inflated(blocks: Array, inflation: float) -> TextBlocks:
     of_text = blocks.mean(0) - blocks.mean()
-    return TextBlocks(blocks + (inflation**0.5 - 1) * of_text, correlation, inflation)
+    return TextBlocks(blocks + (inflation**0.5 - 1) * of_text, inflation)
 
 
 def contiguous_blocks(values: ArrayLike, blocks: int) -> Array:
