@@ -30,6 +30,7 @@ from poslab.statistics.findings import missing_seeds, p_text
 from poslab.statistics.intervals import CONFIDENCE
 from poslab.statistics.outcomes import outcomes_of
 from poslab.statistics.permutation import seeds_to_claim, sign_flip_test, signed_ranks
+from poslab.statistics.remarks import fixed
 from poslab.statistics.table import LAST_VALIDATION_LOSS, TEST_LOSS
 from poslab.tasks.metric import LOSS
 
@@ -122,7 +123,7 @@ class Verdict:
         part = self.tested.weakest
         least = "least sure of " if len(self.tested.parts) > 1 else ""
         means = ", ".join(
-            f"{label}{':' if ' ' in label else ''} {fmean(of_seeds.values()):.3f}"
+            f"{label}{':' if ' ' in label else ''} {fixed(fmean(of_seeds.values()), 3)}"
             for label, of_seeds in part.figures.items()
         )
         alone, p = (self.tested.p_opposite, self.p_opposite) if self.said == OPPOSITE else (self.tested.p, self.p)
@@ -136,11 +137,11 @@ class Verdict:
             return [str(self.tested.contrast), self.said, *[""] * 5, "; ".join(self.remarks)]
         part = self.tested.weakest
         seeds = [
-            f"{label}: {', '.join(f'{x:.3f}' for x in of_seeds.values())}" for label, of_seeds in part.figures.items()
+            f"{label}: {', '.join(fixed(x, 3) for x in of_seeds.values())}" for label, of_seeds in part.figures.items()
         ]
         numbers = [
             str(len(part.margins)),
-            f"{part.mean:+.3f}",
+            fixed(part.mean, 3, "+"),
             p_text(self.p),
             p_text(self.p_opposite),
         ]
@@ -197,8 +198,8 @@ def _claimed(p: float) -> bool:
 
 
 def _corrected(p_values: Sequence[float]) -> list[float]:
-    corrected = holm({str(place): p for place, p in enumerate(p_values)})
-    return [corrected[str(place)] for place in range(len(p_values))]
+    corrected = holm(dict(enumerate(p_values)))
+    return [corrected[place] for place in range(len(p_values))]
 
 
 def _tested(contrast: Contrast, comparisons: Mapping[str, Comparison]) -> Tested:

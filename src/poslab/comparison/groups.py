@@ -5,10 +5,9 @@ Rows are all that is known here, of run folders as of tables from elsewhere: sch
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
 
 import pandas as pd
 
@@ -124,9 +123,8 @@ def _figures(rows: pd.DataFrame) -> tuple[dict[tuple[str, int | None], Figures],
     """Return a group's figures by metric and length, and those of stretches by metric."""
     finished = rows[rows["status"] == FINISHED]
     known: dict[tuple[str, int | None], Figures] = defaultdict(dict)
-    for metric, length, seed, value in _tuples(
-        finished[finished["stretch"].isna()], "metric", "length", "seed", "value"
-    ):
+    whole = finished.loc[finished["stretch"].isna(), ["metric", "length", "seed", "value"]]
+    for metric, length, seed, value in whole.itertuples(index=False):
         known[metric, None if pd.isna(length) else int(length)][int(seed)] = float(value)
     of_stretches = finished[finished["stretch"].notna()].fillna({"document": 0, "stretch_tokens": 1})
     place = ["stretch", "document", "stretch_tokens"]
@@ -135,7 +133,3 @@ def _figures(rows: pd.DataFrame) -> tuple[dict[tuple[str, int | None], Figures],
         for metric, of_metric in of_stretches.groupby("metric", sort=False)
     }
     return dict(known), stretches
-
-
-def _tuples(rows: pd.DataFrame, *names: str) -> Iterable[tuple[Any, ...]]:
-    return zip(*(rows[name].tolist() for name in names), strict=True)

@@ -4,6 +4,7 @@ from poslab.comparison.compare import Comparison
 from poslab.report.blocks import Cell, Row, Table
 from poslab.statistics.findings import p_text
 from poslab.statistics.paired import Difference
+from poslab.statistics.remarks import fixed
 
 
 def matrix(comparison: Comparison) -> Table | None:
@@ -37,7 +38,7 @@ def _cell(comparison: Comparison, first: str, second: str, d: Difference) -> Cel
     interval = f" [{', '.join(text(end, '+') for end in d.interval)}]" if d.interval else ""
     p = "" if d.p_value is None else f", p = {p_text(d.p_value)}"
     told = f"{first} - {second}: {text(d.mean, '+')}{interval}, n = {d.n}{p}"
-    return Cell(f"{d.mean:+.3f}", told, d.significant)
+    return Cell(fixed(d.mean, 3, "+"), told, d.significant)
 
 
 def in_lines(comparison: Comparison) -> list[str]:

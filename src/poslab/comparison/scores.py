@@ -6,6 +6,7 @@ import pandas as pd
 
 from poslab.config.scripts import CompareConfig
 from poslab.errors import SettingError, suggestion
+from poslab.statistics.remarks import fixed
 from poslab.statistics.table import BEST_VALIDATION_LOSS, FINISHED, LAST_VALIDATION_LOSS, TEST_LOSS
 from poslab.tasks.metric import LOSS, Metric
 
@@ -54,11 +55,8 @@ class Score:
         return "by the best validation of each run" if self.validation == BEST else ""
 
     def text(self, value: float | None, sign: str = "") -> str:
-        """Return a figure as tables print it: with so many decimals, or with two digits where it would look like 0."""
-        if value is None:
-            return "n/a"
-        places = 3 if self.metric.is_proportion else 4
-        return f"{value:{sign}.{places}f}" if value == 0 or round(value, places) else f"{value:{sign}.1e}"
+        """Return a figure as tables print it."""
+        return "n/a" if value is None else fixed(value, 3 if self.metric.is_proportion else 4, sign)
 
     def interval(self, ends: tuple[float, float] | None, sign: str = "") -> str:
         return " to ".join(self.text(end, sign) for end in ends) if ends else "n/a"

@@ -138,7 +138,7 @@ class _Section:
         members = self._members()
         figures = {str(run.folder): self._figures(run) for run in self.runs}
         known = list(dict.fromkeys(figure for of_run in figures.values() for figure in of_run))
-        scores = {figure for figure in known if figure[:2] in set(self._scores())}
+        compared = self._compared()
         of_validation = caveats_of_validation(self.runs)
         rows: list[dict[str, Any]] = []
         for metric, length, stretch in sorted(known, key=lambda figure: self._place(*figure)):
@@ -150,7 +150,7 @@ class _Section:
                     value = figures.get(str(run.folder), {}).get((metric, length, stretch)) if run else None
                     status = DIVERGED if run and run.diverged else MISSING if value is None else FINISHED
                     status = UNPLANNED if run is None and not look else status
-                    if status == FINISHED or ((metric, length, stretch) in scores and stretch is None):
+                    if status == FINISHED or (metric in compared and stretch is None):
                         own = {"scheme": scheme, "seed": seed, "value": value, "status": status, "look": max(look, 1)}
                         folder = {"folder": _text(run.folder)} if run and status != MISSING else {}
                         rows.append({**own, **shared, **folder, **settings})
@@ -189,17 +189,11 @@ class _Section:
         settings |= {str(key): as_typed(value) for key, value in planned.settings.items()}
         return settings | ({"source": "another version"} if settings in namesakes else {})
 
-    def _scores(self) -> list[tuple[str, int | None]]:
-        """Return the (metric, length) by which the runs can be compared."""
-        found: dict[tuple[str, int | None], None] = {}
-        for run in self.runs:
-            found |= {(metric, length): None for metric, length, stretch in self._figures(run) if stretch is None}
+    def _compared(self) -> set[str]:
+        """Return the metrics by which the runs can be compared: what has chosen the weights is none."""
         tested = any(run.summary.test_loss is not None for run in self.runs)
-        losses = (
-            [TEST_LOSS] if tested else [LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS]
-        )  # what has chosen the weights is not compared
-        own = {name for run in self.runs for name in run.metrics}
-        return [(metric, length) for metric, length in found if metric in (*losses, *own)]
+        losses = [TEST_LOSS] if tested else [LAST_VALIDATION_LOSS, BEST_VALIDATION_LOSS]
+        return {*losses, *(name for run in self.runs for name in run.metrics)}
 
     def _figures(self, run: Run) -> dict[Figure, float]:
         """Return all figures of a run."""

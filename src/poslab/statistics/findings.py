@@ -248,7 +248,11 @@ def unit_after(measure: Measure) -> str:
 
 
 def decimals(measure: Measure, *numbers: float) -> int:
-    """Return 3 decimals, for proportions 2, so that sentences in a list compare; more if numbers would look equal, or
-    0."""
-    told_apart, fewest = {0.0, *numbers}, 2 if measure.is_proportion else 3
+    """Return 3 decimals, for proportions 2, so that sentences in a list compare; more as `places_for` says."""
+    return places_for(2 if measure.is_proportion else 3, *numbers)
+
+
+def places_for(fewest: int, *numbers: float) -> int:
+    """Return a number of decimals: `fewest`, or more if numbers would look equal, or 0."""
+    told_apart = {0.0, *numbers}
     return next((d for d in range(fewest, 12) if len({round(x, d) for x in told_apart}) == len(told_apart)), 12)

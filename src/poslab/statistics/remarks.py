@@ -1,10 +1,10 @@
-"""Sentences on all groups together, and remarks that weaken or extend a finding on two."""
+"""Sentences on all groups together, remarks that weaken or extend a finding on two, and numbers of tables."""
 
 import math
 from collections.abc import Mapping, Sequence
 
 from poslab.statistics.best import BestSet
-from poslab.statistics.findings import BETTER, WORSE, AllAlike, Equal, Finding, unit_after
+from poslab.statistics.findings import BETTER, WORSE, AllAlike, Equal, Finding, places_for, unit_after
 from poslab.statistics.intervals import Estimate
 from poslab.statistics.paired import Difference
 from poslab.statistics.proportions import Proportion, at_most
@@ -93,7 +93,8 @@ def text_remark(over_seeds: Difference, over_text: Difference) -> str:
     which = "on this text; not shown for other text"
     if over_text.significant and (over_text.mean or 0) * (over_seeds.mean or 0) > 0:
         which = "and held-out text of this corpus"
-    return f"it holds for other seeds {which}: [{low:.3f}, {high:.3f}] over seeds and text"
+    places = places_for(3, low, high)
+    return f"it holds for other seeds {which}: [{low:.{places}f}, {high:.{places}f}] over seeds and text"
 
 
 OTHER_WEIGHTS = "of other text nothing is known, as it was measured with the best weights, and the last are compared"
@@ -134,17 +135,26 @@ def checkpoints_sentence(first: str, second: str, difference: Estimate, mean: fl
     """
     assert difference.interval is not None
     by, (low, high) = difference.mean, difference.interval
+    places = places_for(3, by, low, high)
     chosen = ", which chose them," if part == "validation" else ","
     whose = f"on {difference.n:,} stretches of the {part} text{chosen} the checkpoints of {first} and {second}"
     if low * high > 0 > by * mean:
-        return f"{whose} differ in the other direction ({by:+.3f} nats): these two runs can't be told apart"
-    verdict = f"can't be told apart: {by:+.3f} nats [{low:+.3f}, {high:+.3f}]"
+        return f"{whose} differ in the other direction ({by:+.{places}f} nats): these two runs can't be told apart"
+    verdict = f"can't be told apart: {by:+.{places}f} nats [{low:+.{places}f}, {high:+.{places}f}]"
     if low * high > 0:
         smaller, larger = sorted((abs(low), abs(high)))
-        verdict = f"differ: {first}'s is {BETTER if by < 0 else WORSE} by {abs(by):.3f} nats"
-        verdict += f" [{smaller:.3f}, {larger:.3f}]"
+        verdict = f"differ: {first}'s is {BETTER if by < 0 else WORSE} by {abs(by):.{places}f} nats"
+        verdict += f" [{smaller:.{places}f}, {larger:.{places}f}]"
     return f"{whose} {verdict}; another seed may reverse this"
+
+
+# Numbers
 
 
 def per_cent(share: float) -> str:
     return f"{share:.0%}".replace("%", " %")
+
+
+def fixed(value: float, places: int, sign: str = "") -> str:
+    """Return a number with so many decimals, or with two digits where it would look like 0."""
+    return f"{value:{sign}.{places}f}" if value == 0 or round(value, places) else f"{value:{sign}.1e}"
