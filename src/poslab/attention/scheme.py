@@ -191,25 +191,17 @@ class SchemeLayer:
         pair_scores(q, k, spec, spec.visible(q.shape[-2], k.shape[-2], q.device))
         return given[0]
 
-    def _scaled(
-        self,
-        q: Tensor,
-        key_length: int,
-        offset: int = 0,
-        window: int | None = None,
-        first_key: Tensor | None = None,
-        **others: Any,
-    ) -> Tensor:
-        """Multiply queries q (B, H, Tq, Dh) by what the hook `query_scale` returns; arguments as in `attend`."""
+    def _scaled(self, q: Tensor, key_length: int, **settings: Any) -> Tensor:
+        """Multiply queries q (B, H, Tq, Dh) by what the hook `query_scale` returns; settings: those of `attend`."""
         if not self.scheme.overrides("query_scale"):
             return q
-        of_terms = None if self.terms is None else self.terms.window
-        windows = [size for size in (window, of_terms) if size is not None]
+        windows = [w for w in (settings.get("window"), self.terms and self.terms.window) if isinstance(w, int)]
+        offset, first_key = settings.get("offset", 0), settings.get("first_key")
         spec = AttentionSpec(None, self.shape.causal, offset, 1.0, min(windows, default=None), first_key)
         seen = spec.keys_seen(q.shape[-2], key_length, q.device).clamp(min=1)
-        seen = seen.to(torch.promote_types(q.dtype, torch.float32))
         with without_autocast(q.device):
-            factor = self.scheme.query_scale(self.tables, self.shape, self.layer, seen)
+            precise = seen.to(torch.promote_types(q.dtype, torch.float32))
+            factor = self.scheme.query_scale(self.tables, self.shape, self.layer, precise)
         return q if factor is None else (q * factor[..., None]).to(q.dtype)
 
     def _self_attention_spec(self, **more: Any) -> AttentionSpec:

@@ -297,19 +297,8 @@ HOOKS = {
 }
 # Arguments that a hook may take besides, or leave out.
 FURTHER = {"embed": "tokens", "query": "token_state", "key": "token_state"}
-ENTRANCES = (
-    "sample",
-    "embed",
-    "rotate",
-    "query",
-    "key",
-    "query_scale",
-    "mix",
-    "relative",
-    "token_state",
-    "score_mod",
-    "key_bias",
-)
+_OF_TOKENS = ("sample", "embed", "rotate", "query", "key", "query_scale", "mix")
+ENTRANCES = (*_OF_TOKENS, "relative", "token_state", "score_mod", "key_bias")
 
 
 def knows_nothing(scheme: PositionScheme) -> bool:
@@ -325,14 +314,7 @@ def knows_fractions(scheme: PositionScheme, shape: ModelShape) -> bool:
 # Checks of the names in a scheme's class: a misspelt hook would never be called, and nobody would notice.
 
 
-ATTRIBUTES = (
-    "share_layers",
-    "shift_invariant",
-    "samples_each_text",
-    "samples_in_evaluation",
-    "mixed_tokens",
-    "variants",
-)
+ATTRIBUTES = [name for name in inspect.get_annotations(PositionScheme) if not name.startswith("_")]
 
 
 def require_frozen(cls: type, option: str, value: str) -> None:

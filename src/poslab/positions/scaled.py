@@ -11,43 +11,31 @@
                                                          limit, Qwen (Bai et al. 2023)
 
 s and b are learned in each layer and head. A softmax over more keys is flatter, and these sharpen it again. `length`
-learns nothing and changes nothing up to the training length, so that a model trained without can be evaluated with it.
+changes nothing up to the training length, so that a model trained without it can be evaluated with it.
 
-Start: s is such that f is 1 on average over the training length, which for its 1,024 tokens is the paper's 0.168; b_h
-begins at 1 for `head`, as in its authors' code (AntNLP/nope_head_scale), and is left out of `ssmax` unless
-`bias=true`, as the paper prefers. Its condition that b_h be at least 1, and its fine-tuning of nothing else, are not
-taken over. Llama 4 counts positions, as does the code of Qwen; here n_i, which is the same where nothing is hidden.
-
-Chosen here: f multiplies q_i, as the hook `query` of `of` left it, and not the whole score. It is the same for schemes
-without a bias, as those of the papers; a bias by distance keeps its size.
+Start: s such that f is 1 on average over the training length, which for 1,024 tokens is the paper's 0.168; b_h is 1 for
+`head`, as in its authors' code (AntNLP/nope_head_scale), and left out of `ssmax`, as the paper prefers, unless
+`bias=true`. HeadScale's lower limit 1 of b_h, and its fine-tuning of nothing else, are not taken over. Llama 4 and Qwen
+count positions in place of n_i, which are the same where nothing is hidden. f multiplies q_i as `of` left it, not the
+whole score: the same for schemes without a bias, as in the papers; a bias keeps its size.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from poslab.errors import require_at_least, require_one_of
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import (
-    Curves,
-    Explanation,
-    HeadInputs,
-    ModelShape,
-    Picture,
-    PositionScheme,
-    ScoreTile,
-    Tables,
-)
+from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, Tables
 from poslab.positions.combined import Wrapper
 from poslab.positions.nope import NoPE
 
 KINDS = ("ssmax", "llama4", "head", "length")
+_LABELS = {"scaled_slope": "slope by the logarithm of keys seen", "scaled_bias": "factor on queries"}
 _FACTOR = (
-    "The factor on the scores of a query that sees so many keys: above 1 its weights are sharper than without, below 1 "
-    "more even. Rising lines keep a long text from being averaged. Surprising: heads below 0, which look for what is "
-    "unlike them, and lines that fall."
+    "How sharply a head attends: the factor on its scores, or how much that grows each time a query sees 2.7 times as "
+    "many keys. All heads begin alike. Surprising: numbers below 0, of heads that look for what is unlike them."
 )
 
 
@@ -86,20 +74,18 @@ class Scaled(Wrapper):
             length = max(2, shape.training_length)
             own["scaled_slope"] = torch.full(axes, length / math.lgamma(length + 1))  # the sum of ln n
         if self.kind == "head" or (self.kind == "ssmax" and self.bias):
-            own["scaled_bias"] = torch.full(axes, 1.0 if self.kind == "head" else 0.0)
+            own["scaled_bias"] = torch.full(axes, float(self.kind == "head"))
         return super().tables(shape) | own
 
     def query_scale(self, tables: Tables, shape: ModelShape, layer: int, keys_seen: Tensor) -> Tensor:
-        factor, logarithm = torch.zeros_like(keys_seen)[:, None], keys_seen.log()[:, None]  # (1 or B, 1, Tq)
+        logarithm, factor = keys_seen.log()[:, None], torch.zeros_like(keys_seen)[:, None]  # (1 or B, 1, Tq)
         if self.kind == "llama4":
             factor = 1 + self.amount * (keys_seen / self.step).floor().log1p()[:, None]
         elif self.kind == "length":
             factor = (logarithm / math.log(max(2, shape.training_length))).clamp(min=1)
-        slope, bias = (tables.get(name) for name in ("scaled_slope", "scaled_bias"))
-        if slope is not None:
-            factor = slope[layer, :, None].to(factor.dtype) * logarithm  # (1 or B, H, Tq)
-        if bias is not None:
-            factor = factor + bias[layer, :, None].to(factor.dtype)
+        slope, bias = (tables[n][layer, :, None].to(factor.dtype) if n in tables else None for n in self._own)
+        factor = factor if slope is None else slope * logarithm  # (1 or B, H, Tq)
+        factor = factor if bias is None else factor + bias
         inner = super().query_scale(tables, shape, layer, keys_seen)
         return factor if inner is None else factor * inner
 
@@ -111,13 +97,9 @@ class Scaled(Wrapper):
 
     def _reference_text(self, tables: Tables, text: HeadInputs, i: int) -> HeadInputs:
         """Return the inputs with query i scaled."""
-        plain = (
-            super(Scaled, self).reference_score(tables, text, i, key)
-            for key, visible in enumerate(text.seen[i])
-            if visible
-        )
+        plain = (Wrapper.reference_score(self, tables, text, i, j) for j, seen in enumerate(text.seen[i]) if seen)
         count = sum(bool(score > -math.inf) for score in plain)  # a window of `of` hides some
-        slope, bias = (tables[name][text.layer] if name in tables else 0.0 for name in ("scaled_slope", "scaled_bias"))
+        slope, bias = (tables[name][text.layer] if name in tables else 0.0 for name in self._own)
         factor = slope * math.log(count) + bias  # (H,) or a number
         if self.kind == "llama4":
             factor = 1 + self.amount * math.log(1 + count // self.step)
@@ -128,15 +110,8 @@ class Scaled(Wrapper):
         return replace(text, queries=queries)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        layers = range(shape.num_layers) if self.kind in ("ssmax", "head") else ()
-        return super().pictures(tables, shape) | {f"scaled_layer_{n}": self._curves(tables, shape, n) for n in layers}
-
-    def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
-        found = super().explain(tables, shape, sample)
-        return found if self.kind in ("ssmax", "head") else found | {"scaled": self._curves(tables, shape, 0)}
-
-    def _curves(self, tables: Tables, shape: ModelShape, layer: int) -> Curves:
-        counts = torch.arange(1, 4 * shape.context_length + 1, max(1, shape.context_length // 64))
-        of_heads = self.query_scale(tables, shape, layer, counts[None].float())[0]  # (1 or H, n)
-        lines = {"all heads" if len(of_heads) == 1 else f"head {h}": line for h, line in enumerate(of_heads)}
-        return Curves("Factor on queries", "keys seen", "factor", counts.tolist(), lines, _FACTOR)
+        found, heads = super().pictures(tables, shape), list(range(shape.num_heads))
+        for name in filter(tables.__contains__, self._own):
+            lines = {f"layer {number}": line.float() for number, line in enumerate(tables[name])}
+            found[name] = Curves("Scale of each head", "head", _LABELS[name], heads, lines, _FACTOR)
+        return found
