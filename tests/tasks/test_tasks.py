@@ -334,7 +334,7 @@ def test_coupled_digits_share_a_position() -> None:
         (lambda: Copy(vocabulary=64, min_length=1, max_length=30, test_lengths=[70]), "vocabulary=64: lines of 70"),
         (lambda: Back(steps=0, match=True, **LENGTHS), "steps=0: must be at least 1"),
         (lambda: Indirect(vocabulary=11, **LENGTHS), "vocabulary=11: lines of 12 need as many different symbols"),
-        (lambda: Indirect(questions=5, **LENGTHS), "questions=5: are about as many symbols, and a line has 4"),
+        (lambda: Indirect(questions=5, **LENGTHS), "questions=5: need as many different symbols, and a line has 4"),
         (lambda: Recall(repeated=3, **LENGTHS), "repeated=3: must be at most half of pairs=4"),
         (lambda: Back(steps=4, **LENGTHS), "steps=4: nothing is asked within length 4"),
         (lambda: Back(**LENGTHS | {"min_length": 9}), "max_length=8: must be at least min_length=9"),
