@@ -1,6 +1,6 @@
 """Scaled queries: how sharply a query attends depends on how many keys it sees, or on its head.
 
-    score[i, j] = f(n_i) q_i . k_j / sqrt(Dh), and whatever the scheme `of` does       n_i: how many keys query i sees
+    score[i, j] = f(n_i) q_i . k_j / sqrt(Dh), and what the scheme `of` does     n_i: keys that the mask shows query i
 
     ssmax    f = s_h ln n_i + b_h                        Nakanishi 2025, "Scalable-Softmax Is Superior for Attention"
     llama4   f = 1 + amount ln(1 + floor(n_i / step))    Llama 4 (Meta 2025), in its layers without positions
@@ -97,8 +97,9 @@ class Scaled(Wrapper):
 
     def _reference_text(self, tables: Tables, text: HeadInputs, i: int) -> HeadInputs:
         """Return the inputs with query i scaled."""
-        plain = (Wrapper.reference_score(self, tables, text, i, j) for j, seen in enumerate(text.seen[i]) if seen)
-        count = sum(bool(score > -math.inf) for score in plain)  # a window of `of` hides some
+        terms = self.relative(tables, text.shape, text.layer, text.shape.distances)
+        window = len(text.seen) if terms is None or terms.window is None else terms.window
+        count = sum(seen and abs(i - j) < window for j, seen in enumerate(text.seen[i]))
         slope, bias = (tables[name][text.layer] if name in tables else 0.0 for name in self._own)
         factor = slope * math.log(count) + bias  # (H,) or a number
         if self.kind == "llama4":
