@@ -25,7 +25,10 @@ class Failing(PositionScheme):
     def explain(self, tables, shape, sample):
         raise ValueError("no colours left")
 '''
-TASK = ("data=recall", "trainer=cpu", "trainer.max_steps=4", "data.validate_every=4")
+TASK = (
+    "data=recall", "data.max_length=16", "data.test_lengths=[16]", "data.validate_every=4",
+    "trainer=cpu", "trainer.max_steps=4",
+)  # fmt: skip
 
 
 class Page(HTMLParser):
@@ -136,8 +139,8 @@ def test_a_run_of_a_task(script: RunScript, tmp_path: Path, trained: Callable[..
     page = Page(tmp_path / "page.html")
     assert "one answer of each example" in page.text
     assert {word[0] for word in page.maps[0]["words"]} == set("kv~")
-    assert "Where in the text its answers are right" in page.text
-    assert page.html.count(">depth ") == 4
+    assert "Which of its answers are right" in page.text
+    assert page.html.count(">exact depth ") == 4
     text = make_run(tmp_path / "text", f"pos={ENDLESS}")
     assert_refused(script(f"ckpt={run},{text}"), "reads another vocabulary than")
 

@@ -86,6 +86,6 @@ def test_texts_to_test_share_no_token_with_those_to_fit(count: int, length: int)
 
 
 def test_a_table_of_shares() -> None:
-    table = charts.shares("", "", {"depth_1": {48: 1.0, 96: 0.256}})
+    table = charts.shares("", "", {"depth_1": {"48": 1.0, "96": 0.256}})
     assert table.rows == [("depth 1", [("100%", "1.00"), ("26%", "0.26")])]
     assert (table.layers, table.heads) == ([("length", 2)], ["48", "96"])

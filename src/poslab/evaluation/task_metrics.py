@@ -18,7 +18,7 @@ from poslab.model.decoder import GPT
 from poslab.runs.error_examples import LOOKED_AT, WrongAnswer, WrongAnswers
 from poslab.tasks import Examples, Metric, Task
 from poslab.tasks.base import IGNORED
-from poslab.tasks.metric import EXACT, SHARES, loss_metric
+from poslab.tasks.metric import SHARES, loss_metric
 
 _ROWS = 64  # examples per forward pass
 # By metric and length; a length is text, as in JSON.
@@ -90,17 +90,6 @@ def _mean_over_draws(model: GPT, task: Task, examples: Examples) -> dict[str, fl
         with model.drawing(draw):
             by_draw.append(_by_part(task, examples, predictions(model, examples, task.in_segments)))
     return {name: math.fsum(proportions[name] for proportions in by_draw) / len(by_draw) for name in by_draw[0]}
-
-
-def exact_by_part(model: GPT, task: Task, count: int) -> dict[str, dict[int, float]]:
-    """Return `exact` of each part of the task by test length, on `count` tests of each; empty for a task without."""
-    found: dict[str, dict[int, float]] = {}
-    for length in sorted(task.test_lengths):
-        examples = task.test(length).rows(slice(count))
-        shares = _mean_over_draws(model, task, examples)
-        for part in task.parts(examples):
-            found.setdefault(part, {})[length] = shares[f"{EXACT.name}_{part}"]
-    return found
 
 
 def metric_names(task: Task) -> list[str]:

@@ -154,9 +154,9 @@ def cells(picture: OnText, words: Sequence[str]) -> Cells:
     return Cells(picture.title, picture.caption, spans, names, rows, f"{highest:.3g}")
 
 
-def shares(title: str, caption: str, by_row: Mapping[str, Mapping[int, float]]) -> Cells:
+def shares(title: str, caption: str, by_row: Mapping[str, Mapping[str, float]]) -> Cells:
     """Return a table of shares by row and length, white to blue."""
-    lengths = [str(length) for length in next(iter(by_row.values()))]
+    lengths = list(next(iter(by_row.values())))
     rows = [
         (name.replace("_", " "), [(f"{share:.0%}", f"{share:.2f}") for share in of_row.values()])
         for name, of_row in by_row.items()

@@ -17,7 +17,7 @@ from poslab.data.tokenizer import AnyVocabulary
 from poslab.errors import SettingError
 from poslab.evaluation.pictures import sample_pairs
 from poslab.evaluation.probes import Probes, probe
-from poslab.evaluation.task_metrics import exact_by_part
+from poslab.evaluation.task_metrics import MetricsByLength, measure
 from poslab.explanation.measures import (
     Ablation,
     Attention,
@@ -29,7 +29,7 @@ from poslab.explanation.measures import (
     shuffle,
     truncate,
 )
-from poslab.explanation.probe_data import MOST, ProbeData, Questions
+from poslab.explanation.probe_data import ProbeData, Questions
 from poslab.model.decoder import GPT
 from poslab.positions import Explanation, OnText, Picture
 
@@ -63,7 +63,7 @@ class Findings:
     descriptions: dict[str, str]  # of the scheme's classes, by their name
     measured: Attention | None
     probes: Probes | None
-    by_part: dict[str, dict[int, float]]  # of a task: `exact` of each of its parts, by length
+    by_length: MetricsByLength  # of a task
     ablations: dict[str, Ablation]
     retrieved: Retrieved | None
     notes: list[str]
@@ -78,10 +78,10 @@ def examine(study: ModelUnderStudy) -> Findings:
     explanations = _explanations(study, notes)
     if not pictures and not explanations:
         notes.append(f"{study.label}: the scheme gives no pictures of itself (its hooks pictures and explain)")
-    measured, probes, by_part, ablations, retrieved_tokens = None, None, {}, {}, None
+    measured, probes, by_length, ablations, retrieved_tokens = None, None, {}, {}, None
     if probe_data is not None:
         measured, probes = attention(model, probe_data.windows), probe(model, probe_data.texts)
-        by_part = {} if probe_data.task is None else exact_by_part(model, probe_data.task, MOST)
+        by_length = {} if probe_data.task is None else measure(model, probe_data.task)
         ablations = _ablations(model, probe_data) if study.trained else {}
         retrieved_tokens = None if probe_data.passage is None else retrieved(model, probe_data.passage)
     if model.retrieval is not None and probe_data is not None and retrieved_tokens is None:
@@ -90,7 +90,7 @@ def examine(study: ModelUnderStudy) -> Findings:
     if not study.trained:
         notes.append(f"{study.label}: what it loses with less context, as it hasn't learned to use any")
     scheme = (study, pictures, starts, explanations, _descriptions(model))
-    return Findings(*scheme, measured, probes, by_part, ablations, retrieved_tokens, notes)
+    return Findings(*scheme, measured, probes, by_length, ablations, retrieved_tokens, notes)
 
 
 def _explanations(study: ModelUnderStudy, notes: list[str]) -> dict[str, Explanation]:
@@ -110,10 +110,10 @@ def _explanations(study: ModelUnderStudy, notes: list[str]) -> dict[str, Explana
 def _ablations(model: GPT, probe_data: ProbeData) -> dict[str, Ablation]:
     longest = max(batch.tokens.shape[-1] for batch in probe_data.questions)
     exact = probe_data.task is not None
-    measure = partial(ablation, model, exact=exact)
+    ablated = partial(ablation, model, exact=exact)
     ablations = {
-        "truncate": measure(probe_data.questions, changes=truncate(longest)),
-        "shuffle": measure(probe_data.questions, changes=shuffle(longest)),
+        "truncate": ablated(probe_data.questions, changes=truncate(longest)),
+        "shuffle": ablated(probe_data.questions, changes=shuffle(longest)),
     }
     shifted = probe_data.questions
     if not exact:  # half as long, so that there are positions to move to where they end with the context
@@ -123,7 +123,7 @@ def _ablations(model: GPT, probe_data: ProbeData) -> dict[str, Ablation]:
     reach = max(
         batch.tokens.shape[-1] if batch.positions is None else int(batch.positions.max()) + 1 for batch in shifted
     )
-    ablations["shift"] = measure(shifted, changes=shift(model, reach, 4 * model.shape.context_length))
+    ablations["shift"] = ablated(shifted, changes=shift(model, reach, 4 * model.shape.context_length))
     return ablations
 
 

@@ -19,6 +19,7 @@ from poslab.explanation.charts import Cells, Chart, Chips
 from poslab.explanation.measures import MASS, Ablation, Retrieved
 from poslab.explanation.model_under_study import Findings
 from poslab.positions import Curves, Matrix, OnText, Strip
+from poslab.tasks.metric import EXACT
 
 MARK = '<meta name="generator" content="poslab explain">'  # which marks a page as written by this module
 _AROUND = 16  # tokens on either side of one that was retrieved
@@ -64,10 +65,10 @@ _POSITION = (
     "closed form), on other texts than it was fitted to: before each layer, and to the right after the last. "
     "Surprising: a low curve for a scheme of distances, or none; causal attention may count what came before.",
 )
-_BY_PART = (
-    "Where in the text its answers are right",
-    "Share of examples without an error, by length (columns, as the task counts it) and by part of the answers (rows). "
-    "Surprising: a row that is paler than those above and below.",
+_EXACT = (
+    "Which of its answers are right",
+    "Share of examples without an error, by length (columns, as the task counts it), for all answers and for parts of "
+    "them (rows). Surprising: a part that is paler than those above and below.",
 )
 
 
@@ -218,8 +219,9 @@ def _part(findings: Findings, name: str) -> Part:
         else:
             figures.append(charts.cells(picture, words))
     probes = [] if findings.probes is None else _of_probes(findings.probes, name)
-    if findings.by_part:
-        probes.append(charts.shares(*_BY_PART, findings.by_part))
+    exact = {metric: shares for metric, shares in findings.by_length.items() if metric.startswith(EXACT.name)}
+    if exact:
+        probes.append(charts.shares(*_EXACT, exact))
     attention, reach, sink, last, maps = [], [], "", None, None
     if probe_data is not None and measured is not None:
         for layer in range(model.shape.num_layers):
