@@ -19,6 +19,7 @@ from poslab.positions.combined import Combined, added
 from poslab.positions.fire import FIRE
 from poslab.positions.forgetting import Forgetting
 from poslab.positions.kerple import Kerple
+from poslab.positions.path import PaTH
 from poslab.positions.randomized import Randomized
 from poslab.positions.rope import RoPE
 from poslab.positions.rope_t5 import RoPET5
@@ -58,6 +59,7 @@ PAIRS = {
     "keys that see their own state": Combined(TwoStates(), TurnedByTokens()),
     "null scores of a tile": Combined(StickBreaking(), Sink(TwoStates())),
     "null scores of both": Combined(Sink(T5()), Sink(Forgetting())),
+    "states prepared at once": Combined(PaTH(rank=2), Forgetting()),
     "three": Combined(Combined(Forgetting(), ALiBi()), Combined(FIRE(), Forgetting())),
     "randomised": Randomized(Combined(Forgetting(), T5()), max_position=64),
 }

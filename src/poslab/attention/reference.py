@@ -36,6 +36,7 @@ class Pairwise:
     score_mod: Callable[[Tables, ScoreTile], Tensor] | None = None
     tables: Tables = field(default_factory=dict)
     irregular: bool = False
+    first_key: int = 0  # of the tile
 
     @property
     def i(self) -> Tensor:
@@ -193,8 +194,8 @@ def pair_scores(q: Tensor, k: Tensor, spec: AttentionSpec, seen: Tensor) -> tupl
     if pairwise is not None and pairwise.score_mod is not None:
         i, j, state = pairwise.i, pairwise.j, pairwise.token_state
         query_index = torch.arange(spec.offset, spec.offset + query_length, device=q.device)
-        less, has_null = sum(subtracted), null is not None
-        tile = ScoreTile(scores, q, k, state, i, j, seen, spec.scale, spec.causal, query_index, less, has_null)
+        more = (sum(subtracted), spec.offset, pairwise.first_key, null is not None)
+        tile = ScoreTile(scores, q, k, state, i, j, seen, spec.scale, spec.causal, query_index, *more)
         scores = pairwise.score_mod(pairwise.tables, tile)
         if scores.shape[-1] > key_length:
             scores, of_tile = scores.split([key_length, 1], -1)

@@ -150,7 +150,7 @@ class SchemeLayer:
         settings those of `poslab.attention.attend`.
         """
         q = self._scaled(q, k.shape[-2], **settings)
-        settings |= self._key_bias_and_pairwise(token_state, key_position_ids)
+        settings |= self._key_bias_and_pairwise(k, token_state, key_position_ids)
         return attend(q, k, v, self.terms, causal=self.shape.causal, **settings)
 
     def attend_from(
@@ -175,7 +175,7 @@ class SchemeLayer:
     def weights(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> Tensor:
         """Return the weights of self-attention by the dense formula, (B, H, T, T); arguments as in `attend`."""
         q = self._scaled(q, k.shape[-2])
-        return attention_weights(q, k, self._self_attention_spec(**self._key_bias_and_pairwise(token_state)))
+        return attention_weights(q, k, self._self_attention_spec(**self._key_bias_and_pairwise(k, token_state)))
 
     def score_tile(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> ScoreTile:
         """Return all scores of self-attention, as the hook `score_mod` gets them; arguments as in `attend`."""
@@ -187,7 +187,8 @@ class SchemeLayer:
             return tile.scores
 
         positions, irregular = self.position_ids.positions, self.position_ids.irregular
-        spec = self._self_attention_spec(pairwise=Pairwise(positions, positions, token_state, keep, {}, irregular))
+        state = self._prepared(k, token_state)
+        spec = self._self_attention_spec(pairwise=Pairwise(positions, positions, state, keep, {}, irregular))
         pair_scores(q, k, spec, spec.visible(q.shape[-2], k.shape[-2], q.device))
         return given[0]
 
@@ -210,7 +211,7 @@ class SchemeLayer:
         return AttentionSpec(self.terms, self.shape.causal, 0, self.shape.head_dim**-0.5, window, null=null, **more)
 
     def _key_bias_and_pairwise(
-        self, token_state: Tensor | None, key_position_ids: PositionIds | None = None
+        self, k: Tensor, token_state: Tensor | None, key_position_ids: PositionIds | None = None
     ) -> dict[str, Any]:
         """Return the arguments `key_bias` and `pairwise` of `attend`, where there are any.
 
@@ -226,8 +227,17 @@ class SchemeLayer:
         if score_mod is None and not irregular:
             return {} if key_bias is None else {"key_bias": key_bias}
         tables = {} if score_mod is None else self.tables
+        token_state = self._prepared(k, token_state)
         pairwise = Pairwise(self.position_ids.positions, keys.positions, token_state, score_mod, tables, irregular)
         return {"key_bias": key_bias, "pairwise": pairwise}
+
+    def _prepared(self, k: Tensor, token_state: Tensor | None) -> Tensor | None:
+        """Return what the hook `prepare` makes of k (B, H, Tk, Dh) and token_state (B, H, Tk, E)."""
+        if token_state is None:
+            return None
+        with without_autocast(k.device):
+            wide = k.to(torch.promote_types(k.dtype, torch.float32))
+            return self.scheme.prepare(self.tables, self.layer, wide, token_state)
 
     def _score_mod(self, tables: Tables, tile: ScoreTile) -> Tensor:
         return self.scheme.score_mod(tables, self.layer, tile)

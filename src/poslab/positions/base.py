@@ -244,13 +244,22 @@ class PositionScheme:
         """
         return None
 
+    def prepare(self, tables: Tables, layer: int, keys: Tensor, token_state: Tensor) -> Tensor:
+        """Return what `score_mod` gets as token_state, (B, H, N, E'): computed once, where each tile would do it again.
+
+        keys: (B, H, N, Dh), as `key` left them, and token_state (B, H, N, E): of all keys, in order, in float32 or
+        better. Numbers of a key may depend on other keys, scores of a query still on none after it.
+        """
+        return token_state
+
     def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
         """Return the scores that replace those of a tile, (B, H, m, n) in float32 or better.
 
         `poslab.positions.terms.ScoreTile` lists the fields of `tile` with their shapes: scores, queries, keys,
-        token_state, i and j (positions), seen, scale, causal, query_index, subtracted, has_null. A query's scores must
-        not depend on the other queries of its tile, nor on keys that it doesn't see, nor on the sizes m and n. With one
-        more column, (B, H, m, n + 1), the last has null scores, of a key without a value, which only takes weight.
+        token_state, i and j (positions), seen, scale, causal, query_index, subtracted, first_query, first_key,
+        has_null. A query's scores must not depend on the other queries of its tile, nor on keys that it doesn't see,
+        nor on the sizes m and n. With one more column, (B, H, m, n + 1), the last has null scores, of a key without a
+        value, which only takes weight.
         """
         return tile.scores
 

@@ -143,8 +143,16 @@ class Composite(PositionScheme):
         there = [state for state in states if state is not None]
         return torch.cat(there, dim=-1) if there else None
 
+    def prepare(self, tables: Tables, layer: int, keys: Tensor, token_state: Tensor) -> Tensor:
+        """Concatenate what the parts make of their own states, (B, H, N, E1' + E2')."""
+        states = self._own_states(tables, layer, token_state, keys.shape[1] * keys.shape[-1])
+        parts = zip(self._with_tables(tables), states, strict=True)
+        made = [part.prepare(own, layer, keys, state) for (part, own), state in parts if state is not None]
+        return torch.cat(made, dim=-1)
+
     def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
-        states, nulls = self._own_states(tables, layer, tile.token_state, tile.keys.shape[1] * tile.keys.shape[-1]), []
+        width, nulls = tile.keys.shape[1] * tile.keys.shape[-1], []
+        states = self._own_states(tables, layer, tile.token_state, width, prepared=True)
         for (part, own), state in zip(self._with_tables(tables), states, strict=True):
             scores = part.score_mod(own, layer, dataclasses.replace(tile, token_state=state))
             count = tile.scores.shape[-1]
@@ -186,7 +194,7 @@ class Composite(PositionScheme):
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         found: dict[str, Explanation] = {}
-        states = [self._own_states(tables, n, tile.token_state, shape.embed_dim) for n, tile in enumerate(sample)]
+        states = [self._own_states(tables, n, t.token_state, shape.embed_dim, True) for n, t in enumerate(sample)]
         of_parts = zip(self._parts, self._with_tables(tables), zip(*states, strict=True), strict=True)
         for name, (part, own), of_layers in of_parts:
             tiles = [dataclasses.replace(tile, token_state=s) for tile, s in zip(sample, of_layers, strict=True)]
@@ -214,8 +222,10 @@ class Composite(PositionScheme):
             x = getattr(part, hook)(own, layer, x, positions, **part.further(hook, state))
         return x
 
-    def _own_states(self, tables: Tables, layer: int, token_state: Tensor | None, width: int) -> list[Tensor | None]:
-        """Split the token state (B, H, N, E1 + E2) by part; width: D."""
+    def _own_states(
+        self, tables: Tables, layer: int, token_state: Tensor | None, width: int, prepared: bool = False
+    ) -> list[Tensor | None]:
+        """Split the token state (B, H, N, E1 + E2), or what `prepare` made of it, by part; width: D."""
         owners = [part.overrides("token_state") for part in self._parts.values()]
         if token_state is None or sum(owners) < 2:
             return [token_state if owner else None for owner in owners]
@@ -224,6 +234,9 @@ class Composite(PositionScheme):
             state = None
             if part.overrides("token_state"):
                 tried = part.token_state(of_part, layer, token_state.new_zeros(1, 1, width))
+                if prepared and tried is not None:
+                    heads = token_state.shape[1]
+                    tried = part.prepare(of_part, layer, tried.new_zeros(1, heads, 1, width // heads), tried)
                 count = 0 if tried is None else tried.shape[-1]
                 state, token_state = token_state[..., :count], token_state[..., count:]
             own.append(state)

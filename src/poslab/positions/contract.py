@@ -316,10 +316,15 @@ class HookChecker:
         queries, count = keys[:, :, indices.start : indices.stop], keys.shape[2]
         query_index = torch.arange(indices.start, indices.stop, device=keys.device)
         i, j = self.positions[None, None, query_index, None], self.positions[None, None, None, :count]
-        state = None if token_state is None else token_state[:, :, :count]
+        state = None
+        if token_state is not None:
+            with _trying(self.scheme, "prepare"):
+                state = self.scheme.prepare(self.tables, layer, keys, token_state[:, :, :count])
+            state = self._require("prepare", state, (*keys.shape[:3], None), "(B, H, N, E)", dtype=keys.dtype)
         scale, causal = self.shape.head_dim**-0.5, self.shape.causal
         seen = j <= i if causal else torch.ones_like(j <= i)
-        tile = ScoreTile(queries @ keys.mT * scale, queries, keys, state, i, j, seen, scale, causal, query_index)
+        scores = queries @ keys.mT * scale
+        tile = ScoreTile(scores, queries, keys, state, i, j, seen, scale, causal, query_index, 0.0, indices.start)
         with _trying(self.scheme, "score_mod"):
             scores = self.scheme.score_mod(self.tables, layer, tile)
         null = isinstance(scores, torch.Tensor) and scores.shape[-1:] == (count + 1,)

@@ -106,4 +106,6 @@ class ScoreTile:
     causal: bool
     query_index: Tensor  # (m,): which of the n keys each query stands at
     subtracted: Tensor | float = 0.0  # (B or 1, H, m, 1): of biases in the scores, which no softmax notices
+    first_query: int = 0  # the first of query_index
+    first_key: int = 0  # which of all keys is the first of the n
     has_null: bool = False  # beside a null score, a number added to all scores of a query counts

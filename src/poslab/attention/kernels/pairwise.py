@@ -79,16 +79,22 @@ class _Tiled(torch.autograd.Function):
         tensors = [x.requires_grad_(wanted) for x, wanted in zip(tensors, ctx.needs_input_grad[5:], strict=True)]
         spec, dropout = _with_tensors(ctx.spec, tensors), ctx.dropout
         grad_q, grad_k, grad_v, *grads = (torch.zeros_like(x) for x in (q, k, v, *tensors))
+        state = None if spec.pairwise is None else spec.pairwise.token_state
+        # A slice of each block is a leaf by itself: its gradient would else be of the whole tensor's size.
+        by_key = [(k, grad_k), *((x, total) for x, total in zip(tensors, grads, strict=True) if x is state)]
         minus_mean = -(out * grad_out).sum(-1, keepdim=True)  # (B, H, Tq, 1)
         with without_autocast(q.device):
             for block in query_blocks(q.shape[2], k.shape[2], spec.offset, spec.causal, spec.window):
                 rows, columns = block.rows, block.columns
                 grad = grad_out[:, :, rows]
-                inputs = [x.detach().requires_grad_() for x in (q[:, :, rows], k[:, :, columns])]
+                slices = [q[:, :, rows], *(x[:, :, columns] for x, _ in by_key)]
+                inputs = [x.detach().requires_grad_() for x in slices]
                 with torch.enable_grad():
                     own = _of_block(spec, block)
+                    if own.pairwise is not None and state is not None:
+                        own = replace(own, pairwise=replace(own.pairwise, token_state=inputs[2]))
                     seen = own.visible(block.queries, block.keys, q.device)
-                    scores, null = pair_scores(*inputs, own, seen)  # type: ignore[call-arg]
+                    scores, null = pair_scores(inputs[0], inputs[1], own, seen)
                 weights = torch.add(-log_sum[:, :, rows], scores.detach(), alpha=LOG2_E)
                 _exp2_(weights.add_(hiding(seen, weights.dtype)))  # (B, H, m, n)
                 grad_scores = grad @ v[:, :, columns].mT
@@ -109,7 +115,7 @@ class _Tiled(torch.autograd.Function):
                 if own.values is not None:
                     with torch.enable_grad():
                         outputs.append((by_row(weights, own) @ own.values.to(v.dtype), grad))
-                totals = (grad_q[:, :, rows], grad_k[:, :, columns], *grads)
+                totals = (grad_q[:, :, rows], *(total[:, :, columns] for _, total in by_key), *grads)
                 _add_gradients(outputs, [*inputs, *tensors], totals)
         return grad_q, grad_k, grad_v, None, None, *grads
 
@@ -154,6 +160,7 @@ def _of_block(spec: AttentionSpec, block: Block) -> AttentionSpec:
         query_positions=spec.pairwise.query_positions[..., block.rows],
         key_positions=spec.pairwise.key_positions[..., block.columns],
         token_state=None if spec.pairwise.token_state is None else spec.pairwise.token_state[:, :, block.columns],
+        first_key=block.first_key,
     )
     first_key = None if spec.first_key is None else spec.first_key - block.first_key
     key_bias = None if spec.key_bias is None else spec.key_bias[..., block.columns]
