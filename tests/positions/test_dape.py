@@ -12,6 +12,7 @@ from poslab.positions.fire import FIRE
 from poslab.positions.forgetting import Forgetting
 from poslab.positions.rope import RoPE
 from poslab.positions.shaw import Shaw
+from poslab.positions.stick_breaking import StickBreaking
 from poslab.positions.xpos import XPos
 
 SHAPE = ModelShape(context_length=300, embed_dim=32, num_layers=1, num_heads=2)
@@ -33,7 +34,7 @@ def test_a_network_without_output_leaves_the_scheme(of: PositionScheme) -> None:
     assert torch.allclose(found, scheme_attention(of, own, q, k, v, x=x), atol=1e-12)
 
 
-@pytest.mark.parametrize("of", [RoPE(), XPos()])
-def test_schemes_that_map_queries_and_keys_are_refused(of: PositionScheme) -> None:
-    with pytest.raises(SettingError, match="maps queries or keys"):
+@pytest.mark.parametrize("of", [RoPE(), XPos(), StickBreaking()])
+def test_schemes_that_do_more_than_add_are_refused(of: PositionScheme) -> None:
+    with pytest.raises(SettingError, match="does more than add to scores"):
         DAPE(of=of).check(SHAPE)

@@ -48,8 +48,8 @@ class DAPE(Wrapper):
 
     def check(self, shape: ModelShape) -> None:
         super().check(shape)
-        if any(map(self.of.overrides, ("rotate", "query", "key", "query_scale"))):
-            problem = "maps queries or keys: give a scheme that adds to scores, such as kerple, alibi, t5 or fire"
+        if any(map(self.of.overrides, ("rotate", "query", "key", "query_scale", "reference_null"))):
+            problem = "does more than add to scores: give one that adds, such as kerple, alibi, t5 or fire"
             raise SettingError("of", type(self.of).__name__, problem)
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
