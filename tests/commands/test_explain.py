@@ -140,7 +140,7 @@ def test_a_run_of_a_task(script: RunScript, tmp_path: Path, trained: Callable[..
     assert "one answer of each example" in page.text
     assert {word[0] for word in page.maps[0]["words"]} == set("kv~")
     assert "Which of its answers are right" in page.text
-    assert page.html.count(">exact depth ") == 4
+    assert page.html.count('scope="row">depth ') == 4
     text = make_run(tmp_path / "text", f"pos={ENDLESS}")
     assert_refused(script(f"ckpt={run},{text}"), "reads another vocabulary than")
 

@@ -219,7 +219,8 @@ def _part(findings: Findings, name: str) -> Part:
         else:
             figures.append(charts.cells(picture, words))
     probes = [] if findings.probes is None else _of_probes(findings.probes, name)
-    exact = {metric: shares for metric, shares in findings.by_length.items() if metric.startswith(EXACT.name)}
+    shares = findings.by_length.items()
+    exact = {name.removeprefix(f"{EXACT.name}_"): share for name, share in shares if name.startswith(EXACT.name)}
     if exact:
         probes.append(charts.shares(*_EXACT, exact))
     attention, reach, sink, last, maps = [], [], "", None, None
