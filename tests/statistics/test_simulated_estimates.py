@@ -2,12 +2,14 @@
 
 import pytest
 
+from poslab.statistics.text import checkpoint_difference
 from simulated_estimates import (
     SEEDS,
     WORLDS,
     barnard,
     best_kept,
     best_solver_kept,
+    correlated_text,
     false_claims_of_text,
     false_differences,
     fisher,
@@ -120,6 +122,14 @@ def test_other_text_is_covered(lengths: float) -> None:
     assert missed <= 0.08 + BY_CHANCE
     assert given > 0.95
     assert before > 0.25 or lengths == 1200
+
+
+def test_other_text_is_covered_by_single_checkpoints() -> None:
+    """An interval over 240 stretches would miss two thirds of these."""
+    found = [checkpoint_difference(text[0]) for text in correlated_text(20, 200, seeds=1)]
+    missed = [not of.interval.low <= 0 <= of.interval.high for of in found if of]
+    assert len(missed) > 190
+    assert sum(missed) / len(missed) <= 0.08 + BY_CHANCE
 
 
 @pytest.mark.parametrize(("documents", "spread"), [(10, 0), (30, 1)])

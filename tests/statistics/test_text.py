@@ -1,7 +1,6 @@
-"""Differences over text: bootstrap over its stretches, and intervals over seeds and text at once (coverage:
+"""Differences over text: of two checkpoints, and intervals over seeds and text at once (coverage:
 `test_simulated_claims.py`, `test_simulated_estimates.py`)."""
 
-import math
 import warnings
 from collections.abc import Iterator, Sequence
 
@@ -9,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poslab.statistics.text import FEWEST_FOR_BOOTSTRAP, seeds_and_text, token_difference, two_way
-from poslab.statistics.text_blocks import FEWEST_BLOCKS, contiguous_blocks, text_blocks
+from poslab.statistics.text import checkpoint_difference, seeds_and_text, two_way
+from poslab.statistics.text_blocks import FEWEST_BLOCKS, text_blocks
+from simulated_estimates import correlated_text
 
 
 @pytest.fixture(autouse=True)
@@ -62,68 +62,27 @@ def test_a_text_of_one_scene_says_nothing_of_other_text() -> None:
     assert seeds_and_text(np.random.default_rng(5).normal(size=(3, FEWEST_BLOCKS - 1))) is None
 
 
-# Stretches of text, of two checkpoints
+# Two checkpoints
 
 
-def correlated(generator: np.random.Generator, rows: int, tokens: int) -> np.ndarray:
-    """Moving averages of skewed noise over 8 tokens: mean 0, sd 1, correlated over distances up to 7."""
-    noise = generator.exponential(1, (rows, tokens + 7)) - 1
-    return sum(noise[:, i : i + tokens] for i in range(8)) / math.sqrt(8)
-
-
-def test_checkpoint_interval_covers_the_truth() -> None:
-    """Also where neighbouring tokens are alike; single tokens as stretches would not do."""
-    generator = np.random.default_rng(7)
-    rows, tokens = 200, 3_200
-    noise = correlated(generator, rows, tokens)
-    second = generator.exponential(3, tokens)
-
-    def coverage(stretch: int, rows: int) -> float:
-        count, missed = tokens // stretch, 0
-        for row in noise[:rows]:
-            of_stretches = (contiguous_blocks(losses, count) for losses in (second + 0.3 + row, second))
-            low, high = token_difference(np.subtract(*of_stretches), resamples=200).interval
-            missed += not low <= 0.3 <= high
-        return 1 - missed / rows
-
-    # 3 standard errors are 4.6 %; stretches of 16 miss a little of the correlation, so that 92 % are expected.
-    stretches, single_tokens = coverage(16, rows), coverage(1, 100)
-    assert 0.87 < stretches < 0.98
-    assert single_tokens < 0.75
-
-
-def test_checkpoint_interval_worked_out() -> None:
-    """Without correlation: about mean +- 1.96 sd / sqrt(n)."""
-    first, second = np.random.default_rng(8).normal(3, 1, (2, 240))
-    found = token_difference(first - second)
-    assert found.mean == pytest.approx((first - second).mean())
-    assert found.sd == pytest.approx((first - second).std(ddof=1))
-    assert found.n == 240
-    half = 1.96 * found.sd / math.sqrt(240)
-    assert (found.interval.high - found.interval.low) / 2 == pytest.approx(half, rel=0.06)
-    assert (found.interval.high + found.interval.low) / 2 == pytest.approx(found.mean, abs=0.06 * half)
-
-
-def test_checkpoint_interval_repeats() -> None:
-    first, second = np.random.default_rng(9).normal(3, 1, (2, 240))
-    np.random.seed(1)
-    once = token_difference(first - second)
-    np.random.seed(2)
-    assert token_difference(first - second) == once
+@pytest.mark.parametrize(("comparisons", "lengths"), [(1, 1200), (10, 1200), (1, 20)])
+def test_interval_of_two_checkpoints_is_that_of_blocks(comparisons: int, lengths: float) -> None:
+    """As many as the text asks for, with the degrees of freedom that their correlation leaves."""
+    ((differences,),) = correlated_text(lengths, 1, seeds=1)
+    found, blocks = checkpoint_difference(differences, comparisons=comparisons), text_blocks(differences[None])
+    mean, n = differences.mean(), blocks.differences.shape[1]
+    freedom = (n - 1) / max(1, blocks.inflation)
+    expected = stats.t.interval(1 - 0.05 / comparisons, freedom, mean, stats.sem(blocks.differences[0]))
+    assert (found.mean, found.n) == (pytest.approx(mean), n)
+    assert found.interval == pytest.approx(expected)
 
 
 def test_a_constant_difference_has_no_spread() -> None:
-    found = token_difference(np.full(63, 0.5), resamples=100)
+    found = checkpoint_difference(np.full(63, 0.5))
     assert (found.mean, found.interval, found.sd) == (0.5, (0.5, 0.5), 0.0)
 
 
 def test_too_few_stretches_for_an_interval() -> None:
-    losses = np.random.default_rng(10).normal(3, 1, (2, FEWEST_FOR_BOOTSTRAP))
-    assert token_difference(np.subtract(*losses[:, 1:])) is None
-    assert token_difference(np.subtract(*losses)).n == FEWEST_FOR_BOOTSTRAP
-
-
-def test_intervals_of_several_checkpoints_are_wider() -> None:
-    first, second = np.random.default_rng(8).normal(3, 1, (2, 240))
-    one, among = token_difference(first - second).interval, token_difference(first - second, comparisons=10).interval
-    assert (among.high - among.low) / (one.high - one.low) == pytest.approx(2.807 / 1.96, rel=0.08)
+    differences = np.random.default_rng(10).normal(size=FEWEST_BLOCKS)
+    assert checkpoint_difference(differences[1:]) is None
+    assert checkpoint_difference(differences).n == FEWEST_BLOCKS

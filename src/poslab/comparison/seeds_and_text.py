@@ -15,8 +15,7 @@ from poslab.statistics.intervals import Estimate
 from poslab.statistics.paired import FEWEST_SEEDS, Difference
 from poslab.statistics.remarks import OTHER_WEIGHTS, TOO_ALIKE, TOO_FEW_DOCUMENTS, checkpoints_sentence, text_remark
 from poslab.statistics.table import BEST_VALIDATION_LOSS, LAST_VALIDATION_LOSS, TEST_LOSS
-from poslab.statistics.text import seeds_and_text, token_difference
-from poslab.statistics.text_blocks import document_blocks
+from poslab.statistics.text import checkpoint_difference, seeds_and_text
 
 _ROUNDING = 2e-5  # nats: losses of tokens are kept with five decimals
 
@@ -107,8 +106,4 @@ def _of_checkpoints(first: pd.DataFrame, second: pd.DataFrame, comparisons: int)
     known = _differences(first.set_axis([0], axis=1), second.set_axis([0], axis=1))
     if known is None:
         return None
-    differences, documents = known.to_numpy().T, _documents(known)
-    if documents:
-        blocks = document_blocks(differences, *documents)
-        differences = differences[:, :0] if blocks is None else blocks.differences
-    return token_difference(differences[0], comparisons=comparisons)
+    return checkpoint_difference(known.to_numpy()[:, 0], *_documents(known), comparisons=comparisons)

@@ -16,13 +16,11 @@ A block is as long as it takes for blocks to be independent, or a document (`pos
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
+from scipy import special
 
-from poslab.statistics.intervals import CONFIDENCE, Estimate, Interval, StudentT
+from poslab.statistics.intervals import CONFIDENCE, Estimate, StudentT
 from poslab.statistics.paired import Difference
-from poslab.statistics.text_blocks import document_blocks, text_blocks
-
-FEWEST_FOR_BOOTSTRAP = 20  # with fewer blocks, a bootstrap interval is clearly too narrow
+from poslab.statistics.text_blocks import TextBlocks, document_blocks, text_blocks
 
 Array = NDArray[np.float64]
 
@@ -36,7 +34,7 @@ def seeds_and_text(
     documents, tokens: (N,) of each stretch, if they are known. `sd` is the standard error of the mean, `n` the number
     of seeds.
     """
-    found = text_blocks(differences) if documents is None else document_blocks(differences, documents, tokens)
+    found = _blocks(np.asarray(differences, dtype=float), documents, tokens)
     if found is None:
         return None
     array = found.differences
@@ -65,27 +63,22 @@ def two_way(differences: ArrayLike) -> tuple[Array, Array, Array]:
     return mean, np.sqrt(np.maximum(both, larger) / (seeds * of_text)), np.where(both > larger, satterthwaite, alone)
 
 
-def token_difference(differences: ArrayLike, *, comparisons: int = 1, resamples: int = 9999) -> Estimate | None:
-    """Estimate the mean of finite differences (N,) of two checkpoints in the loss of stretches of text, or documents.
+def checkpoint_difference(
+    differences: ArrayLike, documents: ArrayLike | None = None, tokens: ArrayLike = (), *, comparisons: int = 1
+) -> Estimate | None:
+    """Return the mean of differences (N,) of two checkpoints on stretches of a text, with its t interval over blocks of
+    the text, one of so many `comparisons` (Bonferroni); None if too few can be taken as independent.
 
-    The interval is a bootstrap percentile interval, one of so many `comparisons` (Bonferroni). Stretches should exceed
-    the distance over which losses of tokens are correlated, as no tokens are drawn but contiguous, non-overlapping
-    blocks of them (Carlstein 1986). None with fewer than FEWEST_FOR_BOOTSTRAP. It says how sure the difference between
-    these two checkpoints is on held-out text of this corpus, and nothing about other seeds. The same arrays give the
-    same interval.
+    documents, tokens: as for `seeds_and_text`. It is on held-out text of this corpus, and says nothing of other seeds.
     """
-    difference = np.asarray(differences, dtype=float)
-    n = len(difference)
-    if n < FEWEST_FOR_BOOTSTRAP:
+    found = _blocks(np.asarray(differences, dtype=float)[None], documents, tokens)
+    if found is None:
         return None
-    interval = stats.bootstrap(
-        (difference,),
-        np.mean,
-        n_resamples=resamples,
-        batch=max(1, 1_000_000 // n),  # a million numbers, 8 MB, at a time
-        confidence_level=1 - (1 - CONFIDENCE) / comparisons,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    between = Interval(float(interval.low), float(interval.high))
-    return Estimate(float(difference.mean()), between, float(difference.std(ddof=1)), n)
+    (blocks,), n = found.differences, found.differences.shape[1]
+    mean, sd = float(blocks.mean()), float(blocks.std(ddof=1))
+    method = StudentT(sd / n**0.5, max(1.0, (n - 1) / max(1.0, found.inflation)))
+    return Estimate(mean, method.interval(mean, 1 - (1 - CONFIDENCE) / comparisons), sd, n)
+
+
+def _blocks(differences: Array, documents: ArrayLike | None, tokens: ArrayLike) -> TextBlocks | None:
+    return text_blocks(differences) if documents is None else document_blocks(differences, documents, tokens)
