@@ -133,7 +133,7 @@ def test_a_null_is_as_sure_as_of_the_worst_scheme(tmp_path: Path) -> None:
     assert verdict.remarks == ["4 of 5 seeds agree"]
     control = "{scheme: all, at_most: 0.1, data: copy, length: 10}"
     *_, verdict = verdicts_in(tmp_path, control)
-    assert verdict.tested.p_opposite == 3 / 2**5  # it may be false of any of three
+    assert verdict.p_opposite_alone == 3 / 2**5  # it may be false of any of three
     assert "5 can't show one of 2 contrasts, 7 can" in verdict.remarks[0]
 
 
@@ -141,7 +141,7 @@ def test_of_losses_less_is_better(tmp_path: Path) -> None:
     write_sweep(tmp_path / "text", seeds=5, shaw=-0.5, t5=0.0)
     better, worse = verdicts_in(tmp_path, "{better: shaw, than: t5, by: 0.1}", "{better: t5, than: shaw}")
     assert (better.said, worse.said) == ("not shown", "not shown")
-    assert (better.tested.p, worse.tested.p_opposite) == (1 / 2**5, 1 / 2**5)
+    assert (better.p_alone, worse.p_opposite_alone) == (1 / 2**5, 1 / 2**5)
     assert "5 can't show one of 2 contrasts, 6 can: go on with seed=1,2,3,4,5,6" in better.sentence
 
 

@@ -17,7 +17,7 @@ does.
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from poslab.comparison.compare import Comparison
@@ -66,12 +66,21 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Tested:
-    """Contrast with the runs for it. problem: why it cannot be tested, if so; then there are no parts."""
+class Verdict:
+    """Result of a contrast.
+
+    parts: the tests of its schemes. problem: why it can't be tested, if so; then there are none. p, p_opposite: of the
+    claim and of its opposite, corrected for the `family` of contrasts. late: after how many finished runs it was
+    registered.
+    """
 
     contrast: Contrast
-    parts: list[Part] = field(default_factory=list)
+    parts: Sequence[Part] = ()
     problem: str = ""
+    p: float = 1.0
+    p_opposite: float = 1.0
+    late: int = 0
+    family: int = 1
 
     @property
     def weakest(self) -> Part:
@@ -79,31 +88,17 @@ class Tested:
         return max(self.parts, key=lambda part: (part.p, -part.mean))
 
     @property
-    def p(self) -> float:
+    def p_alone(self) -> float:
         return max((part.p for part in self.parts), default=1.0)
 
     @property
-    def p_opposite(self) -> float:
+    def p_opposite_alone(self) -> float:
         """Return the p-value of the opposite claim; for a claim about all schemes it is corrected for their number."""
         return min(1.0, len(self.parts) * min((part.p_opposite for part in self.parts), default=1.0))
 
-
-@dataclass(frozen=True)
-class Verdict:
-    """Result of a contrast.
-
-    p, p_opposite: corrected. late: after how many finished runs it was registered. why: why nothing was shown.
-    """
-
-    tested: Tested
-    p: float
-    p_opposite: float
-    late: int
-    family: int
-
     @property
     def said(self) -> str:
-        if self.tested.problem:
+        if self.problem:
             return NOT_TESTED
         return SHOWN if _claimed(self.p) else OPPOSITE if _claimed(self.p_opposite) else NOT_SHOWN
 
@@ -111,22 +106,22 @@ class Verdict:
     def remarks(self) -> list[str]:
         """Return remarks that the p-values do not cover."""
         late = [f"registered after {runs_finished(self.late)}"] if self.late else []
-        why = self.tested.problem or (self._outlook() if self.said == NOT_SHOWN else "")
-        diverged = self.tested.weakest.diverged if self.tested.parts else ""
+        why = self.problem or (self._outlook() if self.said == NOT_SHOWN else "")
+        diverged = self.weakest.diverged if self.parts else ""
         return [*filter(None, (why, diverged)), *late]
 
     @property
     def sentence(self) -> str:
-        claim = f"{self.said}: {self.tested.contrast}"
+        claim = f"{self.said}: {self.contrast}"
         if self.said == NOT_TESTED:
             return "; ".join([claim, *self.remarks])
-        part = self.tested.weakest
-        least = "least sure of " if len(self.tested.parts) > 1 else ""
+        part = self.weakest
+        least = "least sure of " if len(self.parts) > 1 else ""
         means = ", ".join(
             f"{label}{':' if ' ' in label else ''} {fixed(fmean(of_seeds.values()), 3)}"
             for label, of_seeds in part.figures.items()
         )
-        alone, p = (self.tested.p_opposite, self.p_opposite) if self.said == OPPOSITE else (self.tested.p, self.p)
+        alone, p = (self.p_opposite_alone, self.p_opposite) if self.said == OPPOSITE else (self.p_alone, self.p)
         test = f"p = {p_text(alone)}" + (f", corrected {p_text(p)}" if self.family > 1 else "")
         return "; ".join([f"{claim} ({least}{means}; n = {len(part.margins)}, {test})", *self.remarks])
 
@@ -134,8 +129,8 @@ class Verdict:
     def row(self) -> list[str]:
         """Return the row of `verdict_table`."""
         if self.said == NOT_TESTED:
-            return [str(self.tested.contrast), self.said, *[""] * 5, "; ".join(self.remarks)]
-        part = self.tested.weakest
+            return [str(self.contrast), self.said, *[""] * 5, "; ".join(self.remarks)]
+        part = self.weakest
         seeds = [
             f"{label}: {', '.join(fixed(x, 3) for x in of_seeds.values())}" for label, of_seeds in part.figures.items()
         ]
@@ -145,13 +140,13 @@ class Verdict:
             p_text(self.p),
             p_text(self.p_opposite),
         ]
-        return [str(self.tested.contrast), self.said, *numbers, "; ".join(seeds), "; ".join(self.remarks)]
+        return [str(self.contrast), self.said, *numbers, "; ".join(seeds), "; ".join(self.remarks)]
 
     def _outlook(self) -> str:
-        part = self.tested.weakest
+        part = self.weakest
         n = len(part.margins)
         agree, against = (sum(x > 0 for x in margins.values()) for margins in (part.margins, part.opposite))
-        needed = seeds_to_claim(self.family * (1 if agree == n else len(self.tested.parts)), sides=1)
+        needed = seeds_to_claim(self.family * (1 if agree == n else len(self.parts)), sides=1)
         if n >= needed or n > max(agree, against):
             return f"{agree} of {n} seeds agree"
         more = [seed for seed in range(1, max(part.margins) + needed + 1) if seed not in part.margins]
@@ -182,11 +177,11 @@ def verdict_table(found: Sequence[Verdict]) -> Table:
 
 def verdicts(registered: Sequence[Registration], comparisons: Mapping[str, Comparison]) -> list[Verdict]:
     """Return a verdict on every registered contrast, in their order. comparisons: by the title of their data."""
-    contrasts = [(contrast, registration) for registration in registered for contrast in registration.contrasts]
-    tested = [_tested(contrast, comparisons) for contrast, _ in contrasts]
-    p, opposite = _corrected([one.p for one in tested]), _corrected([one.p_opposite for one in tested])
-    late = [registration.finished_runs for _, registration in contrasts]
-    return [Verdict(*of_one, len(tested)) for of_one in zip(tested, p, opposite, late, strict=True)]
+    late = [(contrast, one.finished_runs) for one in registered for contrast in one.contrasts]
+    tested = [replace(_tested(contrast, comparisons), late=after, family=len(late)) for contrast, after in late]
+    p = holm(dict(enumerate(one.p_alone for one in tested)))
+    opposite = holm(dict(enumerate(one.p_opposite_alone for one in tested)))
+    return [replace(one, p=p[place], p_opposite=opposite[place]) for place, one in enumerate(tested)]
 
 
 def _test(margins: Sequence[float]) -> float:
@@ -197,16 +192,11 @@ def _claimed(p: float) -> bool:
     return p < 1 - CONFIDENCE
 
 
-def _corrected(p_values: Sequence[float]) -> list[float]:
-    corrected = holm(dict(enumerate(p_values)))
-    return [corrected[place] for place in range(len(p_values))]
-
-
-def _tested(contrast: Contrast, comparisons: Mapping[str, Comparison]) -> Tested:
+def _tested(contrast: Contrast, comparisons: Mapping[str, Comparison]) -> Verdict:
     of_data = [title for title in comparisons if contrast.data in (None, title, title.partition(" ")[0])]
     if len(of_data) != 1:
         problem = "the runs on these data are of several kinds" if of_data else f"no finished run on {contrast.data}"
-        return Tested(contrast, problem=problem)
+        return Verdict(contrast, problem=problem)
     (title,) = of_data
     comparison = comparisons[title]
     known = comparison.groups[0].known
@@ -217,12 +207,12 @@ def _tested(contrast: Contrast, comparisons: Mapping[str, Comparison]) -> Tested
     said = LOSS if metric in (TEST_LOSS, LAST_VALIDATION_LOSS) else metric
     contrast = replace(contrast, metric=said, data=contrast.data or title)
     if not lengths:
-        return Tested(contrast, problem=f"the runs have no {metric}")
+        return Verdict(contrast, problem=f"the runs have no {metric}")
     figure = metric, contrast.length or lengths[0]
     try:
-        return Tested(contrast, _parts(contrast, figure, comparison.groups, comparison.planned))
+        return Verdict(contrast, _parts(contrast, figure, comparison.groups, comparison.planned))
     except LookupError as error:
-        return Tested(contrast, problem=str(error.args[0]))
+        return Verdict(contrast, problem=str(error.args[0]))
 
 
 def _parts(
