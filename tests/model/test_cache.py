@@ -23,16 +23,6 @@ every_scheme = pytest.mark.parametrize("name", NAMES)
 
 
 @every_scheme
-@pytest.mark.parametrize("sizes", [ONE_BY_ONE, UNEVEN], ids=["one by one", "uneven"])
-def test_cached_logits_are_those_of_the_full_pass(name: str, sizes: list[int]) -> None:
-    model = strong_model(name)
-    tokens = some_tokens(2, CONTEXT)
-    cache = KeyValueCache()
-    assert close(in_chunks(model, tokens, sizes, cache), model(tokens))
-    assert cache.length == CONTEXT
-
-
-@every_scheme
 @pytest.mark.parametrize(("window", "sizes"), [(7, ONE_BY_ONE), (None, UNEVEN)])
 def test_rows_of_unequal_length_are_each_their_own_text(name: str, sizes: list[int], window: int | None) -> None:
     model = strong_model(name)

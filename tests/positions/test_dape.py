@@ -20,7 +20,7 @@ SHAPE = ModelShape(context_length=300, embed_dim=32, num_layers=1, num_heads=2)
 
 @pytest.mark.parametrize("of", [Forgetting(), Forgetting(gate="cable"), Shaw(max_distance=2, values=False)])
 def test_over_addends_that_depend_on_the_tokens(of: PositionScheme) -> None:
-    assert_is_the_formula(DAPE(of=of, width=3), causal=True)
+    assert_is_the_formula(DAPE(of=of, width=3))
 
 
 @pytest.mark.parametrize("of", [FIRE(), Forgetting()])

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from poslab.attention import scheme_attention
-from poslab.positions import HeadInputs, ModelShape, PositionScheme, RelativeTerms
+from poslab.commands.check import check_formula, outcome
+from poslab.positions import PositionScheme, RelativeTerms
 
 
 def attention_by_loops(
@@ -70,60 +70,5 @@ def random_terms(
     return RelativeTerms(lowest, highest, **tables, **window), list(tables.values())
 
 
-def has_formula(scheme: PositionScheme) -> bool:
-    """Return whether the scheme has a scalar formula for its scores: a foreign one may have none."""
-    hooks = ("rotate", "query", "key", "query_scale", "relative", "score_mod", "key_bias")
-    known = scheme.overrides("reference_score") or scheme.overrides("reference_null")
-    return known or not any(map(scheme.overrides, hooks))
-
-
-LENGTH, LAYERS, HEADS = 8, 2, 3
-HEAD_DIM = LENGTH  # so that there is a value for each key, and outputs are weights
-LATER = [0, 1, 2, 5, 8, 9, 13, 21]  # positions with gaps, as they may be given
-
-
-def oracle(
-    scheme: PositionScheme,
-    tables: dict[str, Tensor],
-    shape: ModelShape,
-    layer: int,
-    positions: list[int],
-    q: Tensor,
-    k: Tensor,
-    x: Tensor,
-) -> Tensor:
-    """q and k (H, T, Dh), x (T, D) -> the weights (H, T, T), pair by pair."""
-    seen = [[j <= i or not shape.causal for j in range(LENGTH)] for i in range(LENGTH)]
-    weights = torch.zeros(HEADS, LENGTH, LENGTH, dtype=torch.float64)
-    for head in range(HEADS):
-        text = HeadInputs(q, k, x, positions, seen, shape, layer, head)
-        for i in range(LENGTH):
-            keys = [j for j in range(LENGTH) if seen[i][j]]
-            scores = [float(scheme.reference_score(tables, text, i, j)) for j in keys]
-            null = scheme.reference_null(tables, text, i)
-            null = -math.inf if null is None else float(null)
-            largest = max(*scores, null)
-            shares = [math.exp(score - largest) for score in scores]
-            for j, share in zip(keys, shares, strict=True):
-                weights[head, i, j] = share / (sum(shares) + math.exp(null - largest))
-    return weights
-
-
-def assert_is_the_formula(scheme: PositionScheme, causal: bool, positions: list[int] | None = None) -> None:
-    """In float64, in every layer, with tables large enough to be felt and different in each."""
-    shape = ModelShape(LENGTH if positions is None else LATER[-1] + 1, HEADS * HEAD_DIM, LAYERS, HEADS, causal)
-    tables = {key: table.double() for key, table in scheme.tables(shape).items()}
-    tables = {key: table + 0.5 * torch.randn_like(table) for key, table in tables.items()}
-    given = None if positions is None else torch.tensor(positions)
-    for layer in range(LAYERS) if positions is None else [LAYERS - 1]:
-        q, k = torch.randn(2, 1, HEADS, LENGTH, HEAD_DIM, dtype=torch.float64)
-        x = torch.randn(1, LENGTH, HEADS * HEAD_DIM, dtype=torch.float64)
-        values = torch.eye(LENGTH, dtype=torch.float64).expand(1, HEADS, -1, -1)
-        expected = oracle(scheme, tables, shape, layer, positions or list(range(LENGTH)), q[0], k[0], x[0])
-        for backend in ("reference", "blockwise"):
-            how = {"x": x, "layer": layer, "num_layers": LAYERS, "positions": given, "causal": causal}
-            # Less what a table adds to the values themselves.
-            out, nothing = (
-                scheme_attention(scheme, tables, q, k, v, **how, backend=backend) for v in (values, 0 * values)
-            )
-            assert torch.allclose((out - nothing)[0], expected, atol=1e-9), backend
+def assert_is_the_formula(scheme: PositionScheme) -> None:
+    assert outcome(check_formula, scheme)[0] == "ok", outcome(check_formula, scheme)

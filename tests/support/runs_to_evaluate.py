@@ -4,14 +4,11 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from common import compose_config, make_scheme
 from omegaconf import OmegaConf
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from poslab import GPT
 from poslab.data.module import TextDataModule
@@ -49,21 +46,6 @@ def random_text(count: int) -> Tensor:
 
 def mean(values: list[float]) -> float:
     return sum(values) / len(values)
-
-
-class LargestTensor(TorchDispatchMode):
-    """Mode that notes the bytes of the largest tensor in memory; a view counts as all of its storage."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and not tensor.is_meta:
-                self.bytes = max(self.bytes, tensor.untyped_storage().nbytes())
-        return result
 
 
 def make_run(folder: Path, *overrides: str) -> Path:

@@ -12,7 +12,14 @@ from typing import NoReturn, TypeVar
 
 import poslab
 from poslab.config.command_line import NAME, as_called, command_line, help_text, parse_line
-from poslab.config.scripts import CompareConfig, EvaluateConfig, ExplainConfig, ExportConfig, GenerateConfig
+from poslab.config.scripts import (
+    CheckConfig,
+    CompareConfig,
+    EvaluateConfig,
+    ExplainConfig,
+    ExportConfig,
+    GenerateConfig,
+)
 from poslab.distributed import is_first_process, is_initialized, started_by_lightning
 from poslab.errors import RunStopped, UserError, suggestion
 from poslab.processors import prepare
@@ -70,6 +77,12 @@ def _export(config: ExportConfig, typed: str) -> None:
     run_export(config)
 
 
+def _check(config: CheckConfig, typed: str) -> None:
+    from poslab.commands.check import run_check
+
+    run_check(config)
+
+
 def plain_command(name: str, schema: type[Schema], work: Callable[[Schema, str], None]) -> Command:
     """Make the command whose settings are the fields of a dataclass, and whose purpose its docstring begins with."""
 
@@ -89,6 +102,7 @@ COMMANDS = {
     "explain": plain_command("explain", ExplainConfig, _explain),
     "generate": plain_command("generate", GenerateConfig, _generate),
     "export": plain_command("export", ExportConfig, _export),
+    "check": plain_command("check", CheckConfig, _check),
 }
 
 

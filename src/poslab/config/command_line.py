@@ -33,8 +33,11 @@ def parse_line(schema: type[Schema], arguments: Sequence[str]) -> Schema:
     values: dict[str, Any] = {}
     fields = {field.name: field for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
     hints = get_type_hints(schema)
+    alone = next((field.name for field in fields.values() if field.metadata.get("bare")), None)
     for argument in arguments:
         name, separator, value = argument.partition("=")
+        if alone and not separator:
+            name, separator, value = alone, "=", argument
         if argument.startswith("-"):
             raise UserError(f"{argument}: unknown flag; --help shows what there is")
         if not separator:

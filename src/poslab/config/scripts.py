@@ -215,6 +215,23 @@ class ExportConfig(Limited):
     allow_code: bool = setting(False, help="import a scheme from outside poslab that the checkpoint names")
 
 
+@dataclass
+class CheckConfig(Limited):
+    """Try the contract of position schemes on one of your own: a line for each check, and exit code 1 if one differs.
+
+    Examples
+      poslab check my_file.Scheme
+      poslab check my_file.Scheme pos.steepest=0.5
+    """
+
+    pos: list[str] = setting([], text=True, inner=True, bare=True, help="a scheme by its name or class, and settings")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.pos or "=" in self.pos[0]:
+            raise SettingError("pos", "", "must be given first: a scheme by its name, or a class as in my_file.Scheme")
+
+
 def _as_settings(pos: list[str]) -> list[str]:
     """Return settings of the scheme as NAME=VALUE; a name alone, of pos=NAME, is that of its class."""
     return [given if "=" in given else f"_target_={given}" for given in pos]

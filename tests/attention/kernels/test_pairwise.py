@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import torch
-from runs_to_evaluate import LargestTensor
 from torch import Tensor
 
 from poslab.attention import attend
 from poslab.attention.reference import Pairwise
+from poslab.commands.check import LargestTensor
 from poslab.positions import RelativeTerms, ScoreTile
 
 LENGTH = 300  # of three blocks

@@ -6,11 +6,11 @@ import pytest
 import torch
 from common import SCHEMES, SOUND, VARIANTS, compose_config, make_scheme
 from foreign_schemes import TurnedByTokens
-from oracles import has_formula
 from torch import Tensor
 from torch.nn import functional as F
 
 from poslab import GPT
+from poslab.commands.check import has_formula
 from poslab.config.schema import Retrieval
 from poslab.errors import SettingError
 from poslab.model.memory import Memory
