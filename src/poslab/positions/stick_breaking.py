@@ -72,7 +72,7 @@ class StickBreaking(PositionScheme):
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
         if i == j and self.own == "nothing":
-            return text.q.new_tensor(-math.inf)
+            return text.q.new_tensor(_NO_WEIGHT)
         if i == j and self.own == "rest":
             return self._rest(text, i).log()
         between = range(j + 1, i + 1) if j < i else range(i, j)

@@ -16,7 +16,7 @@ A block of four queries with a table for distances 0 .. 3 (lowest 0, highest 3),
 near_tables.py describes how tables by distance reach a tile. Without near tables nothing is added to far scores.
 
     blockwise.py   tables by distance, a bias of keys, dropout; scores.py: the scores of its tiles
-    flash.py       a bias by distance that needs no gradient, by torch's flash kernel
+    flash.py       a bias by distance that needs no gradient, or none, by torch's flash kernel; null scores
     pairwise.py    what goes by pairs of tokens: the hook `score_mod`, positions that aren't consecutive
     decode.py      one query over a cache
     products.py    products in bfloat16
