@@ -25,8 +25,7 @@ from poslab.statistics.power import plan_seeds, seeds_needed
 from poslab.statistics.prediction import next_difference, pairing
 from poslab.statistics.proportions import at_most, proportion
 from poslab.statistics.survival import log_rank, time_to_solve
-from poslab.statistics.text import seeds_and_text, two_way
-from poslab.statistics.text_blocks import contiguous_blocks
+from poslab.statistics.text import contiguous_blocks, seeds_and_text, two_way
 from simulated_claims import find
 
 Array = np.ndarray

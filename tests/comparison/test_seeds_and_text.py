@@ -22,8 +22,7 @@ from poslab.comparison.seeds_and_text import stretches_of
 from poslab.evaluation.files import evaluate_run
 from poslab.runs.evaluation import read_evaluation
 from poslab.statistics.paired import Difference
-from poslab.statistics.text import seeds_and_text
-from poslab.statistics.text_blocks import FEWEST_BLOCKS
+from poslab.statistics.text import FEWEST_BLOCKS, seeds_and_text
 
 TOKENS = 533
 

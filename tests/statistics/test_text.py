@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poslab.statistics.text import checkpoint_difference, seeds_and_text, two_way
-from poslab.statistics.text_blocks import FEWEST_BLOCKS, text_blocks
+from poslab.statistics.text import FEWEST_BLOCKS, checkpoint_difference, seeds_and_text, text_blocks, two_way
 from simulated_estimates import correlated_text
 
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from poslab.statistics.text import two_way
-from poslab.statistics.text_blocks import (
+from poslab.statistics.text import (
     FEWEST_BLOCKS,
     MOST_BLOCKS,
     contiguous_blocks,
     document_blocks,
     lag_one,
     text_blocks,
+    two_way,
 )
 from simulated_estimates import correlated_text
 

@@ -27,7 +27,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
         compared, notes = compare_table(source.table, config, source.runs)
     except BadTable as error:
         raise SettingError("table", config.table, str(error)) from error
-    registered = verdicts(source.registered, compared)
+    registered = verdicts(source.registered, compared) if source.registered else []
     sections = [source.section(title, one, notes[title]) for title, one in compared.items()]
     by_setting = setting_panels(compared)
     report = source.completed(Report(sections, command, source.table, source.left_out, registered, by_setting))

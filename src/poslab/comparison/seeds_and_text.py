@@ -1,6 +1,6 @@
 """Differences over seeds and held-out text, from the figures of stretches of it, of all seeds.
 
-The statistics are in `poslab.statistics.text` and `text_blocks`. Text of another kind than that which was held out is
+The statistics are in `poslab.statistics.text`. Text of another kind than that which was held out is
 another matter, as is a scheme whose code or settings are others.
 """
 

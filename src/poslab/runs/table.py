@@ -35,7 +35,7 @@ from poslab.statistics.table import (
     UNPLANNED,
     checked,
 )
-from poslab.statistics.text_blocks import contiguous_blocks
+from poslab.statistics.text import contiguous_blocks
 from poslab.tasks.metric import LOSS, Metric
 
 MOST_STRETCHES = 240  # of a text

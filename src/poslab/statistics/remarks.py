@@ -8,7 +8,7 @@ from poslab.statistics.findings import BETTER, WORSE, AllAlike, Equal, Finding, 
 from poslab.statistics.intervals import Estimate
 from poslab.statistics.paired import Difference
 from poslab.statistics.proportions import Proportion, at_most
-from poslab.statistics.text_blocks import FEWEST_BLOCKS
+from poslab.statistics.text import FEWEST_BLOCKS
 
 
 def summary(findings: Mapping[str, Finding], baseline: str) -> list[str]:
