@@ -102,6 +102,11 @@ def test_a_column_with_a_value_for_each_row_is_no_setting(tmp_path: Path) -> Non
             "row 2, column status: 'done' is none of finished, diverged, missing, unplanned",
         ),
         ("scheme,seed,value,stretch\na,1,4.0,0.5\n", "row 2, column stretch: '0.5' is no whole number"),
+        ("scheme,seed,value,document\na,1,4.0,2\n", "row 2, column document: '2' is of a row without a stretch"),
+        (
+            "scheme,seed,value,stretch,stretch_tokens\na,1,4.0,,\na,1,4.0,1,0\n",
+            "row 3, column stretch_tokens: '0' is no number of tokens",
+        ),
         ("scheme,seed,value,look\na,1,4.0,first\n", "row 2, column look: 'first' is no number"),
         ("scheme,seed,value,better\na,1,4.0,more\n", "row 2, column better: 'more' is neither lower nor higher"),
         (
