@@ -332,7 +332,8 @@ def test_grids_stand_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("poslab.sweep.job_list._initial_fields", lambda given: {"init_sha256": given})
     names = [job.folder.name.rpartition("-seed")[0] for job in planned("experiment=context_extension", "seed=1,2")]
     assert len(names) == 2 * len(set(names))
-    assert {"rope-learning_rate_0-scaling_none", "rope-learning_rate_0-original_context_64-still_context"} < set(names)
+    assert "scaled-learning_rate_0-of_rope" in names
+    assert [name.partition("-still_")[2] for name in names if "-scaling_" not in name] == ["context"] * 4 + [""] * 4
 
 
 @pytest.mark.parametrize(("experiment", "seeds"), SEVERAL_TASKS)
