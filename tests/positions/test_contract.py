@@ -100,6 +100,22 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"score_mod": lambda self, t, layer, tile: tile.scores if layer < L - 1 else tile.scores.sum(1)},
         "score_mod: its result must be (B, H, m, n) = (2, 4, 2, 3) here, not (2, 2, 3) of float32",
     ),
+    "prepare": (
+        {
+            "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
+            "prepare": lambda self, t, layer, keys, token_state: keys[:, :1],
+            "score_mod": lambda self, t, layer, tile: tile.scores,
+        },
+        "prepare: its result must be (B, H, N, E) = (2, 4, 3, any) here, not (2, 1, 3, 6) of float32",
+    ),
+    "prepared with later keys": (
+        {
+            "token_state": lambda self, t, layer, x: x[:, None, :, :1].expand(-1, H, -1, -1),
+            "prepare": lambda self, t, layer, keys, token_state: token_state.flip(2).cumsum(2).flip(2),
+            "score_mod": lambda self, t, layer, tile: tile.scores * tile.token_state[..., None, :, 0],
+        },
+        f"score_mod{OF_TILE}",
+    ),
     "embed that looks ahead": (
         {"embed": lambda self, t, x, positions: x + x.flip(1).cumsum(1).flip(1)},
         f"embed{MIXES}",
