@@ -140,18 +140,13 @@ class PositionScheme:
     mixed_tokens: int = 1
     # Other settings than the defaults, for the tests of the contract.
     variants: ClassVar[tuple[dict[str, Any], ...]] = ()
-    _further: ClassVar[Mapping[str, bool]] = {
-        "embed": False,
-        "query": False,
-        "key": False,
-    }  # which hooks take more arguments
+    _further: ClassVar[frozenset[str]] = frozenset()  # hooks that take their argument of `FURTHER`
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         check_names(cls, HOOKS)
-        cls._further = {
-            hook: argument in inspect.signature(getattr(cls, hook)).parameters for hook, argument in FURTHER.items()
-        }
+        signatures = {hook: inspect.signature(getattr(cls, hook)) for hook in FURTHER}
+        cls._further = frozenset(hook for hook, argument in FURTHER.items() if argument in signatures[hook].parameters)
 
     def __new__(cls, *arguments: Any, **settings: Any) -> PositionScheme:
         if cls is not PositionScheme:
@@ -164,7 +159,7 @@ class PositionScheme:
 
     def further(self, hook: str, value: Tensor | None) -> dict[str, Tensor | None]:
         """Return the argument of `FURTHER` with its value, if the hook takes it."""
-        return {FURTHER[hook]: value} if self._further[hook] else {}
+        return {FURTHER[hook]: value} if hook in self._further else {}
 
     def check(self, shape: ModelShape) -> None:
         """Raise SettingError where the settings can't work with this model. Must not use torch."""
@@ -312,7 +307,7 @@ ENTRANCES = (*_OF_TOKENS, "relative", "token_state", "score_mod", "key_bias")
 
 def knows_nothing(scheme: PositionScheme) -> bool:
     """Return whether a scheme has none of the hooks by which position enters: the natural baseline."""
-    return not any(scheme.overrides(hook) for hook in ENTRANCES)
+    return not any(map(scheme.overrides, ENTRANCES))
 
 
 def knows_fractions(scheme: PositionScheme, shape: ModelShape) -> bool:
@@ -348,10 +343,9 @@ def check_names(cls: type, hooks: Mapping[str, Sequence[str]]) -> None:
         if near and name not in (*ATTRIBUTES, *settings):
             raise _bad_name(cls, name, f"is nothing that a scheme has (did you mean {near[0]}?)")
         if name in hooks and inspect.isfunction(member):
-            further = FURTHER.get(name, "")
-            given = {further: None} if further in inspect.signature(member).parameters else {}
+            signature, further = inspect.signature(member), FURTHER.get(name, "")
             try:
-                inspect.signature(member).bind(*hooks[name], **given)
+                signature.bind(*hooks[name], **({further: None} if further in signature.parameters else {}))
             except TypeError:
                 problem = f"takes other arguments than the hook: ({', '.join(hooks[name])})"
                 raise _bad_name(cls, name, problem) from None

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from operator import add, mul
 from typing import Any, ClassVar
 
 from poslab.errors import SettingError
@@ -68,7 +69,8 @@ class Composite(PositionScheme):
         return next((part for part in (first, *others) if part.overrides("sample")), first)
 
     def overrides(self, hook: str) -> bool:
-        return any(part.overrides(hook) for part in self._parts.values())
+        own = getattr(type(self), hook) is not getattr(Composite, hook)
+        return own or any(part.overrides(hook) for part in self._parts.values())
 
     def check(self, shape: ModelShape) -> None:
         for name, part in self._parts.items():
@@ -84,8 +86,7 @@ class Composite(PositionScheme):
         return [re.sub(r"\bpos\.(?=\w)", f"pos.{name}.", text) for name, text in texts]
 
     def max_length(self, shape: ModelShape) -> int | None:
-        lengths = (part.max_length(self._shape_of_parts(shape)) for part in self._parts.values())
-        return min((length for length in lengths if length is not None), default=None)
+        return _joined(min, (part.max_length(self._shape_of_parts(shape)) for part in self._parts.values()))
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         inner, parts = self._shape_of_parts(shape), self._parts.items()
@@ -121,10 +122,7 @@ class Composite(PositionScheme):
     def query_scale(self, tables: Tables, shape: ModelShape, layer: int, keys_seen: Tensor) -> Tensor | None:
         """Return the product of the factors. They count tokens, so the shape is that of the model for all parts."""
         factors = (part.query_scale(own, shape, layer, keys_seen) for part, own in self._with_tables(tables))
-        product: Tensor | None = None
-        for factor in factors:
-            product = factor if product is None else product if factor is None else product * factor
-        return product
+        return _joined(mul, factors)
 
     def mix(self, tables: Tables, layer: int, x: Tensor) -> Tensor:
         for part, own in self._with_tables(tables):
@@ -133,15 +131,12 @@ class Composite(PositionScheme):
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
         inner = self._shape_of_parts(shape)
-        terms = (part.relative(own, inner, layer, distances) for part, own in self._with_tables(tables))
-        there = [of_part for of_part in terms if of_part]
-        return reduce(added, there) if there else None
+        return _joined(added, (part.relative(own, inner, layer, distances) for part, own in self._with_tables(tables)))
 
     def token_state(self, tables: Tables, layer: int, x: Tensor) -> Tensor | None:
         """Concatenate the states of the parts, (B, H, T, E1 + E2)."""
-        states = [part.token_state(own, layer, x) for part, own in self._with_tables(tables)]
-        there = [state for state in states if state is not None]
-        return torch.cat(there, dim=-1) if there else None
+        states = (part.token_state(own, layer, x) for part, own in self._with_tables(tables))
+        return _joined(lambda first, second: torch.cat([first, second], -1), states)
 
     def prepare(self, tables: Tables, layer: int, keys: Tensor, token_state: Tensor) -> Tensor:
         """Concatenate what the parts make of their own states, (B, H, N, E1' + E2')."""
@@ -163,14 +158,13 @@ class Composite(PositionScheme):
 
     def key_bias(self, tables: Tables, shape: ModelShape, layer: int, token_state: Tensor) -> Tensor | None:
         """Return the sum of the biases; None where one scheme has only `score_mod`, so that all need theirs."""
-        total, inner = None, self._shape_of_parts(shape)
+        biases, inner = [], self._shape_of_parts(shape)
         states = self._own_states(tables, layer, token_state, shape.embed_dim)
         for (part, own), state in zip(self._with_tables(tables), states, strict=True):
-            bias = None if state is None else part.key_bias(own, inner, layer, state)
-            if bias is None and part.overrides("score_mod"):
+            biases.append(None if state is None else part.key_bias(own, inner, layer, state))
+            if biases[-1] is None and part.overrides("score_mod"):
                 return None
-            total = bias if total is None else total if bias is None else total + bias
-        return total
+        return _joined(add, biases)
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
         """Return the plain score plus what each adds to it: exact where none adds what depends on another."""
@@ -182,8 +176,7 @@ class Composite(PositionScheme):
     def reference_null(self, tables: Tables, text: HeadInputs, i: int) -> Tensor | None:
         inner = dataclasses.replace(text, shape=self._shape_of_parts(text.shape))
         nulls = (part.reference_null(own, inner, i) for part, own in self._with_tables(tables))
-        there = [null for null in nulls if null is not None]
-        return torch.stack(there).logsumexp(0) if there else None
+        return _joined(torch.logaddexp, nulls)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         found: dict[str, Picture] = {}
@@ -253,9 +246,6 @@ class Wrapper(Composite):
     def _parts(self) -> dict[str, PositionScheme]:
         return {"of": self.of}
 
-    def overrides(self, hook: str) -> bool:
-        return getattr(type(self), hook) is not getattr(Composite, hook) or super().overrides(hook)
-
 
 @dataclass(frozen=True)
 class Combined(Composite):
@@ -287,10 +277,15 @@ def added(first: RelativeTerms, second: RelativeTerms) -> RelativeTerms:
         for name, table in terms.tables.items():
             rows = _extended(table, -1 if name == "bias" else -2, terms.lowest - lowest, highest - terms.highest)
             tables[name] = tables[name] + rows if name in tables else rows
-    window = min((terms.window for terms in (first, second) if terms.window is not None), default=None)
-    nulls = [terms.null for terms in (first, second) if terms.null is not None]
-    null = torch.stack(nulls).logsumexp(0) if nulls else None  # two keys without a value are one
+    window = _joined(min, (first.window, second.window))
+    null = _joined(torch.logaddexp, (first.null, second.null))  # two keys without a value are one
     return RelativeTerms(lowest, highest, window=window, null=null, **tables)
+
+
+def _joined(join: Callable[[Any, Any], Any], found: Iterable[Any]) -> Any:
+    """Join what isn't None, one after the other; None if there is nothing."""
+    there = [one for one in found if one is not None]
+    return reduce(join, there) if there else None
 
 
 def _extended(table: Tensor, axis: int, before: int, after: int) -> Tensor:

@@ -8,9 +8,9 @@ Nearness decides only where several tokens want the weight, and nothing is learn
 the product over all k < i, is nobody's, so that weights sum to less than 1, and those of a text's first token to 0. It
 is exact under a softmax: scores are log w_ij, and the null score is the logarithm of what is left.
 
-The paper's formula and the authors' kernels (shawntan/stickbreaking-attention) leave out the query's own token unless
-`attend_current`; their tests and models then give that token what is left. Here own= says what it gets: `nothing`,
-`rest`, or with `part` it breaks its part first, as with `attend_current`.
+The paper's formula and the authors' kernels (shawntan/stickbreaking-attention) leave out the query's own token; their
+tests and models then give that token what is left, here `rest=true`. Left out is their `attend_current`, by which it
+breaks its part first.
 
 Chosen here: the paper is causal. Where a query sees the future it has two sticks of half the length, one for each
 direction. What other schemes add to scores is in z.
@@ -22,11 +22,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from poslab.errors import require_one_of
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import Explanation, HeadInputs, ModelShape, OnText, PositionScheme, ScoreTile, Tables
 
-OWN = ("nothing", "rest", "part")
 _NO_WEIGHT = -1e9  # finite, as scores must be
 _WIDTH = 32  # keys that one product sums up: of 16 to 128 the fastest
 _LEFT = (
@@ -37,14 +35,11 @@ _LEFT = (
 
 @dataclass(frozen=True)
 class StickBreaking(PositionScheme):
-    """Stick-breaking; own: what the query's own token gets, one of OWN."""
+    """Stick-breaking; rest: whether the query's own token gets what is left, and not nobody."""
 
-    own: str = "nothing"
+    rest: bool = False
 
-    variants = ({"own": "rest"}, {"own": "part"})
-
-    def __post_init__(self) -> None:
-        require_one_of(OWN, own=self.own)
+    variants = ({"rest": True},)
 
     def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
         z, taken = self._taken(tile, before=True)
@@ -53,7 +48,7 @@ class StickBreaking(PositionScheme):
             z, taken = self._taken(tile, before=False)
             both = (scores, z - taken), (left, -taken[..., -1:])
             scores, left = (torch.logaddexp(*pair) - math.log(2) for pair in both)
-        if self.own != "rest":
+        if not self.rest:
             return torch.cat([scores, left], -1)
         key = torch.arange(scores.shape[-1], device=scores.device)
         return torch.where(key == tile.query_index[:, None], left, scores)
@@ -64,33 +59,20 @@ class StickBreaking(PositionScheme):
         before: whether it is the stick for keys before the query, or that for later ones.
         """
         key, own = torch.arange(tile.scores.shape[-1], device=tile.scores.device), tile.query_index[:, None]
-        breaks = key < own if before else key > own  # (m, n)
-        breaks = tile.seen & (breaks | (key == own) if self.own == "part" else breaks)
+        breaks = tile.seen & (key < own if before else key > own)
         added = torch.zeros_like(breaks, dtype=tile.scores.dtype).masked_fill_(~breaks, _NO_WEIGHT)
         z = tile.scores + (added + tile.subtracted).to(added.dtype)  # filling all pairs would take longer
         return z, _sums(torch.nn.functional.softplus(z), to_the_end=before)
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
-        if i == j and self.own == "nothing":
-            return text.q.new_tensor(_NO_WEIGHT)
-        if i == j and self.own == "rest":
-            return self._rest(text, i).log()
-        between = range(j + 1, i + 1) if j < i else range(i, j)
-        halves = 1 if text.shape.causal or i == j else 2
-        return (_share(text, i, j) * self._left(text, i, between) / halves).log()
+        if i == j:
+            return _rest(text, i).log() if self.rest else text.q.new_tensor(_NO_WEIGHT)
+        between = range(j + 1, i) if j < i else range(i + 1, j)
+        halves = 1 if text.shape.causal else 2
+        return (_share(text, i, j) * _left(text, i, between) / halves).log()
 
     def reference_null(self, tables: Tables, text: HeadInputs, i: int) -> Tensor | None:
-        return None if self.own == "rest" else self._rest(text, i).log()
-
-    def _rest(self, text: HeadInputs, i: int) -> Tensor:
-        """Return what is left of the stick of query i, or of its two halves, a scalar."""
-        before, after = self._left(text, i, range(i + 1)), self._left(text, i, range(i, len(text.seen)))
-        return before if text.shape.causal else (before + after) / 2
-
-    def _left(self, text: HeadInputs, i: int, keys: range) -> Tensor:
-        """Return what keys leave of a stick of query i, a scalar."""
-        breaking = [key for key in keys if text.seen[i][key] and (key != i or self.own == "part")]
-        return torch.stack([1 - _share(text, i, key) for key in breaking] or [text.q.new_ones(())]).prod()
+        return None if self.rest else _rest(text, i).log()
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         left = torch.stack([(-self._taken(tile, before=True)[1][0, :, -1]).exp() for tile in sample])  # (L, H, n)
@@ -100,6 +82,18 @@ class StickBreaking(PositionScheme):
 def _share(text: HeadInputs, i: int, j: int) -> Tensor:
     """Return sigmoid(z_ij), a scalar."""
     return 1 / (1 + (-(text.q[i] * text.k[j]).sum() / math.sqrt(text.shape.head_dim)).exp())
+
+
+def _left(text: HeadInputs, i: int, keys: range) -> Tensor:
+    """Return what keys leave of a stick of query i, a scalar."""
+    shares = [_share(text, i, key) for key in keys if text.seen[i][key]]
+    return torch.stack([1 - share for share in shares] or [text.q.new_ones(())]).prod()
+
+
+def _rest(text: HeadInputs, i: int) -> Tensor:
+    """Return what is left of the stick of query i, or of its two halves, a scalar."""
+    before, after = _left(text, i, range(i)), _left(text, i, range(i + 1, len(text.seen)))
+    return before if text.shape.causal else (before + after) / 2
 
 
 def _sums(x: Tensor, to_the_end: bool) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from poslab.attention import attend
 from poslab.attention.blocks import query_blocks
 from poslab.attention.kernels.blockwise import blockwise_attention
-from poslab.attention.kernels.flash import bias_by_distance, no_bias
+from poslab.attention.kernels.flash import bias_by_distance, is_null_alone
 from poslab.attention.kernels.near_tables import near_tables, needed_keys
 from poslab.attention.kernels.products import products_for
 from poslab.attention.reference import AttentionSpec
@@ -140,7 +140,7 @@ def test_flash_equals_reference(dtype: torch.dtype, slope: float, spec: dict[str
 def test_flash_with_a_null_score_alone(dtype: torch.dtype, causal: bool) -> None:
     null = torch.randn(2, dtype=dtype).requires_grad_()
     q, k, v = make_inputs(2, 2, 300, 300, 8, dtype)
-    assert no_bias(AttentionSpec(None, causal, 0, 0.4, null=null), q, k) is not None
+    assert is_null_alone(AttentionSpec(None, causal, 0, 0.4, null=null), q, k)
     fast, slow = (
         lambda kernel=kernel: kernel(q, k, v, RelativeTerms(0, 0, null=null), causal=causal)
         for kernel in (blockwise, reference)

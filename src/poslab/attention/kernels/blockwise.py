@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from poslab.attention.blocks import WeightDropout
 from poslab.attention.kernels.band_tile import BandTile
-from poslab.attention.kernels.flash import bias_by_distance, flash_attention, no_bias
+from poslab.attention.kernels.flash import bias_by_distance, flash_attention, is_null_alone
 from poslab.attention.kernels.near_tables import (
     LOG2_E,
     NearTables,
@@ -48,8 +48,8 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *,
         near = near_tables(spec, q, k.shape[-2], dtype)
         bias_of_keys, largest_of_keys = key_bias(spec, q, k)
         null = null_scores(spec, q, near, largest_of_keys)  # (B, H, Tq, 1)
-        if dropout is None and (bias := bias_by_distance(spec, q, k, near) or no_bias(spec, q, k)):
-            return flash_attention(q, k, v, spec.scale, bias, null)
+        if dropout is None and ((bias := bias_by_distance(spec, q, k, near)) or is_null_alone(spec, q, k)):
+            return flash_attention(q, k, v, spec, bias, null)
         prunes_keys = bias_of_keys is not None and spec.terms is None and dropout is None
         wide = (q.to(dtype) * spec.scale, k.to(dtype), with_far_values(v.to(dtype), spec.terms))
         flat = (x.flatten(0, 1) for x in wide)

@@ -30,6 +30,7 @@ _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 _BLOCK = 2 * BLOCK  # with 128 queries the kernel takes 1.27 times as long, with 512 1.05 times
+_WHOLE = [(slice(None), slice(None), None)]  # all queries and keys at once, without a bias
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,53 +50,43 @@ class BiasByDistance:
         skewed = (heads * queries * count, queries * count, count - 1, 1)
         return copies.as_strided((1, heads, queries, self.columns), skewed, queries - 1)
 
-    def calls(self) -> Iterator["_Call"]:
+    def parts(self) -> Iterator[tuple[slice, slice, Tensor]]:
         """Yield queries and keys of each block, and its part of the matrix, (1, H, m, n)."""
         matrix = self.matrix()
         for block in self.blocks:
             part = matrix[:, :, : block.queries].narrow(-1, self.position - block.position, block.keys)
-            yield block.rows, block.columns, False, part
-
-
-@dataclass(frozen=True, eq=False)
-class NoBias:
-    """Attention without a bias, computed at once."""
-
-    causal: bool
-
-    def calls(self) -> Iterator["_Call"]:
-        """Yield all queries and keys."""
-        yield slice(None), slice(None), self.causal, None
-
-
-_Call = tuple[slice, slice, bool, Tensor | None]  # queries, keys, whether the kernel hides later keys, its mask
+            yield block.rows, block.columns, part
 
 
 def flash_attention(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, bias: BiasByDistance | NoBias, null: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, bias: BiasByDistance | None, null: Tensor | None
 ) -> Tensor:
-    """Return attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), in the dtype of v; null: (B, H, Tq, 1)."""
+    """Return attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), in the dtype of v; null: (B, H, Tq, 1).
+
+    Of the specification only scale is used, and without a bias whether it is causal.
+    """
     # bfloat16 is taken as it is, float16, whose range is small, in 32 bits.
     dtype = v.dtype if v.dtype == torch.bfloat16 else torch.promote_types(q.dtype, torch.float32)
-    out: Tensor = _Flash.apply(*(x.to(dtype) for x in (q, k, v)), null, scale, bias)  # type: ignore[no-untyped-call]
+    out: Tensor = _Flash.apply(*(x.to(dtype) for x in (q, k, v)), null, spec, bias)  # type: ignore[no-untyped-call]
     return out.to(v.dtype)
 
 
 class _Flash(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, null: Tensor | None, scale: float, bias: BiasByDistance | NoBias
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, null: Tensor | None, spec: AttentionSpec, bias: BiasByDistance | None
     ) -> Tensor:
         out, log_sum = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.promote_types(q.dtype, torch.float32))
-        for rows, columns, causal, mask in bias.calls():
+        for rows, columns, mask in bias.parts() if bias else _WHOLE:
             own = q[:, :, rows], k[:, :, columns], v[:, :, columns]
-            out[:, :, rows], log_sum[:, :, rows] = _flash(*own, 0.0, causal, attn_mask=mask, scale=scale)
+            hides = mask is None and spec.causal
+            out[:, :, rows], log_sum[:, :, rows] = _flash(*own, 0.0, hides, attn_mask=mask, scale=spec.scale)
         if null is not None:
             in_powers_of_two = log_sum[..., None] * LOG2_E
             with_null(out, in_powers_of_two, null * LOG2_E)
             log_sum = in_powers_of_two[..., 0] / LOG2_E
         ctx.save_for_backward(q, k, v, null, out, log_sum)
-        ctx.scale, ctx.bias = scale, bias
+        ctx.spec, ctx.bias = spec, bias
         return out
 
     @staticmethod
@@ -104,9 +95,10 @@ class _Flash(torch.autograd.Function):
         q, k, v, null, out, log_sum = ctx.saved_tensors
         sums = log_sum.dtype
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.zeros_like(k, dtype=sums), torch.zeros_like(v, dtype=sums)
-        for rows, columns, causal, mask in ctx.bias.calls():
+        for rows, columns, mask in ctx.bias.parts() if ctx.bias else _WHOLE:
             own = q[:, :, rows], k[:, :, columns], v[:, :, columns], out[:, :, rows], log_sum[:, :, rows]
-            grads = _flash_backward(grad_out[:, :, rows], *own, 0.0, causal, attn_mask=mask, scale=ctx.scale)
+            hides = mask is None and ctx.spec.causal
+            grads = _flash_backward(grad_out[:, :, rows], *own, 0.0, hides, attn_mask=mask, scale=ctx.spec.scale)
             grad_q[:, :, rows] = grads[0]
             grad_k[:, :, columns] += grads[1]
             grad_v[:, :, columns] += grads[2]
@@ -116,10 +108,10 @@ class _Flash(torch.autograd.Function):
         return grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype), grad_null, None, None
 
 
-def no_bias(spec: AttentionSpec, q: Tensor, k: Tensor) -> NoBias | None:
-    """Return the kernel's call for attention that has no more than a null score, None where it can't compute `spec`."""
-    known = spec.offset == 0 and q.shape[-2] == k.shape[-2] if spec.causal else True
-    return NoBias(spec.causal) if replace(spec, null=None).plain and known and q.device.type == "cpu" else None
+def is_null_alone(spec: AttentionSpec, q: Tensor, k: Tensor) -> bool:
+    """Return whether attention has no more than a null score, and the kernel can compute it without a bias."""
+    known = not spec.causal or (spec.offset == 0 and q.shape[-2] == k.shape[-2])
+    return known and q.device.type == "cpu" and replace(spec, null=None).plain
 
 
 def bias_by_distance(spec: AttentionSpec, q: Tensor, k: Tensor, near: NearTables) -> BiasByDistance | None:
