@@ -1,6 +1,5 @@
 """Run folders as a table of results: what each run, group and plan leaves in it."""
 
-import json
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -58,14 +57,6 @@ def test_a_run_on_a_text(tmp_path: Path) -> None:
     assert tuple(first[["scheme", "seed", "data", "status"]]) == ("t5", 3, "the-verdict.txt", "finished")
     assert tuple(first[["unit", "better", "look", "folder"]]) == ("nats per token", "lower", 1, str(folder))
     assert set(table.loc[table["better"] != "", "metric"]) == {"last validation loss", "best validation loss"}
-
-
-def test_models_without_training_of_an_earlier_version(tmp_path: Path) -> None:
-    file = write_run(tmp_path) / "summary.json"
-    plain = json.loads(file.read_text())
-    del plain["untrained_losses"]
-    file.write_text(json.dumps(plain | {"reference_losses": UNTRAINED}))
-    assert figures(table_in(tmp_path).table)["bigram_loss", None] == UNTRAINED["bigram"]
 
 
 def test_the_loss_of_a_held_out_part_comes_first(tmp_path: Path) -> None:

@@ -104,16 +104,14 @@ def check_formula(scheme: PositionScheme) -> Iterator[Difference]:
         tables = {name: (x + 0.5 * torch.randn_like(x)).double() for name, x in scheme.tables(shape).items()}
         q, k = torch.randn(2, 1, 3, 8, 8, dtype=torch.float64)  # (B, H, T, Dh)
         x, values = torch.randn(1, 8, 24, dtype=torch.float64), torch.eye(8, dtype=torch.float64).expand(1, 3, -1, -1)
-        given = None if positions[-1] == 7 else torch.tensor(positions)
+        how: dict[str, Any] = {"x": x, "num_layers": 2, "positions": torch.tensor(positions), "causal": causal}
+        seen = [[j <= i or not causal for j in range(8)] for i in range(8)]
         for layer in range(2):
-            seen = [[j <= i or not causal for j in range(8)] for i in range(8)]
             expected = _weights(scheme, tables, HeadInputs(q[0], k[0], x[0], positions, seen, shape, layer, head=0))
-            how: dict[str, Any] = {"x": x, "layer": layer, "num_layers": 2, "positions": given, "causal": causal}
             for backend in ("reference", "blockwise"):
                 # Less what a table adds to the values themselves.
-                out, nothing = (
-                    scheme_attention(scheme, tables, q, k, v, **how, backend=backend) for v in (values, 0 * values)
-                )
+                how |= {"layer": layer, "backend": backend}
+                out, nothing = (scheme_attention(scheme, tables, q, k, v, **how) for v in (values, 0 * values))
                 what = f"{backend}, layer {layer}, positions {positions}{'' if causal else ', not causal'}"
                 yield what, (out - nothing)[0], expected, 1e-7
 

@@ -11,15 +11,8 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 import poslab
+from poslab.config import scripts
 from poslab.config.command_line import NAME, as_called, command_line, help_text, parse_line
-from poslab.config.scripts import (
-    CheckConfig,
-    CompareConfig,
-    EvaluateConfig,
-    ExplainConfig,
-    ExportConfig,
-    GenerateConfig,
-)
 from poslab.distributed import is_first_process, is_initialized, started_by_lightning
 from poslab.errors import RunStopped, UserError, suggestion
 from poslab.processors import prepare
@@ -45,7 +38,7 @@ def _train(arguments: list[str]) -> None:
     run_train(arguments)
 
 
-def _compare(config: CompareConfig, typed: str) -> None:
+def _compare(config: scripts.CompareConfig, typed: str) -> None:
     if config.table is None:
         print("reading runs ...", flush=True)
     from poslab.commands.compare import run_comparison
@@ -53,31 +46,31 @@ def _compare(config: CompareConfig, typed: str) -> None:
     run_comparison(config, typed)
 
 
-def _evaluate(config: EvaluateConfig, typed: str) -> None:
+def _evaluate(config: scripts.EvaluateConfig, typed: str) -> None:
     from poslab.commands.evaluate import run_evaluation
 
     run_evaluation(config)
 
 
-def _explain(config: ExplainConfig, typed: str) -> None:
+def _explain(config: scripts.ExplainConfig, typed: str) -> None:
     from poslab.commands.explain import run_explanation
 
     run_explanation(config, typed)
 
 
-def _generate(config: GenerateConfig, typed: str) -> None:
+def _generate(config: scripts.GenerateConfig, typed: str) -> None:
     from poslab.commands.generate import run_generation
 
     run_generation(config)
 
 
-def _export(config: ExportConfig, typed: str) -> None:
+def _export(config: scripts.ExportConfig, typed: str) -> None:
     from poslab.commands.export import run_export
 
     run_export(config)
 
 
-def _check(config: CheckConfig, typed: str) -> None:
+def _check(config: scripts.CheckConfig, typed: str) -> None:
     from poslab.commands.check import run_check
 
     run_check(config)
@@ -97,12 +90,12 @@ def plain_command(name: str, schema: type[Schema], work: Callable[[Schema, str],
 
 COMMANDS = {
     "train": Command("Train a GPT decoder whose position scheme is swappable, or with -m a sweep of them.", _train),
-    "compare": plain_command("compare", CompareConfig, _compare),
-    "evaluate": plain_command("evaluate", EvaluateConfig, _evaluate),
-    "explain": plain_command("explain", ExplainConfig, _explain),
-    "generate": plain_command("generate", GenerateConfig, _generate),
-    "export": plain_command("export", ExportConfig, _export),
-    "check": plain_command("check", CheckConfig, _check),
+    "compare": plain_command("compare", scripts.CompareConfig, _compare),
+    "evaluate": plain_command("evaluate", scripts.EvaluateConfig, _evaluate),
+    "explain": plain_command("explain", scripts.ExplainConfig, _explain),
+    "generate": plain_command("generate", scripts.GenerateConfig, _generate),
+    "export": plain_command("export", scripts.ExportConfig, _export),
+    "check": plain_command("check", scripts.CheckConfig, _check),
 }
 
 

@@ -65,6 +65,12 @@ class Comparison:
         return self.tested if self.all_pairs else {}
 
     @property
+    def ranked_pairs(self) -> list[tuple[str, str]]:
+        """Return the pairs that are shown to differ, if all were tested, as (better, worse)."""
+        sign = self.score.metric.sign
+        return [pair if d.leaning * sign < 0 else pair[::-1] for pair, d in self.pairs.items() if d.significant]
+
+    @property
     def comparisons(self) -> int:
         """Return the number of comparisons of the page, by which p-values and intervals are corrected."""
         return max((d.comparisons for d in self.differences.values()), default=1)

@@ -44,7 +44,7 @@ def effect_size_table(comparison: Comparison, curves: Mapping[str, Mapping[int, 
     """
     if not comparison.score.is_loss or len(comparison.groups) < 2:
         return None
-    (base,) = (group for group in comparison.groups if group.label == comparison.baseline)
+    base = comparison.base
     columns = ["scheme", "perplexity", "times the baseline's", "simultaneous interval"]
     columns += ["steps to the baseline's last loss", "time to it", "training, minutes"]
     rows = [_row(group, base, comparison, curves) for group in comparison.groups]
@@ -56,7 +56,7 @@ def effect_size_table(comparison: Comparison, curves: Mapping[str, Mapping[int, 
     )
     if any(group.diverged for group in comparison.groups):
         remark += " Seeds that diverged are in none of these figures."
-    return Table("What the differences are worth", columns, rows, remark, sortable=True)
+    return Table("What the differences are worth", columns, rows, remark, sortable=True, highlight=base.label)
 
 
 def _row(group: Group, base: Group, comparison: Comparison, curves: Mapping[str, Mapping[int, Curve]]) -> list[str]:

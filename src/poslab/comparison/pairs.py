@@ -44,24 +44,18 @@ def _cell(comparison: Comparison, first: str, second: str, d: Difference) -> Cel
 def in_lines(comparison: Comparison) -> list[str]:
     """Return for each group those that it is shown to be better than, and their number; empty unless all pairs were
     tested."""
-    sign = comparison.score.metric.sign
-    better: dict[str, list[str]] = {group.label: [] for group in comparison.groups}
-    for (first, second), d in comparison.pairs.items():
-        if d.significant:
-            ahead, behind = (first, second) if d.leaning * sign < 0 else (second, first)
-            better[ahead].append(behind)
+    shown = comparison.ranked_pairs
+    better = {group.label: [worse for label, worse in shown if label == group.label] for group in comparison.groups}
     lines = [f"{label} is better than {len(of)}: {', '.join(of)}" for label, of in better.items() if of]
-    shown = sum(map(len, better.values()))
-    return [*lines, f"pairs that are shown to differ: {shown} of {len(comparison.pairs)}"] if comparison.pairs else []
+    counted = f"pairs that are shown to differ: {len(shown)} of {len(comparison.pairs)}"
+    return [*lines, counted] if comparison.pairs else []
 
 
 def sentences(comparison: Comparison) -> list[str]:
     """Return sentences on the pairs without the baseline that are shown to differ, the better group first."""
     texts, by_label = [], {group.label: group for group in comparison.groups}
-    for (first, second), d in comparison.pairs.items():
-        if comparison.baseline not in (first, second) and d.significant:
-            better = d.leaning * comparison.score.metric.sign < 0
-            pair = by_label[first], by_label[second]
-            found = comparison.finding_on(*pair, d) if better else comparison.finding_on(*pair[::-1], d.reversed)
-            texts.append(str(found))
+    for first, second in comparison.ranked_pairs:
+        if comparison.baseline not in (first, second):
+            d = comparison.pairs.get((first, second)) or comparison.pairs[second, first].reversed
+            texts.append(str(comparison.finding_on(by_label[first], by_label[second], d)))
     return texts

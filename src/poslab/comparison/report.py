@@ -126,8 +126,7 @@ def _section(
 def _further_tables(section: Section) -> list[Block]:
     """Return all tables below that of the schemes."""
     comparison = section.comparison
-    blocks: list[Block | None] = [pairs.matrix(comparison)]
-    blocks.append(section.effect_sizes and _highlighted(section.effect_sizes, section))
+    blocks: list[Block | None] = [pairs.matrix(comparison), section.effect_sizes]
     if comparison.setting_effects:
         blocks.append(factors.factor_table(comparison.setting_effects))
         two_way = factors.two_way_tables(comparison)
@@ -136,10 +135,6 @@ def _further_tables(section: Section) -> list[Block]:
             blocks.append(Details("two settings at a time", [*tables, Text(two_way[0].note)]))
     blocks += [choices(comparison), solved_table(comparison), next_seed_table(comparison), *section.of_context]
     return [block for block in blocks if block]
-
-
-def _highlighted(table: Table, section: Section) -> Table:
-    return replace(table, highlight=section.comparison.baseline)
 
 
 def _sources(section: Section, command: Sequence[Block]) -> list[Block]:

@@ -146,9 +146,8 @@ class Section:
     @property
     def _ranks(self) -> dict[str, str]:
         """Return the ranks that each group may have, "1 to 3", if all pairs were compared."""
-        one, sign = self.comparison, self.score.metric.sign
-        better = [pair if d.leaning * sign < 0 else pair[::-1] for pair, d in one.pairs.items() if d.significant]
-        found = rank_intervals([group.label for group in one.groups], better) if one.pairs else {}
+        one = self.comparison
+        found = rank_intervals([group.label for group in one.groups], one.ranked_pairs) if one.pairs else {}
         return {label: f"{low}" if low == high else f"{low} to {high}" for label, (low, high) in found.items()}
 
     @property

@@ -233,6 +233,13 @@ class Symbols:
 AnyVocabulary = Vocabulary | Symbols
 
 
+def tokens_of(vocabulary: AnyVocabulary) -> Any:
+    """Return what vocabularies have in common whose ids mean the same."""
+    if isinstance(vocabulary, Symbols):
+        return vocabulary.symbols
+    return vocabulary.encoding.name, None if vocabulary.observed is None else vocabulary.observed.tolist()
+
+
 def observed_ids(tokens: Tensor) -> Tensor:
     """Return the ids that occur in the tokens (N,): (V,) int32, ascending."""
     present = np.zeros(1 + int(tokens.numpy().max(initial=0)), bool)

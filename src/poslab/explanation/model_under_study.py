@@ -7,13 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from poslab.config.schemes import classes
-from poslab.data.tokenizer import AnyVocabulary
+from poslab.data.tokenizer import AnyVocabulary, tokens_of
 from poslab.errors import SettingError
 from poslab.evaluation.pictures import sample_pairs
 from poslab.evaluation.probes import Probes, probe
@@ -147,13 +146,7 @@ def require_comparable(studies: Sequence[ModelUnderStudy], option: str) -> None:
     """Raise SettingError where the losses of two models can't be compared in one picture."""
     first, second = studies
     names = [study.probe_data.name for study in studies if study.probe_data is not None]
-    if _tokens(first.vocabulary) != _tokens(second.vocabulary):
+    if tokens_of(first.vocabulary) != tokens_of(second.vocabulary):
         raise SettingError(option, second.label, f"reads another vocabulary than {first.label}: make a page of each")
     if len(set(names)) > 1:
         raise SettingError(option, second.label, f"was trained on {names[1]}, and {first.label} on {names[0]}")
-
-
-def _tokens(vocabulary: AnyVocabulary) -> tuple[Any, ...]:
-    observed = vocabulary.observed
-    names = getattr(vocabulary, "symbols", None) or getattr(getattr(vocabulary, "encoding", None), "name", None)
-    return (names, vocabulary.size, None if observed is None else observed.tolist())

@@ -14,16 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import (
-    Curves,
-    Explanation,
-    HeadInputs,
-    ModelShape,
-    PositionScheme,
-    RelativeTerms,
-    ScoreTile,
-    Tables,
-)
+from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
+from poslab.positions.pictures import Curves, Explanation
 
 
 def slopes(num_heads: int) -> list[float]:

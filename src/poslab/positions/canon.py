@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 
 from poslab.errors import require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, ModelShape, Picture, PositionScheme, Tables
+from poslab.positions.base import ModelShape, Picture, PositionScheme, Tables
 from poslab.positions.combined import Wrapper
 from poslab.positions.nope import NoPE
+from poslab.positions.pictures import by_layer
 
 _SHARES = (
     "How much of the token so many places back is added to each, beside the token itself: the root of the mean square "
@@ -65,9 +66,5 @@ class Canon(Wrapper):
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         sizes = tables["canon"].float().square().mean(-1).sqrt()  # (L, K)
-        lines = {f"layer {number}": line for number, line in enumerate(sizes)}
-        places = list(range(self.tokens))
-        title = "What each token takes of those before it"
-        return super().pictures(tables, shape) | {
-            "canon": Curves(title, "tokens back", "share", places, lines, _SHARES)
-        }
+        own = by_layer("What each token takes of those before it", "tokens back", "share", sizes, _SHARES)
+        return super().pictures(tables, shape) | {"canon": own}

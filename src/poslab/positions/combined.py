@@ -17,16 +17,8 @@ from typing import Any, ClassVar
 
 from poslab.errors import SettingError
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import (
-    Explanation,
-    HeadInputs,
-    ModelShape,
-    Picture,
-    PositionScheme,
-    RelativeTerms,
-    ScoreTile,
-    Tables,
-)
+from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
+from poslab.positions.pictures import Explanation, Picture
 
 
 class Composite(PositionScheme):

@@ -135,17 +135,16 @@ class HookChecker:
 
     def check_without_layer(self) -> None:
         """Raise SettingError for the first of `sample`, `embed` and `rotate` that fails."""
-        scheme, positions = self.scheme, self.positions
-        if scheme.overrides("sample"):
+        if self.scheme.overrides("sample"):
             self._sample()
         self._embed()
-        self._map("rotate", lambda x: scheme.rotate(self.tables, x, positions), self.of_heads, "(B, H, T, Dh)")
+        self._map("rotate", lambda x: self._call("rotate", x, self.positions), self.of_heads, "(B, H, T, Dh)")
 
     def check_layer(self, layer: int) -> None:
         """Raise SettingError for the first hook that fails in this layer."""
         self._mix(layer)
         self._query_scale(layer)
-        sizes, compute_state = (*self.of_heads.shape[:3], None), partial(self.scheme.token_state, self.tables, layer)
+        sizes, compute_state = (*self.of_heads.shape[:3], None), partial(self._call, "token_state", layer)
         state = self._map("token_state", compute_state, _precise(self.x), "(B, H, T, E)", sizes)
         for name in ("query", "key"):
             self._map(name, partial(self._of_tokens, name, layer), self.x, "(B, H, T, Dh)", self.of_heads.shape)
@@ -158,25 +157,23 @@ class HookChecker:
         """Raise SettingError where a token's embedding changes with other tokens, or with a later id, too."""
         ids = torch.arange(self.length, device=self.x.device).repeat(2, 1) % 2  # (B, T)
 
-        def embed(x: Tensor, ids: Tensor = ids) -> Tensor:
-            return self.scheme.embed(self.tables, x, self.positions, **self.scheme.further("embed", ids))
+        def embed(x: Tensor, ids: Tensor = ids) -> Any:
+            return self._call("embed", x, self.positions, **self.scheme.further("embed", ids))
 
         found = self._map("embed", embed, self.x, "(B, T, D)")
         if found is not None and self.shape.causal:
-            later = torch.cat([ids[:, :-1], 1 - ids[:, -1:]], dim=1)
-            if not torch.allclose(embed(self.x, later)[:, :-1], found[:, :-1]):
-                raise _wrong(self.scheme, "embed", "what it gives for a token changes with the id of a later one")
+            later = embed(self.x, torch.cat([ids[:, :-1], 1 - ids[:, -1:]], dim=1))
+            problem = "what it gives for a token changes with the id of a later one"
+            self._require_equal("embed", later[:, :-1], found[:, :-1], problem)
 
     def _by_head(self, x: Tensor) -> Tensor:
         """Split x (B, T, D) by head, (B, H, T, Dh)."""
         return x.unflatten(-1, (self.shape.num_heads, self.shape.head_dim)).transpose(1, 2)
 
-    def _of_tokens(self, name: str, layer: int, x: Tensor) -> Tensor:
+    def _of_tokens(self, name: str, layer: int, x: Tensor) -> Any:
         """Apply the hook `query` or `key` to tokens x (B, T, D) and the states that these have."""
-        state = self.scheme.token_state(self.tables, layer, _precise(x))
-        hook, further = getattr(self.scheme, name), self.scheme.further(name, state)
-        mapped: Tensor = hook(self.tables, layer, self._by_head(x), self.positions, **further)
-        return mapped
+        further = self.scheme.further(name, self._call("token_state", layer, _precise(x)))
+        return self._call(name, layer, self._by_head(x), self.positions, **further)
 
     def _sample(self) -> None:
         length, longest = self.shape.context_length, self.scheme.max_length(self.shape)
@@ -194,7 +191,7 @@ class HookChecker:
     def _map(
         self,
         name: str,
-        hook: Callable[[Tensor], Tensor | None],
+        hook: Callable[[Tensor], Any],
         x: Tensor,
         letters: str,
         sizes: Sequence[int | None] | None = None,
@@ -205,8 +202,7 @@ class HookChecker:
         """
         if not self.scheme.overrides(name):
             return None
-        with _trying(self.scheme, name):
-            mapped = hook(x)
+        mapped = hook(x)
         if mapped is None and name == "token_state":
             return None
         mapped = self._require(name, mapped, sizes or x.shape, letters, dtype=x.dtype)
@@ -214,14 +210,10 @@ class HookChecker:
         for index in {0, self.length - 1}:
             other = x.clone()
             other[0, ..., index, :] = 1 - 2 * other[0, ..., index, :]
-            with _trying(self.scheme, name):
-                changed = hook(other)
-            assert changed is not None
             kept = torch.ones(mapped.shape[:-1], dtype=torch.bool, device=x.device)
             kept[0, ..., index] = False
-            if not torch.allclose(mapped[kept], changed[kept], rtol=near, atol=near):
-                problem = "must map each token by itself: what it gives for one changes with others, or by chance"
-                raise _wrong(self.scheme, name, problem)
+            problem = "must map each token by itself: what it gives for one changes with others, or by chance"
+            self._require_equal(name, mapped[kept], hook(other)[kept], problem, near, near)
         return mapped
 
     def _mix(self, layer: int) -> None:
@@ -236,15 +228,11 @@ class HookChecker:
         for row in (0, -1):  # of all, the first token alone sees the first, and the last one the last
             changed = x.clone()
             changed[0, row] *= -1
-            with _trying(self.scheme, "mix"):
-                before, after = (self.scheme.mix(self.tables, layer, given) for given in (x, changed))
+            before, after = (self._call("mix", layer, given) for given in (x, changed))
             before = self._require("mix", before, (2, count + 2, x.shape[-1]), "(B, T, D)", dtype=x.dtype)
             after[0, row] = before[0, row]
-            if not torch.allclose(before, after, rtol=1e-5, atol=1e-5):
-                problem = (
-                    "must make a token of itself and those before it, as many as `mixed_tokens` says, by no chance"
-                )
-                raise _wrong(self.scheme, "mix", problem)
+            problem = "must make a token of itself and those before it, as many as `mixed_tokens` says, by no chance"
+            self._require_equal("mix", before, after, problem)
 
     def _query_scale(self, layer: int) -> None:
         """Raise SettingError where the factor of a query changes with other queries, too."""
@@ -252,23 +240,20 @@ class HookChecker:
             return
         seen = 1 + torch.arange(self.length, dtype=_precise(self.x).dtype, device=self.x.device)[None] ** 2  # (1, T)
         one = self.length // 2
-        with _trying(self.scheme, "query_scale"):
-            counts = (seen, seen[:, one, None])
-            whole, alone = (self.scheme.query_scale(self.tables, self.shape, layer, n) for n in counts)
+        whole, alone = (self._call("query_scale", self.shape, layer, n) for n in (seen, seen[:, one, None]))
         if whole is None or alone is None:
             return
         heads = self.shape.num_heads if whole.dim() == 3 and whole.shape[1] != 1 else 1
         self._require("query_scale", whole, (1, heads, self.length), "(1 or B, 1 or H, Tq)", dtype=seen.dtype)
-        if not torch.allclose(whole[..., one, None], alone):
-            raise _wrong(self.scheme, "query_scale", "the factor of a query changes with what other queries see")
+        problem = "the factor of a query changes with what other queries see"
+        self._require_equal("query_scale", whole[..., one, None], alone, problem)
 
     def _relative(self, layer: int) -> None:
         if not self.scheme.overrides("relative"):
             return
         heads, head_dim = self.shape.num_heads, self.shape.head_dim
         distances = range(0 if self.shape.causal else 1 - self.length, self.length)
-        with _trying(self.scheme, "relative"):
-            terms = self.scheme.relative(self.tables, self.shape, layer, distances)
+        terms = self._call("relative", self.shape, layer, distances)
         if not (terms is None or isinstance(terms, RelativeTerms)):
             raise _wrong(self.scheme, "relative", f"must give RelativeTerms or None, not {described(terms)}")
         if terms is not None and terms.null is not None:
@@ -286,17 +271,14 @@ class HookChecker:
         """Raise SettingError where biases of neighbouring keys change with a later token, too."""
         other = token_state.clone()
         other[:, :, -1] = 1 - 2 * other[:, :, -1]
-        with _trying(self.scheme, "key_bias"):
-            bias, changed = (
-                self.scheme.key_bias(self.tables, self.shape, layer, state) for state in (token_state, other)
-            )
+        bias, changed = (self._call("key_bias", self.shape, layer, state) for state in (token_state, other))
         if bias is None or changed is None:
             return
         self._require("key_bias", bias, token_state.shape[:3], "(B, H, N)")
-        before, after = (x[..., :-1] - x[..., :1] for x in (bias, changed))
-        if self.shape.causal and not torch.allclose(before, after, rtol=1e-4, atol=1e-5):
+        if self.shape.causal:
+            before, after = (x[..., :-1] - x[..., :1] for x in (bias, changed))
             problem = "a key's bias beside that of another changes with a later token"
-            raise _wrong(self.scheme, "key_bias", problem)
+            self._require_equal("key_bias", before, after, problem, 1e-4)
 
     def _scores(self, layer: int, token_state: Tensor | None) -> None:
         """Raise SettingError where scores of a query differ from those that it has alone in its tile, too."""
@@ -306,9 +288,9 @@ class HookChecker:
         whole = self._scores_of(layer, token_state, range(first, self.length))
         for row, index in enumerate(range(first, self.length)):
             alone = self._scores_of(layer, token_state, range(index, index + 1))
-            if not torch.allclose(whole[:, :, row, : alone.shape[-1]], alone[:, :, 0], rtol=1e-4, atol=1e-5):
-                problem = "scores of a query change with what else is in its tile"
-                raise _wrong(self.scheme, "score_mod", f"{problem}, look at pairs with `seen` alone, and at no sizes")
+            problem = "scores of a query change with what else is in its tile, look at pairs with `seen` alone"
+            whole_row = whole[:, :, row, : alone.shape[-1]]
+            self._require_equal("score_mod", whole_row, alone[:, :, 0], f"{problem}, and at no sizes", 1e-4)
 
     def _scores_of(self, layer: int, token_state: Tensor | None, indices: range) -> Tensor:
         """Return the scores of the queries of these indices and every key that one of them sees, null scores first."""
@@ -318,19 +300,28 @@ class HookChecker:
         i, j = self.positions[None, None, query_index, None], self.positions[None, None, None, :count]
         state = None
         if token_state is not None:
-            with _trying(self.scheme, "prepare"):
-                state = self.scheme.prepare(self.tables, layer, keys, token_state[:, :, :count])
+            state = self._call("prepare", layer, keys, token_state[:, :, :count])
             state = self._require("prepare", state, (*keys.shape[:3], None), "(B, H, N, E)", dtype=keys.dtype)
         scale, causal = self.shape.head_dim**-0.5, self.shape.causal
         seen = j <= i if causal else torch.ones_like(j <= i)
         scores = queries @ keys.mT * scale
         tile = ScoreTile(scores, queries, keys, state, i, j, seen, scale, causal, query_index, 0.0, indices.start)
-        with _trying(self.scheme, "score_mod"):
-            scores = self.scheme.score_mod(self.tables, layer, tile)
+        scores = self._call("score_mod", layer, tile)
         null = isinstance(scores, torch.Tensor) and scores.shape[-1:] == (count + 1,)
         sizes = (*tile.scores.shape[:-1], count + null)
         scores = self._require("score_mod", scores, sizes, "(B, H, m, n)", dtype=tile.scores.dtype)
         return scores.roll(1, -1) if null else scores  # the keys that later queries alone see stay at the end
+
+    def _call(self, hook: str, *given: Any, **further: Any) -> Any:
+        with _trying(self.scheme, hook):
+            return getattr(self.scheme, hook)(self.tables, *given, **further)
+
+    def _require_equal(
+        self, hook: str, first: Tensor, second: Tensor, problem: str, rtol: float = 1e-5, atol: float = 1e-5
+    ) -> None:
+        """Raise SettingError where two results that must be equal are not, but for rounding."""
+        if not torch.allclose(first, second, rtol, atol):
+            raise _wrong(self.scheme, hook, problem)
 
     def _require(
         self,

@@ -22,17 +22,8 @@ from dataclasses import dataclass
 
 from poslab.errors import require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import (
-    Curves,
-    Explanation,
-    HeadInputs,
-    ModelShape,
-    OnText,
-    Picture,
-    PositionScheme,
-    ScoreTile,
-    Tables,
-)
+from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
+from poslab.positions.pictures import Explanation, OnText, Picture, by_layer
 
 _NORM = (
     "How much a count of open gates can change a score, all zero at the start. Surprising: rows that the sample's "
@@ -93,9 +84,8 @@ class CoPE(PositionScheme):
         return (q * text.k[j]).sum() / root + (q * (low + (position - below) * (high - low))).sum()
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        norms = {f"layer {i}": table.float().norm(dim=-1) for i, table in enumerate(tables["position"])}
-        positions = list(range(self.max_positions))
-        return {"norm": Curves("Norm of the position table", "open gates", "L2 norm", positions, norms, _NORM)}
+        norms = tables["position"].float().norm(dim=-1)  # (L, max_positions)
+        return {"norm": by_layer("Norm of the position table", "open gates", "L2 norm", norms, _NORM)}
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         counts = torch.stack([self._positions(tile)[0, :, -1] for tile in sample])  # (L, H, near)

@@ -31,17 +31,8 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError, require_one_of
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import (
-    Curves,
-    Explanation,
-    HeadInputs,
-    ModelShape,
-    OnText,
-    Picture,
-    PositionScheme,
-    ScoreTile,
-    Tables,
-)
+from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
+from poslab.positions.pictures import Explanation, OnText, Picture, by_layer
 
 _KEPT = (
     "What a gate keeps, at each token, of the weight of everything before: at 0.9 half is forgotten after seven "
@@ -115,12 +106,13 @@ class Forgetting(PositionScheme):
         return (text.q[i] * text.k[j]).sum() / math.sqrt(text.shape.head_dim) - forgotten
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        heads = list(range(shape.num_heads))
-        kept = {f"layer {i}": self._kept(tables, i) for i in range(shape.num_layers)}
-        norms = {f"layer {i}": gate.float().norm(dim=-1) for i, gate in enumerate(tables["gate"])}
+        logits, norms = tables["bias"].float(), tables["gate"].float().norm(dim=-1)  # (L, H)
+        kept = logits.sigmoid()
+        if self.gate == "cable":
+            kept = (-logits.relu() * torch.nn.functional.softplus(tables["weight_bias"].float())).exp()
         return {
-            "kept": Curves("Share kept by a gate that sees nothing", "head", "share", heads, kept, _KEPT),
-            "gate_norm": Curves("Norm of the gates' weights", "head", "L2 norm", heads, norms, _GATE_NORM),
+            "kept": by_layer("Share kept by a gate that sees nothing", "head", "share", kept, _KEPT),
+            "gate_norm": by_layer("Norm of the gates' weights", "head", "L2 norm", norms, _GATE_NORM),
         }
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
@@ -133,13 +125,6 @@ class Forgetting(PositionScheme):
             "gates": OnText("What each token's gate keeps of all before it", logarithms.exp(), 1.0, _GATES),
             "left": OnText("What is left of each token at the last one", since.exp(), 1.0, _LEFT),
         }
-
-    def _kept(self, tables: Tables, layer: int) -> Tensor:
-        """Return what the gates of a layer keep where they see nothing, (H,)."""
-        bias = tables["bias"][layer].float()
-        if self.gate == "sigmoid":
-            return bias.sigmoid()
-        return (-bias.relu() * torch.nn.functional.softplus(tables["weight_bias"][layer].float())).exp()
 
 
 def _running_total(token_state: Tensor) -> Tensor:

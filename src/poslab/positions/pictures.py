@@ -28,6 +28,12 @@ class Curves:
                 raise ValueError(f"line {name} must be (len(x),) = ({len(self.x)},), not {tuple(line.shape)}")
 
 
+def by_layer(title: str, x_label: str, y_label: str, numbers: Tensor, caption: str) -> Curves:
+    """Return the curves of numbers (L, n), a line for each layer over 0 .. n - 1."""
+    lines = {f"layer {layer}": line.float() for layer, line in enumerate(numbers)}
+    return Curves(title, x_label, y_label, list(range(numbers.shape[1])), lines, caption)
+
+
 @dataclass(frozen=True, eq=False)
 class Matrix:
     """Values in -1 to 1 as colours."""

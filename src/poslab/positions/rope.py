@@ -39,16 +39,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least, require_one_of
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import (
-    Curves,
-    Explanation,
-    HeadInputs,
-    HFEquivalent,
-    ModelShape,
-    PositionScheme,
-    ScoreTile,
-    Tables,
-)
+from poslab.positions.base import HeadInputs, HFEquivalent, ModelShape, PositionScheme, ScoreTile, Tables
+from poslab.positions.pictures import Curves, Explanation
 
 if TYPE_CHECKING:
     from poslab.positions.rotary import Rotation
@@ -150,18 +142,9 @@ class RoPE(PositionScheme):
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         frequencies = torch.tensor(self.frequencies(shape.head_dim), dtype=torch.float64)
         distances = list(shape.distances)
-        turned = (torch.tensor(distances)[:, None] * frequencies).cos().mean(-1)  # (R,)
-        return {
-            "wavelengths": wavelengths(frequencies, shape),
-            "score": Curves(
-                "Score of a key that is the query itself",
-                "distance",
-                "of that at 0",
-                distances,
-                {"score": turned},
-                _SCORE,
-            ),
-        }
+        lines = {"score": (torch.tensor(distances)[:, None] * frequencies).cos().mean(-1)}  # (R,)
+        score = Curves("Score of a key that is the query itself", "distance", "of that at 0", distances, lines, _SCORE)
+        return {"wavelengths": wavelengths(frequencies, shape), "score": score}
 
     def hf_equivalent(self, tables: Tables, shape: ModelShape) -> HFEquivalent | None:
         if self.interleaved or self.scaling not in ("none", "linear") or not all(self.frequencies(shape.head_dim)):
@@ -183,11 +166,10 @@ class RoPE(PositionScheme):
     def frequencies(self, head_dim: int) -> list[float]:
         """Return the frequency of each of the n / 2 pairs, in radians per position; 0 for those that stand still."""
         turning = self._turning(head_dim)
-        plain = [self.base ** (-2 * d / turning) for d in range(turning // 2)]
         if self.still == "context":
-            turn = sum(math.tau / frequency <= self.original_context for frequency in plain)
+            turn = sum(math.tau * self.base ** (2 * d / turning) <= self.original_context for d in range(turning // 2))
         else:
-            turn = int((1 - float(self.still)) * len(plain) + 1e-9)
+            turn = int((1 - float(self.still)) * (turning // 2) + 1e-9)
         return [f if d < turn else 0.0 for d, f in enumerate(self._scaled(turning))]
 
     def _scaled(self, turning: int) -> list[float]:
@@ -220,10 +202,7 @@ class RoPE(PositionScheme):
 def wavelengths(frequencies: Tensor, shape: ModelShape) -> Curves:
     """Return the picture of the positions that each pair (n,) of channels takes for one turn, beside the context."""
     pairs, frequencies = frequencies.nonzero().flatten().tolist(), frequencies[frequencies != 0]
-    lines = {
-        "one turn": math.tau / frequencies,
-        "the context": torch.full_like(frequencies, shape.context_length),
-    }
+    lines = {"one turn": math.tau / frequencies, "the context": torch.full_like(frequencies, shape.context_length)}
     return Curves("Wavelengths beside the context", "pair of channels", "positions", pairs, lines, _WAVELENGTHS, True)
 
 

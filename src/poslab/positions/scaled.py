@@ -27,9 +27,10 @@ from dataclasses import dataclass, field, replace
 
 from poslab.errors import require_at_least, require_one_of
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, Tables
+from poslab.positions.base import HeadInputs, ModelShape, Picture, PositionScheme, Tables
 from poslab.positions.combined import Wrapper
 from poslab.positions.nope import NoPE
+from poslab.positions.pictures import by_layer
 
 KINDS = ("ssmax", "llama4", "head", "length")
 _LABELS = {"scaled_slope": "slope by the logarithm of keys seen", "scaled_bias": "factor on queries"}
@@ -111,8 +112,6 @@ class Scaled(Wrapper):
         return replace(text, queries=queries)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        found, heads = super().pictures(tables, shape), list(range(shape.num_heads))
-        for name in filter(tables.__contains__, self._own):
-            lines = {f"layer {number}": line.float() for number, line in enumerate(tables[name])}
-            found[name] = Curves("Scale of each head", "head", _LABELS[name], heads, lines, _FACTOR)
-        return found
+        there = filter(tables.__contains__, self._own)
+        own = {name: by_layer("Scale of each head", "head", _LABELS[name], tables[name], _FACTOR) for name in there}
+        return super().pictures(tables, shape) | own

@@ -16,19 +16,8 @@ from typing import Any
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import (
-    Curves,
-    Explanation,
-    HeadInputs,
-    Matrix,
-    ModelShape,
-    Picture,
-    PositionScheme,
-    RelativeTerms,
-    ScoreTile,
-    Strip,
-    Tables,
-)
+from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
+from poslab.positions.pictures import Curves, Explanation, Matrix, Picture, Strip
 
 _NORMS = (
     "How long the vector is that belongs to each distance: the longer, the more that distance can change. The last "

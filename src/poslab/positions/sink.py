@@ -17,9 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
+from poslab.positions.base import HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
 from poslab.positions.combined import Wrapper
 from poslab.positions.nope import NoPE
+from poslab.positions.pictures import by_layer
 
 _SINK = (
     "The score that competes with those of all tokens: a head whose number is above them turns away from the text. All "
@@ -62,7 +63,5 @@ class Sink(Wrapper):
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         if not self.learned:
             return super().pictures(tables, shape)
-        heads = list(range(shape.num_heads))
-        lines = {f"layer {i}": null.float() for i, null in enumerate(tables["sink"])}
-        own = {"sink": Curves("Score of attending to nobody", "head", "score", heads, lines, _SINK)}
-        return own | super().pictures(tables, shape)
+        own = by_layer("Score of attending to nobody", "head", "score", tables["sink"], _SINK)
+        return {"sink": own} | super().pictures(tables, shape)

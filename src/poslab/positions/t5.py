@@ -23,18 +23,8 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import (
-    Curves,
-    Explanation,
-    HeadInputs,
-    ModelShape,
-    Picture,
-    PositionScheme,
-    RelativeTerms,
-    ScoreTile,
-    Strip,
-    Tables,
-)
+from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
+from poslab.positions.pictures import Curves, Explanation, Picture, Strip
 
 _BIAS = (
     "What each head adds to the score of a key so far back; 1 more makes its weight 2.7 times as large. A line that "

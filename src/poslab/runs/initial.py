@@ -15,25 +15,24 @@ from poslab.runs.folder import RunFolder
 from poslab.runs.plan import group_keys
 
 
-def initial_path(given: str) -> Path:
-    """Return the file of a run's weights, or the folder of a GPT-2. `given` may be a pattern of one such path, as in
-    runs/sweep/rope-seed1-*. Raises SettingError for a pattern of several."""
-    found = [given] if os.path.exists(given) else sorted(glob.glob(given))
-    if len(found) > 1:
-        raise SettingError("init_from", given, f"must name one run, not {len(found)}: {', '.join(found[:3])}")
-    path = Path(*found or [given])
-    run = RunFolder(path)
-    return next((file for file in (run.best, run.last) if file.is_file()), path)
-
-
 def initial_files(given: str) -> list[Path]:
-    """Return the file of a run's weights, or configuration and weights of a GPT-2. SettingError if one is missing."""
-    path = initial_path(given)
-    files = [path] if path.is_file() else [path / "config.json", path / EXPORTED]
-    for needed in (path, *files):
+    """Return the file of a run's weights, a file of weights, or configuration and weights of a GPT-2. `given` may be a
+    pattern of one such path, as in runs/sweep/rope-seed1-*. Raises SettingError for none and for several."""
+    found = [given] if os.path.exists(given) else sorted(glob.glob(given))
+    if len(found) != 1:
+        several = f"must name one run, not {len(found)}: {', '.join(found[:3])}"
+        raise SettingError("init_from", given, several if found else "no such file or folder")
+    path = Path(found[0])
+    run = RunFolder(path)
+    for file in (path, run.best, run.last):
+        if file.is_file():
+            return [file]
+    files = [path / "config.json", path / EXPORTED]
+    for needed in files:
         if not needed.exists():
-            run = "is a run without weights" if RunFolder(path).is_run else f"has no {needed.name}"
-            raise SettingError("init_from", given, "no such file or folder" if needed == path else run)
+            raise SettingError(
+                "init_from", given, "is a run without weights" if run.is_run else f"has no {needed.name}"
+            )
     return files
 
 

@@ -13,7 +13,6 @@ from poslab.errors import SettingError
 from poslab.runs.folder import SWEEP, RunFolder, failure_in
 from poslab.runs.readers import read_config
 from poslab.runs.summary import Summary
-from poslab.tasks.metric import LOSS
 
 _INFINITE = 1e100  # losses from here on; sums of their squares would be
 
@@ -60,18 +59,9 @@ class Run:
         """Return the lengths at which a metric is known, in order; none for a metric of the whole run."""
         return sorted(map(int, self.summary.metrics.get(metric, {})))
 
-    def default_length(self, metric: str) -> int | None:
-        """Return the first length beyond those of training, else the longest; None for a metric without lengths."""
-        return first_beyond(self.lengths(metric), self.summary.training_length)
-
-    def value(self, metric: str, length: int | None = None, validation: str = "last") -> float | None:
-        """Return the run's figure of a metric, by default at `default_length`; None if it has none. validation: the one
-        whose loss is meant where nothing was held out, last or best."""
-        summary = self.summary
-        if metric == LOSS and length is None:
-            figure = summary.loss(validation)
-        else:
-            figure = summary.metrics.get(metric, {}).get(str(self.default_length(metric) if length is None else length))
+    def value(self, metric: str, length: int) -> float | None:
+        """Return the run's figure of a metric at a length; None if it has none."""
+        figure = self.summary.metrics.get(metric, {}).get(str(length))
         return figure if figure is not None and math.isfinite(figure) else None
 
 

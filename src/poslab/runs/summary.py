@@ -68,11 +68,10 @@ class Summary:
     test_loss: float | None = None  # of the best weights, on a part of the text that decided nothing
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def loss(self, validation: str = "last") -> float | None:
-        """Return the loss by which runs are compared: of the part of a text that was held out, if there is one; else of
-        the last validation, or of the best one, which is too good by having been chosen on the same data."""
-        of_validation = self.best_val_loss if validation == "best" else self.last_val_loss
-        return of_validation if self.test_loss is None else self.test_loss
+    @property
+    def loss(self) -> float | None:
+        """Return the loss of the part of a text that was held out, if there is one; else of the last validation."""
+        return self.last_val_loss if self.test_loss is None else self.test_loss
 
     def measure(self, name: str) -> Metric:
         """Return the metric of that name. Raises KeyError if it is none of `measures`, nor called after one."""
@@ -88,8 +87,6 @@ class Summary:
         """Read and check a summary; unknown keys are left out. Raises ValueError with a one-line reason
         for a file that is no run's summary."""
         plain = read_mapping(file, json.loads)
-        if "reference_losses" in plain:  # as earlier versions called them
-            plain.setdefault("untrained_losses", plain["reference_losses"])
         known = {f.name for f in fields(cls)}
         plain["metrics"] = {key: value for key, value in plain.items() if key not in known and _by_length(value)}
         try:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
 
-ROUNDING = 1e-12  # spreads up to here, relative to the largest difference, are rounding
+from poslab.statistics.paired import ROUNDING
 
 
 @dataclass(frozen=True)

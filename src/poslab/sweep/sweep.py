@@ -189,7 +189,7 @@ def _figures(summary: Summary) -> str:
     name = summary.measures[0].name
     if name in summary.metrics:
         return f"{name} " + ", ".join(f"{share:.3f} at {length}" for length, share in summary.metrics[name].items())
-    return "n/a" if (loss := summary.loss()) is None else f"{loss:.4f}"
+    return "n/a" if (loss := summary.loss) is None else f"{loss:.4f}"
 
 
 def _divide_threads(config: DictConfig, jobs: int) -> int | None:

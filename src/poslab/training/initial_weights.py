@@ -1,10 +1,8 @@
 """Weights to begin with, of another run or of a GPT-2: the trunk always, a scheme's tables where they fit."""
 
-from typing import Any
-
 from torch import Tensor
 
-from poslab.data.tokenizer import AnyVocabulary, Symbols
+from poslab.data.tokenizer import AnyVocabulary, tokens_of
 from poslab.errors import SettingError
 from poslab.hf.pretrained import check_sizes, init_from_pretrained
 from poslab.model.decoder import GPT
@@ -24,7 +22,7 @@ def init_from(model: GPT, given: str, vocabulary: AnyVocabulary) -> str:
     content = read_checkpoint(file)
     about = content["poslab"]
     check_sizes(model, about["config"]["model"], given)
-    if _tokens(vocabulary_of(about)) != _tokens(vocabulary):
+    if tokens_of(vocabulary_of(about)) != tokens_of(vocabulary):
         raise SettingError("init_from", given, "was trained on other tokens than those of these data")
     own = model.state_dict()
     theirs = {str(name).removeprefix("model."): weight for name, weight in content["state_dict"].items()}
@@ -32,13 +30,6 @@ def init_from(model: GPT, given: str, vocabulary: AnyVocabulary) -> str:
     model.load_state_dict(taken, strict=False)
     new, left = ({n: w for n, w in weights.items() if n not in taken} for weights in (own, theirs))
     return f"from {file}: tables taken: {_listed(taken)}; new: {_listed(new)}; left behind: {_listed(left)}"
-
-
-def _tokens(vocabulary: AnyVocabulary) -> Any:
-    """Return what two vocabularies have in common whose ids mean the same."""
-    if isinstance(vocabulary, Symbols):
-        return vocabulary.symbols
-    return vocabulary.encoding.name, None if vocabulary.observed is None else vocabulary.observed.tolist()
 
 
 def _listed(weights: dict[str, Tensor]) -> str:
