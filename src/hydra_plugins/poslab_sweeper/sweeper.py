@@ -25,7 +25,8 @@ class ResumableSweeper(Sweeper):
 
     def __init__(self, params: dict[str, str] | None = None, grids: Sequence[dict[str, str]] | None = None) -> None:
         """Make the sweeper; params: overrides that a yaml gives, as those of an experiment. grids: further ones, of
-        which each makes a grid with `params`."""
+        which each makes a grid with `params`. The first of `params` varies slowest, over all grids: by `seed` first,
+        what is there at any time is whole seeds."""
         self.params, self.grids = params or {}, grids or [{}]
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -39,12 +40,24 @@ class ResumableSweeper(Sweeper):
 
         assert self.config is not None
         assert self.launcher is not None
-        jobs: list[list[str]] = []
-        for grid in self.grids:
-            given = [*(f"{name}={value}" for name, value in {**self.params, **grid}.items()), *arguments]
-            jobs += combinations(OverridesParser.create(config_loader=self.loader).parse_overrides(given))
+        parser = OverridesParser.create(config_loader=self.loader)
+        jobs = all_combinations(self.params, self.grids, arguments, parser)
         if not run_sweep(jobs, self.config, self.loader, self.launcher):
             sys.exit(1)
+
+
+def all_combinations(
+    params: dict[str, str], grids: Sequence[dict[str, str]], arguments: Sequence[str], parser: OverridesParser
+) -> list[list[str]]:
+    """Return the combinations of all grids, those with the same values of `params` together."""
+    jobs: list[list[str]] = []
+    for grid in grids:
+        given = [*(f"{name}={value}" for name, value in {**params, **grid}.items()), *arguments]
+        jobs += combinations(parser.parse_overrides(given))
+    place: dict[str, int] = {}
+    for value in (value for job in jobs for value in job[: len(params)]):
+        place.setdefault(value, len(place))
+    return sorted(jobs, key=lambda job: [place[value] for value in job[: len(params)]])
 
 
 def combinations(overrides: Sequence[Override]) -> list[list[str]]:

@@ -15,6 +15,7 @@
 | look | 1, or for a seed that was added after a comparison 2, after another one 3 |
 | caveat | what weakens answers from this row on, a line each |
 | folder | of the run |
+| commit, versions, threads, processor, seconds | how and where the run was made: of no effect |
 | any other | a setting: rows of one scheme that differ in it are of different groups |
 
 Only the first three are needed. The first row has the usual metric and length, and the baseline. Without a status, an
@@ -30,6 +31,7 @@ import pandas as pd
 NEEDED = ("scheme", "seed", "value")
 _WHOLE_NUMBERS = ("length", "stretch", "document", "stretch_tokens", "look")
 KNOWN = (*NEEDED, "data", "metric", *_WHOLE_NUMBERS[:4], "status", "better", "unit", "look", "caveat", "folder")
+ORIGIN = ("commit", "versions", "threads", "processor", "seconds")  # columns that are no settings
 FINISHED, DIVERGED, MISSING, UNPLANNED = "finished", "diverged", "missing", "unplanned"
 _STATUSES = (FINISHED, DIVERGED, MISSING, UNPLANNED)
 _KEY = ("scheme", "seed", "data", "metric", "length", "stretch")
@@ -70,7 +72,7 @@ def read_table(file: Path) -> pd.DataFrame:
 
 def checked(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with all columns of KNOWN. Raises BadTable, with the first wrong row and column."""
-    table = table.rename(columns=lambda name: str(name).strip())
+    table = table.rename(columns=lambda name: str(name).strip()).drop(columns=[*ORIGIN], errors="ignore")
     twice = [name for name in KNOWN if f"{name}.1" in table]
     if twice:
         raise BadTable(f"has two columns {twice[0]}")

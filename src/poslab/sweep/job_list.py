@@ -1,6 +1,7 @@
 """Jobs of a sweep, without those that repeat another, and the folder of each one's run."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -161,7 +162,7 @@ class _Composer:
         if composed.resume is not None:
             raise UserError(f"resume={composed.resume}: resumes one run, without -m; a sweep finds its own")
         parsed = parse(composed, pos_name, overrides)
-        if "${" not in OmegaConf.to_yaml(composed).replace("${bundled:", ""):  # nothing else may depend on the seed
+        if not re.search(r"\$\{[^}]*seed", OmegaConf.to_yaml(composed)):  # nothing else may depend on the seed
             self._composed[others] = parsed
         return parsed
 

@@ -2,8 +2,10 @@
 
 import math
 import platform
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -115,7 +117,16 @@ def flat_settings(config: TrainConfig) -> dict[str, Any]:
 def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
-    return f"{device} ({platform.machine()})"
+    return f"{device} ({processor()}, {torch.backends.cpu.get_cpu_capability()})"
+
+
+def processor() -> str:
+    """Name the processor's model, where Linux says it, else its kind. What torch computes differs by rounding."""
+    with suppress(OSError):
+        listed = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        if found := re.search(r"^model name\s*: (.+)$", listed, flags=re.MULTILINE):
+            return found[1].strip()
+    return platform.machine()
 
 
 def _peak_memory_mb(device: torch.device) -> float | None:
