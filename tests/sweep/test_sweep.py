@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from processes import PRELOADED, run_process
 from runs_to_compare import SUMMARY, change_config, change_summary, compare
 
-from hydra_plugins.poslab_sweeper.sweeper import combinations as swept_combinations
+from hydra_plugins.poslab_sweeper.sweeper import all_combinations
 from poslab.config.contrasts import ALL, checked_contrasts, parse_contrast
 from poslab.config.files import CONFIGS, fingerprint
 from poslab.config.train import TrainConfig
@@ -124,11 +124,8 @@ def combinations(*arguments: str) -> tuple[list[tuple[str, ...]], DictConfig, Co
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
     config = composed(*(a for a in arguments if a.startswith("experiment=")), hydra=True)
-    overrides = []
-    for grid in config.hydra.sweeper.grids or [{}]:
-        given = [f"{key}={value}" for key, value in {**(config.hydra.sweeper.params or {}), **grid}.items()]
-        overrides += swept_combinations(OverridesParser.create(loader).parse_overrides([*given, *arguments]))
-    return overrides, config, loader
+    sweeper, parser = config.hydra.sweeper, OverridesParser.create(loader)
+    return all_combinations(sweeper.params or {}, sweeper.grids or [{}], arguments, parser), config, loader
 
 
 def planned(*arguments: str) -> list[Job]:
@@ -313,15 +310,24 @@ def test_a_sweep_that_can_not_begin_is_one_error(given: str, problem: str, swept
 
 
 SEVERAL_TASKS = [("length_generalization", 3), ("length_generalization_desk", 8)]  # with the number of their seeds
-SWEPT = {path.stem for path in CONFIGS.glob("experiment/*.yaml") if "sweeper" in path.read_text()}
+SWEPT = {
+    path.relative_to(CONFIGS / "experiment").with_suffix("").as_posix()
+    for path in CONFIGS.glob("experiment/**/*.yaml")
+    if "sweeper" in path.read_text()
+}
 
 
 @pytest.mark.parametrize("experiment", sorted(SWEPT - dict(SEVERAL_TASKS).keys()))
 def test_every_job_of_an_experiment_is_possible(experiment: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one seed, and of one scheme where it takes all; but for those that the combinations themselves rule out."""
+    """Of one seed, and of one scheme where it takes all; but for those that the combinations themselves rule out. Of
+    the study, of one task or text by one recipe."""
     monkeypatch.setattr("poslab.sweep.job_list._initial_fields", lambda given: {"init_sha256": given})
     params = OmegaConf.load(CONFIGS / "experiment" / f"{experiment}.yaml").hydra.sweeper.params
-    jobs = planned(f"experiment={experiment}", "seed=1", *["pos=t5"] * ("glob" in params.get("pos", "")))
+    given = ["pos=t5"] if "glob" in params.get("pos", "") else []
+    if experiment.startswith("study/"):
+        data = "shakespeare_characters" if "texts" in experiment else "back"
+        given = [f"data={data}", "optim.learning_rate=1e-3", "model.init_std=0.05", f"{FACTOR}=8"]
+    jobs = planned(f"experiment={experiment}", "seed=1", *given)
     assert len(jobs) > 0
     assert [job.problem for job in jobs if not job.impossible and job.problem] == []
     assert sum(job.impossible for job in jobs) == (6 if experiment == "shaw_clip" else 0)
@@ -333,7 +339,19 @@ def test_grids_stand_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [job.folder.name.rpartition("-seed")[0] for job in planned("experiment=context_extension", "seed=1,2")]
     assert len(names) == 2 * len(set(names))
     assert "scaled-learning_rate_0-of_rope" in names
-    assert [name.partition("-still_")[2] for name in names if "-scaling_" not in name] == ["context"] * 4 + [""] * 4
+    assert [name.partition("-still_")[2] for name in names if "-scaling_" not in name].count("context") == 4
+
+
+def test_the_first_parameter_varies_slowest_over_all_grids() -> None:
+    params, grids = {"seed": "1,2", "pos": "t5,rope"}, [{"data": "back"}, {"data": "copy", "seed": "2,3"}]
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        parser = OverridesParser.create(GlobalHydra.instance().config_loader())
+    jobs = all_combinations(params, grids, ["model.init_std=0.05"], parser)
+    assert [" ".join(job[:3]) for job in jobs] == [
+        "seed=1 pos=t5 data=back", "seed=1 pos=rope data=back",
+        "seed=2 pos=t5 data=back", "seed=2 pos=t5 data=copy", "seed=2 pos=rope data=back", "seed=2 pos=rope data=copy",
+        "seed=3 pos=t5 data=copy", "seed=3 pos=rope data=copy",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("experiment", "seeds"), SEVERAL_TASKS)

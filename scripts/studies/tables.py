@@ -1,0 +1,155 @@
+"""Tables of the study "scheme or recipe?": complete seeds of its sweeps, a row for each run, metric and length.
+
+choosing.csv.gz has the first stage, runs.csv.gz the second; their README is the dictionary of the columns. Rows are
+added and replaced, never removed, so seeds may come from several machines. A seed of a task or text is complete once
+each of its planned runs is finished or diverged.
+"""
+
+import io
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from omegaconf import OmegaConf
+
+from poslab.config.files import CONFIGS
+from poslab.errors import SettingError
+from poslab.runs.load import Run, read_runs
+from poslab.runs.plan import PlannedGroup, keys_of, read_plan
+from poslab.runs.table import run_table
+
+TASKS, CONTROL = ("back", "majority", "recall", "copy"), "parity"
+TEXTS = {"tinyshakespeare.txt": "shakespeare_characters", "python_library": "python_library"}  # names in runs: options
+SCHEMES = ("nope", "absolute", "absolute_offset", "rope", "randomized", "alibi", "t5", "shaw", "kerple", "fire")
+TWIN, COUNTED = "rope_twin", "randomized_counted"  # rope by another name; randomized that counts 0, 1, 2, ... in tests
+CHOOSING, CONFIRMING, CONFIRMING_TEXTS = (1, 2), tuple(range(101, 109)), tuple(range(101, 107))  # seeds
+LONGER = 4  # times the steps
+FILES = {"choosing": "choosing.csv.gz", "confirming": "runs.csv.gz"}
+_ORDER = ["data", "metric", "length", "scheme", "recipe", "learning_rate", "init_std", "position_factor", "seed"]
+_FIGURE = ["data", "metric", "length", "seed", "value", "status", "unit", "better"]
+COLUMNS = [*_ORDER, *_FIGURE[4:], "steps", "seconds", "threads", "processor", "commit", "versions"]
+
+
+class Recipe(NamedTuple):
+    """Recipe of a training."""
+
+    learning_rate: float
+    init_std: float
+    position_factor: float = 1.0
+
+
+def default_recipe(data: str) -> Recipe:
+    """Return the recipe of configs/data/task.yaml, or for a text that of experiment=extrapolation."""
+    return Recipe(2e-3, 0.02) if data in TEXTS else Recipe(1e-3, 0.05)
+
+
+def usual_steps(data: str) -> int:
+    """Return the optimiser steps of a task by its yaml."""
+    return int(OmegaConf.load(CONFIGS / "data" / f"{data}.yaml").trainer.max_steps)
+
+
+def recipe_of(run: Run) -> Recipe:
+    optim, model = run.config["optim"], run.config["model"]
+    return Recipe(optim["learning_rate"], model["init_std"], optim["position_learning_rate_factor"])
+
+
+def scheme_of(run: Run) -> str:
+    """Return the name of a run's scheme in the study."""
+    settings = run.summary.pos_settings
+    if run.summary.pos == "rope" and settings["interleaved"]:
+        return TWIN
+    return COUNTED if settings.get("count_in_evaluation") else run.summary.pos
+
+
+def labels_of(run: Run, chosen: Mapping[tuple[str, str], Recipe]) -> list[str]:
+    """Return which recipes of the second stage a run has: default, chosen, or both; longer, the chosen one for LONGER
+    times the steps. A run of the first stage has "grid". chosen: by data and scheme."""
+    data, own = run.summary.data, recipe_of(run)
+    if run.seed in CHOOSING:
+        return ["grid"]
+    is_chosen = chosen.get((data, scheme_of(run).replace(COUNTED, "randomized"))) == own
+    if data not in TEXTS and run.config["trainer"]["max_steps"] == LONGER * usual_steps(data):
+        return ["longer"] * is_chosen
+    is_default = own == default_recipe(data) and scheme_of(run) != COUNTED
+    return ["default"] * is_default + ["chosen"] * is_chosen
+
+
+def complete_seeds(runs: Iterable[Run], plan: Iterable[PlannedGroup]) -> dict[tuple[str, int], int]:
+    """Return how many planned runs each seed of each task or text lacks, by (data, seed); a complete one lacks none."""
+    there = {(keys_of(run)[0], run.seed) for run in runs}
+    missing: dict[tuple[str, int], int] = {}
+    for group in plan:
+        for seed in group.seeds:
+            lacking = (group.group, seed) not in there
+            missing[group.data, seed] = missing.get((group.data, seed), 0) + lacking
+    return missing
+
+
+def rows_of(runs: Sequence[Run], chosen: Mapping[tuple[str, str], Recipe]) -> pd.DataFrame:
+    """Return the rows of runs, with COLUMNS. A run with two recipes, as the chosen one is the default, has rows of
+    each."""
+    by_data: dict[str, list[Run]] = {}
+    for run in runs:
+        by_data.setdefault(run.summary.data, []).append(run)
+    found = run_table(by_data, allow_differences=True)
+    about = {folder: _about(run) for folder, run in found.runs.items()}
+    rows: list[dict[str, Any]] = []
+    figures = found.table[found.table["folder"].isin(about)]
+    for row in figures[[*_FIGURE, "folder"]].to_dict("records"):
+        folder = row.pop("folder")
+        rows += [row | about[folder] | {"recipe": label} for label in labels_of(found.runs[folder], chosen)]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _about(run: Run) -> dict[str, Any]:
+    summary = run.summary
+    versions = " ".join(f"{name}={version}" for name, version in summary.versions.items())
+    commit = f"{summary.git_commit}{'' if summary.git_clean else ', changed since'}"
+    about = {"scheme": scheme_of(run), "steps": summary.steps, "seconds": round(summary.wall_time_s, 1)}
+    about |= {"threads": summary.threads, "processor": summary.device, "commit": commit, "versions": versions}
+    return about | recipe_of(run)._asdict()
+
+
+def read(file: Path) -> pd.DataFrame:
+    """Return a table of the study, empty if it is not there yet."""
+    return _parsed(file) if file.exists() else pd.DataFrame(columns=COLUMNS)
+
+
+def _parsed(text: Path | io.StringIO) -> pd.DataFrame:
+    table = pd.read_csv(text, dtype=str, keep_default_na=False)
+    numbers = [*Recipe._fields, "value", "seconds"]
+    table[numbers] = table[numbers].replace("", "nan").astype(float)  # exactly, as pandas' own parser doesn't
+    return table.assign(length=pd.to_numeric(table["length"])).astype(
+        {"length": "Int64", "seed": int, "steps": int, "threads": int}
+    )
+
+
+def add(folders: Collection[str], data_folder: Path, chosen: Mapping[tuple[str, str], Recipe]) -> list[str]:
+    """Add the complete seeds of the sweeps in these folders to the tables, and return what was done in words. Raises
+    SettingError for a folder without a plan."""
+    said = []
+    for folder in folders:
+        plan = read_plan(Path(folder))
+        if not plan:
+            raise SettingError("add", folder, "no plan.yaml in it; name the folder of a sweep")
+        runs, left_out = read_runs([folder])
+        missing = complete_seeds(runs, plan)
+        for (data, seed), count in sorted(missing.items()):
+            said.append(f"{folder}: {data}, seed {seed}: {f'{count} runs are missing' if count else 'complete'}")
+        said += [f"{left.folder}: {left.reason}" for left in left_out]
+        whole = [run for run in runs if missing.get((run.summary.data, run.seed)) == 0]
+        for stage, file in FILES.items():
+            of_stage = [run for run in whole if (run.seed in CHOOSING) == (stage == "choosing")]
+            if of_stage:
+                write(data_folder / file, rows_of(of_stage, chosen))
+    return said
+
+
+def write(file: Path, rows: pd.DataFrame) -> None:
+    """Add rows to a table; those of the same run, metric and length are replaced. Equal tables give equal bytes."""
+    new = _parsed(io.StringIO(rows.to_csv(index=False)))  # of the same types
+    table = pd.concat([known, new], ignore_index=True) if len(known := read(file)) else new
+    table = table.drop_duplicates(_ORDER, keep="last").sort_values(_ORDER, kind="stable")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(file, index=False, columns=COLUMNS, compression={"method": "gzip", "mtime": 0})

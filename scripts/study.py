@@ -1,0 +1,45 @@
+"""Do the steps of the study "scheme or recipe?": `python scripts/study.py`, and `--help` for its settings."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from poslab.commands.cli import plain_command, run_program
+from poslab.config.fields import Limited, setting
+from poslab.errors import UserError
+
+
+@dataclass
+class StudyConfig(Limited):
+    """Keep the tables of the study data/studies/scheme-or-recipe, choose its recipes and test its hypotheses.
+
+    Examples
+      python scripts/study.py add=runs/study/choosing       complete seeds of a sweep join the tables
+      python scripts/study.py choose=true                   recipes from the first stage; writes the second
+      python scripts/study.py verdicts=true                 H1 to H6, from the tables alone
+    """
+
+    add: list[str] = setting([], help="folders of sweeps, whose complete seeds join the tables")
+    choose: bool = setting(False, help="chooses recipes from the table of the first stage")
+    verdicts: bool = setting(False, help="tests the hypotheses; before all seeds are there, shows what is")
+    final: bool = setting(False, help="tests with the seeds that are there: no more will come")
+    folder: str = setting("data/studies/scheme-or-recipe", help="where the tables are")
+
+
+def main(config: StudyConfig, typed: str) -> None:
+    from studies import hypotheses, recipes, tables  # after the checks
+
+    folder = Path(config.folder)
+    if not (config.add or config.choose or config.verdicts):
+        raise UserError("nothing to do: add=FOLDER, choose=true or verdicts=true")
+    print("\n".join(tables.add(config.add, folder, recipes.read_chosen(folder))))
+    first, second = (tables.read(folder / file) for file in tables.FILES.values())
+    if config.choose:
+        chosen = recipes.write_chosen(first, folder)
+        print(f"{len(chosen)} recipes in {folder / recipes.FILE}, and the experiments of the second stage")
+    if config.verdicts:
+        print(hypotheses.report(hypotheses.verdicts(first, second, config.final), second))
+
+
+if __name__ == "__main__":
+    run_program(plain_command("study", StudyConfig, main).run, sys.argv[1:])
