@@ -25,12 +25,11 @@ from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from processes import PRELOADED, run_process
 from runs_to_compare import SUMMARY, change_config, change_summary, compare
 
-from hydra_plugins.poslab_sweeper.sweeper import all_combinations
+from hydra_plugins.poslab_sweeper.sweeper import overrides_of_jobs
 from poslab.config.contrasts import ALL, checked_contrasts, parse_contrast
 from poslab.config.files import CONFIGS, fingerprint
 from poslab.config.train import TrainConfig
@@ -119,13 +118,12 @@ def composed_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         )
 
 
-def combinations(*arguments: str) -> tuple[list[tuple[str, ...]], DictConfig, ConfigLoader]:
+def combinations(*arguments: str) -> tuple[list[list[str]], DictConfig, ConfigLoader]:
     """Return the overrides of each job of a command line; beside them, its configuration and Hydra's loader."""
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
     config = composed(*(a for a in arguments if a.startswith("experiment=")), hydra=True)
-    sweeper, parser = config.hydra.sweeper, OverridesParser.create(loader)
-    return all_combinations(sweeper.params or {}, sweeper.grids or [{}], arguments, parser), config, loader
+    return overrides_of_jobs(config, loader, arguments), config, loader
 
 
 def planned(*arguments: str) -> list[Job]:
@@ -344,14 +342,22 @@ def test_grids_stand_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_first_parameter_varies_slowest_over_all_grids() -> None:
     params, grids = {"seed": "1,2", "pos": "t5,rope"}, [{"data": "back"}, {"data": "copy", "seed": "2,3"}]
+    config = OmegaConf.create({"hydra": {"sweeper": {"params": params, "grids": grids}}})
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        parser = OverridesParser.create(GlobalHydra.instance().config_loader())
-    jobs = all_combinations(params, grids, ["model.init_std=0.05"], parser)
+        jobs = overrides_of_jobs(config, GlobalHydra.instance().config_loader(), ["model.init_std=0.05"])
     assert [" ".join(job[:3]) for job in jobs] == [
         "seed=1 pos=t5 data=back", "seed=1 pos=rope data=back",
         "seed=2 pos=t5 data=back", "seed=2 pos=t5 data=copy", "seed=2 pos=rope data=back", "seed=2 pos=rope data=copy",
         "seed=3 pos=t5 data=copy", "seed=3 pos=rope data=copy",
     ]  # fmt: skip
+
+
+def test_a_job_goes_on_from_the_run_of_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poslab.sweep.job_list._initial_fields", lambda given: {"init_sha256": given})
+    settings = [job.config.settings for job in planned("experiment=drop_positions") if job.config]
+    found = sorted((each.seed, Path(each.init_from or "").name) for each in settings)
+    expected = [(seed, f"{of}-seed{seed}-*") for seed in (1, 2, 3) for of in ("nope", "rope") for _ in range(2)]
+    assert found == expected
 
 
 @pytest.mark.parametrize(("experiment", "seeds"), SEVERAL_TASKS)

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from poslab.errors import UserError
 
@@ -27,7 +28,6 @@ class ResumableSweeper(Sweeper):
         """Make the sweeper; params: overrides that a yaml gives, as those of an experiment. grids: further ones, of
         which each makes a grid with `params`. The first of `params` varies slowest, over all grids: by `seed` first,
         what is there at any time is whole seeds."""
-        self.params, self.grids = params or {}, grids or [{}]
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.config, self.loader = config, hydra_context.config_loader
@@ -40,18 +40,18 @@ class ResumableSweeper(Sweeper):
 
         assert self.config is not None
         assert self.launcher is not None
-        parser = OverridesParser.create(config_loader=self.loader)
-        jobs = all_combinations(self.params, self.grids, arguments, parser)
+        jobs = overrides_of_jobs(self.config, self.loader, arguments)
         if not run_sweep(jobs, self.config, self.loader, self.launcher):
             sys.exit(1)
 
 
-def all_combinations(
-    params: dict[str, str], grids: Sequence[dict[str, str]], arguments: Sequence[str], parser: OverridesParser
-) -> list[list[str]]:
-    """Return the combinations of all grids, those with the same values of `params` together."""
+def overrides_of_jobs(config: DictConfig, loader: ConfigLoader, arguments: Sequence[str]) -> list[list[str]]:
+    """Return the overrides of each job: combinations of all grids, those with the same values of `params` together."""
+    # As they are written: an interpolation such as ${seed} is that of each job, which `__init__` gets resolved.
+    written: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=False)
+    params, parser = written["params"] or {}, OverridesParser.create(config_loader=loader)
     jobs: list[list[str]] = []
-    for grid in grids:
+    for grid in written["grids"] or [{}]:
         given = [*(f"{name}={value}" for name, value in {**params, **grid}.items()), *arguments]
         jobs += combinations(parser.parse_overrides(given))
     place: dict[str, int] = {}
