@@ -10,9 +10,8 @@ from typing import Any
 import pandas as pd
 
 from poslab.comparison.factors import Effect, effects
-from poslab.comparison.groups import Group, groups_of
+from poslab.comparison.groups import Group, SeedPlan, groups_of
 from poslab.comparison.scores import Score, score_of
-from poslab.comparison.seed_plan import SeedPlan
 from poslab.comparison.seeds_and_text import remarks_on_text, text_differences
 from poslab.config.contrasts import named
 from poslab.config.scripts import CompareConfig
@@ -198,7 +197,7 @@ def as_one_page(comparisons: Sequence[Comparison], looks: int = 1) -> list[Compa
         groups = one.planned.groups
         tests += [one.tested, dict(enumerate(of.difference for of in one.setting_effects))]
         planned += [math.comb(groups, 2) if one.all_pairs else groups - 1, 0]
-    looks = max([looks, *(one.planned.looks for one in comparisons)])
+    looks = max([looks, *(1 + len(one.planned.earlier) for one in comparisons)])
     corrected = one_family(tests, planned, looks)
     found = []
     for one, tested, by_number in zip(comparisons, corrected[::2], corrected[1::2], strict=True):

@@ -1,18 +1,17 @@
-"""Groups of a table's rows that differ in nothing but the seed.
+"""Groups of a table's rows that differ in nothing but the seed, and the seeds that were planned for them.
 
 Rows are all that is known here, of run folders as of tables from elsewhere: scheme and settings are columns.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
 import pandas as pd
 
 from poslab.comparison.scores import Score
-from poslab.comparison.seed_plan import SeedPlan, seeds_at_looks
 from poslab.config.schemes import distinguishing
 from poslab.runs.load import Run
 from poslab.statistics.intervals import Estimate, estimate
@@ -84,6 +83,46 @@ class Group:
         return fmean(figures[seed] for seed in self.values) if self.values.keys() <= figures.keys() else None
 
 
+@dataclass(frozen=True)
+class SeedPlan:
+    """Planned seeds of a comparison.
+
+    seeds: of each group, by label. found: of groups with a finished run, those that finished or diverged. diverged: how
+    many did, of each group. before: groups without a finished run that the table has before all others, so that one of
+    them would have been the baseline. earlier: how many seeds a group had at comparisons after which further ones were
+    planned.
+    """
+
+    seeds: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    found: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    diverged: Mapping[str, int] = field(default_factory=dict)
+    before: Sequence[str] = ()
+    earlier: Sequence[int] = ()
+
+    def of_pair(self, first: str, second: str) -> frozenset[int]:
+        """Return the seeds planned for both groups."""
+        return self.seeds[first] & self.seeds[second]
+
+    def of_pairs(self, pairs: Iterable[tuple[str, str]]) -> frozenset[int]:
+        """Return the seeds planned for all of some pairs, which are compared by their means."""
+        return frozenset[int]().union(*(self.of_pair(*pair) for pair in pairs))
+
+    @property
+    def groups(self) -> int:
+        """Return the number of groups with several planned seeds."""
+        return sum(len(seeds) > 1 for seeds in self.seeds.values())
+
+    @property
+    def lost(self) -> list[str]:
+        """Return the groups without a finished run."""
+        return [label for label in self.seeds if label not in self.found]
+
+    @property
+    def looks(self) -> int:
+        """Return how often the figures have been looked at, this time included, with seeds added in between."""
+        return 1 + len(self.earlier)
+
+
 def groups_of(rows: pd.DataFrame, score: Score, runs: Mapping[str, Run] | None = None) -> tuple[list[Group], SeedPlan]:
     """Return the groups that have a figure, in the table's order, and what was planned.
 
@@ -110,7 +149,9 @@ def groups_of(rows: pd.DataFrame, score: Score, runs: Mapping[str, Run] | None =
             groups.append(Group(label, scheme, score, dict(settings), known, stretches, lower, gone, finished))
     labels = list(seeds)
     before = labels[: labels.index(groups[0].label)] if groups else labels
-    return groups, SeedPlan(seeds, found, diverged, before, seeds_at_looks(rows))
+    looks = rows.groupby("seed")["look"].min()
+    earlier = [int((looks <= look).sum()) for look in range(1, int(looks.max()))]
+    return groups, SeedPlan(seeds, found, diverged, before, earlier)
 
 
 def _key(key: tuple[str, ...], names: Sequence[str]) -> tuple[str, tuple[tuple[str, str], ...]]:

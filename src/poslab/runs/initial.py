@@ -36,12 +36,14 @@ def initial_files(given: str) -> list[Path]:
     return files
 
 
-def initial_fields(given: str) -> dict[str, Any]:
+def initial_fields(given: str | None) -> dict[str, Any]:
     """Return init_sha256 and init_group of a TrainConfig: the sha256 of `initial_files` joined, and a name that runs
-    have in common which begin with runs that differ in nothing but the seed.
+    have in common which begin with runs that differ in nothing but the seed; nothing for None.
 
     Raises SettingError for files that can't be read, or hold no weights of poslab's.
     """
+    if given is None:
+        return {}
     files = initial_files(given)
     sha256 = joined_sha256([file_sha256(file, "init_from", given) for file in files])
     if len(files) > 1:

@@ -105,8 +105,7 @@ def planned_groups(jobs: Sequence[Job]) -> list[PlannedGroup]:
 
 def _plain(config: TrainConfig) -> dict[str, Any]:
     """Return the configuration as the run will record it, with what tells apart the weights that it begins with."""
-    folder = config.settings.init_from
-    return config.plain if folder is None else replace(config, **_initial_fields(folder)).plain
+    return replace(config, **_initial_fields(config.settings.init_from)).plain
 
 
 def _sources(config: TrainConfig) -> tuple[str, str | None]:

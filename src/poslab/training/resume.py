@@ -85,8 +85,7 @@ def provenance_fields(config: TrainConfig, earlier: ResumedRun | None) -> dict[s
     """Return the PROVENANCE_FIELDS of a TrainConfig: lengths before it was extended, what tells its first weights."""
     if earlier is not None and earlier.checkpoint is not None:
         return earlier.provenance
-    folder = config.settings.init_from
-    return {} if folder is None else initial_fields(folder)
+    return initial_fields(config.settings.init_from)
 
 
 def _from_checkpoint(
@@ -110,9 +109,7 @@ def _from_checkpoint(
 
 def _check_initial_weights(given: str | None, own: dict[str, Any]) -> None:
     """Raise SettingError for other weights than those that the run began with."""
-    if given != own.get("init_from") and (
-        given is None or initial_fields(given)["init_sha256"] != own.get("init_sha256")
-    ):
+    if given != own.get("init_from") and initial_fields(given).get("init_sha256") != own.get("init_sha256"):
         raise SettingError("init_from", given, "the run began with other weights")
 
 
