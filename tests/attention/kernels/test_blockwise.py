@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles import attention_by_loops, random_terms
 from torch import Tensor
@@ -87,6 +87,7 @@ LENGTHS = st.sampled_from([300, 257, 200, 129, 128, 60, 5, 1])
     growth=st.sampled_from([0.0, 0.1, 10.0]),
     hidden=st.none() | st.integers(0, 300),
 )
+@example((1, 1, 300, 300), 1, 0, {"causal": True, "offset": 0, "window": None, "dropout_p": 0.0}, 0.0, None)
 @settings(max_examples=20, deadline=None)
 def test_blockwise_equals_reference(
     kind: str,

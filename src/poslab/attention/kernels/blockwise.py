@@ -178,8 +178,9 @@ class _Blockwise(torch.autograd.Function):
                 by_row = grad_tile.collect()  # (N, m, R)
                 if learned_bias:
                     grad_bias[:, tile.rows] += by_row.sum(1)
-                    # A query's gradients of all scores sum to 0; the first that has far keys is at `highest`.
-                    with_far = slice(max(0, near.highest - block.position), None)
+                    # A query's gradients of all scores sum to 0; the first that has far keys is at `highest`, if there
+                    # are near rows.
+                    with_far = slice(max(0, near.highest - block.position) if near.count else 0, None)
                     grad_far_bias -= by_row[:, with_far].sum((1, 2))[:, None]
                     if grad_null is not None:
                         grad_far_bias -= grad_null[:, rows][:, with_far].sum(1)
