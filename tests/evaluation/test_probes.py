@@ -38,8 +38,8 @@ def test_heads_that_look_at_one_distance(distance: int, kind: str) -> None:
     for name, shares in probes.heads.items():
         if name in (kind, "duplicate_token", "induction"):  # where a distance leads before the text, weights are even
             assert shares[0].tolist() == pytest.approx([float(name == kind)] * 2, abs=1e-6)
-        assert shares[1].tolist() == pytest.approx([probes.even[name]] * 2, abs=1e-6)
-    assert probes.even["induction"] == pytest.approx(sum(1 / (i + 1) for i in range(25, 50)) / 25)
+    even = sum(1 / (i + 1) for i in range(25, 50)) / 25
+    assert probes.heads["induction"][1].tolist() == pytest.approx([even] * 2, abs=1e-6)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])

@@ -36,10 +36,9 @@ def attention_maps(model: GPT, tokens: Tensor, positions: Tensor | None = None) 
     return torch.stack([weights[0].float().cpu() for weights in weights_of_layers])  # (1, H, T, T) of each layer
 
 
-def sample_pairs(model: GPT, tokens: Tensor, positions: Tensor | None = None) -> list[ScoreTile]:
-    """Return all pairs of a text in each layer, for `PositionScheme.explain`; the arguments are those of
-    `attention_maps`."""
-    return _of_layers(model, tokens, positions, SchemeLayer.score_tile)
+def sample_pairs(model: GPT, tokens: Tensor) -> list[ScoreTile]:
+    """Return all pairs of a text (T,) in each layer, for `PositionScheme.explain`."""
+    return _of_layers(model, tokens, None, SchemeLayer.score_tile)
 
 
 @torch.no_grad()

@@ -34,11 +34,10 @@ _RIDGE = 1e-3  # times the mean variance of a channel
 @dataclass(frozen=True, eq=False)
 class Probes:
     """Results of all probes. heads: by kind (L, H) the weight on the keys of that kind, the mean over queries that have
-    any; even: the same if all keys got the same weight. errors (L + 1,): mean absolute error in tokens of the position
-    that the probe reads before each block, and after the last; middle: that of guessing the middle of the text."""
+    any. errors (L + 1,): mean absolute error in tokens of the position that the probe reads before each block, and
+    after the last; middle: that of guessing the middle of the text."""
 
     heads: dict[str, Tensor]
-    even: dict[str, float]
     errors: Tensor
     middle: float
 
@@ -75,13 +74,12 @@ def probe(model: GPT, texts: Tensor) -> Probes | None:
     drawn = [known[torch.randperm(len(known), generator=generator)[:count]] for _ in range(_SEQUENCES)]
     repeated = [tokens.repeat(min(_TIMES, length // count)) for tokens in drawn]
     maps = torch.stack([attention_maps(model, tokens) for tokens in repeated]).mean(0)  # (L, H, T, T)
-    alike = torch.ones_like(maps[0, 0]).tril()
-    kinds = kinds_of_keys(repeated[0])
-    even = {kind: float(_weight(alike / alike.sum(-1, keepdim=True), keys)) for kind, keys in kinds.items()}
+    kinds = kinds_of_keys(repeated[0]).items()
+    heads = {kind: (maps * keys).sum((-2, -1)) / keys.any(-1).sum() for kind, keys in kinds}
     errors = torch.stack([_position_error(states) for states in _hidden_states(model, texts)])
     places = torch.arange(length, dtype=torch.float64)
     middle = float((places - places.mean()).abs().mean())
-    return Probes({kind: _weight(maps, keys) for kind, keys in kinds.items()}, even, errors, middle)
+    return Probes(heads, errors, middle)
 
 
 def kinds_of_keys(tokens: Tensor) -> dict[str, Tensor]:
@@ -90,11 +88,6 @@ def kinds_of_keys(tokens: Tensor) -> dict[str, Tensor]:
     copies = (tokens[:, None] == tokens).tril(-1)
     before = torch.ones_like(copies).tril(-1).triu(-1)
     return {"previous_token": before, "duplicate_token": copies, "induction": copies.roll(1, -1).tril()}
-
-
-def _weight(maps: Tensor, keys: Tensor) -> Tensor:
-    """Return the weight (...) on these keys (T, T) in maps (..., T, T), the mean over queries that have any."""
-    return (maps * keys).sum((-2, -1)) / keys.any(-1).sum()
 
 
 def _hidden_states(model: GPT, texts: Tensor) -> list[Tensor]:

@@ -17,17 +17,7 @@ from poslab.errors import SettingError
 from poslab.evaluation.pictures import sample_pairs
 from poslab.evaluation.probes import Probes, probe
 from poslab.evaluation.task_metrics import MetricsByLength, measure
-from poslab.explanation.measures import (
-    Ablation,
-    Attention,
-    Retrieved,
-    ablation,
-    attention,
-    retrieved,
-    shift,
-    shuffle,
-    truncate,
-)
+from poslab.explanation import measures
 from poslab.explanation.probe_data import ProbeData, Questions
 from poslab.model.decoder import GPT
 from poslab.positions import Explanation, OnText, Picture
@@ -60,11 +50,11 @@ class Findings:
     starts: dict[str, Picture]
     explanations: dict[str, Explanation]
     descriptions: dict[str, str]  # of the scheme's classes, by their name
-    measured: Attention | None
+    measured: measures.Attention | None
     probes: Probes | None
     by_length: MetricsByLength  # of a task
-    ablations: dict[str, Ablation]
-    retrieved: Retrieved | None
+    ablations: dict[str, measures.Ablation]
+    retrieved: measures.Retrieved | None
     notes: list[str]
 
 
@@ -79,10 +69,10 @@ def examine(study: ModelUnderStudy) -> Findings:
         notes.append(f"{study.label}: the scheme gives no pictures of itself (its hooks pictures and explain)")
     measured, probes, by_length, ablations, retrieved_tokens = None, None, {}, {}, None
     if probe_data is not None:
-        measured, probes = attention(model, probe_data.windows), probe(model, probe_data.texts)
+        measured, probes = measures.attention(model, probe_data.windows), probe(model, probe_data.texts)
         by_length = {} if probe_data.task is None else measure(model, probe_data.task)
         ablations = _ablations(model, probe_data) if study.trained else {}
-        retrieved_tokens = None if probe_data.passage is None else retrieved(model, probe_data.passage)
+        retrieved_tokens = None if probe_data.passage is None else measures.retrieved(model, probe_data.passage)
     if model.retrieval is not None and probe_data is not None and retrieved_tokens is None:
         problem = f"the text has no more than a context of {model.shape.context_length} tokens"
         notes.append(f"{study.label}: what it retrieves: {problem}")
@@ -106,23 +96,23 @@ def _explanations(study: ModelUnderStudy, notes: list[str]) -> dict[str, Explana
     return {name: one for name, one in given.items() if probe_data is not None or not isinstance(one, OnText)}
 
 
-def _ablations(model: GPT, probe_data: ProbeData) -> dict[str, Ablation]:
+def _ablations(model: GPT, probe_data: ProbeData) -> dict[str, measures.Ablation]:
     longest = max(batch.tokens.shape[-1] for batch in probe_data.questions)
     exact = probe_data.task is not None
-    ablated = partial(ablation, model, exact=exact)
+    ablated = partial(measures.ablation, model, exact=exact)
     ablations = {
-        "truncate": ablated(probe_data.questions, changes=truncate(longest)),
-        "shuffle": ablated(probe_data.questions, changes=shuffle(longest)),
+        "truncate": ablated(probe_data.questions, changes=measures.truncate(longest)),
+        "shuffle": ablated(probe_data.questions, changes=measures.shuffle(longest)),
     }
     shifted = probe_data.questions
     if not exact:  # half as long, so that there are positions to move to where they end with the context
-        halve = truncate(max(1, longest // 2))[max(1, longest // 2)]
+        halve = measures.truncate(max(1, longest // 2))[max(1, longest // 2)]
         shifted = [halve(batch) for batch in probe_data.questions]
     shifted = [_at_drawn_positions(model, batch) for batch in shifted]
     reach = max(
         batch.tokens.shape[-1] if batch.positions is None else int(batch.positions.max()) + 1 for batch in shifted
     )
-    ablations["shift"] = ablated(shifted, changes=shift(model, reach, 4 * model.shape.context_length))
+    ablations["shift"] = ablated(shifted, changes=measures.shift(model, reach, 4 * model.shape.context_length))
     return ablations
 
 

@@ -153,11 +153,11 @@ def sentences(findings: Findings) -> list[str]:
 
 
 def _probed(probes: Probes) -> list[str]:
-    heads, even, errors = probes.heads["induction"], probes.even["induction"], probes.errors
+    heads, errors = probes.heads["induction"], probes.errors
     layer, head = divmod(int(heads.argmax()), heads.shape[1])
     return [
         f"Where random tokens come again and again, head {head} of layer {layer} has {float(heads.max()):.0%} of its "
-        f"attention on what followed them before (induction), the most of all. Spread evenly, it would be {even:.0%}.",
+        "attention on what followed them before (induction), the most of all.",
         "A linear probe of its hidden states tells where in the text a token stands, "
         f"{float(errors.min()):.1f} tokens off at best (layer {int(errors.argmin())}); the middle as a guess is "
         f"{probes.middle:.1f} off.",
@@ -257,9 +257,7 @@ def _part(findings: Findings, name: str) -> Part:
 
 def _of_probes(probes: Probes, name: str) -> list[Chart | Cells]:
     scores = torch.stack(list(probes.heads.values()), -1)  # (L, H, kinds)
-    even = ", ".join(f"{share:.0%}" for share in probes.even.values())
-    kinds = OnText(_HEADS[0], scores, 1.0, f"{_HEADS[1]} Spread evenly: {even}.")
-    heads = charts.cells(kinds, ["previous", "duplicate", "induction"])
+    heads = charts.cells(OnText(_HEADS[0], scores, 1.0, _HEADS[1]), ["previous", "duplicate", "induction"])
     errors = {"linear probe": probes.errors, "guess": torch.full_like(probes.errors, probes.middle)}
     layers = list(range(len(probes.errors)))
     curves = Curves(_POSITION[0], "layer", "tokens off", layers, errors, _POSITION[1])

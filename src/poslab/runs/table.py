@@ -55,9 +55,8 @@ class Stretch(NamedTuple):
 
 
 Figure = tuple[str, int | None, Stretch | None]  # metric, length, stretch
-Looks = dict[
-    int, tuple[Run | None, int]
-]  # by seed: its run, if there is one, and the look that it was planned for; 0: never
+# By seed: its run, if there is one, and the look that it was planned for; 0: never.
+Looks = dict[int, tuple[Run | None, int]]
 
 
 @dataclass(frozen=True)

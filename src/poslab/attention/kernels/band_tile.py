@@ -77,12 +77,12 @@ class BandTile:
             self._below.add_(by_row[..., -1:].expand(self._below.shape).triu(self._diagonal))
 
     @unrounded()
-    def add_by_query(self, queries: Tensor, table: Tensor, factor: float = 1.0) -> None:
-        """Add factor * queries (N, m, Dh) times table (N, R, Dh) to the scores of the pairs at each row's distance."""
+    def add_by_query(self, queries: Tensor, table: Tensor) -> None:
+        """Add queries (N, m, Dh) times table (N, R, Dh) to the scores of the pairs at each row's distance."""
         # A matrix whose rows are a stride apart is what a product can be added to as it stands.
-        self._band.baddbmm_(queries, table[:, : self._band.shape[-1]].transpose(1, 2), alpha=factor)
+        self._band.baddbmm_(queries, table[:, : self._band.shape[-1]].transpose(1, 2))
         if self._below is not None:
-            by_row = queries @ table[:, -1:].transpose(1, 2) * factor  # (N, m, 1)
+            by_row = queries @ table[:, -1:].transpose(1, 2)  # (N, m, 1)
             self._below.add_(by_row.expand(self._below.shape).triu(self._diagonal))
 
     @unrounded()
