@@ -41,10 +41,9 @@ from poslab.statistics.intervals import CONFIDENCE, Interval, StudentT
 from poslab.statistics.permutation import sign_flip_test
 from poslab.statistics.survival import time_to_solve
 from poslab.statistics.table import DIVERGED, TEST_LOSS
-from studies.tables import CHOOSING, CONFIRMING, COUNTED, LONGER, SCHEMES, TEXTS, TWIN, usual_steps
+from studies.tables import BEYOND, CHOOSING, CONFIRMING, COUNTED, LONGER, SCHEMES, TEXTS, TWIN, usual_steps
 
 Array = NDArray[np.float64]
-BEYOND = {"back": 64, "copy": 60, "recall": 96, "majority": 51}
 TWO = ("back", "copy")  # tasks of H2
 FAMILY = 6
 DRAWS = 10_000

@@ -1,6 +1,7 @@
 """The study "scheme or recipe?": tables, the rule that chooses recipes, and hypotheses where the truth is known."""
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,11 @@ from studies.tables import CHOOSING, CONFIRMING, COUNTED, SCHEMES, TASKS, TEXTS,
 Figure = Callable[[str, int], float]  # by scheme and seed
 
 
+@pytest.fixture(autouse=True)
+def fewer_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hypotheses, "DRAWS", 2000)
+
+
 # Tables
 
 
@@ -44,10 +50,17 @@ def confirming(seeds: tuple[int, ...] = CONFIRMING, **figures: Figure) -> pd.Dat
     rows = []
     for seed in seeds:
         for place, scheme in enumerate(SCHEMES):
-            usual = {"back": place / 10, "copy": place / 12, "recall": 0.5 + place / 20, "majority": 0.99}
-            for data, length in hypotheses.BEYOND.items():
+            usual = {
+                "back": place / 10,
+                "copy": place / 12,
+                "recall": 0.5 + place / 20,
+                "majority": 0.99,
+                "parity": 0.5,
+            }
+            for data, mean in usual.items():
+                length = tables.BEYOND[data]
                 for recipe in ("default", "chosen"):
-                    of = figures.get(f"{data}_{recipe}", lambda *_, mean=usual[data]: mean)
+                    of = figures.get(f"{data}_{recipe}", lambda *_, mean=mean: mean)
                     share = min(1.0, max(0.0, of(scheme, seed) + 0.01 * noise(data, scheme, recipe, seed)))
                     rows.append(row(data, scheme, recipe, seed, "exact", share, length=length))
             for data in ("copy", "recall"):
@@ -228,9 +241,12 @@ def sweep(tmp_path: Path) -> Path:
         run = write_task_run(folder, scheme, seed, {30: 1.0, 60: 0.25}, 200)
         for setting, value in (("optim.learning_rate", 1e-3), ("model.init_std", 0.05)):
             change_config(run, setting, value)
+        if scheme == "t5":
+            longer = shutil.copytree(run, folder / "longer" / run.name)
+            change_config(longer, "trainer.max_steps", 12_000)
     runs, _ = read_runs([str(folder)])
-    groups = {run.summary.pos: keys_of(run) for run in runs}
-    add_to_plan(folder, [PlannedGroup(pos, {}, "copy", *keys, [101, 102]) for pos, keys in groups.items()])
+    groups = {keys_of(run): run.summary.pos for run in runs}
+    add_to_plan(folder, [PlannedGroup(pos, {}, "copy", *keys, [101, 102]) for keys, pos in groups.items()])
     return folder
 
 
@@ -242,12 +258,13 @@ def test_complete_seeds_join_the_table(sweep: Path, script: RunScript, tmp_path:
     code, output, errors = script(f"add={sweep}", "folder=study")
     assert (code, errors) == (0, "")
     assert "copy, seed 101: complete" in output
-    assert "copy, seed 102: 1 runs are missing" in output
+    assert "copy, seed 102: 2 runs are missing" in output
     file = tmp_path / "study" / "runs.csv.gz"
     content, table = file.read_bytes(), tables.read(file)
     exact = table[(table["metric"] == "exact") & (table["length"] == 60)]
     assert [*zip(exact["scheme"], exact["recipe"], exact["seed"], exact["value"], strict=True)] == [
-        ("nope", "default", 101, 0.25), ("t5", "chosen", 101, 0.25), ("t5", "default", 101, 0.25),
+        ("nope", "default", 101, 0.25), ("t5", "default", 101, 0.25), ("t5", "chosen", 101, 0.25),
+        ("t5", "longer", 101, 0.25),
     ]  # fmt: skip
     assert set(table["processor"]) == {"cpu (x86_64)"}
     assert {"seconds", "commit"}.isdisjoint(read_table(file).columns)
