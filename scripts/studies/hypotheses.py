@@ -15,7 +15,7 @@ H2  absolute_offset is not below rope at 2 x, on back and on copy, chosen recipe
     is below by more. Sign flips over seeds.
 H3  randomized, positions drawn in tests less counted, is at least 0.3 better on recall at 2 x, by its chosen recipe;
     the opposite: by less. Sign flips over seeds.
-H4  On copy and recall, chosen recipes, 4 x the steps: schemes differ in time to solve (log-rank scores, permuted
+H4  On copy and recall, chosen recipes, twice the steps: schemes differ in time to solve (log-rank scores, permuted
     within seeds), but two of them differ in P(solved) by less than 0.2 in the mean of all pairs; the opposite: by more.
     Counts of solved seeds have the posterior of Jeffreys' prior; for the opposite it is reflected, as it is too wide.
 H5  In the range, on each text, the variance between schemes (of means over rates) is below that between learning rates
@@ -270,7 +270,7 @@ def _h6(cells: Cells) -> Verdict:
 
 
 def _h4(cells: Cells) -> Verdict:
-    claim = "schemes differ in time to solve, but in P(solved) at 4 x the steps by less than 0.2"
+    claim = "schemes differ in time to solve, but in P(solved) at twice the steps by less than 0.2"
     budget = {data: float(LONGER * usual_steps(data)) for data in ("copy", "recall")}
     where = [(data, scheme) for data in budget for scheme in SCHEMES]
     times = {(d, s): cells.seeds((d, s, "longer"), "steps_to_solve", lost=budget[d]) for d, s in where}

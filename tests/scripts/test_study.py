@@ -218,7 +218,7 @@ def test_the_second_stage_trains_what_was_chosen(tmp_path: Path) -> None:
     t5 = "{data: copy, optim.learning_rate: 0.002, model.init_std: 0.02, optim.position_learning_rate_factor: 8.0"
     t5 += ", pos: t5"
     assert f"{t5}}}\n" in text
-    assert f"{t5}, trainer.max_steps: 12000}}\n" in text
+    assert f"{t5}, trainer.max_steps: 6000}}\n" in text
     assert "pos: randomized, pos.count_in_evaluation: true}\n" in text
 
 
@@ -243,7 +243,7 @@ def sweep(tmp_path: Path) -> Path:
             change_config(run, setting, value)
         if scheme == "t5":
             longer = shutil.copytree(run, folder / "longer" / run.name)
-            change_config(longer, "trainer.max_steps", 12_000)
+            change_config(longer, "trainer.max_steps", 6_000)
     runs, _ = read_runs([str(folder)])
     groups = {keys_of(run): run.summary.pos for run in runs}
     add_to_plan(folder, [PlannedGroup(pos, {}, "copy", *keys, [101, 102]) for keys, pos in groups.items()])
