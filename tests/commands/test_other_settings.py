@@ -63,10 +63,11 @@ def test_a_wrapper_is_put_around_what_was_trained(run: Path, run_script: RunScri
     asked = ("evaluate", f"ckpt={run}", "lengths=[32,64]", "pos=scaled")
     code, output, errors = run_script(*asked, "pos.kind=length")
     assert (code, errors) == (0, "")
-    assert "pos=scaled pos.of=rope pos.of.base=10000.0" in output
+    assert "settings    pos=scaled pos.of=rope pos.kind=length (trained with pos=rope)\n" in output
+    assert (run / "evaluation-pos_scaled-of_rope-kind_length.json").exists()
     assert_refused(run_script(*asked), "needs the tables scaled_slope")
     _, given, _ = run_script(*asked, "pos.kind=length", "pos.of=nope")
-    assert "pos=scaled pos.of=nope" in given
+    assert "pos=scaled pos.of=nope pos.kind=length (trained with pos=rope)" in given
 
 
 def test_settings_as_they_were_trained_are_nothing_else(run: Path, run_script: RunScript) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from poslab.config.command_line import given_settings
 from poslab.config.files import safe_name
+from poslab.config.schemes import TARGET
 from poslab.config.scripts import EvaluateConfig
 from poslab.errors import SettingError, as_typed
 from poslab.evaluation.files import Text, evaluate_checkpoint, other_text, own_text, write_evaluation
@@ -131,7 +132,8 @@ def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool
     parts = [] if run is not None and path == run.best else [path.stem]
     parts += [] if own else [_short(text.name)]
     if checkpoint.settings:
-        parts.append(_short("-".join(f"{name}_{as_typed(value)}" for name, value in checkpoint.settings.items())))
+        named = {name.replace(TARGET, "pos"): as_typed(value) for name, value in checkpoint.settings.items()}
+        parts.append(_short("-".join(f"{name}_{value}" for name, value in named.items())))
     name = "-".join([Path(EVALUATION).stem, *parts]) + Path(EVALUATION).suffix
     file = (run.path if run else path.parent) / name
     try:

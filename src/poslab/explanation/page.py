@@ -179,7 +179,7 @@ def _until(ablation: Ablation, exact: bool) -> str:
 
 def _moved(ablation: Ablation, exact: bool) -> str:
     if float(ablation.differences.abs().max()) < 1e-3:
-        return "If all positions are moved, nothing changes: only distances count."
+        return "If all positions are moved, nothing changes, as far as these questions can tell: only distances count."
     changed = [n for n in range(len(ablation.sizes)) if _matters(ablation, n)]
     if not changed:
         return "If all positions are moved, its answers change, by less than these questions can tell."

@@ -35,7 +35,8 @@ class Checkpoint:
 
     scheme_edited: whether the code of its scheme has changed since, so that the model may be another one.
     config: every setting of its training, in plain values.
-    settings: those of the scheme that are others than in training; trained_with: the same ones, as they were then.
+    settings: those of the scheme that are others than in training, of another scheme those that were given;
+    trained_with: the same ones, as they were then.
     """
 
     path: Path
@@ -150,7 +151,8 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
     model, before = checkpoint.model, node_of(checkpoint.model.pos)
     scheme = parse_scheme(with_settings(before, settings))
     inner_given = any(name.partition(".")[0] == "of" for name in settings)
-    if isinstance(scheme, Wrapper) and not (inner_given or isinstance(model.pos, type(scheme))):  # around what it is
+    around = isinstance(scheme, Wrapper) and not (inner_given or isinstance(model.pos, type(scheme)))
+    if around:
         scheme = replace(scheme, of=model.pos)
     then, now = (shown(node) for node in (before, node_of(scheme)))
     differing = [name for name in now if now[name] != then.get(name)]
@@ -162,6 +164,9 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
         if error.option == "pos":
             raise
         raise error.prefixed("pos") from None
+    if TARGET in differing:  # of another class's settings those that were given
+        given = {name.removesuffix(f".{TARGET}") for name in settings} | ({"of"} if around else set())
+        differing = [name for name in differing if name in given]
     trained = dict(model.position_tables.named_parameters())
     needed = scheme.tables(model.shape)
     if {name: table.shape for name, table in needed.items()} != {name: table.shape for name, table in trained.items()}:
@@ -178,7 +183,7 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
     return replace(
         checkpoint,
         settings={name: now[name] for name in differing},
-        trained_with={name: then.get(name, "n/a") for name in differing},
+        trained_with={name: then[name] for name in differing if name in then},
     )
 
 

@@ -31,7 +31,7 @@ def initial_files(given: str) -> list[Path]:
     for needed in files:
         if not needed.exists():
             raise SettingError(
-                "init_from", given, "is a run without weights" if run.is_run else f"has no {needed.name}"
+                "init_from", given, "is a run without weights" if run.is_run else f"is neither a run nor a GPT-2: has no {needed.name}"
             )
     return files
 

@@ -29,7 +29,8 @@ def init_from(model: GPT, given: str, vocabulary: AnyVocabulary) -> str:
     taken = {name: weight for name, weight in theirs.items() if name in own and own[name].shape == weight.shape}
     model.load_state_dict(taken, strict=False)
     new, left = ({n: w for n, w in weights.items() if n not in taken} for weights in (own, theirs))
-    return f"from {file}: tables taken: {_listed(taken)}; new: {_listed(new)}; left behind: {_listed(left)}"
+    tables = f"tables taken: {_listed(taken)}; new: {_listed(new)}; left behind: {_listed(left)}"
+    return f"from {file}: embedding and blocks of a {about['pos']} model; {tables}"
 
 
 def _listed(weights: dict[str, Tensor]) -> str:
