@@ -86,13 +86,15 @@ def test_settings_make_groups(setting: str, values: tuple[float, ...], tmp_path:
 
 def test_weights_to_begin_with_are_told_apart_by_their_contents(tmp_path: Path) -> None:
     first, second = (write_run(tmp_path / name, "t5") for name in ("first", "second"))
-    for run, sha256 in ((first, "1" * 64), (second, "2" * 64)):
+    for run, group in ((first, "rope-1234"), (second, "gpt2-5678")):
         change_config(run, "init_from", "/weights")
-        change_config(run, "init_group", sha256)
+        change_config(run, "init_group", group)
     write_run(tmp_path, "t5")
-    with pytest.raises(UserError, match=r"init_group: 1{12}\.\.\. \(as in .*, 2{12}.*, null \("):
+    with pytest.raises(
+        UserError, match=r"init_from: weights of a rope model \(1234\) \(as in .*gpt2 model \(5678\).*, none \("
+    ):
         compare_folders(tmp_path)
-    change_config(second, "init_group", "1" * 64)
+    change_config(second, "init_group", "rope-1234")
     change_config(second, "init_from", "/elsewhere")
     change_config(second, "seed", 2)
     change_summary(second, seed=2)

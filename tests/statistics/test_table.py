@@ -55,6 +55,16 @@ def test_seeds_that_other_groups_have_are_missing(tmp_path: Path) -> None:
     assert len(read(tmp_path, f"scheme,seed,data,value,status\n{known}b,1,copy,,unplanned\n")) == 5
 
 
+def test_documents_may_have_names(tmp_path: Path) -> None:
+    head = "scheme,seed,value,stretch,document\n"
+    rows = "{0},1,4,,\n{0},1,4,1,Emma\n{0},1,4,2,7\n{0},1,4,3,Emma\n"
+    documents = read(tmp_path, head + rows.format("a") + rows.format("b"))["document"]
+    assert documents.isna().tolist() == [True, False, False, False] * 2
+    first, other, again = documents.dropna()[:3]
+    assert first == again != other
+    assert documents[:4].dropna().tolist() == documents[4:].dropna().tolist()
+
+
 def test_blocks_looks_and_caveats(tmp_path: Path) -> None:
     head = "scheme,seed,value,stretch,look,caveat,folder\n"
     table = read(tmp_path, f"{head}a,1,4.0,,,short text,runs/a1\na,1,3.9,1,,,\na,1,4.1,2,,,\na,2,4.2,,2,,\n")

@@ -107,15 +107,16 @@ def test_runs_that_begin_with_each_seeds_own_are_one_group(made: Made, tmp_path:
         begun("own", seed, fields)
     comparison = compare_folders(tmp_path / "own")
     assert [len(group.runs) for group in comparison.groups] == [2]
-    assert not comparison.caveats
+    (caveat,) = comparison.caveats
+    assert caveat.startswith(f"all runs began with weights of a t5 model ({fields['init_group'][3:]}), not untrained: ")
     assert facts(comparison.runs)["weights"] == "begin with " + ", ".join(
         f"runs/t5-seed{seed} (sha256 {fields['init_sha256'][:12]})" for seed, fields in seeds.items()
     )
     begun("other", 1, other)
-    with pytest.raises(UserError, match=r"difference: init_group: t5-\w{8} \(as in .*, t5-\w{8} \("):
+    with pytest.raises(UserError, match=r"difference: init_from: weights of a t5 model \(\w{8}\) \(as in .*, weights"):
         table_in(tmp_path)
     begun("other", 2, other)
-    (caveat,) = compare_folders(tmp_path / "other").caveats
+    _, caveat = compare_folders(tmp_path / "other").caveats
     assert caveat == "runs of several seeds begin with the same weights: what others would give is not known"
 
 

@@ -16,7 +16,7 @@ from poslab.errors import SettingError, as_typed
 from poslab.positions.base import knows_nothing
 from poslab.runs.code import outside
 from poslab.runs.load import Run
-from poslab.runs.provenance import Repeat
+from poslab.runs.provenance import NO_WEIGHTS, Repeat, initial_weights
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ def differences_beyond_the_scheme(runs: Sequence[Run]) -> dict[str, str]:
         for run, shared in zip(runs, all_shared, strict=True):
             values.setdefault(_short(shared.get(key)), run.folder.name)
         if len(values) > 1:
-            different[key] = ", ".join(f"{value} (as in {name})" for value, name in values.items())
+            words = initial_weights if key == "init_from" else str
+            different[key] = ", ".join(f"{words(value)} (as in {name})" for value, name in values.items())
     return different
 
 
@@ -107,7 +108,8 @@ def _shared_by_comparable_runs(run: Run) -> dict[str, Any]:
     facts += ["train_tokens", "validation_tokens", "test_tokens", "val_loss_tokens"]
     facts += [] if settings.get("early_stopping_patience") else ["steps"]
     held_out = "none" if run.summary.test_loss is None else "measured"  # or losses of a test would meet validations'
-    return settings | {key: getattr(run.summary, key) for key in facts} | {"test_loss": held_out}
+    begun = {"init_from": settings.pop("init_group", NO_WEIGHTS)}
+    return settings | begun | {key: getattr(run.summary, key) for key in facts} | {"test_loss": held_out}
 
 
 def _short(value: Any) -> str:

@@ -30,9 +30,8 @@ def initial_files(given: str) -> list[Path]:
     files = [path / "config.json", path / EXPORTED]
     for needed in files:
         if not needed.exists():
-            raise SettingError(
-                "init_from", given, "is a run without weights" if run.is_run else f"is neither a run nor a GPT-2: has no {needed.name}"
-            )
+            lacks = f"is neither a run nor a GPT-2: has no {needed.name}"
+            raise SettingError("init_from", given, "is a run without weights" if run.is_run else lacks)
     return files
 
 

@@ -9,6 +9,14 @@ from typing import Any
 from poslab.config.schemes import targets
 from poslab.runs.load import Run
 
+NO_WEIGHTS = "none"
+
+
+def initial_weights(group: str) -> str:
+    """Return in words what runs of an init_group, "rope-566ed6f9", began with."""
+    scheme, _, own = group.rpartition("-")
+    return group if group == NO_WEIGHTS else f"weights of a {scheme} model ({own})"
+
 
 def caveats(runs: Sequence[Run]) -> list[str]:
     """Return caveats for facts, not settings, of which the runs have several values."""
@@ -24,6 +32,9 @@ def caveats(runs: Sequence[Run]) -> list[str]:
     found += _several("numbers of tokens trained on", [of.tokens for of in summaries], "more tokens, more training")
     for name, of_runs in versions.items():
         found += _several(f"versions of {name}", of_runs, "losses may differ by rounding")
+    kinds = {run.config.get("init_group", NO_WEIGHTS) for run in runs}
+    if len(kinds) == 1 and (kind := kinds.pop()) != NO_WEIGHTS:
+        found.append(f"all runs began with {initial_weights(kind)}, not untrained: answers are on going on from these")
     begun = {(run.config.get("init_group"), run.seed): run.summary.init_sha256 for run in runs if run.summary.init_from}
     if len(begun) > len(set(begun.values())):
         found.append("runs of several seeds begin with the same weights: what others would give is not known")

@@ -8,7 +8,7 @@
 | data | task or text: each is compared by itself |
 | metric, length | which figure it is |
 | stretch | number of the stretch of text that the figure is a mean over, in text order; empty: the whole |
-| document | number of the document that the stretch is of, the first one of several; empty: not known |
+| document | name or number of the document that the stretch is of, the first one of several; empty: not known |
 | stretch_tokens | how many tokens the stretch has; empty: as many as others |
 | status | finished, diverged, missing or, of a seed that others were to have, unplanned |
 | better, unit | of the metric: lower or higher; its unit |
@@ -83,8 +83,9 @@ def checked(table: pd.DataFrame) -> pd.DataFrame:
         raise BadTable("has no rows")
     text = table.apply(_as_text)
     found = text.assign(seed=_numbers(text, "seed"), value=_numbers(text, "value"))
+    numbered = text.assign(document=_by_number(text["document"])) if "document" in text else text
     for name in _WHOLE_NUMBERS:
-        found[name] = _numbers(text, name) if name in text else np.nan
+        found[name] = _numbers(numbered, name) if name in text else np.nan
         _require((found[name] % 1 == 0) | found[name].isna(), name, text, "is no whole number")
     _require(found["stretch"].notna() | found["document"].isna(), "document", text, "is of a row without a stretch")
     _require(~(found["stretch_tokens"] < 1), "stretch_tokens", text, "is no number of tokens")
@@ -165,6 +166,14 @@ def _numbers(text: pd.DataFrame, name: str) -> "pd.Series[float]":
     numbers = text[name].map(_number).astype(float)
     _require(numbers.notna() | blank | text[name].str.lower().isin(["nan", "+nan", "-nan"]), name, text, "is no number")
     return numbers
+
+
+def _by_number(documents: "pd.Series[str]") -> "pd.Series[str]":
+    """Return numbers for names of documents, in the order in which they appear; numbers as they are."""
+    blank = documents.str.lower().isin(["", "nan"])
+    if (blank | documents.map(_number).notna()).all():
+        return documents
+    return pd.Series(pd.factorize(documents)[0] + 1, documents.index).astype(str).where(~blank, "")
 
 
 def _number(text: str) -> float:
