@@ -151,9 +151,10 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
     model, before = checkpoint.model, node_of(checkpoint.model.pos)
     scheme = parse_scheme(with_settings(before, settings))
     inner_given = any(name.partition(".")[0] == "of" for name in settings)
-    around = isinstance(scheme, Wrapper) and not (inner_given or isinstance(model.pos, type(scheme)))
-    if around:
+    given = {name.removesuffix(f".{TARGET}") for name in settings}
+    if isinstance(scheme, Wrapper) and not (inner_given or isinstance(model.pos, type(scheme))):  # around what it is
         scheme = replace(scheme, of=model.pos)
+        given.add("of")
     then, now = (shown(node) for node in (before, node_of(scheme)))
     differing = [name for name in now if now[name] != then.get(name)]
     if not differing:
@@ -165,7 +166,6 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
             raise
         raise error.prefixed("pos") from None
     if TARGET in differing:  # of another class's settings those that were given
-        given = {name.removesuffix(f".{TARGET}") for name in settings} | ({"of"} if around else set())
         differing = [name for name in differing if name in given]
     trained = dict(model.position_tables.named_parameters())
     needed = scheme.tables(model.shape)
