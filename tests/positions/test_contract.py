@@ -30,7 +30,7 @@ def terms(**tables: torch.Tensor) -> Callable[..., RelativeTerms]:
 
 nan = torch.full((H, 5), torch.nan)
 MIXES = ": must map each token by itself: what it gives for one changes with others, or by chance"
-OF_ANOTHER = ": must make a token of itself and those before it, as many as `mixed_tokens` says, by no chance"
+OF_ANOTHER = ": must make a token of itself and the `mixed_tokens` - 1 before it, and of nothing else"
 OF_TILE = ": scores of a query change with what else is in its tile"
 # Hooks with their refusals. Hooks of a layer are wrong in the last one alone.
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -61,6 +61,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "bare tensor": (
         {"relative": lambda self, t, shape, layer, distances: torch.zeros(H, 5)},
         "relative: must give RelativeTerms or None, not (4, 5) of float32",
+    ),
+    "query by how many there are": (
+        {"query": lambda self, t, layer, q, positions: q * (1 + 0.1 * q.shape[2])},
+        "query: must map each token by itself: what it gives for one changes with how many come together",
     ),
     "embed": (
         {"embed": lambda self, t, x, positions: x[0]},

@@ -28,7 +28,8 @@ from poslab.model.cache import KeyValueCache
 from poslab.model.decoder import GPT
 from poslab.positions import HeadInputs, ModelShape, PositionScheme
 from poslab.positions.base import Tables
-from poslab.report.terminal import table
+from poslab.positions.contract import check_hooks
+from poslab.report.terminal import table_line
 from poslab.runs.checkpoint import load_checkpoint
 from poslab.runs.checkpoint_files import save_weights
 from poslab.runs.code import fingerprints
@@ -46,19 +47,23 @@ class NotTried(UserError):
 
 
 def run_check(config: CheckConfig) -> None:
-    """Print a table of all checks of a scheme, with its settings and each of its variants. Raises RunStopped if one
+    """Print a line for each check of a scheme, with its settings and each of its variants. Raises RunStopped if one
     found a difference, and UserError for a scheme that can't be made."""
     name, given = config.pos[0], given_settings(config.pos[1:])
     scheme, failed = parse_scheme(with_settings({TARGET: name}, given)), 0
     for tried in ({}, *scheme.variants):
         of_it = parse_scheme(node_of(scheme) | tried) if tried else scheme
         _model(of_it)  # or it says which hook gives what
-        rows = [["sizes and hooks", "ok", ""], *([what, *outcome(check, of_it)] for what, check in CHECKS.items())]
-        failed += sum(row[1] == "differs" for row in rows)
         print(name, *(f"pos.{key}={as_typed(value)}" for key, value in (given | tried).items()))
-        print(table(["check", "result", ""], rows, "<<<") + "\n", flush=True)
+        widths = [max(map(len, CHECKS)), len("not tried"), 0]
+        print(table_line(["check", "result", ""], widths, "<<<"), flush=True)
+        for what, check in CHECKS.items():
+            result, words = outcome(check, of_it)
+            failed += result == "differs"
+            print(table_line([what, result, words], widths, "<<<"), flush=True)
+        print()
     if failed:
-        raise RunStopped(f"{name}: {failed} checks found differences")
+        raise RunStopped(f"{name}: {failed} check{'s' * (failed > 1)} found differences")
 
 
 def outcome(check: Callable[[PositionScheme], Iterator[Difference]], scheme: PositionScheme) -> tuple[str, str]:
@@ -73,6 +78,8 @@ def outcome(check: Callable[[PositionScheme], Iterator[Difference]], scheme: Pos
                 return "differs", f"{what}: by {apart:.2g}, at most {room:g} is right"
     except NotTried as reason:
         return "not tried", str(reason)
+    except UserError as error:
+        return "differs", str(error)
     except Exception as error:  # whatever a scheme raises is what was to be found
         return "differs", " ".join(f"{type(error).__name__}: {error}".split())
     return "ok", f"to {largest:.0e}"
@@ -92,6 +99,22 @@ def _model(scheme: PositionScheme, **sizes: Any) -> GPT:
 
 def _tokens(length: int) -> Tensor:
     return torch.randint(len(_SYMBOLS), (2, length))
+
+
+def _gradients(model: GPT) -> dict[str, Tensor]:
+    """Return the gradients by the names of parameters. Raises UserError for one without: it would never be learned."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is None:
+            raise UserError(f"table {name.rpartition('.')[2]} gets no gradient, so that it would stay as it is")
+    return {name: cast(Tensor, parameter.grad) for name, parameter in model.named_parameters()}
+
+
+def check_each_hook(scheme: PositionScheme) -> Iterator[Difference]:
+    """Try each hook in float64, where one that computes in float32 is named; a model has tried them in float32."""
+    model = _model(scheme)
+    unread = {"unread": torch.empty(0, dtype=torch.float64)}  # tokens are of the dtype of tables
+    check_hooks(scheme, dict(model.position_tables.named_parameters()) or unread, model.shape)
+    yield from ()
 
 
 def check_formula(scheme: PositionScheme) -> Iterator[Difference]:
@@ -114,6 +137,8 @@ def check_formula(scheme: PositionScheme) -> Iterator[Difference]:
                 out, nothing = (scheme_attention(scheme, tables, q, k, v, **how) for v in (values, 0 * values))
                 what = f"{backend}, layer {layer}, positions {positions}{'' if causal else ', not causal'}"
                 yield what, (out - nothing)[0], expected, 1e-7
+    if any(map(scheme.overrides, ("embed", "mix"))) and not scheme.overrides("reference_score"):
+        raise NotTried("scores are plain ones, as they should be; `embed` and `mix` have no formula here")
 
 
 def has_formula(scheme: PositionScheme) -> bool:
@@ -151,7 +176,7 @@ def check_kernels(scheme: PositionScheme) -> Iterator[Difference]:
             model = _model(scheme, causal=causal, attention_backend=backend)
             logits = model(tokens)
             logits.logsumexp(-1).sum().backward()
-            both.append({"logits": logits.detach()} | {name: p.grad for name, p in model.named_parameters()})
+            both.append({"logits": logits.detach()} | _gradients(model))
         for name, expected in both[0].items():
             yield f"{'causal' if causal else 'not causal'}, {name}", both[1][name], expected, _NEAR
 
@@ -163,8 +188,8 @@ def check_bfloat16(scheme: PositionScheme) -> Iterator[Difference]:
         rounded = model(tokens).float()
     yield "logits", rounded, model(tokens), 0.05
     rounded.square().mean().backward()
-    for name, parameter in model.named_parameters():
-        yield f"gradient of {name}, which is finite", 0 * cast(Tensor, parameter.grad), torch.tensor(0.0), 0.0
+    for name, gradient in _gradients(model).items():
+        yield f"gradient of {name}, which is finite", 0 * gradient, torch.tensor(0.0), 0.0
 
 
 def check_cache(scheme: PositionScheme) -> Iterator[Difference]:
@@ -184,6 +209,14 @@ def check_positions(scheme: PositionScheme) -> Iterator[Difference]:
     yield "rows together", together, torch.stack(alone), _NEAR
     parts = zip(tokens.split([4, 1, 5], 1), RISING.split([4, 1, 5], 1), strict=True)
     yield "by a cache", torch.cat([model(part, cache, own) for part, own in parts], 1), together, _NEAR
+
+
+def check_shift(scheme: PositionScheme) -> Iterator[Difference]:
+    """Compare logits with those at positions further on, all by the same amount, where only distances count."""
+    if not scheme.shift_invariant:
+        raise NotTried("its `shift_invariant` is false")
+    model, tokens = _model(scheme), _tokens(10)
+    yield "logits 37 positions further on", model(tokens, positions=RISING + 37), model(tokens, positions=RISING), _NEAR
 
 
 def check_memory(scheme: PositionScheme) -> Iterator[Difference]:
@@ -247,12 +280,14 @@ def check_growth(scheme: PositionScheme) -> Iterator[Difference]:
 
 
 CHECKS: dict[str, Callable[[PositionScheme], Iterator[Difference]]] = {
+    "sizes and hooks": check_each_hook,
     "formula of the paper": check_formula,
     "no look ahead": check_causal,
     "kernels": check_kernels,
     "bfloat16": check_bfloat16,
     "cache": check_cache,
     "given positions": check_positions,
+    "shift of positions": check_shift,
     "memory": check_memory,
     "files": check_files,
     "linear memory": check_growth,

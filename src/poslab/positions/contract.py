@@ -138,7 +138,7 @@ class HookChecker:
         if self.scheme.overrides("sample"):
             self._sample()
         self._embed()
-        self._map("rotate", lambda x: self._call("rotate", x, self.positions), self.of_heads, "(B, H, T, Dh)")
+        self._map("rotate", self._rotated, self.of_heads, "(B, H, T, Dh)")
 
     def check_layer(self, layer: int) -> None:
         """Raise SettingError for the first hook that fails in this layer."""
@@ -158,7 +158,7 @@ class HookChecker:
         ids = torch.arange(self.length, device=self.x.device).repeat(2, 1) % 2  # (B, T)
 
         def embed(x: Tensor, ids: Tensor = ids) -> Any:
-            return self._call("embed", x, self.positions, **self.scheme.further("embed", ids))
+            return self._call("embed", x, self.positions[-x.shape[1] :], **self.scheme.further("embed", ids))
 
         found = self._map("embed", embed, self.x, "(B, T, D)")
         if found is not None and self.shape.causal:
@@ -173,7 +173,10 @@ class HookChecker:
     def _of_tokens(self, name: str, layer: int, x: Tensor) -> Any:
         """Apply the hook `query` or `key` to tokens x (B, T, D) and the states that these have."""
         further = self.scheme.further(name, self._call("token_state", layer, _precise(x)))
-        return self._call(name, layer, self._by_head(x), self.positions, **further)
+        return self._call(name, layer, self._by_head(x), self.positions[-x.shape[1] :], **further)
+
+    def _rotated(self, x: Tensor) -> Any:
+        return self._call("rotate", x, self.positions[-x.shape[2] :])
 
     def _sample(self) -> None:
         length, longest = self.shape.context_length, self.scheme.max_length(self.shape)
@@ -214,6 +217,8 @@ class HookChecker:
             kept[0, ..., index] = False
             problem = "must map each token by itself: what it gives for one changes with others, or by chance"
             self._require_equal(name, mapped[kept], hook(other)[kept], problem, near, near)
+        problem = "must map each token by itself: what it gives for one changes with how many come together"
+        self._require_equal(name, mapped[..., -1:, :], hook(x[..., -1:, :]), problem, near, near)
         return mapped
 
     def _mix(self, layer: int) -> None:
@@ -231,7 +236,7 @@ class HookChecker:
             before, after = (self._call("mix", layer, given) for given in (x, changed))
             before = self._require("mix", before, (2, count + 2, x.shape[-1]), "(B, T, D)", dtype=x.dtype)
             after[0, row] = before[0, row]
-            problem = "must make a token of itself and those before it, as many as `mixed_tokens` says, by no chance"
+            problem = "must make a token of itself and the `mixed_tokens` - 1 before it, and of nothing else"
             self._require_equal("mix", before, after, problem)
 
     def _query_scale(self, layer: int) -> None:
