@@ -108,7 +108,7 @@ def test_runs_that_begin_with_each_seeds_own_are_one_group(made: Made, tmp_path:
     comparison = compare_folders(tmp_path / "own")
     assert [len(group.runs) for group in comparison.groups] == [2]
     (caveat,) = comparison.caveats
-    assert caveat.startswith(f"all runs began with weights of a t5 model ({fields['init_group'][3:]}), not untrained: ")
+    assert caveat.startswith(f"all runs began with weights of a t5 model ({fields['init_group'][3:]}): ")
     assert facts(comparison.runs)["weights"] == "begin with " + ", ".join(
         f"runs/t5-seed{seed} (sha256 {fields['init_sha256'][:12]})" for seed, fields in seeds.items()
     )

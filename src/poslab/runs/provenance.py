@@ -34,7 +34,8 @@ def caveats(runs: Sequence[Run]) -> list[str]:
         found += _several(f"versions of {name}", of_runs, "losses may differ by rounding")
     kinds = {run.config.get("init_group", NO_WEIGHTS) for run in runs}
     if len(kinds) == 1 and (kind := kinds.pop()) != NO_WEIGHTS:
-        found.append(f"all runs began with {initial_weights(kind)}, not untrained: answers are on going on from these")
+        after = "what is compared are schemes put into a trained model, not trained from the beginning"
+        found.append(f"all runs began with {initial_weights(kind)}: {after}")
     begun = {(run.config.get("init_group"), run.seed): run.summary.init_sha256 for run in runs if run.summary.init_from}
     if len(begun) > len(set(begun.values())):
         found.append("runs of several seeds begin with the same weights: what others would give is not known")
