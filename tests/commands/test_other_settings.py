@@ -65,7 +65,7 @@ def test_a_wrapper_is_put_around_what_was_trained(run: Path, run_script: RunScri
     assert (code, errors) == (0, "")
     assert "settings    pos=scaled pos.of=rope pos.kind=length (trained with pos=rope)\n" in output
     assert (run / "evaluation-pos_scaled-of_rope-kind_length.json").exists()
-    assert_refused(run_script(*asked), "needs the tables scaled_slope")
+    assert_refused(run_script(*asked), "needs the learned tables scaled_slope")
     _, given, _ = run_script(*asked, "pos.kind=length", "pos.of=nope")
     assert "pos=scaled pos.of=nope pos.kind=length (trained with pos=rope)" in given
 
@@ -96,7 +96,7 @@ def test_what_the_scheme_says_of_them_is_said(run: Path, run_script: RunScript) 
     [
         ("evaluate", "pos.scaling=yrn", "pos.scaling=yrn: unknown; did you mean yarn?"),
         ("generate", "pos.fraction=0.01", "pos.fraction=0.01: leaves no pair of 16 channels that turns"),
-        ("evaluate", "pos=t5", "pos=t5: needs the tables bias (32, 2); what was trained is none"),
+        ("evaluate", "pos=t5", "pos=t5: needs the learned tables bias (32, 2); this run learned none"),
     ],
 )
 def test_refused_in_one_line(script: str, setting: str, problem: str, run: Path, run_script: RunScript) -> None:
@@ -107,7 +107,7 @@ def test_refused_in_one_line(script: str, setting: str, problem: str, run: Path,
 
 def test_tables_of_other_shapes_are_refused(trained: RunFolderOf) -> None:
     run = trained(*SMOKE, "pos=t5")
-    needs = r"needs the tables bias \(16, 2\); what was trained is bias \(32, 2\)"
+    needs = r"needs the learned tables bias \(16, 2\); this run learned bias \(32, 2\)"
     with pytest.raises(SettingError, match=rf"^pos\.num_buckets=16: {needs}"):
         load(run, settings={"num_buckets": 16})
     tokens = torch.arange(32)[None]

@@ -225,3 +225,10 @@ def test_a_text_that_is_generated_has_one_draw() -> None:
         assert logits.argmax(-1)[len(prompt) - 1 : -1].tolist() == text[len(prompt) :]
     far = model.generate([prompts[0]], 220, temperature=0.0)[0]  # more than there are positions
     assert len(far) == 226
+
+
+@pytest.mark.parametrize("of", [Sink(), Randomized(of=Sink(learned=False))])
+def test_a_wrapper_within_itself_is_refused(of: PositionScheme) -> None:
+    name = type(of).__module__.rpartition(".")[2]
+    with pytest.raises(SettingError, match=f"^of={name}: is, or is around, a scheme of the same kind"):
+        Sink(of=of).check(SHAPE)

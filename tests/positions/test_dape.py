@@ -36,5 +36,6 @@ def test_a_network_without_output_leaves_the_scheme(of: PositionScheme) -> None:
 
 @pytest.mark.parametrize("of", [RoPE(), XPos(), StickBreaking()])
 def test_schemes_that_do_more_than_add_are_refused(of: PositionScheme) -> None:
-    with pytest.raises(SettingError, match="does more than add to scores"):
+    name = type(of).__module__.rpartition(".")[2]
+    with pytest.raises(SettingError, match=f"^of={name}: does more than add to scores"):
         DAPE(of=of).check(SHAPE)

@@ -79,4 +79,5 @@ def test_what_is_said_of_settings() -> None:
     shape = ModelShape(40, 24, 3, 2)
     assert Scaled(kind="llama4").warnings(shape) == ["pos.step=8192 scales nothing within a context of 40"]
     assert Scaled(kind="head", bias=True).warnings(shape) == ["pos.bias=true does nothing with pos.kind=head"]
-    assert not any(Scaled(kind=kind, step=8).warnings(shape) for kind in KINDS)
+    assert Scaled(step=8).warnings(shape) == ["pos.amount and pos.step do nothing with pos.kind=ssmax"]
+    assert not any(Scaled(kind=kind, step=8 if kind == "llama4" else 8192).warnings(shape) for kind in KINDS)

@@ -136,7 +136,7 @@ class PositionScheme:
     samples_each_text: bool = False
     # Whether evaluation and generation take positions from `sample` as well; else they count 0, 1, 2, ...
     samples_in_evaluation: bool = False
-    # How many tokens the hook `mix` makes one of, the paper's kernel size.
+    # From how many tokens, itself included, the hook `mix` makes each one: the K of a convolution.
     mixed_tokens: int = 1
     # Other settings than the defaults, for the tests of the contract.
     variants: ClassVar[tuple[dict[str, Any], ...]] = ()

@@ -238,6 +238,18 @@ class Wrapper(Composite):
     def _parts(self) -> dict[str, PositionScheme]:
         return {"of": self.of}
 
+    def check(self, shape: ModelShape) -> None:
+        inner = self.of
+        while isinstance(inner, Wrapper):
+            if set(self._own) & set(inner._own):
+                raise self._refused("is, or is around, a scheme of the same kind: give another")
+            inner = inner.of
+        super().check(shape)
+
+    def _refused(self, problem: str) -> SettingError:
+        """Return the refusal of `of`, by its name on the command line."""
+        return SettingError("of", type(self.of).__module__.removeprefix("poslab.positions."), problem)
+
 
 @dataclass(frozen=True)
 class Combined(Composite):

@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from poslab.errors import SettingError, require_at_least
+from poslab.errors import require_at_least
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import Curves, Explanation, HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
 from poslab.positions.combined import Wrapper
@@ -49,8 +49,7 @@ class DAPE(Wrapper):
     def check(self, shape: ModelShape) -> None:
         super().check(shape)
         if any(map(self.of.overrides, ("rotate", "query", "key", "query_scale", "reference_null"))):
-            problem = "does more than add to scores: give one that adds, such as kerple, alibi, t5 or fire"
-            raise SettingError("of", type(self.of).__name__, problem)
+            raise self._refused("does more than add to scores: give one that adds, such as kerple, alibi, t5 or fire")
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         layers, heads = shape.num_layers, shape.num_heads

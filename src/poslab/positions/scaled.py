@@ -65,6 +65,8 @@ class Scaled(Wrapper):
         texts = super().warnings(shape)
         if self.kind == "llama4" and self.step > shape.context_length:
             texts.append(f"pos.step={self.step} scales nothing within a context of {shape.context_length}")
+        if self.kind != "llama4" and (self.amount, self.step) != (Scaled.amount, Scaled.step):
+            texts.append(f"pos.amount and pos.step do nothing with pos.kind={self.kind}")
         if self.bias and self.kind != "ssmax":
             texts.append(f"pos.bias=true does nothing with pos.kind={self.kind}")
         return texts

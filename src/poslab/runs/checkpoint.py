@@ -171,7 +171,7 @@ def _with_settings(checkpoint: Checkpoint, settings: Mapping[str, str]) -> Check
     needed = scheme.tables(model.shape)
     if {name: table.shape for name, table in needed.items()} != {name: table.shape for name, table in trained.items()}:
         has, needs = (_shapes(tables) for tables in (trained, needed))
-        problem = f"needs the tables {needs}; what was trained is {has}"
+        problem = f"needs the learned tables {needs}; this run learned {has}"
         raise SettingError(_option(differing[0]), now[differing[0]], problem)
     check_hooks(scheme, trained, model.shape)
     if model.retrieval is not None:
