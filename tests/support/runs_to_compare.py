@@ -68,6 +68,7 @@ SUMMARY = {
     "context_length": 32,
     "data": "the-verdict.txt",
     "data_sha256": VERDICT,
+    "init_from": None,
     "init_sha256": None,
     "documents": None,
     "vocabulary": "observed",
