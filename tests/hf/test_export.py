@@ -60,6 +60,12 @@ def test_the_tokenizer_is_the_same(tmp_path: Path) -> None:
         assert tokenizer.encode(text) == checkpoint.vocabulary.encode(text)
 
 
+def test_a_setting_without_an_architecture_is_named(trained: Callable[..., Path], tmp_path: Path) -> None:
+    run = trained("experiment=smoke", "trainer=cpu", "pos=rope", "pos.still=0.5")
+    said = export(load_checkpoint(find_checkpoint(str(run))), tmp_path / "out")
+    assert said[0].startswith("no architecture of transformers computes pos=rope pos.still=0.5, so")
+
+
 def test_other_schemes_bring_code_and_load_in_both(
     trained: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

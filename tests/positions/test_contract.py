@@ -64,7 +64,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "query by how many there are": (
         {"query": lambda self, t, layer, q, positions: q * (1 + 0.1 * q.shape[2])},
-        "query: must map each token by itself: what it gives for one changes with how many come together",
+        f"query{MIXES}",
     ),
     "embed": (
         {"embed": lambda self, t, x, positions: x[0]},

@@ -198,7 +198,7 @@ def test_what_can_not_be(settings: dict[str, Any], option: str) -> None:
         (
             RoPE(still="context", original_context=100),
             "pos.original_context=100: this model's context is 256, neither that nor pos.factor=1.0 times as much; "
-            "for pos.still=context it must be the length that the model was trained at",
+            "pos.still and pos.scaling need the length of training there",
         ),
         (RoPENoPE(), None),
         (RoPENoPE(factor=4.0, every=3, window=100), "pos.factor=4.0 does nothing without"),

@@ -11,6 +11,7 @@ from tiktoken_ext.openai_public import ENDOFTEXT
 from torch import Tensor
 
 from poslab.config.files import EXPORTED, require_writable
+from poslab.config.schemes import distinguishing, schemes, shown
 from poslab.data.tokenizer import GPT2_FILES, Vocabulary
 from poslab.errors import SettingError
 from poslab.hf.architectures import ARCHITECTURES, hf_equivalent
@@ -69,7 +70,9 @@ def _write_with_code(checkpoint: Checkpoint, folder: Path) -> str:
     _write_config(checkpoint, folder, "poslab", classes["AutoModelForCausalLM"], settings)
     shutil.copy(_CODE, folder)
     call = f"AutoModelForCausalLM.from_pretrained({str(folder)!r}, trust_remote_code=True)"
-    return f"no architecture of transformers computes pos={checkpoint.pos_name}, so the folder brings code: {call}"
+    pos, default = (shown(node) for node in (settings["pos"], schemes().get(checkpoint.pos_name, settings["pos"])))
+    scheme = " pos.".join([checkpoint.pos_name, *distinguishing(pos, [default])])
+    return f"no architecture of transformers computes pos={scheme}, so the folder brings code: {call}"
 
 
 def _write_config(checkpoint: Checkpoint, folder: Path, model_type: str, name: str, settings: dict[str, Any]) -> None:

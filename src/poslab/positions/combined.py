@@ -247,7 +247,6 @@ class Wrapper(Composite):
         super().check(shape)
 
     def _refused(self, problem: str) -> SettingError:
-        """Return the refusal of `of`, by its name on the command line."""
         return SettingError("of", type(self.of).__module__.removeprefix("poslab.positions."), problem)
 
 

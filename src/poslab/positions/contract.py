@@ -217,7 +217,6 @@ class HookChecker:
             kept[0, ..., index] = False
             problem = "must map each token by itself: what it gives for one changes with others, or by chance"
             self._require_equal(name, mapped[kept], hook(other)[kept], problem, near, near)
-        problem = "must map each token by itself: what it gives for one changes with how many come together"
         self._require_equal(name, mapped[..., -1:, :], hook(x[..., -1:, :]), problem, near, near)
         return mapped
 

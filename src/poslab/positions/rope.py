@@ -113,10 +113,9 @@ class RoPE(PositionScheme):
         known, context = self.original_context, shape.context_length
         used = self.still == "context" or (scales and self.scaling in FAST_AND_SLOW)
         if used and context not in (known, round(known * self.factor)):
-            reader = "pos.still=context" if self.still == "context" else f"pos.scaling={self.scaling}"
             found.append(
                 f"pos.original_context={known}: this model's context is {context}, neither that nor pos.factor="
-                f"{self.factor} times as much; for {reader} it must be the length that the model was trained at"
+                f"{self.factor} times as much; pos.still and pos.scaling need the length of training there"
             )
         return found
 
