@@ -1,6 +1,7 @@
 """Command `check`: mistakes that the hooks' own trial lets through, each found by the check that is about it."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
@@ -113,6 +114,8 @@ def test_the_command(run_script: RunScript, tmp_path: Path, monkeypatch: pytest.
     results = {line[:20].strip(): line[22:].split("  ") for line in lines if line}
     assert results.keys() == CHECKS.keys()
     assert results.pop("formula of the paper") == ["not tried", "it has no reference_score"]
+    export = results.pop("export")[0]
+    assert export == ("ok" if find_spec("transformers") else "not tried")
     assert all(result.startswith("ok") for result, *_ in results.values())
     (tmp_path / "ahead.py").write_text(
         ALIBI.replace("bias = -slopes[:, None] *", "bias = len(distances) * -slopes[:, None] *")

@@ -29,7 +29,7 @@ from poslab.model.decoder import GPT
 from poslab.positions import HeadInputs, ModelShape, PositionScheme
 from poslab.positions.base import Tables
 from poslab.positions.contract import check_hooks
-from poslab.runs.checkpoint import load_checkpoint
+from poslab.runs.checkpoint import Checkpoint, load_checkpoint
 from poslab.runs.checkpoint_files import save_weights
 from poslab.runs.code import fingerprints
 
@@ -209,29 +209,39 @@ def check_memory(scheme: PositionScheme) -> Iterator[Difference]:
 
 
 def check_files(scheme: PositionScheme) -> Iterator[Difference]:
-    """Compare the model with itself: saved and loaded, and exported and loaded by transformers."""
+    """Compare the model with itself, saved and loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        loaded, tokens, expected = _saved_and_loaded(scheme, folder)
+    yield "saved and loaded", loaded.model(tokens, positions=loaded.model.text_positions(40)), expected, 0.0
+
+
+def check_export(scheme: PositionScheme) -> Iterator[Difference]:
+    """Compare the model with itself, exported and loaded by transformers."""
+    try:
+        import transformers
+    except ImportError:
+        raise NotTried("transformers is not installed") from None
+    from poslab.hf.modeling_poslab import PoslabForCausalLM
+
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        loaded, tokens, expected = _saved_and_loaded(scheme, folder)
+        export(loaded, exported := Path(folder) / "exported")
+        kind: Any = PoslabForCausalLM if hf_equivalent(loaded.model) is None else transformers.AutoModelForCausalLM
+        yield "exported", kind.from_pretrained(exported).eval()(tokens).logits, expected, _NEAR
+
+
+@torch.no_grad()
+def _saved_and_loaded(scheme: PositionScheme, folder: str) -> tuple[Checkpoint, Tensor, Tensor]:
+    """Return a model from a file in the folder, tokens, and the logits that it had of them before it was saved."""
     model, tokens = _model(scheme, context_length=40).float(), _tokens(40)
     sizes = SIZES | {"context_length": 40, "dropout": 0.0}
     config = {"pos": node_of(scheme), "model": sizes, "data": {}, "seed": 1}
     about = {"config": config, "pos": "scheme", "observed": None, "symbols": _SYMBOLS, "data_sha256": ""}
-    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        file, exported = Path(folder) / "weights.safetensors", Path(folder) / "exported"
-        model.seed = 1  # of positions that are drawn
-        expected = model(tokens, positions=model.text_positions(40))  # before others are made
-        save_weights(file, model.state_dict(), about | fingerprints(scheme))
-        loaded = load_checkpoint(file, allow_code=True)
-        found = loaded.model(tokens, positions=loaded.model.text_positions(40))
-        yield "saved and loaded", found, expected, 0.0
-        try:
-            import transformers
-        except ImportError:
-            raise NotTried("saved and loaded: equal; transformers, which exports are for, is not installed") from None
-        from poslab.hf.modeling_poslab import PoslabForCausalLM
-
-        transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        export(loaded, exported)
-        kind: Any = PoslabForCausalLM if hf_equivalent(model) is None else transformers.AutoModelForCausalLM
-        yield "exported", kind.from_pretrained(exported).eval()(tokens).logits, expected, _NEAR
+    model.seed = 1  # of positions that are drawn
+    expected = model(tokens, positions=model.text_positions(40))  # before others are made
+    save_weights(file := Path(folder) / "weights.safetensors", model.state_dict(), about | fingerprints(scheme))
+    return load_checkpoint(file, allow_code=True), tokens, expected
 
 
 class LargestTensor(TorchDispatchMode):
@@ -267,5 +277,6 @@ CHECKS: dict[str, Callable[[PositionScheme], Iterator[Difference]]] = {
     "given positions": check_positions,
     "memory": check_memory,
     "files": check_files,
+    "export": check_export,
     "linear memory": check_growth,
 }
