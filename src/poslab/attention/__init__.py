@@ -13,7 +13,8 @@ most tasks, else a faster backend with the same result; tests hold each of atten
 
 from poslab.attention.dispatch import attend, check_backend, choose_backend
 from poslab.attention.functional import scheme_attention
-from poslab.attention.scheme import PositionIds, SchemeLayer
+from poslab.attention.position_ids import PositionIds
+from poslab.attention.scheme import SchemeLayer
 from poslab.positions.base import BACKENDS
 
 __all__ = [

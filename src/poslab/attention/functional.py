@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from poslab.attention.scheme import PositionIds, SchemeLayer
+from poslab.attention.position_ids import PositionIds
+from poslab.attention.scheme import SchemeLayer
 from poslab.errors import SettingError
 from poslab.positions import ModelShape, PositionScheme
 from poslab.positions.contract import check_once, check_sizes

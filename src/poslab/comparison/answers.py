@@ -71,7 +71,7 @@ def further(one: Comparison) -> list[str]:
         n = len(one.base.values)
         texts.append(f"only {one.baseline} is here (n = {n}), so there is nothing to compare it with")
     if len(one.pairs) > 1:
-        texts.append(f"of all {len(one.pairs)} pairs {len(one.ranked_pairs)} are shown to differ")
+        texts.append(f"of all {len(one.pairs)} pairs {len(pairs.ranked(one))} are shown to differ")
     planned = one.planned
     texts += [lost_sentence(name, len(planned.seeds[name]), planned.diverged[name]) for name in planned.lost]
     return texts + checkpoint_sentences(one.base, one.groups, one.differences)

@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 
 from poslab.comparison.factors import Effect, effects
-from poslab.comparison.groups import Group, SeedPlan, groups_of
+from poslab.comparison.groups import Group, groups_of
 from poslab.comparison.scores import Score, score_of
+from poslab.comparison.seed_plan import SeedPlan
 from poslab.comparison.seeds_and_text import remarks_on_text, text_differences
 from poslab.config.contrasts import named
 from poslab.config.scripts import CompareConfig
@@ -62,12 +63,6 @@ class Comparison:
     def pairs(self) -> Mapping[tuple[str, str], Difference]:
         """Return the differences of all pairs, if all were tested."""
         return self.tested if self.all_pairs else {}
-
-    @property
-    def ranked_pairs(self) -> list[tuple[str, str]]:
-        """Return the pairs that are shown to differ, if all were tested, as (better, worse)."""
-        sign = self.score.metric.sign
-        return [pair if d.leaning * sign < 0 else pair[::-1] for pair, d in self.pairs.items() if d.significant]
 
     @property
     def comparisons(self) -> int:

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from poslab.comparison.compare import Comparison
-from poslab.comparison.groups import Group, SeedPlan
+from poslab.comparison.groups import Group
+from poslab.comparison.seed_plan import SeedPlan
 from poslab.config.contrasts import ALL, Contrast, Registration, named, runs_finished
 from poslab.report.blocks import Table
 from poslab.statistics.families import holm

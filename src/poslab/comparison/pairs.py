@@ -7,6 +7,12 @@ from poslab.statistics.paired import Difference
 from poslab.statistics.remarks import fixed
 
 
+def ranked(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return the pairs that are shown to differ, if all were tested, as (better, worse)."""
+    sign, pairs = comparison.score.metric.sign, comparison.pairs.items()
+    return [pair if d.leaning * sign < 0 else pair[::-1] for pair, d in pairs if d.significant]
+
+
 def matrix(comparison: Comparison) -> Table | None:
     """Return the matrix from the best group to the worst, each row ahead of those below it.
 
@@ -44,7 +50,7 @@ def _cell(comparison: Comparison, first: str, second: str, d: Difference) -> Cel
 def in_lines(comparison: Comparison) -> list[str]:
     """Return for each group those that it is shown to be better than, and their number; empty unless all pairs were
     tested."""
-    shown = comparison.ranked_pairs
+    shown = ranked(comparison)
     better = {group.label: [worse for label, worse in shown if label == group.label] for group in comparison.groups}
     lines = [f"{label} is better than {len(of)}: {', '.join(of)}" for label, of in better.items() if of]
     counted = f"pairs that are shown to differ: {len(shown)} of {len(comparison.pairs)}"
@@ -54,7 +60,7 @@ def in_lines(comparison: Comparison) -> list[str]:
 def sentences(comparison: Comparison) -> list[str]:
     """Return sentences on the pairs without the baseline that are shown to differ, the better group first."""
     texts, by_label = [], {group.label: group for group in comparison.groups}
-    for first, second in comparison.ranked_pairs:
+    for first, second in ranked(comparison):
         if comparison.baseline not in (first, second):
             d = comparison.pairs.get((first, second)) or comparison.pairs[second, first].reversed
             texts.append(str(comparison.finding_on(by_label[first], by_label[second], d)))

@@ -8,6 +8,7 @@ from statistics import fmean
 from poslab.comparison.answers import best_groups
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group
+from poslab.comparison.pairs import ranked
 from poslab.comparison.scores import Score
 from poslab.comparison.tasks import TaskRuns
 from poslab.report.blocks import Details, Figure, Table
@@ -147,7 +148,7 @@ class Section:
     def _ranks(self) -> dict[str, str]:
         """Return the ranks that each group may have, "1 to 3", if all pairs were compared."""
         one = self.comparison
-        found = rank_intervals([group.label for group in one.groups], one.ranked_pairs) if one.pairs else {}
+        found = rank_intervals([group.label for group in one.groups], ranked(one)) if one.pairs else {}
         return {label: f"{low}" if low == high else f"{low} to {high}" for label, (low, high) in found.items()}
 
     @property

@@ -1,0 +1,82 @@
+"""Positions of the tokens of a pass.
+
+B batch, T sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from poslab.errors import SettingError
+from poslab.positions import ModelShape, PositionScheme
+from poslab.positions.base import knows_fractions
+
+
+@dataclass(frozen=True, eq=False)
+class PositionIds:
+    """Positions of some tokens, (T,), or (B, T) where rows differ.
+
+    irregular: they are not consecutive, so that a distance along the text is no difference of positions.
+    """
+
+    positions: Tensor
+    irregular: bool = False
+
+    @classmethod
+    def given(cls, positions: Tensor) -> PositionIds:
+        """Check positions that a caller gives. Raises SettingError unless they are (T,) or (B, T) numbers from 0 on."""
+        numbers = not (positions.is_complex() or positions.dtype == torch.bool)
+        if positions.dim() not in (1, 2) or not numbers or not positions.numel() or not positions.min() >= 0:
+            form = f"{list(positions.shape)} {positions.dtype}".replace("torch.", "")
+            raise SettingError("positions", form, "must be numbers from 0 on, (T,) or (B, T)")
+        positions = positions if positions.is_floating_point() else positions.long()
+        return cls(positions, irregular=bool((positions.diff() != 1).any()))
+
+    def last(self, count: int) -> PositionIds:
+        """Return the positions of the last `count` tokens."""
+        return replace(self, positions=self.positions[..., -count:])
+
+    def check(self, batch: int, length: int, scheme: PositionScheme, shape: ModelShape) -> None:
+        """Raise SettingError unless these are positions that the scheme knows, of `batch` texts of `length` tokens."""
+        *rows, given = self.positions.shape
+        if given != length:
+            raise SettingError("positions", [*rows, given], f"must be one for each of the {length} tokens")
+        if rows and rows[0] != batch:
+            raise SettingError("positions", f"{rows[0]} rows", f"must be one row, or one for each of the {batch} texts")
+        if self.positions.is_floating_point() and not knows_fractions(scheme, shape):
+            problem = "must be whole numbers: this position scheme has tables by distance, or a last position"
+            raise SettingError("positions", str(self.positions.dtype).removeprefix("torch."), problem)
+
+    def distances(self, causal: bool) -> range:
+        """Return all distances between the positions of a query and of a key that it sees."""
+        reach = self.positions.shape[-1]
+        if self.irregular:
+            reach = int(self.positions.max() - self.positions.min()) + 1
+        falling = self.irregular and bool((self.positions.diff() < 0).any())
+        return range(0 if causal and not falling else 1 - reach, reach)
+
+    def map(self, hook: Callable[..., Tensor], x: Tensor, **further: Tensor | None) -> Tensor:
+        """Apply a scheme's hook(x, positions) to x (B, ..., T, n).
+
+        A hook takes positions (T,) and maps each token by itself: where rows have positions of their own, all tokens
+        are handed to it as one row of B T. further: more arguments of the hook, (B, ..., T, n) or None.
+        """
+        if self.positions.dim() == 1:
+            return hook(x, self.positions, **further)
+        rows = {name: None if value is None else _one_row(value) for name, value in further.items()}
+        return hook(_one_row(x), self._one_row, **rows)[0].unflatten(-2, self.positions.shape).movedim(-3, 0)
+
+    @cached_property
+    def _one_row(self) -> Tensor:
+        """Return positions (B T,), one tensor for all calls, by which schemes cache results of this pass."""
+        return self.positions.flatten()
+
+
+def _one_row(x: Tensor) -> Tensor:
+    """Concatenate the tokens of all rows of x (B, ..., T, n), (1, ..., B T, n)."""
+    return x.movedim(0, -3).flatten(-3, -2)[None]
