@@ -233,7 +233,10 @@ def test_far_positions_in_bfloat16(name: str) -> None:
     scheme, shape = make_scheme(name), ModelShape(4096, 24, 3, 2)
     tables, positions = scheme.tables(shape), torch.tensor([(scheme.max_length(shape) or 4096) - 3])
     of_head, of_token = torch.randn(1, 2, 1, 12), torch.randn(1, 1, 24)
-    hooks = [(partial(scheme.query, tables, 1), of_head), (partial(scheme.key, tables, 1), of_head)]
+    state = scheme.token_state(tables, 1, of_token)
+    hooks = [
+        (partial(getattr(scheme, hook), tables, 1, **scheme.further(hook, state)), of_head) for hook in ("query", "key")
+    ]
     for hook, x in [*hooks, (partial(scheme.embed, tables), of_token)]:
         exact = hook(x, positions)
         with torch.autocast("cpu", torch.bfloat16):
