@@ -27,7 +27,7 @@ class ResumableSweeper(Sweeper):
     def __init__(self, params: dict[str, str] | None = None, grids: Sequence[dict[str, str]] | None = None) -> None:
         """Make the sweeper; params: overrides that a yaml gives, as those of an experiment. grids: further ones, of
         which each makes a grid with `params`. The first of `params` varies slowest, over all grids: by `seed` first,
-        what is there at any time is whole seeds."""
+        what is there at any time is whole seeds. `overrides_of_jobs` reads both from the configuration."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.config, self.loader = config, hydra_context.config_loader

@@ -17,7 +17,7 @@ from poslab.runs.plan import group_keys
 
 def initial_files(given: str) -> list[Path]:
     """Return the file of a run's weights, a file of weights, or configuration and weights of a GPT-2. `given` may be a
-    pattern of one such path, as in runs/sweep/rope-seed1-*. Raises SettingError for none and for several."""
+    pattern of one such path, as in runs/sweep/NAME-seed1-*. Raises SettingError for none and for several."""
     found = [given] if os.path.exists(given) else sorted(glob.glob(given))
     if len(found) != 1:
         several = f"must name one run, not {len(found)}: {', '.join(found[:3])}"

@@ -13,7 +13,7 @@ NO_WEIGHTS = "none"
 
 
 def initial_weights(group: str) -> str:
-    """Return in words what runs of an init_group, "rope-566ed6f9", began with."""
+    """Return in words what runs of an init_group, SCHEME-566ed6f9, began with."""
     scheme, _, own = group.rpartition("-")
     return group if group == NO_WEIGHTS else f"weights of a {scheme} model ({own})"
 
