@@ -352,6 +352,16 @@ def test_the_first_parameter_varies_slowest_over_all_grids() -> None:
     ]  # fmt: skip
 
 
+def test_values_of_grids_are_read_as_those_of_any_yaml() -> None:
+    grids = [{"trainer.max_epochs": None, "data.match": True, "evaluation.lengths": [64, 128], "pos.base": 1e4}]
+    config = OmegaConf.create({"hydra": {"sweeper": {"params": {"seed": 1}, "grids": grids}}})
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        (job,) = overrides_of_jobs(config, GlobalHydra.instance().config_loader(), [])
+    assert job == [
+        "seed=1", "trainer.max_epochs=null", "data.match=True", "evaluation.lengths=[64,128]", "pos.base=10000.0",
+    ]  # fmt: skip
+
+
 def test_a_job_goes_on_from_the_run_of_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("poslab.sweep.job_list._initial_fields", lambda given: {"init_sha256": given})
     settings = [job.config.settings for job in planned("experiment=drop_positions") if job.config]

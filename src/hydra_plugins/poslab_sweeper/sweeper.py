@@ -17,7 +17,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from poslab.errors import UserError
+from poslab.errors import UserError, as_typed
 
 
 class ResumableSweeper(Sweeper):
@@ -52,7 +52,7 @@ def overrides_of_jobs(config: DictConfig, loader: ConfigLoader, arguments: Seque
     params, parser = written["params"] or {}, OverridesParser.create(config_loader=loader)
     jobs: list[list[str]] = []
     for grid in written["grids"] or [{}]:
-        given = [*(f"{name}={value}" for name, value in {**params, **grid}.items()), *arguments]
+        given = [*(f"{name}={as_typed(value)}" for name, value in {**params, **grid}.items()), *arguments]
         jobs += combinations(parser.parse_overrides(given))
     place: dict[str, int] = {}
     for value in (value for job in jobs for value in job[: len(params)]):
