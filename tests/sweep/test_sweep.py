@@ -178,6 +178,7 @@ def test_an_extended_run_is_no_job_s(swept_here: Sweep, tmp_path: Path) -> None:
     assert "2 jobs, 0 to run" in output
     failed, reused = table(output).values()
     assert re.search(r" failed .*: holds another run by now, as one that was extended; move it, and ", failed)
+    assert "note: 1 can't be run: " in output
     assert reused.endswith("was finished before")
     (longer,) = planned(*TINY, "pos=t5", "trainer.max_epochs=2")
     assert not longer.trained

@@ -51,6 +51,8 @@ def run_sweep(
     print(
         f"{name}: {len(jobs)} job{'s' * (len(jobs) != 1)}, {to_train} to run{to_evaluate}; runs in {folder}", flush=True
     )
+    if failed := [job.problem for job in jobs if job.problem and not job.impossible]:
+        print(f"note: {len(failed)} can't be run: {failed[0]}", flush=True)
     if any(job.config is not None and job.config.settings.threads is None for job in left):
         for note in busy_with_others():
             print(f"note: {note}", flush=True)
