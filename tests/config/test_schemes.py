@@ -44,11 +44,6 @@ MISTAKES = {
         "    def relativ(self, tables, shape, layer, distances): return None",
         "Mine.relativ is no hook (did you mean relative?); hooks are ",
     ),
-    "field hides a hook": (
-        "",
-        "@dataclass(frozen=True)\nclass Mine(PositionScheme):\n    tables: int = 3",
-        "Mine.tables hides the method of that name",
-    ),
     "a type that no setting has": (
         "",
         "@dataclass(frozen=True)\nclass Mine(PositionScheme):\n    kernel: Literal['log', 'power'] = 'log'",

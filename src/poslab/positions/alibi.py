@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
-from poslab.positions.pictures import Curves, Explanation
+from poslab.positions.pictures import Curves, Explanation, curves_of
 
 
 def slopes(num_heads: int) -> list[float]:
@@ -35,8 +35,7 @@ _BIAS = (
 def fixed_bias(terms: RelativeTerms, shape: ModelShape) -> Curves:
     """Return the picture of a fixed bias by distance, one line per head."""
     assert terms.bias is not None
-    lines = {f"head {h}": line.float() for h, line in enumerate(terms.bias)}
-    return Curves("Bias by distance", "distance", "bias", list(shape.distances), lines, _BIAS)
+    return curves_of("head", "Bias by distance", "distance", "bias", terms.bias, _BIAS, shape.distances)
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ class PositionScheme:
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        check_names(cls, HOOKS)
+        check_names(cls)
         signatures = {hook: inspect.signature(getattr(cls, hook)) for hook in FURTHER}
         cls._further = frozenset(hook for hook, argument in FURTHER.items() if argument in signatures[hook].parameters)
 
@@ -328,35 +328,27 @@ def require_frozen(cls: type, option: str, value: str) -> None:
         raise SettingError(option, value, "a scheme must be a frozen dataclass: @dataclass(frozen=True)")
 
 
-def check_names(cls: type, hooks: Mapping[str, Sequence[str]]) -> None:
-    """Raise SettingError for a class with misspelt or clashing names; hooks: names with their arguments."""
-    settings, bases = inspect.get_annotations(cls), cls.__mro__[1:]
-    inherited = {f.name for base in bases if is_dataclass(base) for f in fields(base)}
-    for name in dict.fromkeys([*vars(cls), *settings]):
-        member = vars(cls).get(name)
-        hides = name in settings and any(inspect.isfunction(vars(base).get(name)) for base in bases)
-        if hides or (name in hooks and not callable(member)):
-            raise _bad_name(cls, name, "hides the method of that name: call the setting something else")
-        if name in inherited and name not in settings and not name.startswith("_"):
-            raise _bad_name(cls, name, "is a setting of the class it derives from: a new default needs its type, too")
-        near = get_close_matches(name, ATTRIBUTES, n=1, cutoff=0.85)
-        if near and name not in (*ATTRIBUTES, *settings):
-            raise _bad_name(cls, name, f"is nothing that a scheme has (did you mean {near[0]}?)")
-        if name in hooks and inspect.isfunction(member):
+def check_names(cls: type) -> None:
+    """Raise SettingError for a class with names that only look like the contract's."""
+    settings = inspect.get_annotations(cls)
+    inherited = {f.name for base in cls.__mro__[1:] if is_dataclass(base) for f in fields(base)}
+    for name, member in vars(cls).items():
+        problem, near = "", get_close_matches(name, ATTRIBUTES, n=1, cutoff=0.85)
+        method = getattr(member, "__func__", member)  # of a static method
+        if name in inherited and name not in settings:
+            problem = "is a setting of the class it derives from: a new default needs its type, too"
+        elif near and name not in (*ATTRIBUTES, *settings):
+            problem = f"is nothing that a scheme has (did you mean {near[0]}?)"
+        elif name in HOOKS and inspect.isfunction(member):
             signature, further = inspect.signature(member), FURTHER.get(name, "")
             try:
-                signature.bind(*hooks[name], **({further: None} if further in signature.parameters else {}))
+                signature.bind(*HOOKS[name], **({further: None} if further in signature.parameters else {}))
             except TypeError:
-                problem = f"takes other arguments than the hook: ({', '.join(hooks[name])})"
-                raise _bad_name(cls, name, problem) from None
-        method = getattr(member, "__func__", member)  # of a static method
-        if inspect.isfunction(method) and name not in hooks and not name.startswith("_"):
-            near = get_close_matches(name, hooks, n=1, cutoff=0.75)
+                problem = f"takes other arguments than the hook: ({', '.join(HOOKS[name])})"
+        elif inspect.isfunction(method) and name not in HOOKS and not name.startswith("_"):
+            near = get_close_matches(name, HOOKS, n=1, cutoff=0.75)
             if near or {"tables", "shape"} & inspect.signature(method).parameters.keys():
                 meant = f" (did you mean {near[0]}?)" if near else ""
-                problem = f"is no hook{meant}; hooks are {', '.join(hooks)}, other methods begin with _"
-                raise _bad_name(cls, name, problem)
-
-
-def _bad_name(cls: type, name: str, problem: str) -> SettingError:
-    return SettingError("pos", f"{cls.__name__}.{name}", problem)
+                problem = f"is no hook{meant}; hooks are {', '.join(HOOKS)}, other methods begin with _"
+        if problem:
+            raise SettingError("pos", f"{cls.__name__}.{name}", problem)

@@ -22,7 +22,7 @@ from poslab.lazy import Tensor, torch
 from poslab.positions.base import ModelShape, Picture, PositionScheme, Tables
 from poslab.positions.combined import Wrapper
 from poslab.positions.nope import NoPE
-from poslab.positions.pictures import by_layer
+from poslab.positions.pictures import curves_of
 
 _SHARES = (
     "How much of the token so many places back is added to each, beside the token itself: the root of the mean square "
@@ -66,5 +66,5 @@ class Canon(Wrapper):
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         sizes = tables["canon"].float().square().mean(-1).sqrt()  # (L, K)
-        own = by_layer("What each token takes of those before it", "tokens back", "share", sizes, _SHARES)
+        own = curves_of("layer", "What each token takes of those before it", "tokens back", "share", sizes, _SHARES)
         return super().pictures(tables, shape) | {"canon": own}

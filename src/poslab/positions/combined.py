@@ -96,11 +96,6 @@ class Composite(PositionScheme):
             x = part.embed(own, x, positions, **part.further("embed", tokens))
         return x
 
-    def rotate(self, tables: Tables, x: Tensor, positions: Tensor) -> Tensor:
-        for part, own in self._with_tables(tables):
-            x = part.rotate(own, x, positions)
-        return x
-
     def query(
         self, tables: Tables, layer: int, q: Tensor, positions: Tensor, token_state: Tensor | None = None
     ) -> Tensor:
@@ -132,17 +127,13 @@ class Composite(PositionScheme):
 
     def prepare(self, tables: Tables, layer: int, keys: Tensor, token_state: Tensor) -> Tensor:
         """Concatenate what the parts make of their own states, (B, H, N, E1' + E2')."""
-        states = self._own_states(tables, layer, token_state, keys.shape[1] * keys.shape[-1])
-        parts = zip(self._with_tables(tables), states, strict=True)
-        made = [part.prepare(own, layer, keys, state) for (part, own), state in parts if state is not None]
-        return torch.cat(made, dim=-1)
+        parts = self._with_states(tables, layer, token_state, keys.shape[1] * keys.shape[-1])
+        return torch.cat([part.prepare(own, layer, keys, state) for part, own, state in parts if state is not None], -1)
 
     def score_mod(self, tables: Tables, layer: int, tile: ScoreTile) -> Tensor:
-        width, nulls = tile.keys.shape[1] * tile.keys.shape[-1], []
-        states = self._own_states(tables, layer, tile.token_state, width, prepared=True)
-        for (part, own), state in zip(self._with_tables(tables), states, strict=True):
+        width, count, nulls = tile.keys.shape[1] * tile.keys.shape[-1], tile.scores.shape[-1], []
+        for part, own, state in self._with_states(tables, layer, tile.token_state, width, prepared=True):
             scores = part.score_mod(own, layer, dataclasses.replace(tile, token_state=state))
-            count = tile.scores.shape[-1]
             nulls.append(scores[..., count:])
             tile = dataclasses.replace(tile, scores=scores[..., :count])
         null = torch.cat(nulls, dim=-1)  # (B, H, m, at most a column of each)
@@ -151,8 +142,7 @@ class Composite(PositionScheme):
     def key_bias(self, tables: Tables, shape: ModelShape, layer: int, token_state: Tensor) -> Tensor | None:
         """Return the sum of the biases; None where one scheme has only `score_mod`, so that all need theirs."""
         biases, inner = [], self._shape_of_parts(shape)
-        states = self._own_states(tables, layer, token_state, shape.embed_dim)
-        for (part, own), state in zip(self._with_tables(tables), states, strict=True):
+        for part, own, state in self._with_states(tables, layer, token_state, shape.embed_dim):
             biases.append(None if state is None else part.key_bias(own, inner, layer, state))
             if biases[-1] is None and part.overrides("score_mod"):
                 return None
@@ -178,11 +168,11 @@ class Composite(PositionScheme):
         return found
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
+        layers = [self._with_states(tables, n, t.token_state, shape.embed_dim, True) for n, t in enumerate(sample)]
         found: dict[str, Explanation] = {}
-        states = [self._own_states(tables, n, t.token_state, shape.embed_dim, True) for n, t in enumerate(sample)]
-        of_parts = zip(self._parts, self._with_tables(tables), zip(*states, strict=True), strict=True)
-        for name, (part, own), of_layers in of_parts:
-            tiles = [dataclasses.replace(tile, token_state=s) for tile, s in zip(sample, of_layers, strict=True)]
+        for name, of_layers in zip(self._parts, zip(*layers, strict=True), strict=True):
+            part, own, _ = of_layers[0]
+            tiles = [dataclasses.replace(tile, token_state=s) for tile, (*_, s) in zip(sample, of_layers, strict=True)]
             of_part = part.explain(own, self._shape_of_parts(shape), tiles)
             found |= {self._prefix(name) + key: picture for key, picture in of_part.items()}
         return found
@@ -202,30 +192,28 @@ class Composite(PositionScheme):
         self, hook: str, tables: Tables, layer: int, x: Tensor, positions: Tensor, token_state: Tensor | None
     ) -> Tensor:
         """Apply each part's `query` or `key` to x (B, H, T, Dh), with the part's own state."""
-        states = self._own_states(tables, layer, token_state, x.shape[1] * x.shape[-1])
-        for (part, own), state in zip(self._with_tables(tables), states, strict=True):
+        for part, own, state in self._with_states(tables, layer, token_state, x.shape[1] * x.shape[-1]):
             x = getattr(part, hook)(own, layer, x, positions, **part.further(hook, state))
         return x
 
-    def _own_states(
+    def _with_states(
         self, tables: Tables, layer: int, token_state: Tensor | None, width: int, prepared: bool = False
-    ) -> list[Tensor | None]:
-        """Split the token state (B, H, N, E1 + E2), or what `prepare` made of it, by part; width: D."""
-        owners = [part.overrides("token_state") for part in self._parts.values()]
-        if token_state is None or sum(owners) < 2:
-            return [token_state if owner else None for owner in owners]
-        own: list[Tensor | None] = []
-        for part, of_part in self._with_tables(tables):
-            state = None
-            if part.overrides("token_state"):
-                tried = part.token_state(of_part, layer, token_state.new_zeros(1, 1, width))
+    ) -> Iterator[tuple[PositionScheme, Tables, Tensor | None]]:
+        """Yield each part with its own tables and its part of the token state (B, H, N, E1 + E2); width: D.
+
+        prepared: whether it is what `prepare` made of the state.
+        """
+        several = sum(part.overrides("token_state") for part in self._parts.values()) > 1
+        for part, own in self._with_tables(tables):
+            state = token_state if part.overrides("token_state") else None
+            if state is not None and several:
+                tried = part.token_state(own, layer, state.new_zeros(1, 1, width))
                 if prepared and tried is not None:
-                    heads = token_state.shape[1]
-                    tried = part.prepare(of_part, layer, tried.new_zeros(1, heads, 1, width // heads), tried)
+                    heads = state.shape[1]
+                    tried = part.prepare(own, layer, tried.new_zeros(1, heads, 1, width // heads), tried)
                 count = 0 if tried is None else tried.shape[-1]
-                state, token_state = token_state[..., :count], token_state[..., count:]
-            own.append(state)
-        return own
+                state, token_state = state[..., :count], state[..., count:]
+            yield part, own, state
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from poslab.errors import require_at_least
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
-from poslab.positions.pictures import Explanation, OnText, Picture, by_layer
+from poslab.positions.pictures import Explanation, OnText, Picture, curves_of
 
 _NORM = (
     "How much a count of open gates can change a score, all zero at the start. Surprising: rows that the sample's "
@@ -85,7 +85,7 @@ class CoPE(PositionScheme):
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         norms = tables["position"].float().norm(dim=-1)  # (L, max_positions)
-        return {"norm": by_layer("Norm of the position table", "open gates", "L2 norm", norms, _NORM)}
+        return {"norm": curves_of("layer", "Norm of the position table", "open gates", "L2 norm", norms, _NORM)}
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         counts = torch.stack([self._positions(tile)[0, :, -1] for tile in sample])  # (L, H, near)

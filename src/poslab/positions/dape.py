@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 
 from poslab.errors import require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, Explanation, HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
+from poslab.positions.base import Explanation, HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
 from poslab.positions.combined import Wrapper
 from poslab.positions.kerple import Kerple
+from poslab.positions.pictures import curves_of
 
 AT_ONCE = 8192  # pairs, whose hidden units stay in a processor's cache: twice as fast as a whole tile at 2,048
 
@@ -97,10 +98,8 @@ class DAPE(Wrapper):
         found = super().explain(tables, shape, sample)
         for layer, tile in enumerate(sample):
             last = self._added(tables, layer, *self._scores(tables, layer, tile))[0, :, -1].flip(-1)  # (H, n)
-            lines = {f"head {head}": line for head, line in enumerate(last)}
             title = f"What layer {layer} adds for the last token"
-            distances = list(range(last.shape[-1]))
-            found[f"added_layer_{layer}"] = Curves(title, "distance", "score", distances, lines, _ADDED)
+            found[f"added_layer_{layer}"] = curves_of("head", title, "distance", "score", last, _ADDED)
         return found
 
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 
 from poslab.errors import require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
+from poslab.positions.base import HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
+from poslab.positions.pictures import curves_of
 
 _NORM = (
     "How long the vector is that belongs to each distance: the longer, the more that distance can change. All begin "
@@ -73,7 +74,6 @@ class DeBERTa(PositionScheme):
         pictures: dict[str, Picture] = {}
         for name, table in tables.items():
             norms = table.float().norm(dim=-1).mean(1)[:, first + self.max_distance :]  # (L, R)
-            lines = {f"layer {layer}": line for layer, line in enumerate(norms)}
             title = f"Norm of the {name.replace('_', ' ')}, mean of the heads"
-            pictures[f"{name}_norm"] = Curves(title, "distance", "L2 norm", distances, lines, _NORM)
+            pictures[f"{name}_norm"] = curves_of("layer", title, "distance", "L2 norm", norms, _NORM, distances)
         return pictures

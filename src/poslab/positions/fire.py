@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, ScoreTile, Tables
+from poslab.positions.base import HeadInputs, ModelShape, Picture, PositionScheme, ScoreTile, Tables
+from poslab.positions.pictures import curves_of
 
 EPSILON = 1e-6
 
@@ -97,14 +98,12 @@ class FIRE(PositionScheme):
         return (text.q[i] * text.k[j]).sum() / math.sqrt(text.shape.head_dim) + bias
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        last = shape.context_length - 1
-        keys = torch.arange(last, -1, -1, device=tables["c"].device).view(1, 1, 1, -1)
+        keys = torch.arange(shape.context_length - 1, -1, -1, device=tables["c"].device).view(1, 1, 1, -1)
         pictures: dict[str, Picture] = {}
         for layer in range(shape.num_layers):
             bias = self._bias({name: table[layer].float() for name, table in tables.items()}, keys[..., :1], keys)
-            lines = {f"head {h}": line for h, line in enumerate(bias[0, :, 0])}
             title = f"Bias of layer {layer} for the last query of a context"
-            pictures[f"bias_layer_{layer}"] = Curves(title, "distance", "bias", list(range(last + 1)), lines, _BIAS)
+            pictures[f"bias_layer_{layer}"] = curves_of("head", title, "distance", "bias", bias[0, :, 0], _BIAS)
         return pictures
 
 

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from poslab.errors import SettingError, require_one_of
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
-from poslab.positions.pictures import Explanation, OnText, Picture, by_layer
+from poslab.positions.pictures import Explanation, OnText, Picture, curves_of
 
 _KEPT = (
     "What a gate keeps, at each token, of the weight of everything before: at 0.9 half is forgotten after seven "
@@ -111,8 +111,8 @@ class Forgetting(PositionScheme):
         if self.gate == "cable":
             kept = (-logits.relu() * torch.nn.functional.softplus(tables["weight_bias"].float())).exp()
         return {
-            "kept": by_layer("Share kept by a gate that sees nothing", "head", "share", kept, _KEPT),
-            "gate_norm": by_layer("Norm of the gates' weights", "head", "L2 norm", norms, _GATE_NORM),
+            "kept": curves_of("layer", "Share kept by a gate that sees nothing", "head", "share", kept, _KEPT),
+            "gate_norm": curves_of("layer", "Norm of the gates' weights", "head", "L2 norm", norms, _GATE_NORM),
         }
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:

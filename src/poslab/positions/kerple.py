@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from poslab.errors import require_one_of
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
+from poslab.positions.base import HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
+from poslab.positions.t5 import learned_bias
 
 _BIAS = (
     "What each head adds to the score of a key so far back; 1 less makes its weight 2.7 times smaller. All lines "
@@ -63,11 +64,4 @@ class Kerple(PositionScheme):
         return super().reference_score(tables, text, i, j) + bias
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        pictures: dict[str, Picture] = {}
-        for layer in range(1 if self.share_layers else shape.num_layers):
-            terms = self.relative(tables, shape, layer, shape.distances)
-            assert terms.bias is not None
-            name = "bias" if self.share_layers else f"bias_layer_{layer}"
-            lines = {f"head {h}": line.float() for h, line in enumerate(terms.bias)}
-            pictures[name] = Curves("Learned bias by distance", "distance", "bias", list(shape.distances), lines, _BIAS)
-        return pictures
+        return learned_bias(self, tables, shape, shape.distances, _BIAS)

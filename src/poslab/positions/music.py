@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
+from poslab.positions.base import HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
+from poslab.positions.pictures import curves_of
 
 _NORM = (
     "How long the key is that belongs to each distance: the longer, the more that distance can change. Far ones "
@@ -49,6 +50,5 @@ class MusicTransformer(PositionScheme):
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         norms = tables["keys"].float().norm(dim=-1).mean(1)  # (L, R)
-        lines = {f"layer {layer}": line for layer, line in enumerate(norms)}
         title = "Norm of the relative keys, mean of the heads"
-        return {"keys_norm": Curves(title, "distance", "L2 norm", list(shape.distances), lines, _NORM)}
+        return {"keys_norm": curves_of("layer", title, "distance", "L2 norm", norms, _NORM, shape.distances)}

@@ -27,17 +27,8 @@ from dataclasses import dataclass
 
 from poslab.errors import require_at_least
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import (
-    Curves,
-    Explanation,
-    HeadInputs,
-    ModelShape,
-    OnText,
-    Picture,
-    PositionScheme,
-    ScoreTile,
-    Tables,
-)
+from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
+from poslab.positions.pictures import Explanation, OnText, Picture, curves_of
 
 _STRENGTH = (
     "How much a token that says nothing does to what goes through it: at 0 nothing, at 1 one direction is forgotten, "
@@ -125,9 +116,8 @@ class PaTH(PositionScheme):
         return text.q[i] @ key / width**0.5
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        lines = {f"layer {n}": 2 * bias.float().sigmoid() for n, bias in enumerate(tables["strength_bias"])}
-        title, heads = "Strength of a token that says nothing", list(range(shape.num_heads))
-        return {"strength": Curves(title, "head", "b", heads, lines, _STRENGTH)}
+        strengths, title = 2 * tables["strength_bias"].float().sigmoid(), "Strength of a token that says nothing"
+        return {"strength": curves_of("layer", title, "head", "b", strengths, _STRENGTH)}
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         strengths = torch.stack([tile.token_state[0, ..., -1] for tile in sample if tile.token_state is not None])

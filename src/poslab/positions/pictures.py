@@ -5,6 +5,7 @@ Each has a caption for readers who see its kind for the first time: what it show
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from poslab.lazy import Tensor
@@ -28,10 +29,12 @@ class Curves:
                 raise ValueError(f"line {name} must be (len(x),) = ({len(self.x)},), not {tuple(line.shape)}")
 
 
-def by_layer(title: str, x_label: str, y_label: str, numbers: Tensor, caption: str) -> Curves:
-    """Return the curves of numbers (L, n), a line for each layer over 0 .. n - 1."""
-    lines = {f"layer {layer}": line.float() for layer, line in enumerate(numbers)}
-    return Curves(title, x_label, y_label, list(range(numbers.shape[1])), lines, caption)
+def curves_of(
+    kind: str, title: str, x_label: str, y_label: str, numbers: Tensor, caption: str, x: Iterable[int] | None = None
+) -> Curves:
+    """Return the curves of numbers (N, n), a line for each layer or head, the `kind`, over x, by default 0 .. n - 1."""
+    lines = {f"{kind} {number}": line.float() for number, line in enumerate(numbers)}
+    return Curves(title, x_label, y_label, list(range(numbers.shape[1]) if x is None else x), lines, caption)
 
 
 @dataclass(frozen=True, eq=False)

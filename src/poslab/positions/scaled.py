@@ -30,7 +30,7 @@ from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, ModelShape, Picture, PositionScheme, Tables
 from poslab.positions.combined import Wrapper
 from poslab.positions.nope import NoPE
-from poslab.positions.pictures import by_layer
+from poslab.positions.pictures import curves_of
 
 KINDS = ("ssmax", "llama4", "head", "length")
 _LABELS = {"scaled_slope": "slope by the logarithm of keys seen", "scaled_bias": "factor on queries"}
@@ -114,6 +114,6 @@ class Scaled(Wrapper):
         return replace(text, queries=queries)
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        there = filter(tables.__contains__, self._own)
-        own = {name: by_layer("Scale of each head", "head", _LABELS[name], tables[name], _FACTOR) for name in there}
+        there, title = filter(tables.__contains__, self._own), "Scale of each head"
+        own = {name: curves_of("layer", title, "head", _LABELS[name], tables[name], _FACTOR) for name in there}
         return super().pictures(tables, shape) | own

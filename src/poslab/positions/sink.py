@@ -20,7 +20,7 @@ from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
 from poslab.positions.combined import Wrapper
 from poslab.positions.nope import NoPE
-from poslab.positions.pictures import by_layer
+from poslab.positions.pictures import curves_of
 
 _SINK = (
     "The score that competes with those of all tokens: a head whose number is above them turns away from the text. All "
@@ -63,5 +63,5 @@ class Sink(Wrapper):
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
         if not self.learned:
             return super().pictures(tables, shape)
-        own = by_layer("Score of attending to nobody", "head", "score", tables["sink"], _SINK)
+        own = curves_of("layer", "Score of attending to nobody", "head", "score", tables["sink"], _SINK)
         return {"sink": own} | super().pictures(tables, shape)

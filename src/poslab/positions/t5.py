@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from poslab.errors import SettingError, require_at_least
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
-from poslab.positions.pictures import Curves, Explanation, Picture, Strip
+from poslab.positions.pictures import Explanation, Picture, Strip, curves_of
 
 _BIAS = (
     "What each head adds to the score of a key so far back; 1 more makes its weight 2.7 times as large. A line that "
@@ -131,16 +131,8 @@ class T5(PositionScheme):
         return super().reference_score(tables, text, i, j) + self.scale * table[bucket, text.head]
 
     def pictures(self, tables: Tables, shape: ModelShape) -> dict[str, Picture]:
-        distances = [d for d in shape.distances if abs(d) <= self.max_distance]
-        pictures: dict[str, Picture] = {}
-        for layer in range(1 if self.share_layers else shape.num_layers):
-            terms = self.relative(tables, shape, layer, range(distances[0], distances[-1] + 1))
-            assert terms.bias is not None
-            rows = terms.rows_of(torch.tensor(distances))
-            name = "bias" if self.share_layers else f"bias_layer_{layer}"
-            lines = {f"head {h}": line for h, line in enumerate(terms.bias[:, rows].float())}
-            pictures[name] = Curves("Learned bias by distance", "distance", "bias", distances, lines, _BIAS)
-        return pictures
+        near = [d for d in shape.distances if abs(d) <= self.max_distance]
+        return learned_bias(self, tables, shape, range(near[0], near[-1] + 1), _BIAS)
 
     def explain(self, tables: Tables, shape: ModelShape, sample: Sequence[ScoreTile]) -> dict[str, Explanation]:
         buckets = self._buckets(shape.distances, shape).tolist()
@@ -149,12 +141,23 @@ class T5(PositionScheme):
     def _buckets(self, distances: range, shape: ModelShape) -> Tensor:
         """Return the bucket of each distance query - key, (R,)."""
         key_minus_query = -torch.arange(distances.start, distances.stop)
-        return relative_position_bucket(
-            key_minus_query,
-            bidirectional=not shape.causal,
-            num_buckets=self.num_buckets,
-            max_distance=self.max_distance,
-        )
+        sizes = {"num_buckets": self.num_buckets, "max_distance": self.max_distance}
+        return relative_position_bucket(key_minus_query, bidirectional=not shape.causal, **sizes)
+
+
+def learned_bias(
+    scheme: PositionScheme, tables: Tables, shape: ModelShape, distances: range, caption: str
+) -> dict[str, Picture]:
+    """Return pictures of a scheme's bias by distance, one of each layer, or of all that share it."""
+    pictures: dict[str, Picture] = {}
+    for layer in range(1 if scheme.share_layers else shape.num_layers):
+        terms = scheme.relative(tables, shape, layer, distances)
+        assert terms is not None
+        assert terms.bias is not None
+        bias = terms.bias[:, terms.rows_of(torch.arange(distances.start, distances.stop))]  # (H, R)
+        name, title = "bias" if scheme.share_layers else f"bias_layer_{layer}", "Learned bias by distance"
+        pictures[name] = curves_of("head", title, "distance", "bias", bias, caption, distances)
+    return pictures
 
 
 def _without_repeated_ends(buckets: Tensor) -> tuple[int, int]:

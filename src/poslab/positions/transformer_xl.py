@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from poslab.errors import SettingError
 from poslab.lazy import Tensor, torch
-from poslab.positions.base import Curves, HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
+from poslab.positions.base import HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
+from poslab.positions.pictures import curves_of
 
 _BIAS = (
     "What each head adds to the score of a key so far back, whatever the query is; 1 more makes a weight 2.7 times "
@@ -61,9 +62,8 @@ class TransformerXL(PositionScheme):
         sinusoids = self._sinusoids(tables, shape, shape.distances)
         for layer, v in enumerate(tables["v"]):
             bias = self._bias(v, sinusoids, tables["project"][layer])
-            lines = {f"head {h}": line for h, line in enumerate(bias.float())}
-            title = "What v adds to a score, by distance"
-            pictures[f"bias_layer_{layer}"] = Curves(title, "distance", "score", list(shape.distances), lines, _BIAS)
+            name, title = f"bias_layer_{layer}", "What v adds to a score, by distance"
+            pictures[name] = curves_of("head", title, "distance", "score", bias, _BIAS, shape.distances)
         return pictures
 
     def _sinusoids(self, tables: Tables, shape: ModelShape, distances: range) -> Tensor:
