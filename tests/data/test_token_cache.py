@@ -106,8 +106,9 @@ def test_a_damaged_cache_that_cannot_be_replaced(
     load_corpus(str(VERDICT), gpt2, tmp_path)
     (damaged,) = tmp_path.glob("*.tokens")
     truncate(damaged)
-    monkeypatch.setattr("os.replace", mock.Mock(side_effect=PermissionError))  # as where Windows has it open
-    with pytest.raises(UserError, match=r"^data\.cache_dir=.*\.tokens can't be made anew; name another$"):
+    refused = mock.Mock(side_effect=PermissionError(13, "Permission denied"))  # as where Windows has it open
+    monkeypatch.setattr("os.replace", refused)
+    with pytest.raises(UserError, match=r"^data\.cache_dir=.*: can't be written: Permission denied; name another$"):
         load_corpus(str(VERDICT), gpt2, tmp_path)
 
 
@@ -189,22 +190,6 @@ def test_tokenising_resumes_after_a_kill(
     assert first == every[count - 1 :]  # one less than before: pieces were saved by twos
     assert ("tokenising resumes after" in capsys.readouterr().out) == (count > 1)
     assert not {".unfinished", ".progress"} & {file.suffix for file in cache.iterdir()}
-
-
-@NAMES
-@pytest.mark.usefixtures("small_pieces")
-def test_damaged_beginnings_are_made_anew(
-    path: Path, whole: Corpus, gpt2: tiktoken.Encoding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        interrupt_after(7, patch)
-        with pytest.raises(KeyboardInterrupt):
-            load_corpus(str(path), gpt2, tmp_path / "cache")
-    (begun,) = (tmp_path / "cache").glob("*.tokens.unfinished")
-    content = bytearray(begun.read_bytes())
-    content[3] ^= 1
-    begun.write_bytes(content)
-    assert is_same(load_corpus(str(path), gpt2, tmp_path / "cache"), whole)
 
 
 @NAMES

@@ -9,8 +9,9 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,7 +23,7 @@ _ROWS = 64  # of a table at a time: documents may be long
 _END_OF_ARROW = b"\xff\xff\xff\xff\0\0\0\0"  # of a stream
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-Documents = Iterator[tuple[str | None, int]]
+Documents = Iterator[tuple[Any, int]]
 
 
 def read_documents(path: str, file: Path, column: str) -> Iterator[tuple[str, int]]:
@@ -32,7 +33,9 @@ def read_documents(path: str, file: Path, column: str) -> Iterator[tuple[str, in
     Raises SettingError, which names the file and the line or row, for one that is damaged or lacks the column.
     """
     try:
-        for text, read in _READERS[suffix(file)](file, column):
+        for number, (text, read) in enumerate(_READERS[suffix(file)](file, column), start=1):
+            if not isinstance(text, str | None):
+                raise ValueError(f"document {number}: column {column} holds {type(text).__name__}, no text")
             if text:
                 yield _SURROGATE.sub("\ufffd", text), read
     except SettingError:
@@ -51,91 +54,58 @@ def _lines_of_json(file: Path, column: str) -> Documents:
     number = 0
     with file.open("rb") as opened:
         try:
-            decompressed = _DECOMPRESSED[suffix(file)]
-            if decompressed is not _blocks and file.stat().st_size == 0:  # nothing, compressed, is some bytes
-                raise EOFError("it is empty")
-            for number, line in enumerate(_lines(decompressed(opened)), start=1):
+            for number, line in enumerate(_DECOMPRESSED[suffix(file)](opened), start=1):
                 if line.strip():
-                    value = _value(line, column, f"{file}, line {number}")
-                    yield _text(value, column), opened.tell()
+                    yield _value(line, column, file, number), opened.tell()
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"after line {number}: {error}; the file is damaged or not complete") from error
-        except SettingError:
-            raise
-        except ValueError as error:
-            raise ValueError(f"line {number}: {error}") from error
 
 
-def _value(line: bytes, column: str, where: str) -> Any:
+def _value(line: bytes, column: str, file: Path, number: int) -> Any:
     """Return the column's value in a line. Raises ValueError for what is no JSON object, SettingError for one without
     it."""
     try:
         values = json.loads(line)
     except UnicodeDecodeError as error:
-        raise ValueError(f"is not UTF-8 (byte 0x{error.object[error.start]:02x})") from error
+        raise ValueError(f"line {number}: is not UTF-8 (byte 0x{error.object[error.start]:02x})") from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"is no complete JSON ({error}); is the file complete?") from error
+        raise ValueError(f"line {number}: is no complete JSON ({error}); is the file complete?") from error
     if not isinstance(values, dict):
-        raise ValueError(f"is no JSON object, but {type(values).__name__}")
+        raise ValueError(f"line {number}: is no JSON object, but {type(values).__name__}")
     if column not in values:
-        raise _no_column(column, where, list(values))
+        raise _no_column(column, f"{file}, line {number}", list(values))
     return values[column]
-
-
-def _text(value: Any, column: str) -> str | None:
-    if not isinstance(value, str | None):
-        raise ValueError(f"column {column} holds {type(value).__name__}, no text")
-    return value
 
 
 def _no_column(column: str, where: str, known: list[str]) -> SettingError:
     return SettingError("column", column, f"{where} has no column {column}; {suggestion(column, known)}")
 
 
-def _lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines of the blocks, without their ends."""
-    begun: list[bytes] = []  # of a line that may be longer than a block
-    for block in blocks:
-        first, *others = block.split(b"\n")
-        begun.append(first)
-        if others:
-            yield b"".join(begun)
-            yield from others[:-1]
-            begun = [others[-1]]
-    yield b"".join(begun)
-
-
-def _blocks(opened: BinaryIO) -> Iterator[bytes]:
-    return iter(lambda: opened.read(_BLOCK), b"")
-
-
-def _gunzipped(opened: BinaryIO) -> Iterator[bytes]:
-    with gzip.open(opened) as plain:
-        yield from iter(lambda: plain.read(_BLOCK), b"")
-
-
 def _unzstd(opened: BinaryIO) -> Iterator[bytes]:
-    """Decompress frame by frame, as the library's own reader of streams doesn't tell the end of a file from that of a
+    """Yield lines, decompressed frame by frame: the library's own reader doesn't tell the end of a file from that of a
     frame."""
     zstandard = import_module("zstandard")
     decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
-    frame = None
+    frame, rest = None, b""
     try:
         while block := opened.read(_BLOCK // 16):  # all that a block becomes is in memory
             while block:
                 frame = frame or decompressor.decompressobj()
-                yield frame.decompress(block)
+                *lines, rest = (rest + frame.decompress(block)).split(b"\n")
+                yield from lines
                 block = frame.unused_data if frame.eof else b""
                 frame = None if frame.eof else frame
     except zstandard.ZstdError as error:
         raise EOFError(f"no Zstandard data ({error})") from error
     if frame is not None:
         raise EOFError("the Zstandard data ends within a frame")
+    yield rest
 
 
-_DECOMPRESSED: dict[str, Callable[[BinaryIO], Iterator[bytes]]] = {
-    ".jsonl": _blocks,
-    ".jsonl.gz": _gunzipped,
+# From an open file to its lines.
+_DECOMPRESSED: dict[str, Callable[[BinaryIO], Iterable[bytes]]] = {
+    ".jsonl": iter,
+    ".jsonl.gz": gzip.open,
     ".jsonl.zst": _unzstd,
 }
 
@@ -149,7 +119,7 @@ def _rows_of_parquet(file: Path, column: str) -> Documents:
             raise _no_column(column, str(file), table.schema_arrow.names)
         batches = table.iter_batches(_ROWS, columns=[column])
         rows = (batch.column(0).to_pylist() for batch in batches)
-        yield from _rows(rows, column, size / max(1, table.metadata.num_rows))
+        yield from _rows(rows, size / max(1, table.metadata.num_rows))
 
 
 def _rows_of_dataset(file: Path, column: str) -> Documents:
@@ -161,25 +131,16 @@ def _rows_of_dataset(file: Path, column: str) -> Documents:
     if column not in table.column_names:
         raise _no_column(column, str(file), table.column_names)
     batches = table.select_columns([column]).iter(_ROWS)
-    yield from _rows((batch[column] for batch in batches), column, file.stat().st_size / max(1, len(table)))
+    yield from _rows((batch[column] for batch in batches), file.stat().st_size / max(1, len(table)))
 
 
-def _rows(batches: Iterator[list[Any]], column: str, bytes_of_row: float) -> Documents:
+def _rows(batches: Iterable[list[Any]], bytes_of_row: float) -> Documents:
     number = 0
-    while True:
-        try:
-            batch = next(batches, None)
-        except (ValueError, OSError) as error:
-            what = f"{_first_line(error)}; the file is damaged or not complete"
-            raise ValueError(f"after row {number}: {what}") from error
-        if batch is None:
-            return
-        for value in batch:
-            number += 1
-            try:
-                yield _text(value, column), int(number * bytes_of_row)
-            except ValueError as error:
-                raise ValueError(f"row {number}: {error}") from error
+    try:
+        for number, value in enumerate(chain.from_iterable(batches), start=1):
+            yield value, int(number * bytes_of_row)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"after row {number}: {_first_line(error)}; the file is damaged or not complete") from error
 
 
 _READERS: dict[str, Callable[[Path, str], Documents]] = {

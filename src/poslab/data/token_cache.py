@@ -19,8 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import Any, Self, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -50,7 +49,9 @@ def read_tokens(file: Path, dtype: torch.dtype) -> Tensor | None:
     try:
         with file.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size - _TRAILER.size
-            checksum = _checksum(opened, size, _of_name(file))
+            checksum = _of_name(file)
+            for left in range(size, 0, -_BLOCK):
+                checksum = crc32(opened.read(min(left, _BLOCK)), checksum)
             intact = size >= 0 and opened.read() == _TRAILER.pack(size // dtype.itemsize, checksum)
     except OSError:  # there is none yet, or no folder for it
         return None
@@ -66,8 +67,7 @@ class GrowingFiles:
     """Token files by name that appear whole and together; until then they grow under other names.
 
     `save` remembers their sizes and checksums, and how far what they are made of was read. Made again, it resumes
-    there, unless what is on the disk is not what was saved. A signal leaves what was saved, an error nothing. Raises
-    OSError where they can't be written.
+    there. A signal leaves what was saved, an error nothing. Raises OSError where they can't be written.
     """
 
     def __init__(self, files: Mapping[str, Path], item_sizes: Mapping[str, int]) -> None:
@@ -79,7 +79,9 @@ class GrowingFiles:
         self._progress = first.with_name(f"{first.name}.progress")
         self._written = {name: (0, _of_name(file)) for name, file in files.items()}  # bytes and the checksum
         first.parent.mkdir(parents=True, exist_ok=True)
-        self._go_on()
+        if self._progress.exists() and all(file.exists() for file in self._unfinished.values()):
+            saved = json.loads(self._progress.read_text())
+            self.read, self._written = saved["read"], {name: tuple(saved["written"][name]) for name in files}
         self._opened = {name: file.open("r+b" if self.read else "wb") for name, file in self._unfinished.items()}
         for name, file in self._opened.items():
             file.truncate(self._written[name][0])
@@ -88,9 +90,7 @@ class GrowingFiles:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for file in self._opened.values():
             with suppress(OSError):  # of a full disk, which is the error already
                 file.close()
@@ -120,40 +120,13 @@ class GrowingFiles:
             file.write(_TRAILER.pack(self.items(name), self._written[name][1]))
             file.close()
         for name, unfinished in self._unfinished.items():
-            try:
-                unfinished.replace(self.files[name])
-            except PermissionError:  # Windows: another run reads its own copy of it
-                unfinished.unlink()
-                if not self.files[name].exists():
-                    raise
+            unfinished.replace(self.files[name])
         self._progress.unlink(missing_ok=True)
-
-    def _go_on(self) -> None:
-        """Resume from the saved state, where the files on the disk agree with it."""
-        try:
-            saved = json.loads(self._progress.read_text())
-            written = {name: (int(saved["written"][name][0]), int(saved["written"][name][1])) for name in self.files}
-            intact = all(self._begins_with(name, *written[name]) for name in written)
-        except (OSError, ValueError, KeyError, TypeError, IndexError):  # nothing was saved, or not all of it
-            return
-        if intact:
-            self.read, self._written = int(saved["read"]), written
-
-    def _begins_with(self, name: str, size: int, checksum: int) -> bool:
-        with self._unfinished[name].open("rb") as opened:
-            return _checksum(opened, size, _of_name(self.files[name])) == checksum and opened.tell() == size
 
 
 def _of_name(file: Path) -> int:
     """Return the checksum of a file before its first byte."""
     return crc32(file.name.encode())
-
-
-def _checksum(opened: BinaryIO, size: int, checksum: int) -> int:
-    """Continue a checksum with the next bytes of a file."""
-    for left in range(size, 0, -_BLOCK):
-        checksum = crc32(opened.read(min(left, _BLOCK)), checksum)
-    return checksum
 
 
 def read_or_make(files: Files, make: Callable[[GrowingFiles], None]) -> list[Tensor]:
@@ -189,7 +162,7 @@ def read_or_make(files: Files, make: Callable[[GrowingFiles], None]) -> list[Ten
         problem = f"data.cache_dir={first.parent}: can't be written: {error.strerror}; name another"
         raise UserError(problem) from error
     if not contents:
-        raise UserError(f"data.cache_dir={first.parent}: {first.name} can't be made anew; name another")
+        raise UserError(f"data.cache_dir={first.parent}: {first.name} was damaged while it was made; start again")
     return contents
 
 
