@@ -13,25 +13,27 @@ from poslab.errors import UserError
 class StudyConfig(Limited):
     """Keep the tables of the study data/studies/scheme-or-recipe, choose its recipes and test its hypotheses.
 
-    Examples
-      python scripts/study.py add=runs/study/choosing       complete seeds of a sweep join the tables
-      python scripts/study.py choose=true                   recipes from the first stage; writes the second
-      python scripts/study.py verdicts=true                 H1 to H6, from the tables alone
+      Examples
+        python scripts/study.py add=runs/study/choosing       complete seeds of a sweep join the tables
+        python scripts/study.py choose=true                   recipes from the first stage; writes the second
+        python scripts/study.py verdicts=true                 H1 to H6, from the tables alone
+    python scripts/study.py page=true                     choose.md, for who has to pick a scheme
     """
 
     add: list[str] = setting([], help="folders of sweeps, whose complete seeds join the tables")
     choose: bool = setting(False, help="chooses recipes from the table of the first stage")
     verdicts: bool = setting(False, help="tests the hypotheses; before all seeds are there, shows what is")
     final: bool = setting(False, help="tests with the seeds that are there: no more will come")
+    page: bool = setting(False, help="writes choose.md: quality, cost, limits and recipe of each scheme")
     folder: str = setting("data/studies/scheme-or-recipe", help="where the tables are")
 
 
 def main(config: StudyConfig, typed: str) -> None:
-    from studies import hypotheses, recipes, tables  # after the checks
+    from studies import choice, hypotheses, recipes, tables  # after the checks
 
     folder = Path(config.folder)
-    if not (config.add or config.choose or config.verdicts):
-        raise UserError("nothing to do: add=FOLDER, choose=true or verdicts=true")
+    if not (config.add or config.choose or config.verdicts or config.page):
+        raise UserError("nothing to do: add=FOLDER, choose=true, verdicts=true or page=true")
     print("\n".join(tables.add(config.add, folder, recipes.read_chosen(folder))))
     first, second = (tables.read(folder / file) for file in tables.FILES.values())
     if config.choose:
@@ -39,6 +41,8 @@ def main(config: StudyConfig, typed: str) -> None:
         print(f"{len(chosen)} recipes in {folder / recipes.FILE}, and the experiments of the second stage")
     if config.verdicts:
         print(hypotheses.report(hypotheses.verdicts(first, second, config.final), second))
+    if config.page:
+        print(choice.write_choice(second, recipes.read_chosen(folder), folder))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 from poslab.config.files import CONFIGS
 from poslab.errors import SettingError
+from poslab.runs.evaluation import read_evaluation
 from poslab.runs.load import Run, read_runs
 from poslab.runs.plan import PlannedGroup, keys_of, read_plan
 from poslab.runs.table import run_table
@@ -49,6 +50,11 @@ def default_recipe(data: str) -> Recipe:
 def usual_steps(data: str) -> int:
     """Return the optimiser steps of a task by its yaml."""
     return int(OmegaConf.load(CONFIGS / "data" / f"{data}.yaml").trainer.max_steps)
+
+
+def trained_length(data: str) -> int:
+    """Return the longest examples that a task is trained with, by its yaml: the first length of its tests."""
+    return int(OmegaConf.load(CONFIGS / "data" / f"{data}.yaml").data.test_lengths[0])
 
 
 def recipe_of(run: Run) -> Recipe:
@@ -94,10 +100,13 @@ def rows_of(runs: Sequence[Run], chosen: Mapping[tuple[str, str], Recipe]) -> pd
     by_data: dict[str, list[Run]] = {}
     for run in runs:
         by_data.setdefault(run.summary.data, []).append(run)
-    found = run_table(by_data, allow_differences=True)
+    known = {run.folder: read_evaluation(run.folder) for run in runs}
+    evaluations = {folder: evaluation for folder, evaluation in known.items() if evaluation is not None}
+    found = run_table(by_data, evaluations, allow_differences=True)
     about = {folder: _about(run) for folder, run in found.runs.items()}
     rows: list[dict[str, Any]] = []
-    figures = found.table[found.table["folder"].isin(about)]
+    of_stretches = found.table["stretch"].notna() if "stretch" in found.table else False
+    figures = found.table[found.table["folder"].isin(about) & ~of_stretches]
     for row in figures[[*_FIGURE, "folder"]].to_dict("records"):
         folder = row.pop("folder")
         rows += [row | about[folder] | {"recipe": label} for label in labels_of(found.runs[folder], chosen)]

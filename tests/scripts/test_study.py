@@ -1,6 +1,7 @@
 """The study "scheme or recipe?": tables, the rule that chooses recipes, and hypotheses where the truth is known."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,9 +20,9 @@ from poslab.errors import UserError
 from poslab.runs.load import read_runs
 from poslab.runs.plan import PlannedGroup, add_to_plan, keys_of
 from poslab.statistics.table import read_table
-from studies import hypotheses, recipes, tables
+from studies import choice, hypotheses, recipes, tables
 from studies.hypotheses import NOT_SHOWN, NOT_TESTED, OPPOSITE, SHOWN
-from studies.tables import CHOOSING, CONFIRMING, COUNTED, SCHEMES, TASKS, TEXTS, Recipe
+from studies.tables import CHOOSING, CONFIRMING, CONFIRMING_TEXTS, COUNTED, SCHEMES, TASKS, TEXTS, Recipe
 
 Figure = Callable[[str, int], float]  # by scheme and seed
 
@@ -271,7 +272,7 @@ def test_complete_seeds_join_the_table(sweep: Path, script: RunScript, tmp_path:
     script(f"add={sweep}", "folder=study")
     assert file.read_bytes() == content
     assert_refused(script("add=study", "folder=study"), "add=study: no plan.yaml in it; name the folder of a sweep")
-    assert_refused(script("folder=study"), "nothing to do: add=FOLDER, choose=true or verdicts=true")
+    assert_refused(script("folder=study"), "nothing to do: add=FOLDER, choose=true, verdicts=true or page=true")
     code, output, errors = script("verdicts=true", "folder=study")
     assert output.count(NOT_TESTED) == 6
 
@@ -287,3 +288,23 @@ def test_a_diverged_run_is_in_the_table(sweep: Path) -> None:
     lost = table[(table["scheme"] == "t5") & (table["metric"] == "exact")]
     assert (lost["status"] == "diverged").all()
     assert len(lost) == 2
+
+
+# The page for who has to pick a scheme
+
+
+def test_the_page_of_a_choice(tmp_path: Path) -> None:
+    """The one that is best in most columns is the first; what no table has is left empty."""
+    rows = [
+        row(data, scheme, "chosen", seed, "window loss", 2 + place / 10 + 0.001 * noise(data, scheme, seed), length=512)
+        for data in TEXTS
+        for place, scheme in enumerate(SCHEMES)
+        for seed in CONFIRMING_TEXTS
+    ]
+    of_texts = pd.DataFrame(rows).astype({"length": "Int64"})
+    (tmp_path / choice.COSTS).write_text("scheme,times_flash,megabytes\nfire,4.51,165\n")
+    chosen = {("back", "fire"): Recipe(2e-3, 0.05, 8.0), ("tinyshakespeare.txt", "fire"): Recipe(1e-3, 0.02)}
+    page = choice.write_choice(pd.concat([confirming(), of_texts]), chosen, tmp_path).read_text()
+    assert "| fire |  | **0.90** |  | **0.99** |  | **0.95** |  | **0.75** |\n| nope |" in page
+    assert re.search(r"\| nope \|  \|  \| \*\*2\.00\d\*\* \|  \|  \| \*\*2\.00\d\*\* \|\n", page)
+    assert "| fire |  | 4.51 | 165.00 | 396 | any | begins anew | with poslab | 0.002 | 0.001 | back |\n" in page

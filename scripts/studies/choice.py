@@ -1,0 +1,142 @@
+"""Page for an engineer who has to pick a scheme: quality, cost, limits and recipe of each, from the study's tables.
+
+Quality is that of the chosen recipes, a mean over seeds. Costs beside flash attention are those of a benchmark, with
+`scripts/benchmark.py groups=[attention]`, kept in attention.csv beside the tables. Limits are facts of the schemes.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+
+import pandas as pd
+
+from poslab.config.files import write_whole
+from poslab.config.schemes import parse_scheme, schemes
+from poslab.positions import ModelShape
+from poslab.positions.contract import initial_tables
+from poslab.report.blocks import Block, Bullets, Cell, Heading, Table, Text
+from poslab.report.markdown import page as markdown
+from poslab.statistics.best import best_set
+from studies.hypotheses import Cells
+from studies.recipes import Chosen
+from studies.tables import BEYOND, SCHEMES, TASKS, TEXTS, trained_length
+
+FILE, COSTS = "choose.md", "attention.csv"
+WINDOW = 64  # tokens of the texts' training
+SHAPE = ModelShape(context_length=WINDOW, embed_dim=128, num_layers=2, num_heads=4)  # of their model
+_LOSS = "window loss"
+# (data, metric, length, heading) of the columns of quality
+_TASKS = [
+    (data, "exact", length, f"{data}, {'in range' if place == 0 else '2 x'}")
+    for data in TASKS
+    for place, length in enumerate((trained_length(data), BEYOND[data]))
+]
+_LOSSES = [
+    (data, _LOSS, WINDOW * times, f"{option.replace('_', ' ')}, {'in range' if times == 1 else f'{times} x'}")
+    for data, option in TEXTS.items()
+    for times in (1, 2, 8)
+]
+_CAN_NOT = (
+    "The models are small (one or two layers, 64 or 128 dimensions) and trained for minutes: which scheme a large model "
+    "needs is another question, and the published answers to it differ.",
+    "Quality is that of the best of the recipes that were tried. A recipe beyond their edge may be better.",
+    "Times and memory are of one attention layer on one machine, by poslab's kernels; on another one measure them.",
+)
+
+
+def write_choice(table: pd.DataFrame, chosen: Chosen, folder: Path) -> Path:
+    """Write the page beside the table of the second stage, and return its file."""
+    costs = pd.read_csv(folder / COSTS, index_col="scheme") if (folder / COSTS).exists() else pd.DataFrame()
+    write_whole(folder / FILE, markdown("Which scheme should I take?", blocks(table, chosen, costs)))
+    return folder / FILE
+
+
+def blocks(table: pd.DataFrame, chosen: Chosen, costs: pd.DataFrame) -> list[Block]:
+    """Return the page. costs: `times_flash` and `megabytes` by scheme."""
+    cells = Cells(table)
+    best = {heading: _best(cells, data, metric, length) for data, metric, length, heading in (*_TASKS, *_LOSSES)}
+    order = sorted(SCHEMES, key=lambda scheme: -sum(scheme in members for members in best.values()))
+    wins = [f"{scheme} {sum(scheme in members for members in best.values())}" for scheme in order]
+    known = sum(bool(members) for members in best.values())
+    return [
+        Text(f"Of {known} columns below a scheme may be the best one in (95 % confidence): {', '.join(wins)}."),
+        _quality("Tasks: share of examples with all answers right", cells, _TASKS, order, best, ".2f"),
+        _quality("Texts: loss, nats per character", cells, _LOSSES, order, best, ".3f"),
+        _facts(cells, order, chosen, costs),
+        Heading("What these tables can't say", [Bullets(_CAN_NOT)]),
+    ]
+
+
+def _best(cells: Cells, data: str, metric: str, length: int) -> tuple[str, ...]:
+    """Return the schemes of which each may be the best one; none where a figure is missing."""
+    figures = {scheme: cells.seeds((data, scheme, "chosen"), metric, length) for scheme in SCHEMES}
+    if not all(figures.values()):
+        return ()
+    return best_set(figures, lower=metric == _LOSS, proportion=metric != _LOSS).members
+
+
+def _quality(
+    title: str,
+    cells: Cells,
+    columns: Sequence[tuple[str, str, int, str]],
+    order: Sequence[str],
+    best: Mapping[str, Sequence[str]],
+    digits: str,
+) -> Table:
+    rows: list[list[str | Cell]] = []
+    for scheme in order:
+        row: list[str | Cell] = [scheme]
+        for data, metric, length, heading in columns:
+            found = cells.seeds((data, scheme, "chosen"), metric, length)
+            row.append(Cell(format(fmean(found.values()), digits), marked=scheme in best[heading]) if found else "")
+        rows.append(row)
+    return Table(title, ["scheme", *(heading for *_, heading in columns)], rows, "Bold: may be the best one.")
+
+
+def _facts(cells: Cells, order: Sequence[str], chosen: Chosen, costs: pd.DataFrame) -> Table:
+    rows: list[list[str | Cell]] = []
+    for name in order:
+        scheme = parse_scheme(schemes()[name])
+        tables = initial_tables(scheme, SHAPE)
+        longest, same = scheme.max_length(SHAPE), scheme.hf_equivalent(tables, SHAPE)
+        cost = [f"{costs.loc[name, key]:.2f}" if name in costs.index else "" for key in ("times_flash", "megabytes")]
+        rows.append(
+            [
+                name,
+                _training_time(cells, name),
+                *cost,
+                f"{sum(table.numel() for table in tables.values()):,}",
+                "any" if longest is None else f"{longest:,}",
+                "slides" if scheme.shift_invariant else "begins anew",
+                same.model_type if same else "with poslab",
+                *_recipes(name, chosen),
+            ]
+        )
+    heading = ["scheme", "training / rope", "attention / flash", "MB", "parameters", "longest input", "cache", "export"]
+    return Table("Cost, limits and recipe", [*heading, "rate, tasks", "rate, texts", "8 x for tables"], rows, _NOTE)
+
+
+def _recipes(scheme: str, chosen: Chosen) -> list[str]:
+    """Return the learning rates that were chosen on tasks and on texts, and where tables have the higher one."""
+    own = {data: recipe for (data, of), recipe in chosen.items() if of == scheme}
+    rates: tuple[set[float], set[float]] = set(), set()
+    for data, recipe in own.items():
+        rates[data in TEXTS].add(recipe.learning_rate)
+    faster = [TEXTS.get(data, data) for data, recipe in own.items() if recipe.position_factor > 1]
+    return [*(", ".join(f"{rate:g}" for rate in sorted(of)) for of in rates), ", ".join(faster)]
+
+
+_NOTE = (
+    "Training: median ratio of the time of runs on the texts, evaluation included. Attention: forward and backward pass "
+    "of one layer at (1, 4, 2048, 64), and memory above its inputs. Longest input: of a model of 64 tokens. Cache: past "
+    "the training length the cache slides along, or is computed anew. Rates: the learning rates that were chosen, over "
+    "all tasks, or texts; where what a scheme learns of positions has 8 times that of the rest."
+)
+
+
+def _training_time(cells: Cells, scheme: str) -> str:
+    ratios = []
+    for data in TEXTS:
+        own, rope = (cells.seeds((data, name, "default"), "wall_time_s") for name in (scheme, "rope"))
+        ratios += [own[seed] / rope[seed] for seed in own.keys() & rope.keys()]
+    return f"{median(ratios):.2f}" if ratios else ""
