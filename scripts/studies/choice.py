@@ -37,8 +37,8 @@ _LOSSES = [
     for times in (1, 2, 8)
 ]
 _CAN_NOT = (
-    "The models are small (one or two layers, 64 or 128 dimensions) and trained for minutes: which scheme a large model "
-    "needs is another question, and the published answers to it differ.",
+    "The models are small (one or two layers, 64 or 128 dimensions) and trained for minutes: which scheme a large "
+    "model needs is another question, and the published answers to it differ.",
     "Quality is that of the best of the recipes that were tried. A recipe beyond their edge may be better.",
     "Times and memory are of one attention layer on one machine, by poslab's kernels; on another one measure them.",
 )
@@ -127,9 +127,9 @@ def _recipes(scheme: str, chosen: Chosen) -> list[str]:
 
 
 _NOTE = (
-    "Training: median ratio of the time of runs on the texts, evaluation included. Attention: forward and backward pass "
-    "of one layer at (1, 4, 2048, 64), and memory above its inputs. Longest input: of a model of 64 tokens. Cache: past "
-    "the training length the cache slides along, or is computed anew. Rates: the learning rates that were chosen, over "
+    "Training: median ratio of the time of runs on the texts, evaluation included. Attention: forward and backward "
+    "pass of one layer at (1, 4, 2048, 64), and memory above its inputs. Longest input: of a model of 64 tokens. Cache: "
+    "past the training length the cache slides along, or is computed anew. Rates: the learning rates that were chosen, over "
     "all tasks, or texts; where what a scheme learns of positions has 8 times that of the rest."
 )
 
