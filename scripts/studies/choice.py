@@ -127,10 +127,10 @@ def _recipes(scheme: str, chosen: Chosen) -> list[str]:
 
 
 _NOTE = (
-    "Training: median ratio of the time of runs on the texts, evaluation included. Attention: forward and backward pass "
-    "of one layer at (1, 4, 2048, 64), and memory above its inputs. Longest input: of a model of 64 tokens. Cache: past "
-    "the training length it slides along, or is computed anew. Rates: the learning rates that were chosen, over all "
-    "tasks, or texts; where what a scheme learns of positions has 8 times that of the rest."
+    "Training: median ratio of the time of runs on the texts, evaluation included. Attention: forward and backward "
+    "pass of one layer at (1, 4, 2048, 64), and memory above its inputs. Longest input: of a model of 64 tokens. "
+    "Cache: past the training length it slides along, or is computed anew. Rates: the learning rates that were "
+    "chosen, over all tasks, or texts; where what a scheme learns of positions has 8 times that of the rest."
 )
 
 
