@@ -17,12 +17,4 @@ from poslab.attention.position_ids import PositionIds
 from poslab.attention.scheme import SchemeLayer
 from poslab.positions.base import BACKENDS
 
-__all__ = [
-    "BACKENDS",
-    "PositionIds",
-    "SchemeLayer",
-    "attend",
-    "check_backend",
-    "choose_backend",
-    "scheme_attention",
-]
+__all__ = ["BACKENDS", "PositionIds", "SchemeLayer", "attend", "check_backend", "choose_backend", "scheme_attention"]

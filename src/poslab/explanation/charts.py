@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -66,17 +68,14 @@ def of_picture(picture: Picture, start: Picture | None, salt: str) -> Chart:
     """Draw a picture of the scheme, beside the one before training."""
     figure = draw(picture, start)
     figure.set_size_inches(*_SIZE)
-    lines: dict[str, Tensor] = {}
     axes = figure.axes[0]
-    if isinstance(picture, Curves):
+    if isinstance(picture, Curves) or start is None:
         axes.set_title("")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if picture.x_label == "distance":
-            lines = picture.lines
-    elif start is None:
-        axes.set_title("")
-    x = picture.x if isinstance(picture, Curves) else []
-    return _chart(picture.title, picture.caption, figure, x, lines, salt)
+    if not isinstance(picture, Curves):
+        return _chart(picture.title, picture.caption, figure, [], {}, salt)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    lines = picture.lines if picture.x_label == "distance" else {}
+    return _chart(picture.title, picture.caption, figure, picture.x, lines, salt)
 
 
 def of_attention(title: str, measured: Attention, layer: int, salt: str) -> Chart:
@@ -97,10 +96,7 @@ def of_attention(title: str, measured: Attention, layer: int, salt: str) -> Char
     limits = float(shown.min().clamp(min=1e-5)) / 1.3, min(1.3 * float(shown.max()), 1.3)
     axes.set(xlabel="distance", ylabel="weight", yscale="log", ylim=limits)
     axes.yaxis.set_major_formatter("{x:g}")
-    if limits[1] > 20 * limits[0]:
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
-        axes.yaxis.set_minor_formatter("{x:.1g}")
+    axes.yaxis.set_minor_formatter(NullFormatter() if limits[1] > 20 * limits[0] else "{x:.1g}")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="x-small", ncols=2, loc="lower left")
     return _chart(title, "", figure, at, lines, salt)
@@ -113,9 +109,8 @@ def of_ablations(
     figure = Figure(figsize=_SIZE, layout="constrained")
     axes = figure.subplots()
     for (label, ablation), look in zip(ablations.items(), looks(), strict=False):
-        axes.errorbar(
-            ablation.sizes, ablation.values, 2 * ablation.errors, label=label, capsize=2, markersize=4, **look
-        )
+        bars = 2 * ablation.errors
+        axes.errorbar(ablation.sizes, ablation.values, bars, label=label, capsize=2, markersize=4, **look)
     axes.set(xlabel=x_label, ylabel=y_label, ylim=limits)
     axes.grid(alpha=0.3)
     if len(ablations) > 1:
@@ -166,13 +161,9 @@ def shares(title: str, caption: str, by_row: Mapping[str, Mapping[str, float]]) 
 
 def chips(strip: Strip) -> Chips:
     """Return the strip as ranges of distances that share a row."""
-    ranges: list[tuple[int, int, int]] = []
-    for distance, row in zip(strip.distances, strip.rows, strict=True):
-        if ranges and ranges[-1][0] == row:
-            ranges[-1] = (row, ranges[-1][1], distance)
-        else:
-            ranges.append((row, distance, distance))
-    return Chips(strip.title, strip.caption, strip.unit, ranges)
+    by_row = groupby(zip(strip.rows, strip.distances, strict=True), key=itemgetter(0))
+    ranges = [(row, [distance for _, distance in pairs]) for row, pairs in by_row]
+    return Chips(strip.title, strip.caption, strip.unit, [(row, shared[0], shared[-1]) for row, shared in ranges])
 
 
 def _chart(title: str, caption: str, figure: Figure, x: Sequence[int], lines: Mapping[str, Tensor], salt: str) -> Chart:

@@ -36,7 +36,6 @@ class Attention:
     even: Tensor  # (T,): the same if all keys got the same weight
     reach: Tensor  # (L, H): tokens, the query's own included, that hold MASS of the weight
     even_reach: int
-    own: Tensor  # (L, H): weight of the query's own token
     first: Tensor  # (L, H): weight of the first token of the text
 
 
@@ -82,7 +81,7 @@ def attention(model: GPT, windows: Tensor) -> Attention:
     alike = torch.ones(1, 1, length, length).tril()
     even, even_mass, _ = _gathered(alike / alike.sum(-1, keepdim=True))
     even_reach = int(_reach(even_mass))
-    return Attention(by_distance, alone, even[0, 0], _reach(mass), even_reach, by_distance[..., 0], first)
+    return Attention(by_distance, alone, even[0, 0], _reach(mass), even_reach, first)
 
 
 def _reach(mass: Tensor) -> Tensor:

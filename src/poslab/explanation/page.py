@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -72,25 +71,6 @@ _EXACT = (
 )
 
 
-@dataclass(frozen=True)
-class Part:
-    """Part of the page about one model alone."""
-
-    label: str
-    sentences: list[str]
-    facts: dict[str, str]
-    descriptions: dict[str, list[tuple[bool, str]]]  # by class, its paragraphs: whether their lines stay, and the text
-    figures: list[Chart | Cells | Chips]  # of the scheme
-    probes: list[Chart | Cells]
-    attention: list[Chart]  # by layer
-    reach: list[list[str]]  # a row for each layer: within how many tokens each head's attention lies
-    sink: str
-    last: Cells | None  # where the last token of the sample looks
-    words: list[str]
-    maps: dict[str, Any] | None  # for the page's script
-    retrieved: dict[str, Any] | None  # likewise, and for a table
-
-
 def write(findings: Sequence[Findings], command: str) -> str:
     """Return the page, as HTML that needs no other file."""
     environment = Environment(
@@ -100,8 +80,6 @@ def write(findings: Sequence[Findings], command: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.tests["chart"] = lambda figure: isinstance(figure, Chart)
-    environment.tests["cells"] = lambda figure: isinstance(figure, Cells)
     probe_data = next((one.study.probe_data for one in findings if one.study.probe_data is not None), None)
     exact = probe_data is not None and probe_data.task is not None
     return environment.get_template("page.html.j2").render(
@@ -130,13 +108,22 @@ def sentences(findings: Findings) -> list[str]:
     ]
     if findings.measured is not None:
         reach = sorted(findings.measured.reach.flatten().tolist())
+        tokens = f"{reach[0]} token{'s' * (reach[0] != 1)}"
         text.append(
-            f"Of its {len(reach)} heads, the narrowest has {MASS:.0%} of its attention within {_tokens(reach[0])}, the "
+            f"Of its {len(reach)} heads, the narrowest has {MASS:.0%} of its attention within {tokens}, the "
             f"middle one within {reach[len(reach) // 2]}, the widest within {reach[-1]}. Spread evenly, it would be "
             f"{findings.measured.even_reach}."
         )
     if findings.probes is not None:
-        text += _probed(findings.probes)
+        heads, errors = findings.probes.heads["induction"], findings.probes.errors
+        layer, head = divmod(int(heads.argmax()), heads.shape[1])
+        text += [
+            f"Where random tokens come again and again, head {head} of layer {layer} has {float(heads.max()):.0%} of "
+            "its attention on what followed them before (induction), the most of all.",
+            "A linear probe of its hidden states tells where in the text a token stands, "
+            f"{float(errors.min()):.1f} tokens off at best (layer {int(errors.argmin())}); the middle as a guess is "
+            f"{findings.probes.middle:.1f} off.",
+        ]
     if findings.retrieved is not None:
         low, high = (f"{float(share):.0%}" for share in findings.retrieved.gates.aminmax())
         text.append(
@@ -150,18 +137,6 @@ def sentences(findings: Findings) -> list[str]:
         text.append(f"If all but the last n tokens come in a random order, {shuffled}")
         text.append(_moved(findings.ablations["shift"], exact))
     return text
-
-
-def _probed(probes: Probes) -> list[str]:
-    heads, errors = probes.heads["induction"], probes.errors
-    layer, head = divmod(int(heads.argmax()), heads.shape[1])
-    return [
-        f"Where random tokens come again and again, head {head} of layer {layer} has {float(heads.max()):.0%} of its "
-        "attention on what followed them before (induction), the most of all.",
-        "A linear probe of its hidden states tells where in the text a token stands, "
-        f"{float(errors.min()):.1f} tokens off at best (layer {int(errors.argmin())}); the middle as a guess is "
-        f"{probes.middle:.1f} off.",
-    ]
 
 
 def _until(ablation: Ablation, exact: bool) -> str:
@@ -201,58 +176,49 @@ def _amount(ablation: Ablation, n: int, exact: bool) -> str:
     return f"its loss is {abs(difference):.2f} {'higher' if difference > 0 else 'lower'} (± {error:.2f})"
 
 
-def _tokens(count: int) -> str:
-    return f"{count} token{'s' * (count != 1)}"
-
-
-def _part(findings: Findings, name: str) -> Part:
+def _part(findings: Findings, name: str) -> dict[str, Any]:
+    """Return the part of the page about one model alone, by the names of the template."""
     study, measured = findings.study, findings.measured
     model, probe_data = study.model, study.probe_data
     words = [] if probe_data is None else [shown(study.vocabulary.decode([i])) for i in probe_data.sample.tolist()]
     figures: list[Chart | Cells | Chips] = []
     for number, (key, picture) in enumerate({**findings.explanations, **findings.pictures}.items()):
         if isinstance(picture, Curves | Matrix):
-            start = findings.starts.get(key)
-            figures.append(charts.of_picture(picture, start, f"{name}p{number}"))
-        elif isinstance(picture, Strip):
-            figures.append(charts.chips(picture))
+            figures.append(charts.of_picture(picture, findings.starts.get(key), f"{name}p{number}"))
         else:
-            figures.append(charts.cells(picture, words))
+            figures.append(charts.chips(picture) if isinstance(picture, Strip) else charts.cells(picture, words))
     probes = [] if findings.probes is None else _of_probes(findings.probes, name)
     shares = findings.by_length.items()
     exact = {name.removeprefix(f"{EXACT.name}_"): share for name, share in shares if name.startswith(EXACT.name)}
     if exact:
         probes.append(charts.shares(*_EXACT, exact))
-    attention, reach, sink, last, maps = [], [], "", None, None
-    if probe_data is not None and measured is not None:
-        for layer in range(model.shape.num_layers):
-            attention.append(charts.of_attention(f"Layer {layer}", measured, layer, f"{name}a{layer}"))
-        reach = [[str(n) for n in row] for row in measured.reach.tolist()]
-        sink = (
-            f"{float(measured.first.mean()):.0%} of it lies on the first token of the text, and "
-            f"{float(measured.own.mean()):.0%} on the query itself"
-        )
-        weights = attention_maps(model, probe_data.sample)  # (L, H, T, T)
-        picture = OnText("Where the last token looks", weights[:, :, -1], None, "")
-        last = charts.cells(picture, words)
-        packed = (weights.sqrt() * 255).round().byte().numpy().tobytes()
-        maps = {"words": words, "shape": list(weights.shape), "weights": base64.b64encode(packed).decode()}
-    descriptions = {kind: _paragraphs(text) for kind, text in findings.descriptions.items()}
-    return Part(
-        study.label,
-        sentences(findings),
-        dict(study.facts),
-        descriptions,
-        figures,
-        probes,
-        attention,
-        reach,
-        sink,
-        last,
-        words,
-        maps,
-        None if findings.retrieved is None else _retrieved(findings.retrieved, study.vocabulary),
+    part: dict[str, Any] = {
+        "label": study.label,
+        "sentences": sentences(findings),
+        "facts": study.facts,
+        "descriptions": {kind: _paragraphs(text) for kind, text in findings.descriptions.items()},
+        "figures": figures,  # of the scheme
+        "probes": probes,
+        "last": None,
+        "maps": None,  # for the page's script, as `retrieved`
+        "retrieved": None if findings.retrieved is None else _retrieved(findings.retrieved, study.vocabulary),
+    }
+    if probe_data is None or measured is None:
+        return part
+    layers = range(model.shape.num_layers)
+    sink = (
+        f"{float(measured.first.mean()):.0%} of it lies on the first token of the text, and "
+        f"{float(measured.by_distance[..., 0].mean()):.0%} on the query itself"
     )
+    weights = attention_maps(model, probe_data.sample)  # (L, H, T, T)
+    packed = base64.b64encode((weights.sqrt() * 255).round().byte().numpy().tobytes()).decode()
+    return part | {
+        "attention": [charts.of_attention(f"Layer {n}", measured, n, f"{name}a{n}") for n in layers],
+        "reach": measured.reach.tolist(),  # of each layer, within how many tokens each head's attention lies
+        "sink": sink,
+        "last": charts.cells(OnText("Where the last token looks", weights[:, :, -1]), words),
+        "maps": {"words": words, "shape": list(weights.shape), "weights": packed},
+    }
 
 
 def _of_probes(probes: Probes, name: str) -> list[Chart | Cells]:
