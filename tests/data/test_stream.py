@@ -24,7 +24,7 @@ from poslab.data.tokenizer import load_tokenizer
 from poslab.data.windows import CoveringWindows
 from poslab.errors import SettingError
 from poslab.evaluation.files import other_text
-from poslab.evaluation.losses import consecutive_token_losses, evaluate, scanned_losses, sliding_token_losses
+from poslab.evaluation.losses import consecutive_token_losses, evaluate, scanned_losses, sliding_losses
 from poslab.model.decoder import GPT
 from poslab.runs.checkpoint import load
 from poslab.training.train import train
@@ -196,7 +196,7 @@ def test_losses_with_memory_are_those_of_reading_on(memory_length: int) -> None:
         expected.append(torch.nn.functional.cross_entropy(logits[0], segment[1:], reduction="none"))
     found = consecutive_token_losses(model, text, CONTEXT, ends)
     torch.testing.assert_close(found, torch.cat(expected), atol=1e-4, rtol=1e-4)
-    without = sliding_token_losses(model, text, CONTEXT, CONTEXT)
+    without = sliding_losses(model, text, CONTEXT, CONTEXT).losses
     torch.testing.assert_close(found[:CONTEXT], without[:CONTEXT], atol=1e-4, rtol=1e-4)
     assert not torch.allclose(found[CONTEXT:], without[CONTEXT:], atol=1e-2)
     of_one_document = consecutive_token_losses(model, text, CONTEXT)

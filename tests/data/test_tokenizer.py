@@ -25,7 +25,7 @@ from poslab.data.module import TextDataModule
 from poslab.data.tokenizer import Bytes, Characters, Vocabulary, load_tokenizer, observed_ids
 from poslab.errors import SettingError
 from poslab.evaluation.files import own_text
-from poslab.evaluation.losses import sliding_token_losses
+from poslab.evaluation.losses import sliding_losses
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.training.train import train
 
@@ -169,12 +169,12 @@ def test_the_test_part_is_what_is_reported(tmp_path: Path) -> None:
     corpus = load_corpus(
         str(VERDICT), load_tokenizer("gpt2"), tmp_path / "cache", observed_only=True, split=checkpoint.split
     )
-    losses = sliding_token_losses(checkpoint.model, corpus.validation[: 8 * 4 * 32 + 1], 32, 32)
+    losses = sliding_losses(checkpoint.model, corpus.validation[: 8 * 4 * 32 + 1], 32, 32).losses
     assert summary.best_val_loss == pytest.approx(float(losses.mean()), rel=1e-5)  # of the batches that smoke takes
     text = own_text(checkpoint)
     assert text.name == "the-verdict.txt, test part"
     assert len(text.tokens) == summary.test_tokens
-    expected = sliding_token_losses(checkpoint.model, text.tokens, 32, 32).mean()
+    expected = sliding_losses(checkpoint.model, text.tokens, 32, 32).losses.mean()
     assert summary.test_loss == pytest.approx(float(expected))
     assert json.loads((tmp_path / "evaluation.json").read_text())["text"] == "the-verdict.txt, test part"
     assert json.loads((tmp_path / "evaluation.json").read_text())["tokens"] == len(text.tokens) - 1

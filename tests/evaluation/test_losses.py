@@ -19,7 +19,7 @@ from poslab import GPT
 from poslab.commands.check import LargestTensor
 from poslab.data.windows import CoveringWindows
 from poslab.evaluation import losses as evaluation
-from poslab.evaluation.losses import evaluate, mean_loss, sliding_token_losses, window_losses
+from poslab.evaluation.losses import evaluate, mean_loss, sliding_losses, window_losses
 from poslab.tasks.metric import perplexity
 
 
@@ -65,7 +65,7 @@ def test_losses_by_definition(name: str, count: int, length: int, stride: int, b
     overlapping = min(stride, length)
     with mock.patch.multiple(evaluation, _BATCH_TOKENS=batch, _LOGIT_ROWS=rows):
         (found,) = evaluate(model, text, [length], stride).lengths
-        tokens = sliding_token_losses(model, text, length, overlapping).tolist()
+        tokens = sliding_losses(model, text, length, overlapping).losses.tolist()
     sliding, by_position, windows = by_windows(model, text, length, overlapping)
     assert tokens == pytest.approx(sliding, abs=1e-4)
     if length > count - 1:

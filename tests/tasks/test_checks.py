@@ -74,7 +74,6 @@ BAD: dict[str, dict[str, Any]] = {
     r"derived.*: raises KeyError: 'accuracy_none'": {"derived": lambda self, shares: {"x": shares["accuracy_none"]}},
     r"shifts: must give a dict of tasks by name, not list": {"shifts": lambda self: []},
     r"bacth: is no method of a task \(did you mean batch\?\)": {"bacth": batch_of(lambda t: Examples(t, t))},
-    r"test: hides what tasks have under that name": {"test": 3, "__annotations__": {"test": int}},
 }
 
 

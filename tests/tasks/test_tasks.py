@@ -339,7 +339,6 @@ def test_coupled_digits_share_a_position() -> None:
         (lambda: Back(steps=4, **LENGTHS), "steps=4: nothing is asked within length 4"),
         (lambda: Back(**LENGTHS | {"min_length": 9}), "max_length=8: must be at least min_length=9"),
         (lambda: Back(**LENGTHS | {"test_lengths": []}), "test_lengths=[]: needs at least one"),
-        (lambda: Back(**LENGTHS | {"test_lengths": [8, 8]}), "test_lengths=[8,8]: names a length twice"),
         (lambda: Back(batch_size=0, **LENGTHS), "batch_size=0: must be at least 1"),
         (lambda: Majority(**LENGTHS), "test_lengths=[8,12]: 8: lengths must be at least 1 and odd"),
         (lambda: Majority(min_length=8, max_length=8, test_lengths=[9]), "max_length=8: leaves no length to train on"),

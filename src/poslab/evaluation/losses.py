@@ -61,8 +61,8 @@ def evaluate(
     half of the training length. memory_lengths: at which the loss of windows of the training length that follow each
     other is measured, too. ends: of documents in the tokens. most_tokens: about how many count at each length, in
     stretches spread evenly over the text; None: all. validated: how many of the first tokens have consecutive losses;
-    None: all. A model that remembers reads windows beyond the training
-    length in segments, and begins each without memory. Raises SettingError for memory that the model can't have.
+    None: all. A model that remembers reads windows beyond the training length in segments, and begins each without
+    memory. Raises SettingError for memory that the model can't have.
     """
     context = model.shape.context_length
     with model.evaluating():
@@ -86,10 +86,10 @@ def evaluate(
     )
 
 
-class _SlidingLosses(NamedTuple):
+class SlidingLosses(NamedTuple):
     """Losses in windows of one length that advance by a stride."""
 
-    losses: Tensor  # (K,): of each token that counts
+    losses: Tensor  # (K,): of each token that counts, nats
     by_position: Tensor  # (length,): the mean of windows that end within the text, float64
     windows: int  # that do
 
@@ -101,7 +101,7 @@ def _at_length(model: GPT, tokens: Tensor, length: int, stride: int, last: int, 
     if length > len(tokens) - 1:
         return LengthLoss(length, stride, last=last, note=f"the text has {len(tokens):,} tokens")
     every = every_stretch(len(tokens) - 1, most_tokens)
-    sliding, consecutive = (_sliding_losses(model, tokens, length, each, every) for each in (stride, length))
+    sliding, consecutive = (sliding_losses(model, tokens, length, each, every) for each in (stride, length))
     of_last = last_losses(model, tokens, length, last, most_tokens)
     return LengthLoss(
         length,
@@ -160,28 +160,26 @@ def mean_loss(losses: Mapping[int, Sequence[Any]]) -> float:
     return math.fsum(row[0] for row in losses.values()) / sum(row[1] for row in losses.values())
 
 
-def sliding_token_losses(model: GPT, tokens: Tensor, length: int, stride: int) -> Tensor:
-    """Return the loss of each token after the first, (N - 1,), nats; with stride = length, the windows don't
+@torch.no_grad()
+def sliding_losses(model: GPT, tokens: Tensor, length: int, stride: int, every: int = 1) -> SlidingLosses:
+    """Return losses of the tokens after the first, in every `every`-th stretch; with stride = length the windows don't
     overlap."""
-    return _sliding_losses(model, tokens, length, stride).losses
-
-
-def _sliding_losses(model: GPT, tokens: Tensor, length: int, stride: int, every: int = 1) -> _SlidingLosses:
-    """Return losses of the tokens in every `every`-th stretch."""
     new_losses, by_position, windows = [], torch.zeros(length, dtype=torch.float64), 0
-    for losses, counted, new in _sliding(model, tokens, length, stride, every):
-        new_losses.append(losses[new])
+    for numbers, inputs, targets in _batches(tokens, length, stride, every):
+        losses, counted = _losses(model, inputs, targets), targets != CoveringWindows.IGNORED
+        is_new = (numbers[:, None] == 0) | (torch.arange(length) >= length - stride)
+        new_losses.append(losses[counted & is_new])
         full = counted.all(1)
         by_position += losses[full].sum(0, dtype=torch.float64)
         windows += int(full.sum())
-    return _SlidingLosses(torch.cat(new_losses), by_position / windows, windows)
+    return SlidingLosses(torch.cat(new_losses), by_position / windows, windows)
 
 
 def consecutive_token_losses(model: GPT, tokens: Tensor, length: int, ends: Tensor | None = None) -> Tensor:
     """Return the loss of each token after the first, (N - 1,), nats, in windows that follow each other, with what the
     model remembers of those before. ends: of documents in the tokens (N,)."""
     if not model.remembers:
-        return sliding_token_losses(model, tokens, length, length)
+        return sliding_losses(model, tokens, length, length).losses
     windows = CoveringWindows(tokens, length, length)
     scans = Scans(windows, max(1, _BATCH_TOKENS // length), segments_before(length, model.reach), ends)
     token_losses = torch.zeros(len(windows), length)
@@ -221,17 +219,6 @@ def last_losses(model: GPT, tokens: Tensor, length: int, last: int, most_tokens:
         windows = tokens[some[:, None] + torch.arange(-length, 1)].to(torch.int64)  # (B, length + 1)
         losses.append(_losses(model, windows[:, :-1], windows[:, -last:]))
     return torch.cat(losses)
-
-
-@torch.no_grad()
-def _sliding(
-    model: GPT, tokens: Tensor, length: int, stride: int, every: int
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield batches of windows, each (B, T): losses, a mask of those within the text, and one of those that are new."""
-    for numbers, inputs, targets in _batches(tokens, length, stride, every):
-        counted = targets != CoveringWindows.IGNORED
-        is_new = (numbers[:, None] == 0) | (torch.arange(length) >= length - stride)
-        yield _losses(model, inputs, targets), counted, counted & is_new
 
 
 def _batches(tokens: Tensor, length: int, stride: int, every: int) -> DataLoader[Any]:

@@ -43,19 +43,13 @@ def answers(model: GPT, numbers: Tensor, examples: Examples, in_segments: bool =
         with model.drawing(draw):
             logits = _logits(model, examples, in_segments)
         losses = F.cross_entropy(logits.flatten(0, 1), examples.targets.to(logits.device).flatten(), reduction="none")
-        counts, right = (
-            part.sum(1) for part in _target_mask_and_right(logits.argmax(-1).cpu(), examples.targets.cpu())
-        )
+        masks = _target_mask_and_right(logits.argmax(-1).cpu(), examples.targets.cpu())
+        counts, right = (mask.sum(1) for mask in masks)
         sums = losses.view(examples.targets.shape).sum(1, dtype=torch.float64).cpu()
         of_draws.append(torch.stack([sums, counts, right, right == counts]))
     rows = torch.stack(of_draws).mean(0).T.tolist()  # of each example
-    return dict(
-        zip(
-            numbers.tolist(),
-            (Answers(loss, int(target_count), *rest) for loss, target_count, *rest in rows),
-            strict=True,
-        )
-    )
+    scores = (Answers(loss, int(target_count), *rest) for loss, target_count, *rest in rows)
+    return dict(zip(numbers.tolist(), scores, strict=True))
 
 
 def proportions(scores: Mapping[int, Answers]) -> dict[str, float]:
@@ -113,14 +107,12 @@ def wrong_answers(model: GPT, task: Task) -> WrongAnswers:
         examples = task.test(length).rows(slice(LOOKED_AT))
         with model.drawing(0):
             answered = predictions(model, examples, task.in_segments)
-        rows = enumerate(zip(examples.tokens, examples.targets, answered, strict=True))
-        wrong[str(length)] = []
-        for number, (tokens, targets, predicted) in rows:
+        rows = []
+        for number, (tokens, targets, predicted) in enumerate(zip(*examples[:2], answered, strict=True)):
             positions = (targets != IGNORED).nonzero().flatten()
             right, given = task.words(targets[positions]), task.words(predicted[positions])
-            answer = WrongAnswer(number, task.words(tokens), positions.tolist(), right, given)
-            if answer.errors:
-                wrong[str(length)].append(answer)
+            rows.append(WrongAnswer(number, task.words(tokens), positions.tolist(), right, given))
+        wrong[str(length)] = [answer for answer in rows if answer.errors]
     return WrongAnswers(LOOKED_AT, wrong)
 
 

@@ -63,12 +63,6 @@ class Sampling:
         return (chosen if ids is None else ids.gather(-1, chosen)).squeeze(-1)
 
 
-def row_generators(generator: torch.Generator | None, rows: int) -> list[torch.Generator]:
-    """Seed a generator for each row from `generator` in turn, so that a row draws the same whatever rows follow it."""
-    seeds = [int(torch.randint(2**62, (), generator=generator)) for _ in range(rows)]
-    return [torch.Generator().manual_seed(seed) for seed in seeds]
-
-
 Prompts = Tensor | Sequence[Sequence[int]]
 _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -131,7 +125,8 @@ def stream(
     longest = most_positions(model, window)
     if strict and longest is not None:
         _check_ends_within(longest, tokens.shape[1], max_new_tokens)
-    generators = row_generators(generator, len(tokens))
+    seeds = [int(torch.randint(2**62, (), generator=generator)) for _ in tokens]  # whatever rows follow a row
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     if window is not None or not model.remembers or not padding.any():
         return _steps(model, tokens, padding, max_new_tokens, sampling, generators, stop_token, window)
     # Read in segments, texts of unequal length don't begin them at the same time: each is read by itself.
@@ -155,10 +150,11 @@ def _steps(
     window: int | None,
 ) -> Iterator[Tensor]:
     longest = most_positions(model, window)
-    readable = most_read(model, window)
-    if readable is not None:
+    if (readable := most_read(model, window)) is not None:
         tokens, padding = _last(tokens, padding, readable)
-    positions = _drawn_positions(model, (tokens.shape[1] - padding + max_new_tokens).tolist())
+    lengths = (tokens.shape[1] - padding + max_new_tokens).tolist()
+    drawn = [drawn for drawn in map(model.text_positions, lengths) if drawn is not None]
+    positions = nn.utils.rnn.pad_sequence(drawn, batch_first=True) if drawn else None  # (B, N)
     cache, new = model.new_cache(window, padding, positions), tokens
     stopped = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
     for _ in range(max_new_tokens):
@@ -180,12 +176,6 @@ def _steps(
             return
         new = ids[:, None]
         tokens = torch.cat([tokens, new], dim=1)
-
-
-def _drawn_positions(model: GPT, lengths: list[int]) -> Tensor | None:
-    """Draw positions (B, N) for texts of these lengths, if the scheme draws any in evaluation; None: 0, 1, 2, ..."""
-    drawn = [positions for positions in map(model.text_positions, lengths) if positions is not None]
-    return nn.utils.rnn.pad_sequence(drawn, batch_first=True) if drawn else None
 
 
 def most_positions(model: GPT, window: int | None) -> int | None:

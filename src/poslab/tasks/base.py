@@ -69,8 +69,6 @@ class Task:
         for length in self.test_lengths:
             if length < self.shortest or length % self.multiple != self.remainder:
                 raise SettingError("test_lengths", self.test_lengths, f"{length}: {self.rule}")
-        if len(set(self.test_lengths)) < len(self.test_lengths):
-            raise SettingError("test_lengths", self.test_lengths, "names a length twice")
 
     # What a task defines. Lengths are those from `shortest` on that leave `remainder` when divided by `multiple`.
 

@@ -32,7 +32,7 @@ def check_task(task: Task) -> None:
 
 
 def _check_names(cls: type[Task]) -> None:
-    """Raise SettingError for a mistyped method, or a setting that hides a method."""
+    """Raise SettingError for a mistyped method, which would never be called."""
     for own in cls.__mro__[: cls.__mro__.index(Task)]:
         settings = inspect.get_annotations(own)
         for name, member in vars(own).items():
@@ -40,10 +40,6 @@ def _check_names(cls: type[Task]) -> None:
             near = get_close_matches(name, METHODS, n=1, cutoff=0.75)
             if near and not known and (inspect.isfunction(member) or isinstance(member, property)):
                 problem = f"is no method of a task (did you mean {near[0]}?); others of your own begin with _"
-                raise SettingError("data", f"{own.__name__}.{name}", problem)
-        for name in settings:
-            if name not in inspect.get_annotations(Task) and hasattr(Task, name):
-                problem = "hides what tasks have under that name: call the setting something else"
                 raise SettingError("data", f"{own.__name__}.{name}", problem)
 
 
@@ -108,10 +104,9 @@ def _check_figures(task: Task, examples: Examples) -> None:
     for name, mask in parts.items():
         fits = isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and mask.shape == shape
         _require(fits, task, "parts", f"{name} must be {shape} of bool, not {described(mask)}")
+    endings = ("", *(f"_{part}" for part in parts))
     with blamed_on("data", task, "derived"):
-        task.derived(
-            {f"{kind}{part}": 1.0 for kind in ("exact", "accuracy") for part in ("", *(f"_{p}" for p in parts))}
-        )
+        task.derived({f"{kind}{ending}": 1.0 for kind in ("exact", "accuracy") for ending in endings})
 
 
 def _require(fits: bool, task: Task, method: str, problem: str) -> None:
