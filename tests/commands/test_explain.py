@@ -21,6 +21,10 @@ from dataclasses import dataclass
 from poslab.positions import PositionScheme
 
 @dataclass(frozen=True)
+class Hearsay(PositionScheme):
+    pass
+
+@dataclass(frozen=True)
 class Failing(PositionScheme):
     def explain(self, tables, shape, sample):
         raise ValueError("no colours left")
@@ -148,14 +152,15 @@ def test_a_run_of_a_task(script: RunScript, tmp_path: Path, trained: Callable[..
 def test_a_strangers_scheme(script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "strangers_of_a_page.py").write_text(FOREIGN)
     monkeypatch.syspath_prepend(str(tmp_path))
-    make_run(tmp_path / "run", "pos._target_=strangers_of_a_page.Failing")
+    make_run(tmp_path / "run", "pos._target_=strangers_of_a_page.Hearsay")
     assert_refused(script("ckpt=run"), "which is no part of poslab; allow_code=true imports it")
     assert script("ckpt=run", "allow_code=true")[::2] == (0, "")
     page = Page(tmp_path / "run" / "explanation.html")
     assert "Positions by hearsay." in page.text
     assert "Cut to the last n tokens" in page.text
-    assert "failing: the scheme gives no pictures of itself" in page.text
-    assert "failing: what its hook explain would show: ValueError: no colours left" in page.text
+    assert "hearsay: the scheme gives no pictures of itself" in page.text
+    failing = script("pos._target_=strangers_of_a_page.Failing")
+    assert_refused(failing, "pos=Failing.explain (strangers_of_a_page.py, line 12): raises ValueError: no colours left")
 
 
 def test_nothing_but_its_own_pages_is_overwritten(script: RunScript, tmp_path: Path) -> None:

@@ -100,7 +100,6 @@ BAD = {
     ),
     "half a token": ("c.bin", b"abc", r"c\.bin ends within a token of 2 bytes"),
     "cut llm.c": ("c.bin", llm_c([1, 2, 3], count=9), r"c\.bin is not complete: of 9 tokens it has 3"),
-    "other version": ("c.bin", llm_c([1], version=3), r"c\.bin is of version 3 of llm\.c's format; 1 is known"),
 }
 
 

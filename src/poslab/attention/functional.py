@@ -45,7 +45,11 @@ def scheme_attention(
     Raises SettingError for arguments that don't fit together, for more positions than the scheme knows, for x missing;
     and, at the first call, for tables of other names than the scheme's and for a hook whose result has a wrong shape.
     """
-    _check_arguments(scheme, q, k, v, x, layer, num_layers)
+    if k.shape != q.shape:
+        raise SettingError("k", list(k.shape), f"must be as q, {list(q.shape)}: this is self-attention")
+    if x is None and scheme.overrides("mix"):
+        problem = "mixes what enters attention: give x (B, T, D), what its hook `mix` returned and q, k, v are made of"
+        raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
     _, heads, length, head_dim = q.shape
     position_ids, last = PositionIds(torch.arange(length, device=q.device)), length
     if positions is not None:
@@ -64,24 +68,3 @@ def scheme_attention(
     scheme_layer = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), position_ids)
     q, k, token_state = scheme_layer.apply_hooks(q, k, x)
     return scheme_layer.attend(q, k, v, token_state, dropout_p=dropout_p, backend=backend)
-
-
-def _check_arguments(
-    scheme: PositionScheme, q: Tensor, k: Tensor, v: Tensor, x: Tensor | None, layer: int, num_layers: int
-) -> None:
-    """Raise SettingError for the first argument that doesn't fit the others."""
-    if q.dim() != 4:
-        raise SettingError("q", list(q.shape), "must be (B, H, T, Dh)")
-    if k.shape != q.shape:
-        raise SettingError("k", list(k.shape), f"must be as q, {list(q.shape)}: this is self-attention")
-    if v.shape[:-1] != q.shape[:-1]:  # its width may be another
-        raise SettingError("v", list(v.shape), f"must be as q, {list(q.shape)}, but for its width")
-    batch, heads, length, head_dim = q.shape
-    fitting = (batch, length, heads * head_dim)
-    if x is None and scheme.overrides("mix"):
-        problem = "mixes what enters attention: give x (B, T, D), what its hook `mix` returned and q, k, v are made of"
-        raise SettingError("x", None, f"{type(scheme).__name__} {problem}")
-    if x is not None and x.shape != fitting and scheme.overrides("token_state"):
-        raise SettingError("x", list(x.shape), f"must be (B, T, H Dh) = {list(fitting)}")
-    if not 0 <= layer < num_layers:
-        raise SettingError("layer", layer, f"must be from 0 to {num_layers - 1}, by num_layers={num_layers}")

@@ -16,7 +16,7 @@ from poslab.errors import SettingError
 
 _HEADER = np.dtype("<i4"), 256
 _UINT16: np.dtype[Any] = np.dtype("<u2")
-_OF_MAGIC = {20240520: (1, _UINT16), 20240801: (7, np.dtype("<u4"))}  # version, type
+_OF_MAGIC = {20240520: _UINT16, 20240801: np.dtype("<u4")}
 _TOKENS = 1 << 20  # at a time
 _FEW = 16  # of which every other one may be small by chance
 
@@ -79,10 +79,7 @@ def _start(opened: BinaryIO, size: int, problem: Any) -> tuple[int, "np.dtype[An
     header = np.frombuffer(opened.read(kind.itemsize * length), kind) if size >= kind.itemsize * length else None
     start, dtype = 0, _UINT16
     if header is not None and int(header[0]) in _OF_MAGIC:
-        version, dtype = _OF_MAGIC[int(header[0])]
-        start = header.nbytes
-        if header[1] != version:
-            raise problem(f"is of version {header[1]} of llm.c's format; {version} is known")
+        start, dtype = header.nbytes, _OF_MAGIC[int(header[0])]
         there = (size - start) // dtype.itemsize
         if there != header[2]:
             raise problem(f"is not complete: of {header[2]:,} tokens it has {there:,}")

@@ -80,10 +80,7 @@ def encode(tokenizer: Encoding, text: str) -> Array:
     """Return the tokens of a text, as encode_ordinary does, uint32 (N,); of tiktoken without a list, which would keep
     other threads waiting."""
     if isinstance(tokenizer, tiktoken.Encoding):
-        try:
-            return tokenizer.encode_to_numpy(text, disallowed_special=())
-        except UnicodeEncodeError:  # half of a surrogate pair, which encode_ordinary replaces
-            pass
+        return tokenizer.encode_to_numpy(text, disallowed_special=())
     return np.array(tokenizer.encode_ordinary(text), np.uint32)
 
 
@@ -154,10 +151,7 @@ class Vocabulary:
 
         Raises SettingError, under the name `option`, for a text with tokens that the vocabulary doesn't have.
         """
-        try:
-            tokens = torch.tensor(self.encoding.encode_ordinary(text), dtype=torch.int32)
-        except UnicodeEncodeError as error:
-            raise SettingError(option, text, "has half of a surrogate pair, which no byte stands for") from error
+        tokens = torch.tensor(self.encoding.encode_ordinary(text), dtype=torch.int32)
         return self.narrow(tokens, option, text).tolist()
 
     def decode(self, ids: Sequence[int]) -> str:

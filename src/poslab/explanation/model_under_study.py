@@ -13,7 +13,7 @@ from torch import Tensor
 
 from poslab.config.schemes import classes
 from poslab.data.tokenizer import AnyVocabulary, tokens_of
-from poslab.errors import SettingError
+from poslab.errors import SettingError, blamed_on
 from poslab.evaluation.pictures import sample_pairs
 from poslab.evaluation.probes import Probes, probe
 from poslab.evaluation.task_metrics import MetricsByLength, measure
@@ -64,7 +64,12 @@ def examine(study: ModelUnderStudy) -> Findings:
     model, probe_data, notes = study.model, study.probe_data, [*study.notes]
     pictures = model.pictures()
     starts = model.pos.pictures(study.start, model.shape) if study.start else {}
-    explanations = _explanations(study, notes)
+    any_tokens = torch.zeros(min(2, model.shape.context_length), dtype=torch.int64)
+    sample = sample_pairs(model, any_tokens if probe_data is None else probe_data.sample)
+    with blamed_on("pos", model.pos, "explain"):
+        explanations = model.explanations(sample)
+    if probe_data is None:
+        explanations = {name: one for name, one in explanations.items() if not isinstance(one, OnText)}
     if not pictures and not explanations:
         notes.append(f"{study.label}: the scheme gives no pictures of itself (its hooks pictures and explain)")
     measured, probes, by_length, ablations, retrieved_tokens = None, None, {}, {}, None
@@ -80,20 +85,6 @@ def examine(study: ModelUnderStudy) -> Findings:
         notes.append(f"{study.label}: what it loses with less context, as it hasn't learned to use any")
     scheme = (study, pictures, starts, explanations, _descriptions(model))
     return Findings(*scheme, measured, probes, by_length, ablations, retrieved_tokens, notes)
-
-
-def _explanations(study: ModelUnderStudy, notes: list[str]) -> dict[str, Explanation]:
-    """Return the scheme's explanations; without a text, all but those about one. A hook that fails, as a stranger's
-    may, costs its pictures and not the page."""
-    model, probe_data = study.model, study.probe_data
-    any_tokens = torch.zeros(min(2, model.shape.context_length), dtype=torch.int64)
-    try:
-        given = model.explanations(sample_pairs(model, any_tokens if probe_data is None else probe_data.sample))
-    except Exception as error:
-        problem = " ".join(f"{type(error).__name__}: {error}".split())
-        notes.append(f"{study.label}: what its hook explain would show: {problem}")
-        return {}
-    return {name: one for name, one in given.items() if probe_data is not None or not isinstance(one, OnText)}
 
 
 def _ablations(model: GPT, probe_data: ProbeData) -> dict[str, measures.Ablation]:

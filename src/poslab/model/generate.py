@@ -123,8 +123,9 @@ def stream(
     require_at_least(1, window=window)
     tokens, padding = _aligned(prompts, model)
     longest = most_positions(model, window)
-    if strict and longest is not None:
-        _check_ends_within(longest, tokens.shape[1], max_new_tokens)
+    if strict and longest is not None and tokens.shape[1] + max_new_tokens - 1 > longest:  # the last is never read
+        problem = f"this position scheme knows {longest} positions, and the prompt has {tokens.shape[1]} tokens"
+        raise SettingError("max_new_tokens", max_new_tokens, problem)
     seeds = [int(torch.randint(2**62, (), generator=generator)) for _ in tokens]  # whatever rows follow a row
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     if window is not None or not model.remembers or not padding.any():
@@ -214,16 +215,6 @@ def _last(tokens: Tensor, padding: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the last `count` tokens of each row, and the padding that is left among them."""
     dropped = max(0, tokens.shape[1] - count)
     return tokens[:, dropped:], (padding - dropped).clamp(min=0)
-
-
-def _check_ends_within(longest: int, prompt: int, max_new_tokens: int) -> None:
-    """Raise SettingError where the longest prompt and its continuation exceed the scheme's `longest` positions."""
-    if prompt + max_new_tokens - 1 <= longest:  # the last new token is never read
-        return
-    room = longest + 1 - prompt
-    problem = f"this position scheme knows {longest} positions, and the prompt has {prompt} tokens; with strict=true "
-    problem += f"at most {room} can follow" if room > 0 else "it is too long"
-    raise SettingError("max_new_tokens", max_new_tokens, problem)
 
 
 def _until(stop_token: int | None, ids: list[int]) -> list[int]:

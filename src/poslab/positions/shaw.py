@@ -63,12 +63,11 @@ class Shaw(PositionScheme):
         axes = [] if self.share_layers else [shape.num_layers]
         axes += [] if self.share_heads else [shape.num_heads]
         names = [name for name, on in (("keys", self.keys), ("values", self.values)) if on]
-        return {name: _xavier(*axes, rows, shape.head_dim) for name in names}  # ([L], [H], R, Dh)
+        bound = (6 / (rows + shape.head_dim)) ** 0.5  # Xavier's, of each (R, Dh) matrix by itself
+        return {name: torch.empty(*axes, rows, shape.head_dim).uniform_(-bound, bound) for name in names}
 
     def relative(self, tables: Tables, shape: ModelShape, layer: int, distances: range) -> RelativeTerms:
-        chosen: dict[str, Any] = {
-            name: table if self.share_layers else table[layer] for name, table in tables.items()
-        }  # ([H], R, Dh)
+        chosen: Any = tables if self.share_layers else {name: table[layer] for name, table in tables.items()}
         return RelativeTerms(0 if shape.causal else -self.max_distance, self.max_distance, **chosen)
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
@@ -102,9 +101,3 @@ class Shaw(PositionScheme):
             title = f"Cosine similarity of the {name} table's rows, mean of the layers"
             found[f"{name}_similarity"] = Matrix(title, "row", "row", similarity, _SIMILARITY)
         return found
-
-
-def _xavier(*shape: int) -> Tensor:
-    """Draw from Xavier's uniform distribution for each (R, Dh) matrix by itself, whatever is stacked in front of it."""
-    bound = (6 / (shape[-2] + shape[-1])) ** 0.5
-    return torch.empty(shape).uniform_(-bound, bound)

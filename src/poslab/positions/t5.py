@@ -44,16 +44,11 @@ def relative_position_bucket(
 ) -> Tensor:
     """Return the bucket of each relative position, key - query position; int64, same shape and device.
 
-    Equal to Hugging Face's T5 for every num_buckets and max_distance that it accepts, also where `T5` refuses them.
-    Raises SettingError where a direction has no exact bucket, and where the logarithm has no range.
+    Equal to Hugging Face's T5 for every num_buckets and max_distance that it accepts, also where `T5` refuses them: a
+    direction needs an exact bucket, and max_distance to differ from how many it has.
     """
     side = num_buckets // 2 if bidirectional else num_buckets  # buckets per direction
     max_exact = side // 2
-    if max_exact < 1:
-        raise SettingError("num_buckets", num_buckets, f"must be at least {4 if bidirectional else 2}")
-    if max_distance < 1 or max_distance == max_exact:
-        raise SettingError("max_distance", max_distance, f"must be above {max_exact}, the exact buckets' reach")
-
     # On the CPU whatever the device: the logarithms of two devices may differ in the last bit, and so in a bucket.
     position = relative_position.cpu()
     distance = position.abs() if bidirectional else (-position).clamp(min=0)
@@ -93,13 +88,9 @@ class T5(PositionScheme):
         reached = set(self._buckets(shape.distances, shape).tolist())
         # When bidirectional, the second half is for keys after the query, and none of them is at distance 0.
         empty = set() if shape.causal else {self.num_buckets // 2}
-        unreached = sorted(set(range(self.num_buckets)) - reached - empty)
-        if not unreached:
-            return []
-        return [
-            f"pos.num_buckets={self.num_buckets}, pos.max_distance={self.max_distance}: a context of "
-            f"{shape.context_length} never trains buckets {_as_ranges(unreached)}"
-        ]
+        unreached = len(set(range(self.num_buckets)) - reached - empty)
+        sizes = f"pos.num_buckets={self.num_buckets}, pos.max_distance={self.max_distance}"
+        return [f"{sizes}: a context of {shape.context_length} never trains {unreached} buckets"] if unreached else []
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         layers = [] if self.share_layers else [shape.num_layers]
@@ -167,11 +158,3 @@ def _without_repeated_ends(buckets: Tensor) -> tuple[int, int]:
     """
     before_change = (buckets[1:] != buckets[:-1]).nonzero().flatten().tolist()
     return (before_change[0], before_change[-1] + 1) if before_change else (0, 0)
-
-
-def _as_ranges(numbers: list[int]) -> str:
-    """Write numbers as ranges: [1, 2, 3, 7] -> "1-3, 7"."""
-    known = set(numbers)
-    starts = [n for n in numbers if n - 1 not in known]
-    ends = [n for n in numbers if n + 1 not in known]
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
