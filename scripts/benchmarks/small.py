@@ -42,7 +42,7 @@ SIZES = (
     ),
     Size(
         "characters: 4 layers, D 128, batch 12 x 64", 12, 64, 4, 128, 65,
-        ("experiment=nanogpt_cpu", "trainer.val_check_interval=null", "trainer.check_val_every_n_epoch=1",
+        ("experiment=published/nanogpt", "trainer.val_check_interval=null", "trainer.check_val_every_n_epoch=1",
          "trainer.limit_val_batches=0"),
     ),
 )  # fmt: skip

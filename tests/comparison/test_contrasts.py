@@ -1,6 +1,7 @@
 """Verdicts on registered contrasts."""
 
 import math
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from runs_to_compare import (
     change_summary,
     compare,
     compare_folders,
+    markdown_rows,
     page_in,
     plan_of,
     report_of,
@@ -20,7 +22,8 @@ from runs_to_compare import (
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.contrasts import Verdict, verdict_table, verdicts
-from poslab.config.contrasts import parse_contrast, read_registrations, register
+from poslab.config.contrasts import Contrast, Published, parse_contrast, read_registrations, register
+from poslab.config.fields import typed
 from poslab.runs.load import read_runs
 from poslab.statistics.permutation import seeds_to_claim
 
@@ -181,3 +184,69 @@ def test_contrasts_stand_first(tmp_path: Path, capsys: pytest.CaptureFixture[str
     screen = capsys.readouterr().out
     assert screen.index(f"- {sentence}\n") < screen.index("\ncopy\n")
     assert f"- {sentence}\n" in (tmp_path / "report" / "report.md").read_text()
+
+
+ONES, THEIRS = [1.0, 1.0, 0.9995, 1.0, 1.0], "value: [1.0, 0.999, 1.0, 1.0, 0.9995], within: 0.01"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "published", "said", "remark"),
+    [
+        (ONES, THEIRS, "agrees within 0.01", ""),
+        ([0.98] * 5, "value: [0.97, 0.99, 0.98, 0.96, 1.0], within: 0.05", "agrees within 0.05", ""),
+        ([0.91, 0.92, 0.93, 0.91, 0.92], THEIRS, "differs by more than 0.01", ""),
+        ([0.98, 1.0, 0.97, 1.0, 1.0], THEIRS, "undecided", "3 of 5 seeds agree"),
+        (ONES, "value: 0.999, within: 0.01", "agrees within 0.01", ""),
+        (ONES[:2], "value: 0.999, within: 0.01", "undecided",
+         "all 2 seeds agree, but 2 can't show one, 5 can: go on with seed=1,2,3,4,5"),
+        (ONES[:2], "value: [1.0, 1.0, 1.0, 1.0], within: 0.01", "undecided",
+         "all 2 seeds agree, but 2 can't show one, 3 can: go on with seed=1,2,3"),
+        (ONES, "value: 0.999", "not comparable", "settings are scaled"),
+        ([], "value: 0.999, within: 0.01", "not comparable", "no finished run of shaw"),
+    ],
+)  # fmt: skip
+def test_published_figures(seeds: list[float], published: str, said: str, remark: str, tmp_path: Path) -> None:
+    write_seeds(tmp_path, "shaw", seeds)
+    write_seeds(tmp_path, "nope", [0.1] * (len(seeds) or 5))
+    claim = f"{{scheme: shaw, {published}, data: copy, length: 10, source: Paper}}"
+    untested = "{scheme: nope, value: 0.1, data: copy, length: 10, source: Paper}"  # counts for no correction
+    verdict, *_ = found = verdicts_in(tmp_path, claim, untested)
+    assert verdict.published_row[-2:] == [said, remark]
+    assert found[1].published_row[3:5] == ["seeds are alike", str(len(seeds) or 5)]
+    if said == "agrees within 0.01":
+        assert verdict.published_row[1:5] == [
+            "0.9997" if "[" in published else "0.999", "0.9999", "0.9996 to 1.0000", "5",
+        ]  # fmt: skip
+        assert verdict.p == (1 / math.comb(10, 5) if "[" in published else 1 / 2**5)
+
+
+def test_published_figures_over_several_lengths(tmp_path: Path) -> None:
+    for seed in range(1, 9):
+        write_task_run(tmp_path, "shaw", seed, {51: 1.0, 75: 0.9, 101: 0.2 + 0.01 * seed})
+    within = "{scheme: shaw, value: 0.95, within: 0.01, length: 51, up_to: 100, source: Paper}"
+    beyond = "{scheme: shaw, value: 0.95, within: 0.01, length: 51, up_to: 150, source: Paper}"
+    (first, second) = verdicts_in(tmp_path, within, beyond)
+    assert first.published_row[:3] == ["shaw in exact on copy at 51 to 100", "0.95", "0.9500"]
+    assert (first.said, second.said) == ("agrees", "differs")
+    change_summary(tmp_path / "copy" / "shaw-seed2", best_val_loss=math.inf)
+    (first, second) = verdicts_of(tmp_path, {"copy": compare_folders(tmp_path / "copy")})
+    assert (first.said, first.remarks) == ("undecided", ["7 of 8 seeds agree", "1 of 8 seeds of shaw diverged"])
+
+
+@pytest.mark.usefixtures("no_figures", "blank_pictures")
+def test_published_figures_stand_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_seeds(tmp_path, "shaw", ONES)
+    write_seeds(tmp_path, "nope", [0.1] * 5)
+    figure = {"scheme": "shaw", "value": ONES, "length": 10}
+    order = {"better": "shaw", "than": "nope", "length": 10}
+    settings = {"source": "Paper", "settings": "exact", "differs": "no dropout", "within": 0.01}
+    published = typed(Published, settings | {"figures": [figure], "contrasts": [order]}, "", {Contrast: parse_contrast})
+    register(tmp_path, list(published.claims.values()), 1)
+    folder = report_of(tmp_path)
+    row = ["shaw in exact on copy at 10", "0.9999", "0.9999", "0.9996 to 1.0000", "5", "agrees within 0.01", ""]
+    page, screen = page_in(folder), capsys.readouterr().out
+    assert page.lists[0][0].startswith("agrees: shaw better than nope in exact on copy at 10 (shaw 1.000,")
+    assert page.lists[1] == ["published: Paper; exact settings, but no dropout"]
+    assert page.rows[1] == row
+    assert row in markdown_rows(folder)
+    assert row in [[*re.split(" {2,}", line), ""] for line in screen.splitlines()]

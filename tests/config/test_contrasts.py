@@ -35,16 +35,54 @@ def test_contrasts_as_a_setting() -> None:
     [
         ("5", "contrasts[0]=5: must be a contrast, such as {better: NAME, than: NAME, by: 0.2, length: 96}"),
         ("{better: shaw}", "contrasts[0]={better: shaw}: must say better, than (and by), or scheme and one of"),
-        ("{better: shaw, then: t5}", "contrasts[0].then=t5: unknown setting; did you mean than?"),
+        ("{better: shaw, lenght: 9}", "contrasts[0].lenght=9: unknown setting; did you mean length?"),
         ("{better: t5, than: t5}", "contrasts[0].than=t5: is the same scheme as better"),
-        ("{better: t5, than: all}", "contrasts[0]={better: t5, than: all}: compares two schemes; all goes with"),
+        ("{better: t5, than: all}", "contrasts[0]={better: t5, than: all}: needs schemes by name; all goes with"),
         ("{scheme: t5, at_least: 0.1, at_most: 0.9}", "must say better, than (and by), or scheme and one of"),
         ("{better: t5, than: nope, by: -1}", "contrasts[0].by=-1: must be at least 0"),
+        ("{scheme: all, value: 0.1}", "contrasts[0]={scheme: all, value: 0.1}: needs schemes by name; all goes with"),
+        ("{scheme: t5, value: []}", "contrasts[0]={scheme: t5, value: []}: must say better, than (and by), or scheme"),
+        ("{scheme: t5, at_least: 1, within: 0.1}", "contrasts[0].within=0.1: goes with value"),
+        ("{scheme: t5, value: 1, length: 9, up_to: 9}", "contrasts[0].up_to=9: must be above length"),
     ],
 )
 def test_what_is_no_contrast(contrast: str, problem: str) -> None:
     with pytest.raises(UserError, match=re.escape(problem)):
         compose_config(f"contrasts=[{contrast}]")
+
+
+def test_published_figures_as_settings() -> None:
+    """They are contrasts, of scaled settings without a margin."""
+    figure, order = "{scheme: t5, value: [1.0,0.9]}", "{better: t5, than: nope, length: 96}"
+    given = f"published={{source: Paper,settings: exact,within: 0.1,figures: [{figure}],contrasts: [{order}]}}"
+    claims = compose_config(given).settings.claims
+    assert {option: str(claim) for option, claim in claims.items()} == {
+        "published.figures[0]": "t5 as published, 0.95 within 0.1",
+        "published.contrasts[0]": "t5 better than nope at 96",
+    }
+    scaled = given.replace("exact,within: 0.1", "scaled,differs: other data")
+    claims = compose_config(scaled).settings.claims
+    assert {claim.source for claim in claims.values()} == {"Paper; scaled settings: other data"}
+    assert [claim.tested for claim in claims.values()] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("published", "problem"),
+    [
+        ("settings: exact", "published.source=: must be given (text)"),
+        ("source: P,settings: excat", "published.settings=excat: unknown; did you mean exact?"),
+        ("source: P,settings: scaled", "published.differs=null: must be given: what is not as published"),
+        ("source: P,settings: exact,figures: [{scheme: t5, value: 1}]", "published.within=null: must be given"),
+        ("source: P,settings: scaled,differs: X,within: 1,figures: [{scheme: t5, value: 1}]",
+         "published.settings=scaled: only an order can agree"),
+        ("source: P,settings: scaled,differs: X,contrasts: [{scheme: t5, at_least: 1}]",
+         "published.settings=scaled: only an order can agree"),
+        ("source: P,settings: exact,figures: [{scheme: t5, valu: 1}]", "published.figures[0].valu=1: unknown setting"),
+    ],
+)  # fmt: skip
+def test_what_is_not_published(published: str, problem: str) -> None:
+    with pytest.raises(UserError, match=re.escape(problem)):
+        compose_config(f"published={{{published}}}")
 
 
 def test_names_of_schemes() -> None:
@@ -94,6 +132,15 @@ def test_contrasts_that_a_sweep_lacks(contrast: str, problem: str) -> None:
         checked(contrast)
     assert str(refusal.value).startswith(problem)
     assert str(refusal.value).endswith("; contrasts=[] registers none")
+
+
+def test_published_figures_that_a_sweep_lacks() -> None:
+    published = (
+        "published={source: P,settings: exact,within: 0.1,figures: [{scheme: t5, value: 1, length: 97, up_to: 99}]}"
+    )
+    problem = "published.figures[0].length=97: tests of back are at 32, 64, 96; published=null registers none"
+    with pytest.raises(UserError, match=re.escape(problem)):
+        checked_contrasts([compose_config("data=back", "pos=t5", published)], metric_names)
 
 
 def test_contrasts_of_a_text() -> None:

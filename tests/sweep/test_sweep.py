@@ -319,7 +319,7 @@ SWEPT = {
 @pytest.mark.parametrize("experiment", sorted(SWEPT - dict(SEVERAL_TASKS).keys()))
 def test_every_job_of_an_experiment_is_possible(experiment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one seed, and of one scheme where it takes all; but for those that the combinations themselves rule out. Of
-    the study, of one task or text by one recipe."""
+    the study, of one task or text by one recipe. What was published is of figures that the jobs have."""
     monkeypatch.setattr("poslab.sweep.job_list._initial_fields", lambda given: {"init_sha256": given})
     params = OmegaConf.load(CONFIGS / "experiment" / f"{experiment}.yaml").hydra.sweeper.params
     given = ["pos=t5"] if "glob" in params.get("pos", "") else []
@@ -330,6 +330,8 @@ def test_every_job_of_an_experiment_is_possible(experiment: str, monkeypatch: py
     assert len(jobs) > 0
     assert [job.problem for job in jobs if not job.impossible and job.problem] == []
     assert sum(job.impossible for job in jobs) == (6 if experiment == "shaw_clip" else 0)
+    claims = checked_contrasts([job.config for job in jobs if job.config is not None], metric_names)
+    assert any(claim.source for claim in claims) == experiment.startswith("published/")
 
 
 def test_grids_stand_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,28 +13,37 @@ side of its limit). Nothing is tested while planned seeds are missing (see `posl
 diverged seed counts against its scheme, and signs are then flipped on ranks.
 Adding seeds where there were too few to show anything does not weaken this; adding seeds until a contrast is shown
 does.
+
+A published figure agrees if it is shown that ours is above its lower margin and below its upper one, two one-sided
+tests (Schuirmann 1987), and differs if it is shown to be outside. Where the source has a figure of each seed, both are
+drawn from seeds: p is the proportion of all ways to choose ours among them, as theirs are moved to the margin
+(`label_test`), which also holds where all are 1. A single number is taken as known. Of five seeds each that differ by
+the margin, 6 % agree, and 7 % where one spread is five times the other.
 """
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import fmean
 
 from poslab.comparison.compare import Comparison
 from poslab.comparison.groups import Group
 from poslab.comparison.seed_plan import SeedPlan
 from poslab.config.contrasts import ALL, Contrast, Registration, named, runs_finished
-from poslab.report.blocks import Table
+from poslab.report.blocks import Block, Bullets, Table
 from poslab.statistics.families import holm
 from poslab.statistics.findings import missing_seeds, p_text
-from poslab.statistics.intervals import CONFIDENCE
+from poslab.statistics.intervals import CONFIDENCE, Estimate, estimate
 from poslab.statistics.outcomes import outcomes_of
-from poslab.statistics.permutation import seeds_to_claim, sign_flip_test, signed_ranks
+from poslab.statistics.permutation import label_test, seeds_to_claim, sign_flip_test, signed_ranks
 from poslab.statistics.remarks import fixed
 from poslab.statistics.table import LAST_VALIDATION_LOSS, TEST_LOSS
 from poslab.tasks.metric import LOSS
 
+_Figure = tuple[str, Sequence[int | None]]  # metric, and the lengths over which it is averaged
 SHOWN, NOT_SHOWN, OPPOSITE, NOT_TESTED = "shown", "not shown", "the opposite shown", "not tested"
+_OF_SOURCE = {SHOWN: "agrees", NOT_SHOWN: "undecided", OPPOSITE: "differs", NOT_TESTED: "not comparable"}
 
 
 @dataclass(frozen=True)
@@ -43,21 +52,22 @@ class Part:
 
     figures: by label and seed, without diverged seeds. margins: by seed, above 0 where the claim holds, infinite where
     a run diverged. opposite: likewise for the opposite claim. diverged: how many seeds of which schemes diverged, in
-    words.
+    words. published: how far each seed of a source exceeds their mean, in the direction of the claim.
     """
 
     figures: Mapping[str, Mapping[int, float]]
     margins: Mapping[int, float]
     opposite: Mapping[int, float]
     diverged: str = ""
+    published: Sequence[float] = ()
 
     @property
     def p(self) -> float:
-        return _test(list(self.margins.values()))
+        return _test(list(self.margins.values()), self.published)
 
     @property
     def p_opposite(self) -> float:
-        return _test(list(self.opposite.values()))
+        return _test(list(self.opposite.values()), [-x for x in self.published])
 
     @property
     def mean(self) -> float:
@@ -71,7 +81,7 @@ class Verdict:
 
     parts: the tests of its schemes. problem: why it can't be tested, if so; then there are none. p, p_opposite: of the
     claim and of its opposite, corrected for the `family` of contrasts. late: after how many finished runs it was
-    registered.
+    registered. here: our figure, if another one was published.
     """
 
     contrast: Contrast
@@ -81,6 +91,7 @@ class Verdict:
     p_opposite: float = 1.0
     late: int = 0
     family: int = 1
+    here: Estimate | None = None
 
     @property
     def weakest(self) -> Part:
@@ -97,23 +108,28 @@ class Verdict:
         return min(1.0, len(self.parts) * min((part.p_opposite for part in self.parts), default=1.0))
 
     @property
-    def said(self) -> str:
+    def result(self) -> str:
         if self.problem:
             return NOT_TESTED
         return SHOWN if _claimed(self.p) else OPPOSITE if _claimed(self.p_opposite) else NOT_SHOWN
 
     @property
+    def said(self) -> str:
+        """Return the result in words, other ones of what a source published."""
+        return _OF_SOURCE[self.result] if self.contrast.source else self.result
+
+    @property
     def remarks(self) -> list[str]:
         """Return remarks that the p-values do not cover."""
-        late = [f"registered after {runs_finished(self.late)}"] if self.late else []
-        why = self.problem or (self._outlook() if self.said == NOT_SHOWN else "")
+        late = [f"registered after {runs_finished(self.late)}"] if self.late and not self.contrast.source else []
+        why = self.problem or (self._outlook() if self.result == NOT_SHOWN else "")
         diverged = self.weakest.diverged if self.parts else ""
         return [*filter(None, (why, diverged)), *late]
 
     @property
     def sentence(self) -> str:
         claim = f"{self.said}: {self.contrast}"
-        if self.said == NOT_TESTED:
+        if self.result == NOT_TESTED:
             return "; ".join([claim, *self.remarks])
         part = self.weakest
         least = "least sure of " if len(self.parts) > 1 else ""
@@ -121,32 +137,39 @@ class Verdict:
             f"{label}{':' if ' ' in label else ''} {fixed(fmean(of_seeds.values()), 3)}"
             for label, of_seeds in part.figures.items()
         )
-        alone, p = (self.p_opposite_alone, self.p_opposite) if self.said == OPPOSITE else (self.p_alone, self.p)
+        alone, p = (self.p_opposite_alone, self.p_opposite) if self.result == OPPOSITE else (self.p_alone, self.p)
         test = f"p = {p_text(alone)}" + (f", corrected {p_text(p)}" if self.family > 1 else "")
         return "; ".join([f"{claim} ({least}{means}; n = {len(part.margins)}, {test})", *self.remarks])
 
     @property
     def row(self) -> list[str]:
         """Return the row of `verdict_table`."""
-        if self.said == NOT_TESTED:
+        if self.result == NOT_TESTED:
             return [str(self.contrast), self.said, *[""] * 5, "; ".join(self.remarks)]
         part = self.weakest
         seeds = [
             f"{label}: {', '.join(fixed(x, 3) for x in of_seeds.values())}" for label, of_seeds in part.figures.items()
         ]
-        numbers = [
-            str(len(part.margins)),
-            fixed(part.mean, 3, "+"),
-            p_text(self.p),
-            p_text(self.p_opposite),
-        ]
+        numbers = [str(len(part.margins)), fixed(part.mean, 3, "+"), p_text(self.p), p_text(self.p_opposite)]
         return [str(self.contrast), self.said, *numbers, "; ".join(seeds), "; ".join(self.remarks)]
+
+    @property
+    def published_row(self) -> list[str]:
+        """Return the row of the table in `published`."""
+        given, here, ours = self.contrast, self.here, ["", "", "0"]
+        if here:
+            ends = " to ".join(fixed(end, 4) for end in here.interval or ())
+            ours = [fixed(here.mean, 4), ends or ("seeds are alike" if here.n > 1 else ""), str(here.n)]
+        margin = {SHOWN: f" within {given.within}", OPPOSITE: f" by more than {given.within}"}.get(self.result, "")
+        remarks = "; ".join(self.remarks)
+        return [f"{given.scheme} {given.where}", f"{fmean(given.values):.4g}", *ours, self.said + margin, remarks]
 
     def _outlook(self) -> str:
         part = self.weakest
         n = len(part.margins)
         agree, against = (sum(x > 0 for x in margins.values()) for margins in (part.margins, part.opposite))
-        needed = seeds_to_claim(self.family * (1 if agree == n else len(self.parts)), sides=1)
+        tests = self.family * (1 if agree == n else len(self.parts))
+        needed = seeds_to_claim(tests, sides=1, others=len(part.published))
         if n >= needed or n > max(agree, against):
             return f"{agree} of {n} seeds agree"
         more = [seed for seed in range(1, max(part.margins) + needed + 1) if seed not in part.margins]
@@ -168,23 +191,36 @@ def verdict_table(found: Sequence[Verdict]) -> Table:
         "",
     ]
     remark = (
-        f"p: of an exact sign-flip test over seeds, by Holm's method corrected for the {len(found)} contrasts. They "
-        "are a family of their own, as they were registered before the runs; shown is what is below 0.05. Everything "
-        "else on this page is description."
+        f"p: of an exact test over seeds, which flips signs, or exchanges seeds with published ones, by Holm's method "
+        f"corrected for the {found[0].family} contrasts. They are a family of their own, as they were registered "
+        "before the runs; shown is what is below 0.05. Everything else on this page is description."
     )
     return Table("Seed by seed", columns, [verdict.row for verdict in found], remark, words=[1, 6, 7])
+
+
+def published(found: Sequence[Verdict]) -> list[Block]:
+    """Return what was published where, and a table of its figures beside ours, where there are any."""
+    sources = dict.fromkeys(verdict.contrast.source for verdict in found if verdict.contrast.source)
+    rows = [verdict.published_row for verdict in found if verdict.contrast.values]
+    columns = ["figure", "published", "here", "95 % interval", "n", "verdict", ""]
+    table = Table("Beside what was published", columns, rows, words=[5, 6])
+    return [Bullets([f"published: {source}" for source in sources]), *([table] if rows else [])]
 
 
 def verdicts(registered: Sequence[Registration], comparisons: Mapping[str, Comparison]) -> list[Verdict]:
     """Return a verdict on every registered contrast, in their order. comparisons: by the title of their data."""
     late = [(contrast, one.finished_runs) for one in registered for contrast in one.contrasts]
-    tested = [replace(_tested(contrast, comparisons), late=after, family=len(late)) for contrast, after in late]
-    p = holm(dict(enumerate(one.p_alone for one in tested)))
-    opposite = holm(dict(enumerate(one.p_opposite_alone for one in tested)))
-    return [replace(one, p=p[place], p_opposite=opposite[place]) for place, one in enumerate(tested)]
+    family = sum(contrast.tested for contrast, _ in late)
+    tested = [replace(_tested(contrast, comparisons), late=after, family=family) for contrast, after in late]
+    claims = {place: one for place, one in enumerate(tested) if one.contrast.tested}
+    p = holm({place: one.p_alone for place, one in claims.items()})
+    opposite = holm({place: one.p_opposite_alone for place, one in claims.items()})
+    return [replace(one, p=p.get(place, 1.0), p_opposite=opposite.get(place, 1.0)) for place, one in enumerate(tested)]
 
 
-def _test(margins: Sequence[float]) -> float:
+def _test(margins: Sequence[float], published: Sequence[float]) -> float:
+    if published and all(map(math.isfinite, margins)):
+        return label_test(margins, published, "greater")
     return sign_flip_test(signed_ranks(margins) if any(map(math.isinf, margins)) else margins, "greater")
 
 
@@ -208,16 +244,19 @@ def _tested(contrast: Contrast, comparisons: Mapping[str, Comparison]) -> Verdic
     contrast = replace(contrast, metric=said, data=contrast.data or title)
     if not lengths:
         return Verdict(contrast, problem=f"the runs have no {metric}")
-    figure = metric, contrast.length or lengths[0]
+    figure = metric, lengths[:1] if contrast.length is None else [n for n in lengths if contrast.is_of(n)]
+    here = None
     try:
-        return Verdict(contrast, _parts(contrast, figure, comparison.groups, comparison.planned))
+        if contrast.scheme and contrast.values:
+            here = _estimate(figure, _group(contrast.scheme, comparison.groups))
+            if not contrast.tested:
+                return Verdict(contrast, problem="settings are scaled", here=here)
+        return Verdict(contrast, _parts(contrast, figure, comparison.groups, comparison.planned), here=here)
     except LookupError as error:
-        return Verdict(contrast, problem=str(error.args[0]))
+        return Verdict(contrast, problem=str(error.args[0]), here=here)
 
 
-def _parts(
-    contrast: Contrast, figure: tuple[str, int | None], groups: Sequence[Group], planned: SeedPlan
-) -> list[Part]:
+def _parts(contrast: Contrast, figure: _Figure, groups: Sequence[Group], planned: SeedPlan) -> list[Part]:
     """Return the tests of a contrast on a figure. Raises LookupError, with the reason, if runs are missing."""
     sign = 1 if figure[0] in groups[0].lower_is_better else -1
     if contrast.scheme is None:
@@ -231,15 +270,21 @@ def _parts(
         return [_part(figures, {seed: x - contrast.by for seed, x in gain.items()}, opposite)]
     if contrast.scheme == ALL and planned.lost:
         raise LookupError(f"no finished run of {', '.join(planned.lost)}")
-    side, limit = (1, contrast.at_least) if contrast.at_most is None else (-1, contrast.at_most)
+    mean, within = fmean(contrast.values or [0.0]), contrast.within
+    limits = [(1, contrast.at_least), (-1, contrast.at_most)]
+    limits += [(1, mean - within), (-1, mean + within)] if within else []
+    members = groups if contrast.scheme == ALL else [_group(contrast.scheme, groups)]
     parts = []
-    for group in groups if contrast.scheme == ALL else [_group(contrast.scheme, groups)]:
+    for group, (side, limit) in product(members, limits):
+        if limit is None:
+            continue
         of_seeds = _figures(figure, group, -side * math.inf)
         _require_seeds({group.label: of_seeds}, planned.of_pair(group.label, group.label))
-        margins = {seed: side * (x - (limit or 0.0)) for seed, x in of_seeds.items()}
+        margins = {seed: side * (x - limit) for seed, x in of_seeds.items()}
         # A run that diverged shows neither the claim nor its opposite.
         opposite = {seed: -x if math.isfinite(x) else x for seed, x in margins.items()}
-        parts.append(_part({group.label: of_seeds}, margins, opposite))
+        beside = [side * (x - mean) for x in contrast.values if len(contrast.values) > 1]
+        parts.append(replace(_part({group.label: of_seeds}, margins, opposite), published=beside))
     return parts
 
 
@@ -266,9 +311,20 @@ def _part(figures: Mapping[str, Mapping[int, float]], margins: dict[int, float],
     return Part(finite, margins, opposite, "; ".join(diverged))
 
 
-def _figures(figure: tuple[str, int | None], group: Group, worst: float) -> dict[int, float]:
-    """Return the group's figures by seed; `worst` for those that diverged."""
-    return group.figures(*figure) | dict.fromkeys(group.diverged, worst)
+def _figures(figure: _Figure, group: Group, worst: float) -> dict[int, float]:
+    """Return the group's figures by seed, means over lengths; `worst` for those that diverged."""
+    name, lengths = figure
+    of_lengths = [group.figures(name, length) for length in lengths]
+    seeds = set.intersection(*map(set, of_lengths)) if of_lengths else set()
+    found = {seed: fmean(of_seeds[seed] for of_seeds in of_lengths) for seed in sorted(seeds)}
+    return found | dict.fromkeys(group.diverged, worst)
+
+
+def _estimate(figure: _Figure, group: Group) -> Estimate | None:
+    """Return the mean of the group's finished seeds with its interval."""
+    values = [x for x in _figures(figure, group, math.inf).values() if math.isfinite(x)]
+    proportion = figure[0] not in group.lower_is_better and all(0 <= x <= 1 for x in values)
+    return estimate(values, proportion=proportion) if values else None
 
 
 def _group(name: str, groups: Sequence[Group]) -> Group:

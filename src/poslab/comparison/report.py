@@ -8,7 +8,7 @@ import pandas as pd
 
 from poslab.comparison import factors, pairs
 from poslab.comparison.answers import answers, details, verdicts
-from poslab.comparison.contrasts import Verdict, verdict_table
+from poslab.comparison.contrasts import Verdict, published, verdict_table
 from poslab.comparison.grids import choices
 from poslab.comparison.next_seed import next_seed_table
 from poslab.comparison.repeat import NOT_RECORDED, command_of, configurations, facts
@@ -70,7 +70,7 @@ class Report:
             caveats = Bullets(section.comparison.caveats, "caveat")
             content: list[Block] = [section.table, Bullets(answers(section.comparison), "answer"), caveats]
             sections += content if len(self.sections) == 1 else [Heading(section.title, content)]
-        return [self._verdicts, *sections]
+        return [*self._verdicts, *sections]
 
     def write(self, folder: Path) -> None:
         """Write report.html, report.md, results.csv and figures/ into `folder`, over an earlier report there."""
@@ -79,8 +79,10 @@ class Report:
         self.table.to_csv(folder / "results.csv", index=False, encoding="utf-8", errors="replace")
 
     @property
-    def _verdicts(self) -> Bullets:
-        return Bullets([verdict.sentence for verdict in self.contrasts], "answer")
+    def _verdicts(self) -> list[Block]:
+        sentences = [verdict.sentence for verdict in self.contrasts if not verdict.contrast.values]
+        blocks: list[Block] = [Bullets(sentences, "answer"), *published(self.contrasts)]
+        return [block for block in blocks if not isinstance(block, Bullets) or block.items]
 
     @property
     def _claims(self) -> list[Block]:
@@ -88,7 +90,7 @@ class Report:
             return []
         table = verdict_table(self.contrasts)
         seeds = Details("seed by seed", [replace(table, title="", note="")])
-        return [Heading("What was claimed before the runs", [self._verdicts, seeds, Text(table.note)])]
+        return [Heading("What was claimed before the runs", [*self._verdicts, seeds, Text(table.note)])]
 
 
 def _section(

@@ -5,6 +5,8 @@
       - {scheme: all, at_least: 0.9, data: majority, length: 51}
       - {scheme: all, at_most: 0.6, data: parity, length: 40}
 
+The block `published` makes contrasts of what a source has: its figures, equal to ours within a margin, and its order.
+
 A scheme is named as a report names its group: NAME, and as many settings, " scale=32", as distinguish it from other
 groups. contrasts.yaml in the folder of a sweep holds the claims, when they were made, and after how many runs.
 """
@@ -14,8 +16,9 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -32,15 +35,18 @@ if TYPE_CHECKING:
 
 FILE = "contrasts.yaml"  # in the folder of a sweep
 ALL = "all"  # in the place of a scheme: each of them
+EXACT, SCALED = "exact", "scaled"  # settings, beside those of a source
 
 
 @dataclass(frozen=True)
 class Contrast(Limited):
     """Claim that one scheme is `better` `than` another, by at least `by`, or that a `scheme`'s figure is `at_least` or
-    `at_most` so much.
+    `at_most` so much, or equal to a published `value` `within` a margin.
 
     data: by its name; None: the only one. metric: None is that by which runs on these data are compared. length: of
-    the tests; None: the metric's own, such as the validation loss of a text. Figures are means over seeds.
+    the tests; None: the metric's own, such as the validation loss of a text. up_to: the figure is the mean of the tests
+    at all lengths from `length` to this one. Figures are means over seeds.
+    value: one number, or that of each seed; without a margin it claims nothing. source: of what was published.
     """
 
     better: str | None = None
@@ -49,22 +55,49 @@ class Contrast(Limited):
     scheme: str | None = None
     at_least: float | None = None
     at_most: float | None = None
+    value: float | list[float] | None = None
+    within: float | None = setting(None, above=0)
     data: str | None = None
     metric: str | None = None
     length: int | None = setting(None, least=1)
+    up_to: int | None = None
+    source: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        limits = [limit for limit in (self.at_least, self.at_most) if limit is not None]
+        limits = [limit for limit in (self.at_least, self.at_most, self.value) if limit not in (None, [])]
         of_two = self.better is not None and self.than is not None and self.scheme is None and not limits
         of_one = self.scheme is not None and len(limits) == 1 and self.better is None and self.than is None
         if not of_two and not (of_one and not self.by):
-            problem = "must say better, than (and by), or scheme and one of at_least, at_most"
+            problem = "must say better, than (and by), or scheme and one of at_least, at_most, value"
             raise SettingError("", self._given(), problem)
-        if of_two and ALL in self.schemes:
-            raise SettingError("", self._given(), f"compares two schemes; {ALL} goes with at_least or at_most")
+        if ALL in self.schemes and (of_two or self.value is not None):
+            raise SettingError("", self._given(), f"needs schemes by name; {ALL} goes with at_least or at_most")
+        if self.within is not None and self.value is None:
+            raise SettingError("within", self.within, "goes with value")
+        if self.up_to is not None and (self.length is None or self.up_to <= self.length):
+            raise SettingError("up_to", self.up_to, "must be above length, which goes with it")
         if self.better == self.than is not None:
             raise SettingError("than", self.than, "is the same scheme as better")
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    @property
+    def tested(self) -> bool:
+        """Return whether it claims anything."""
+        return self.value is None or self.within is not None
+
+    @property
+    def values(self) -> list[float]:
+        """Return what was published."""
+        return self.value if isinstance(self.value, list) else [] if self.value is None else [self.value]
+
+    def is_of(self, length: int | None) -> bool:
+        """Return whether its figure is of that length, or a mean over it and others."""
+        if length is None or self.length is None or self.up_to is None:
+            return length == self.length
+        return self.length <= length <= self.up_to
 
     @property
     def schemes(self) -> tuple[str, ...]:
@@ -84,10 +117,58 @@ class Contrast(Limited):
         if self.scheme is None:
             claim = f"{self.better} better than {self.than}" + (f" by at least {self.by:g}" if self.by else "")
         else:
-            limit = f"at least {self.at_least:g}" if self.at_most is None else f"at most {self.at_most:g}"
+            within = f" within {self.within:g}" if self.within else ""
+            limits = (
+                ("at least", self.at_least),
+                ("at most", self.at_most),
+                ("as published,", fmean(self.values or [0])),
+            )
+            limit = next(f"{words} {limit:g}{within}" for words, limit in limits if limit is not None)
             claim = f"{'every scheme' if self.scheme == ALL else self.scheme} {limit}"
-        where = (("in", self.metric), ("on", self.data), ("at", self.length))
-        return " ".join([claim, *(f"{word} {value}" for word, value in where if value is not None)])
+        return f"{claim} {self.where}".rstrip()
+
+    @property
+    def where(self) -> str:
+        """Return which figure it is of, "in exact on majority at 51"."""
+        where = (("in", self.metric), ("on", self.data), ("at", self.length), ("to", self.up_to))
+        return " ".join(f"{word} {value}" for word, value in where if value is not None)
+
+
+@dataclass(frozen=True)
+class Published(Limited):
+    """Figures that a source published, each with its scheme and `value`, and contrasts of two schemes by its order.
+
+    settings: exact where model, data and training are the source's but for what `differs` lists, else scaled: then no
+    figure can agree, but an order can. within: the margin for figures to be equal, where one has no margin of its own.
+    """
+
+    source: str
+    settings: str = setting(choices=(EXACT, SCALED))
+    differs: str | None = None
+    within: float | None = None
+    figures: list[Contrast] = setting([])
+    contrasts: list[Contrast] = setting([])
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.settings == SCALED and self.differs is None:
+            raise SettingError("differs", None, "must be given: what is not as published")
+        if self.settings == EXACT and not all(claim.tested for claim in self.claims.values()):
+            raise SettingError("within", None, "must be given: the margin within which figures agree")
+        if self.settings == SCALED and any(claim.than is None and claim.tested for claim in self.claims.values()):
+            raise SettingError("settings", SCALED, "only an order can agree: figures take no margin or limit")
+
+    @property
+    def claims(self) -> dict[str, Contrast]:
+        """Return all contrasts with margin and source, by their options on the command line."""
+        but = f"{', but' if self.settings == EXACT else ':'} {self.differs}" if self.differs else ""
+        source = f"{self.source}; {self.settings} settings{but}"
+        figures = [replace(one, within=one.within or self.within) for one in self.figures]
+        return {
+            f"published.{name}[{number}]": replace(claim, source=source)
+            for name, claims in (("figures", figures), ("contrasts", self.contrasts))
+            for number, claim in enumerate(claims)
+        }
 
 
 def parse_contrast(node: Any, option: str) -> Contrast:
@@ -121,9 +202,9 @@ def checked_contrasts(configs: Sequence[TrainConfig], metric_names: Callable[[Ta
     metric_names: of all metrics of a task, called only for one that isn't among `data.metrics`.
     Raises SettingError for the first contrast that names a scheme, data, a metric or a length that the runs lack.
     """
-    contrasts = list(dict.fromkeys(contrast for config in configs for contrast in config.settings.contrasts))
+    contrasts = {contrast: option for config in configs for option, contrast in config.settings.claims.items()}
     groups = list({str((one.pos_name, one.data_name, one.scheme_settings)): one for one in configs}.values())
-    for number, contrast in enumerate(contrasts):
+    for contrast, option in contrasts.items():
         try:
             on_data = _on_its_data(contrast, groups)
             for name in contrast.schemes:
@@ -132,9 +213,10 @@ def checked_contrasts(configs: Sequence[TrainConfig], metric_names: Callable[[Ta
             for config in {str(group.data): group for group in on_data}.values():
                 _require_figure(contrast, config, metric_names)
         except SettingError as error:
-            problem = f"{error.problem}; contrasts=[] registers none"
-            raise SettingError(f"contrasts[{number}].{error.option}", error.value, problem) from None
-    return contrasts
+            none = "contrasts=[]" if option.startswith("contrasts") else "published=null"
+            problem = f"{error.problem}; {none} registers none"
+            raise SettingError(f"{option}.{error.option}", error.value, problem) from None
+    return list(contrasts)
 
 
 def _on_its_data(contrast: Contrast, groups: Sequence[TrainConfig]) -> list[TrainConfig]:
@@ -162,7 +244,7 @@ def _require_one_group(contrast: Contrast, name: str, groups: Sequence[TrainConf
 
 def _require_figure(contrast: Contrast, config: TrainConfig, metric_names: Callable[[Task], Sequence[str]]) -> None:
     """Raise SettingError if runs of this configuration won't have the metric at this length."""
-    lengths: Sequence[int] = ()
+    lengths: Sequence[int | None] = ()
     if isinstance(config.data, Task):
         own = [metric.name for metric in config.data.metrics]
         metric = contrast.metric or own[0]
@@ -172,7 +254,7 @@ def _require_figure(contrast: Contrast, config: TrainConfig, metric_names: Calla
     elif (contrast.metric or LOSS) != LOSS:
         require_one_of([LOSS, LAST_TOKENS_LOSS], metric=contrast.metric)
         lengths = config.evaluation.lengths
-    if contrast.length not in lengths and (lengths or contrast.length is not None):
+    if not any(map(contrast.is_of, lengths or [None])):
         at = f"tests of {config.data_name} are at {', '.join(map(str, lengths))}" if lengths else "its figure has none"
         raise SettingError("length", contrast.length, at)
 

@@ -13,7 +13,7 @@ from typing import Any
 import tiktoken
 from omegaconf import OmegaConf
 
-from poslab.config.contrasts import Contrast
+from poslab.config.contrasts import Contrast, Published
 from poslab.config.fields import MOST_THREADS, Limited, Role, setting
 from poslab.config.files import BUNDLED_DATA, check_corpus, find_files, python_library
 from poslab.errors import SettingError, require_at_least, require_one_of
@@ -228,6 +228,7 @@ class Settings(Limited):
     threads: int | None = setting(None, role=Role.SPEED, least=1, most=MOST_THREADS)
     allow_code: bool = setting(False, role=Role.COMMAND)
     contrasts: list[Contrast] = setting([], role=Role.COMMAND)  # registered by a sweep when it begins
+    published: Published | None = setting(None, role=Role.COMMAND)  # as are those of a source
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -235,6 +236,12 @@ class Settings(Limited):
             raise SettingError("run_dir", "", "must name a folder; null makes one in runs")
         if self.init_from is not None:  # a run may be resumed in another folder, and a sweep's job start there
             self.init_from = os.path.abspath(os.path.expanduser(self.init_from))
+
+    @property
+    def claims(self) -> dict[str, Contrast]:
+        """Return all contrasts, by their options on the command line."""
+        own = {f"contrasts[{number}]": contrast for number, contrast in enumerate(self.contrasts)}
+        return own | (self.published.claims if self.published else {})
 
 
 def check_encoding(encoding: str) -> None:

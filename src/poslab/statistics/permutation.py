@@ -6,6 +6,7 @@ each of the one half those of the other that reach far enough are found by bisec
 
 import math
 from collections.abc import Sequence
+from itertools import count
 from typing import Literal
 
 import numpy as np
@@ -33,19 +34,19 @@ def sign_flip_test(differences: Sequence[float], alternative: Alternative = "two
     return _p_value([(sums[0] - total, sums[1])], total, alternative)
 
 
-def label_test(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the exact two-sided p-value of the difference of two groups' means: the proportion of all ways to choose
-    the first group among the values of both with a difference as large.
+def label_test(first: Sequence[float], second: Sequence[float], alternative: Alternative = "two-sided") -> float:
+    """Return the exact p-value of the difference of two groups' means: the proportion of all ways to choose the first
+    group among the values of both with a difference as large.
 
     For groups that need not be paired (Fisher 1935; Pitman 1937). Of 0 and 1 it is Fisher's exact test.
     """
     values = np.concatenate([np.asarray(first, dtype=float), np.asarray(second, dtype=float)])
     if len(values) > MOST_EXACT:
-        return _drawn((np.asarray(first), np.asarray(second)), "independent", "two-sided")
+        return _drawn((np.asarray(first), np.asarray(second)), "independent", alternative)
     n, mean = len(first), values.mean()
     of_first, of_second = _halves(values - mean)
     parts = [(of_first[k], of_second[n - k]) for k in range(len(of_first)) if 0 <= n - k < len(of_second)]
-    return _p_value(parts, float(sum(first) - n * mean), "two-sided")
+    return _p_value(parts, float(sum(first) - n * mean), alternative)
 
 
 def share_test(first: Sequence[float], second: Sequence[float]) -> float:
@@ -67,8 +68,11 @@ def signed_ranks(differences: Sequence[float]) -> list[float]:
     return list(map(float, np.sign(array) * stats.rankdata(np.abs(array))))
 
 
-def seeds_to_claim(comparisons: int, sides: int = 2, alpha: float = 0.05) -> int:
-    """Return how many seeds that agree the sign-flip test needs under Holm's correction, for 1 or 2 sides."""
+def seeds_to_claim(comparisons: int, sides: int = 2, alpha: float = 0.05, others: int = 0) -> int:
+    """Return how many seeds that agree the sign-flip test needs under Holm's correction, for 1 or 2 sides; beside so
+    many other seeds, which none of them is below, the label test."""
+    if others:
+        return next(n for n in count(1) if sides * comparisons / math.comb(n + others, n) < alpha)
     return math.floor(math.log2(sides * comparisons / alpha)) + 1
 
 
