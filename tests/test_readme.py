@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from common import ALIBI, ENDLESS, EXAMPLES, GENERATION, REPOSITORY, make_scheme
 from runs_to_evaluate import make_run
 
+from poslab import __version__
 from poslab.positions import ModelShape
 from poslab.positions.alibi import ALiBi
 
@@ -67,3 +69,8 @@ def test_links_and_pictures_exist(page: Path) -> None:
     for path in re.findall(r"`((?:src|tests|configs|scripts|data)/[\w./-]+)`", page.read_text()):
         if "my_alibi" not in path and ".cache" not in path:
             assert (REPOSITORY / path).exists(), path
+
+
+def test_what_is_cited_is_this_version() -> None:
+    cited = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+    assert (cited["title"], cited["version"]) == ("poslab", __version__)
