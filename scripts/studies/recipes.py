@@ -18,7 +18,6 @@ from poslab.config.files import CONFIGS, write_whole
 from poslab.errors import UserError
 from poslab.statistics.table import BEST_VALIDATION_LOSS, DIVERGED
 from studies.tables import (
-    CHOOSING,
     CONFIRMING,
     CONFIRMING_TEXTS,
     CONTROL,
@@ -52,7 +51,7 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
     runs["diverged"] = runs["diverged"].notna()
     runs["value"] = runs["value"].mask(runs["diverged"] | runs["value"].isna(), math.inf)
     seeds = runs.groupby(_RUN)["seed"].nunique()
-    if (short := seeds[seeds < len(CHOOSING)]).size:
+    if (short := seeds[seeds < runs.groupby("data")["seed"].nunique().reindex(seeds.index, level="data")]).size:
         raise UserError(f"{len(short)} recipes lack a seed, the first of {short.index[0]}: the first stage is not over")
     means = runs.groupby(_RUN, as_index=False).agg(loss=("value", "mean"), diverged=("diverged", "any"))
     chosen = []
