@@ -151,20 +151,6 @@ def test_a_text_that_is_not_the_one_trained_on_is_not_stored(
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize("text", [[], [f"data_path={VERDICT}"]])
-def test_a_cache_that_cannot_be_written(
-    text: list[str], script: RunScript, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arguments = [f"ckpt={run}", "lengths=[16]", *text]
-    expected = script(*arguments)
-    monkeypatch.setattr("poslab.evaluation.files.default_cache_dir", lambda: Path("/proc/nothing"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    (tmp_path / "temporary").mkdir()
-    assert script(*arguments) == expected
-    assert list((tmp_path / "temporary").iterdir()) == []
-
-
 def test_schemes_from_outside_are_imported_only_if_allowed(
     script: RunScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,7 @@ BAD: dict[str, dict[str, Any]] = {
         "parts": lambda self, examples: {"first": examples.targets[:, :1]}
     },
     r"derived.*: raises KeyError: 'accuracy_none'": {"derived": lambda self, shares: {"x": shares["accuracy_none"]}},
-    r"shifts: must give a dict of tasks by name, not list": {"shifts": lambda self: []},
+    r"shifts: raises TypeError: 'list' object is not a mapping": {"shifts": lambda self: []},
     r"bacth: is no method of a task \(did you mean batch\?\)": {"bacth": batch_of(lambda t: Examples(t, t))},
 }
 

@@ -1,5 +1,4 @@
-"""Dense attention, written to be read: its specification, and the oracle that every kernel must equal, in outputs and
-gradients.
+"""Dense attention, written to be read: the oracle that every kernel must equal, in outputs and gradients.
 
 B batch, H heads, Tq / Tk queries / keys, Dh head dimension, R rows of the relative tables.
 """

@@ -29,8 +29,7 @@ class BatchShard(NamedTuple):
 
 
 class BatchShards(Dataset[BatchShard]):
-    """Data set of one process's part of each batch: of rows, whose batches are lists of indices, or of a data set of
-    whole batches."""
+    """Data set of one process's part of each batch, of rows by lists of indices or, with `of_batches`, of batches."""
 
     def __init__(self, source: Any, rank: int, world_size: int, of_batches: bool = False) -> None:
         self.source = source

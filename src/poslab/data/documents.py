@@ -27,8 +27,7 @@ Documents = Iterator[tuple[Any, int]]
 
 
 def read_documents(path: str, file: Path, column: str) -> Iterator[tuple[str, int]]:
-    """Yield the documents of one of the files at `path`: the text in this column, and the bytes of the file read so
-    far.
+    """Yield the documents of one of the files at `path`: the text in this column, and the file's bytes read by then.
 
     Raises SettingError, which names the file and the line or row, for one that is damaged or lacks the column.
     """
@@ -62,8 +61,7 @@ def _lines_of_json(file: Path, column: str) -> Documents:
 
 
 def _value(line: bytes, column: str, file: Path, number: int) -> Any:
-    """Return the column's value in a line. Raises ValueError for what is no JSON object, SettingError for one without
-    it."""
+    """Return the column's value in a line. Raises ValueError for no JSON object, SettingError for one without it."""
     try:
         values = json.loads(line)
     except UnicodeDecodeError as error:
@@ -82,8 +80,7 @@ def _no_column(column: str, where: str, known: list[str]) -> SettingError:
 
 
 def _unzstd(opened: BinaryIO) -> Iterator[bytes]:
-    """Yield lines, decompressed frame by frame: the library's own reader doesn't tell the end of a file from that of a
-    frame."""
+    """Yield lines, frame by frame: the library's reader doesn't tell the end of a file from that of a frame."""
     zstandard = import_module("zstandard")
     decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
     frame, rest = None, b""

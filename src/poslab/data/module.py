@@ -1,5 +1,4 @@
-"""Lightning data module of a text: windows for training and validation, their order, and losses of baselines that need
-no training."""
+"""Lightning data module of a text: windows, their order, and losses of baselines that need no training."""
 
 import math
 import multiprocessing
@@ -77,8 +76,7 @@ class TextDataModule(DataModule):
     """
 
     def __init__(self, config: DataConfig, context_length: int, seed: int, reach: int = 0) -> None:
-        """Read the text. reach: tokens before a window that the model may see; if any, validation batches are
-        `Scan`s."""
+        """Read the text. reach: tokens before a window that the model sees; if any, validation batches are `Scan`s."""
         super().__init__()
         self.config = config
         self.reach, self.limits_validation = reach, reach > 0

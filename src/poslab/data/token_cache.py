@@ -2,8 +2,7 @@
 
 A token file holds one id after the other, all of one type, then how many there are and their checksum, which are
 verified on opening. The checksum begins with the file's name, which is the key of what it holds: under another name it
-is no valid file. Files are written piece by piece, and resume where they were saved last. No more pieces are in memory
-than are being tokenised.
+is no valid file. Files resume where they were saved last. No more pieces are in memory than are being tokenised.
 """
 
 import json

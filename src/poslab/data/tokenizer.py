@@ -35,8 +35,7 @@ GPT2_FILES = (BUNDLED_DATA / "gpt2" / "encoder.json", BUNDLED_DATA / "gpt2" / "v
 
 @dataclass(frozen=True)
 class Characters:
-    """Encoding whose tokens are characters: their code points. A model has those that occur in its text, in that
-    order."""
+    """Encoding whose tokens are characters: their code points. A model has those of its text, in that order."""
 
     name: ClassVar[str] = "characters"
     unit: ClassVar[str] = "character"
@@ -51,8 +50,7 @@ class Characters:
 
 @dataclass(frozen=True)
 class Bytes:
-    """Encoding whose tokens are bytes, of any file. Bytes that are no UTF-8 stand in a str as Python's command line has
-    it (PEP 383)."""
+    """Encoding whose tokens are bytes, of any file. Bytes that are no UTF-8 stand in a str as by PEP 383."""
 
     name: ClassVar[str] = "bytes"
     unit: ClassVar[str] = "byte"
@@ -77,8 +75,7 @@ def end_of_text(encoding: Encoding) -> int | None:
 
 
 def encode(tokenizer: Encoding, text: str) -> Array:
-    """Return the tokens of a text, as encode_ordinary does, uint32 (N,); of tiktoken without a list, which would keep
-    other threads waiting."""
+    """Return the tokens of a text, as encode_ordinary does, uint32 (N,); a list would keep other threads waiting."""
     if isinstance(tokenizer, tiktoken.Encoding):
         return tokenizer.encode_to_numpy(text, disallowed_special=())
     return np.array(tokenizer.encode_ordinary(text), np.uint32)
@@ -167,8 +164,7 @@ class Vocabulary:
 
     @property
     def end_of_text(self) -> int | None:
-        """Return the id of <|endoftext|>; None where the encoding has none, or the text had none and ids are its
-        own."""
+        """Return the id of <|endoftext|>; None where the encoding, or the text whose ids are observed, has none."""
         token = end_of_text(self.encoding)
         if token is None or self.observed is None:
             return token

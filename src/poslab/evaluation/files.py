@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -17,8 +16,8 @@ from poslab.config.files import default_cache_dir, fingerprint, write_whole
 from poslab.config.schema import MOST_TOKENS
 from poslab.config.schemes import TARGET, parse_task
 from poslab.data.corpus import WHOLE, Corpus, load_corpus
-from poslab.data.tokenizer import Encoding, Vocabulary
-from poslab.errors import SettingError, UserError
+from poslab.data.tokenizer import Vocabulary
+from poslab.errors import SettingError
 from poslab.evaluation.losses import evaluate
 from poslab.model.decoder import GPT
 from poslab.positions.contract import check_memory
@@ -49,8 +48,7 @@ def default_lengths(context_length: int) -> list[int]:
 
 
 def default_memory_lengths(model: GPT) -> list[int]:
-    """Return memory lengths to evaluate a model that remembers: 0, its own, its context and four times that; else
-    none."""
+    """Return memory lengths to evaluate a model that remembers: 0, its own, its context, four times that; else []."""
     context = model.shape.context_length
     if not model.remembers:
         return []
@@ -76,9 +74,8 @@ def own_text(checkpoint: Checkpoint) -> Text:
     assert path is not None
     try:
         if fingerprint(path) == checkpoint.data_sha256:  # a checkpoint may name any file: no other is tokenised
-            observed = vocabulary.observed is not None
-            options = {"observed_only": observed, "split": checkpoint.split, "column": checkpoint.column}
-            return held_out(_tokenised(path, vocabulary.encoding, **options))
+            cuts = (vocabulary.observed is not None, checkpoint.split, checkpoint.column)
+            return held_out(load_corpus(path, vocabulary.encoding, default_cache_dir(), *cuts))
     except (SettingError, OSError) as error:  # OSError: of a name that no system takes
         problem = f"the text it was trained on can't be read ({error}); name one with data_path"
         raise SettingError("ckpt", checkpoint.path, problem) from error
@@ -87,8 +84,7 @@ def own_text(checkpoint: Checkpoint) -> Text:
 
 
 def own_task(checkpoint: Checkpoint, allow_code: bool) -> Task:
-    """Return the task that the model was trained on. Raises SettingError where it may not be imported, or has
-    changed."""
+    """Return the task of the model's training. Raises SettingError where it may not be imported, or has changed."""
     node = checkpoint.config["data"]
     problem = distrust("task", outside(node), allow_code)
     task = None if problem else parse_task(node)
@@ -107,7 +103,7 @@ def other_text(checkpoint: Checkpoint, path: str) -> Text:
     try:
         # Cut only where training cut it, too: half words are tokens that the vocabulary has then, and only then.
         split = checkpoint.split if fingerprint(path) == checkpoint.data_sha256 else WHOLE
-        corpus = _tokenised(path, vocabulary.encoding, split=split, column=checkpoint.column)
+        corpus = load_corpus(path, vocabulary.encoding, default_cache_dir(), split=split, column=checkpoint.column)
         parts = {name: getattr(corpus, name) for name in ("train", "validation", "test")}
         starts = dict(zip(parts, accumulate(map(len, parts.values()), initial=0), strict=False))
         ends = [starts[name] + of_part.clamp(max=len(parts[name])) for name, of_part in corpus.ends.items()]
@@ -123,17 +119,6 @@ def _vocabulary(checkpoint: Checkpoint) -> Vocabulary:
         return checkpoint.vocabulary
     problem = "was trained on a task, and reads its symbols only; how it does there stands in its run's summary.json"
     raise SettingError("ckpt", checkpoint.path, problem)
-
-
-def _tokenised(path: str, encoding: Encoding, **options: Any) -> Corpus:
-    """Tokenise the text into the cache or, where that can't be written, into files that go once nobody reads them."""
-    try:
-        return load_corpus(path, encoding, default_cache_dir(), **options)
-    except SettingError:
-        raise
-    except UserError:
-        with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # Windows: they are being read
-            return load_corpus(path, encoding, Path(folder), **options)
 
 
 def evaluate_checkpoint(
@@ -213,8 +198,7 @@ def _validated(folder: Path) -> int | None:
 def write_evaluation(folder: Path, text: Text, evaluation: Evaluation, file: str = EVALUATION) -> Evaluation:
     """Write an evaluation to the folder's file and to TensorBoard; return it with what the file keeps beside it.
 
-    Other lengths that the file has of the same weights, settings and text are kept, without losses of other last
-    tokens.
+    Other lengths of the same weights, settings and text are kept, without losses of other last tokens.
     """
     earlier = read_evaluation(folder, text.sha256, file)
     same = ("weights_sha256", "settings", "most_tokens")

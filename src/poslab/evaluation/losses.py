@@ -54,8 +54,7 @@ def evaluate(
     most_tokens: int | None = None,
     validated: int | None = None,
 ) -> Evaluation:
-    """Return the losses of `model`, in eval mode, on a text of (N,) tokens, N at least 2, in memory linear in the
-    length.
+    """Return the losses of `model`, in eval mode, on tokens (N,), N at least 2, in memory linear in the length.
 
     stride: of the sliding windows; None: half of each length. last: tokens of a window that count in `last_loss`; None:
     half of the training length. memory_lengths: at which the loss of windows of the training length that follow each
@@ -129,8 +128,7 @@ def _by_window(numbers: Tensor, losses: Tensor, targets: Tensor) -> WindowLosses
 
 @torch.no_grad()
 def scan_losses(model: GPT, scan: Scan) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield for each segment of a scan that has targets: the windows' numbers (R,), their losses (R, T) and targets (R,
-    T)."""
+    """Yield of each segment of a scan that has targets the windows' numbers (R,), losses and targets, both (R, T)."""
     memories = [model.empty_memory(scan.numbers.shape[1])] * len(model.draws)
     for numbers, tokens, targets, read in zip(*scan, strict=True):
         judged, of_draws = (targets != CoveringWindows.IGNORED).any(), []
@@ -162,8 +160,7 @@ def mean_loss(losses: Mapping[int, Sequence[Any]]) -> float:
 
 @torch.no_grad()
 def sliding_losses(model: GPT, tokens: Tensor, length: int, stride: int, every: int = 1) -> SlidingLosses:
-    """Return losses of the tokens after the first, in every `every`-th stretch; with stride = length the windows don't
-    overlap."""
+    """Return losses of the tokens after the first, in every `every`-th stretch; stride = length: without overlap."""
     new_losses, by_position, windows = [], torch.zeros(length, dtype=torch.float64), 0
     for numbers, inputs, targets in _batches(tokens, length, stride, every):
         losses, counted = _losses(model, inputs, targets), targets != CoveringWindows.IGNORED

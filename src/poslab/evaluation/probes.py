@@ -103,8 +103,7 @@ def _hidden_states(model: GPT, texts: Tensor) -> list[Tensor]:
 
 
 def _position_error(states: Tensor) -> Tensor:
-    """Return the mean absolute error of positions in the second half of texts (B, T, D), predicted by what fits the
-    first."""
+    """Return the mean absolute error of positions in half of the texts (B, T, D), predicted by what fits the others."""
     fitted, tested = states.split([len(states) // 2, len(states) - len(states) // 2])
     places = torch.arange(states.shape[1], dtype=torch.float64)
     mean, middle = fitted.mean((0, 1)), places.mean()

@@ -56,8 +56,7 @@ class Scoring(ABC, Generic[Data]):
         self.monitor = config.settings.monitor
 
     def monitored(self, figures: Mapping[str, float]) -> float:
-        """Return the figure of a validation that `monitor` names, lower is better; 0 for the loss, which breaks all
-        ties."""
+        """Return the figure that `monitor` names, lower is better; 0 for the loss, which breaks ties."""
         return sum((metric.sign * figures[metric.name] for metric in self.figures if metric.name == self.monitor), 0.0)
 
     @abstractmethod
@@ -142,8 +141,7 @@ class TextScoring(Scoring[TextDataModule]):
 
 
 class TaskScoring(Scoring[TaskDataModule]):
-    """Scoring of answers to a task. The sample is one example of the validation, the model's answers, and the right
-    ones."""
+    """Scoring of answers to a task. The sample is one example of the validation, with given and right answers."""
 
     figures = SHARES
 

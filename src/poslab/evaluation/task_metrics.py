@@ -117,8 +117,7 @@ def wrong_answers(model: GPT, task: Task) -> WrongAnswers:
 
 
 def chance(task: Task, length: int) -> dict[str, float]:
-    """Return the metrics of the one symbol that is most often right at that length, measured on the tests
-    that are shown."""
+    """Return the metrics of the symbol that is most often right at that length, on the tests that are shown."""
     targets = task.test(length).targets
     predicted = torch.full_like(targets, int(targets[targets != IGNORED].bincount().argmax()))
     return _proportions(predicted, targets)

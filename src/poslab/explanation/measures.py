@@ -137,8 +137,7 @@ def _results(model: GPT, questions: Sequence[Questions], exact: bool) -> Tensor:
 
 
 def _last_hidden(model: GPT, tokens: Tensor, positions: Tensor | None) -> Tensor:
-    """Return hidden states (B, D) of the last of tokens (B, T); a model with memory reads more than a context in
-    segments."""
+    """Return hidden states (B, D) of the last of tokens (B, T); with memory, more than a context goes in segments."""
     with model.drawing(0):
         if not model.remembers or positions is not None or tokens.shape[-1] <= model.shape.context_length:
             return model.hidden(tokens, positions=positions)[:, -1]

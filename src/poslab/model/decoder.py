@@ -36,8 +36,7 @@ class GPT(PositionedModule):
     `causal=False` every token sees every other. `longest_text` is how many tokens the longest text of training has,
     None for a whole context. `compile` trains through torch.compile; parameters keep their names, so that checkpoints
     know nothing of it. With a `memory_length` M, `hidden_with_memory` and `hidden_in_segments` read a text on beyond
-    the context: each layer sees the last M tokens before a segment, too. Raises SettingError for sizes that don't fit
-    together.
+    the context: each layer sees the last M tokens before a segment, too. Raises SettingError for sizes that don't fit.
     """
 
     tokenizer: AnyVocabulary | None = None  # set by `poslab.load`
@@ -186,9 +185,8 @@ class GPT(PositionedModule):
         memory = self.empty_memory(len(tokens), tokens.device) if memory is None else memory
         length, hidden_states = self.shape.context_length, []
         parts = tokens.split(length, dim=1)
-        for part, of_part in zip(
-            parts, [None] * len(parts) if target_mask is None else target_mask.split(length, 1), strict=True
-        ):
+        masks = [None] * len(parts) if target_mask is None else target_mask.split(length, dim=1)
+        for part, of_part in zip(parts, masks, strict=True):
             hidden, memory = self.hidden_with_memory(part, memory, of_part)
             hidden_states.append(hidden)
         if target_mask is None:

@@ -1,5 +1,4 @@
-"""Text from a model: tokens one after the other, each drawn given those before it, by temperature and among the
-likeliest.
+"""Text from a model, token by token, each drawn given those before it, by temperature and among the likeliest.
 
 B batch, T prompt, V vocabulary.
 """

@@ -23,6 +23,7 @@ from poslab.errors import require_at_least
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, ModelShape, Picture, PositionScheme, RelativeTerms, Tables
 from poslab.positions.pictures import curves_of
+from poslab.positions.shaw import never_trained
 
 _NORM = (
     "How long the vector is that belongs to each distance: the longer, the more that distance can change. All begin "
@@ -42,13 +43,7 @@ class DeBERTa(PositionScheme):
         require_at_least(1, max_distance=self.max_distance)
 
     def warnings(self, shape: ModelShape) -> list[str]:
-        longest = shape.context_length - 1
-        if self.max_distance - 1 <= longest:
-            return []
-        return [
-            f"pos.max_distance={self.max_distance}: a context of {shape.context_length} has distances up to {longest}, "
-            f"so the rows for {longest + 1} to {self.max_distance - 1} never train"
-        ]
+        return never_trained(self.max_distance, self.max_distance - 1, shape)
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         size = (shape.num_layers, shape.num_heads, 2 * self.max_distance, shape.head_dim)

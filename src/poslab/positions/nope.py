@@ -4,8 +4,7 @@
 
 A causal decoder still learns to tell positions: its first layers can count the tokens that they see (Haviv et al. 2022,
 "Transformer Language Models without Positional Encodings Still Learn Positional Information"; Kazemnejad et al. 2023,
-"The Impact of Positional Encoding on Length Generalization in Transformers", theorem 1). One that sees the future takes
-its text for a bag of words.
+"The Impact of Positional Encoding on Length Generalization in Transformers", theorem 1). Others see a bag of words.
 """
 
 from __future__ import annotations

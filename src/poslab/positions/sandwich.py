@@ -5,8 +5,7 @@
     p_i . p_j = sum over m of cos((i - j) / 10000^(2 m / d))          m = 0 .. d / 2 - 1,  d = dimensions
 
 Nothing is learned. m counts from 0 as in the authors' code (appendix E) and not from 1 as in the text; d / 2, the inner
-product at distance 0, is subtracted as in the text, which no softmax notices. In a model that sees the future, the bias
-is the same to both sides.
+product at distance 0, is subtracted as in the text, which no softmax notices. Both sides of a query have the same bias.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
     out[i]      = sum_j w[i, j] (v_j + a_V[clip(i - j)])
 
 The paper counts distances as j - i and clips them to [-K, K]. Here they are i - j, so row r = clip(i - j, -K, K) + K,
-which renames the rows. A causal decoder never sees j > i, so it has K + 1 rows, distances 0..K: the K rows of the
-future would never train.
+which renames the rows. A causal decoder never sees j > i, so it has the K + 1 rows of distances 0..K alone.
 """
 
 from __future__ import annotations
@@ -33,6 +32,13 @@ _SIMILARITY = (
 )
 
 
+def never_trained(max_distance: int, last_row: int, shape: ModelShape) -> list[str]:
+    """Return a warning where tables by distance have rows up to `last_row` that no distance of the context reaches."""
+    last = shape.context_length - 1
+    reach = f"pos.max_distance={max_distance}: a context of {shape.context_length} has distances up to {last}"
+    return [f"{reach}, so the rows for {last + 1} to {last_row} never train"] if last_row > last else []
+
+
 @dataclass(frozen=True)
 class Shaw(PositionScheme):
     """Shaw's keys and values; max_distance: the paper's K. Tables are per layer and shared by heads, as there."""
@@ -50,13 +56,7 @@ class Shaw(PositionScheme):
             raise SettingError("keys", False, "keys and values can't both be off, nothing would be left")
 
     def warnings(self, shape: ModelShape) -> list[str]:
-        last = shape.context_length - 1
-        if self.max_distance <= last:
-            return []
-        return [
-            f"pos.max_distance={self.max_distance}: a context of {shape.context_length} has distances up to {last}, so "
-            f"the rows for {last + 1} to {self.max_distance} never train"
-        ]
+        return never_trained(self.max_distance, self.max_distance, shape)
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         rows = self.max_distance + 1 if shape.causal else 2 * self.max_distance + 1

@@ -9,8 +9,7 @@ the product over all k < i, is nobody's, so that weights sum to less than 1, and
 is exact under a softmax: scores are log w_ij, and the null score is the logarithm of what is left.
 
 The paper's formula and the authors' kernels (shawntan/stickbreaking-attention) leave out the query's own token; their
-tests and models then give that token what is left, here `rest=true`. Left out is their `attend_current`, by which it
-breaks its part first.
+tests and models then give that token what is left, here `rest=true`. Left out: `attend_current`, it breaks first.
 
 Chosen here: the paper is causal. Where a query sees the future it has two sticks of half the length, one for each
 direction. What other schemes add to scores is in z.

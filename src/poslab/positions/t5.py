@@ -7,8 +7,7 @@ j - i is the key's position less the query's, as in T5; `relative` counts distan
 Half of the buckets hold one distance each, the other half grows logarithmically up to max_distance; everything farther
 shares the last bucket. The table is shared by all layers.
 
-Deliberate deviations from T5: scores are divided by sqrt(Dh) (T5 folds this into its initialisation), and `scale` can
-weigh the bias.
+Deviations from T5: scores are divided by sqrt(Dh) (T5 folds this into its initialisation), and `scale` weighs the bias.
 
 AdamW moves a number by about its learning rate in a step: 1,000 steps at 1e-3 move an entry of the table by 1 at most.
 `scale` multiplies both what the bias starts from (normal, with a deviation of scale / sqrt(D)) and what a step moves it

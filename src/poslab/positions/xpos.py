@@ -10,8 +10,7 @@ and keys zeta^((c - j) / scale_base), so that c cancels. Their code takes half t
 know; here it is 4 scale_base, always, so that both stay small in half precision over the first 8 scale_base positions.
 Beyond 64 scale_base positions they would leave the range of float32, so longer texts are refused.
 
-The formula fades where j < i and grows where j > i: it is meant for causal models. Left out is the paper's blockwise
-attention.
+The formula fades where j < i and grows where j > i, for causal models. Left out is the paper's blockwise attention.
 """
 
 from __future__ import annotations

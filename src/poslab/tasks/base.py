@@ -169,8 +169,7 @@ class Task:
         return self.batch(_generator(*names), TEST_EXAMPLES, length)
 
     def example(self, length: int | None = None) -> str:
-        """Format one example: its tokens, and below them its targets. length: by default the shortest of training from
-        4."""
+        """Format one example: its tokens above its targets. length: None for the shortest of training from 4."""
         length = length or next((n for n in self.lengths if n >= 4), self.lengths[-1])
         tokens, targets, positions = self.batch(_generator("example"), 1, length)
         rows = {"reads": self.words(tokens[0]), "says": self.words(targets[0])}
@@ -190,8 +189,7 @@ def _generator(*names: str | int) -> torch.Generator:
 
 
 def in_columns(rows: dict[str, list[str]], width: int = 100) -> str:
-    """Format rows below each other in columns, in blocks of lines no wider than that; "..." begins those that
-    continue."""
+    """Format rows below each other in columns, in blocks of lines no wider than that; "..." begins further ones."""
     columns = list(zip(*rows.values(), strict=True))
     cell = max(len(text) for column in columns for text in column) + 1
     a_line, head = max(1, (width - 9) // cell), max(map(len, rows))

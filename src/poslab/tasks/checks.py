@@ -7,7 +7,6 @@ a model, after the training, or from none at all.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from difflib import get_close_matches
 
 from poslab.errors import SettingError, blamed_on, described
@@ -21,7 +20,9 @@ _COUNT = 3  # examples
 def check_task(task: Task) -> None:
     """Raise SettingError, naming the method, for the first that fails or returns something wrong."""
     _check_names(type(task))
-    for ending, variant in {"": task, **_shifts(task)}.items():
+    with blamed_on("data", task, "shifts"):
+        variants = {"": task, **task.shifts()}
+    for ending, variant in variants.items():
         count = _check_symbols(variant)
         for length in sorted({*task.lengths[:2], task.lengths[-1], *task.test_lengths}):
             examples = _batch(variant, length)
@@ -41,14 +42,6 @@ def _check_names(cls: type[Task]) -> None:
             if near and not known and (inspect.isfunction(member) or isinstance(member, property)):
                 problem = f"is no method of a task (did you mean {near[0]}?); others of your own begin with _"
                 raise SettingError("data", f"{own.__name__}.{name}", problem)
-
-
-def _shifts(task: Task) -> Mapping[str, Task]:
-    with blamed_on("data", task, "shifts"):
-        shifts = task.shifts()
-    fits = isinstance(shifts, Mapping) and all(isinstance(shift, Task) for shift in shifts.values())
-    _require(fits, task, "shifts", f"must give a dict of tasks by name, not {described(shifts)}")
-    return shifts
 
 
 def _check_symbols(task: Task) -> int:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Metric:
     """Figure by which runs are judged. unit: the words after the number, "nats per token", "of the examples"; what
-    begins with "of" is a share, between 0 and 1. chance: what the best answer gives that doesn't look at the
-    question."""
+    begins with "of" is a share, between 0 and 1. chance: the best that can be had without looking at the question."""
 
     name: str
     unit: str

@@ -1,5 +1,4 @@
-"""Transcription tasks: read a line and write another of the same length, BOS x SEP y EOS: the same one, one reversed,
-one sorted.
+"""Transcription tasks: read a line and write it again, reversed, or sorted: BOS x SEP y EOS.
 
 The answer is read as it is written (teacher forcing): at SEP the first symbol of y is asked, at its last one EOS.
 
@@ -57,8 +56,7 @@ class Transcription(Task):
 
 
 def written_answer(question: Tensor, answer: Tensor, bos: int, sep: int, eos: int) -> Examples:
-    """Return examples BOS question SEP answer EOS of questions (B, Q) and answers (B, A); answer and EOS are
-    targets."""
+    """Return examples BOS question SEP answer EOS of questions (B, Q) and answers (B, A); the last two are targets."""
     marks = (torch.full((len(question), 1), mark) for mark in (bos, sep, eos))
     begin, middle, end = marks
     line = torch.cat([begin, question, middle, answer, end], 1)
@@ -108,8 +106,7 @@ class Reverse(Transcription):
 class Sort(Transcription):
     """Sort different numbers (Huang et al.; Zhou et al., there with repeats).
 
-    The symbol to write is the smallest above the last one written: no position is needed, but the order of the symbols
-    must be learned.
+    The symbol to write is the smallest above the last one written: it takes no position, but the order of symbols.
     """
 
     unique = True
