@@ -43,7 +43,7 @@ def scheme_attention(
     dropout_p, backend: as in `attend`.
 
     Raises SettingError for arguments that don't fit together, for more positions than the scheme knows, for x missing;
-    and, at the first call, for tables of other names than the scheme's and for a hook whose result has a wrong shape.
+    and, at the first call, for tables that a hook misses and for a hook whose result has a wrong shape.
     """
     if k.shape != q.shape:
         raise SettingError("k", list(k.shape), f"must be as q, {list(q.shape)}: this is self-attention")

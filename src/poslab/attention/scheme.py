@@ -5,7 +5,7 @@ B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Dh head dimen
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -80,26 +80,14 @@ class SchemeLayer:
     ) -> Tensor:
         """Return attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), (B, H, Tq, Dh).
 
-        q, k, token_state: from `apply_hooks`. token_state (B, H, Tk, E) and key_position_ids are those of the keys; the
-        settings those of `poslab.attention.attend`.
+        q: from `apply_hooks`, or the last of these; the last query stands at the last key. k, token_state: from there,
+        too, or a cache. token_state (B, H, Tk, E) and key_position_ids are those of the keys; the settings those of
+        `poslab.attention.attend`.
         """
+        settings["offset"] = k.shape[-2] - q.shape[-2]
         q = self._scaled(q, k.shape[-2], **settings)
-        settings |= self._key_bias_and_pairwise(k, token_state, key_position_ids)
+        settings |= self._key_bias_and_pairwise(q, k, token_state, key_position_ids)
         return attend(q, k, v, self.terms, causal=self.shape.causal, **settings)
-
-    def attend_from(
-        self, first: int, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None, **settings: Any
-    ) -> Tensor:
-        """Return attention of the queries from index `first` on, (B, H, Tq - first, Dh); arguments as in `attend`.
-
-        The last query stands at the last key.
-        """
-        settings["offset"] = k.shape[-2] - q.shape[-2] + first
-        if first == 0:
-            return self.attend(q, k, v, token_state, **settings)
-        of_queries, of_keys = self.position_ids.last(q.shape[-2] - first), self.key_position_ids or self.position_ids
-        queries = replace(self, position_ids=of_queries, key_position_ids=of_keys)
-        return queries.attend(q[:, :, first:], k, v, token_state, **settings)
 
     def relative_terms(self, length: int) -> RelativeTerms | None:
         """Return the scheme's relative terms for the distances 0 .. length - 1, also beyond those of `terms`."""
@@ -109,7 +97,7 @@ class SchemeLayer:
     def weights(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> Tensor:
         """Return the weights of self-attention by the dense formula, (B, H, T, T); arguments as in `attend`."""
         q = self._scaled(q, k.shape[-2])
-        return attention_weights(q, k, self._self_attention_spec(**self._key_bias_and_pairwise(k, token_state)))
+        return attention_weights(q, k, self._self_attention_spec(**self._key_bias_and_pairwise(q, k, token_state)))
 
     def score_tile(self, q: Tensor, k: Tensor, token_state: Tensor | None) -> ScoreTile:
         """Return all scores of self-attention, as the hook `score_mod` gets them; arguments as in `attend`."""
@@ -145,7 +133,7 @@ class SchemeLayer:
         return AttentionSpec(self.terms, self.shape.causal, 0, self.shape.head_dim**-0.5, window, null=null, **more)
 
     def _key_bias_and_pairwise(
-        self, k: Tensor, token_state: Tensor | None, key_position_ids: PositionIds | None = None
+        self, q: Tensor, k: Tensor, token_state: Tensor | None, key_position_ids: PositionIds | None = None
     ) -> dict[str, Any]:
         """Return the arguments `key_bias` and `pairwise` of `attend`, where there are any.
 
@@ -162,7 +150,8 @@ class SchemeLayer:
             return {} if key_bias is None else {"key_bias": key_bias}
         tables = {} if score_mod is None else self.tables
         token_state = self._prepared(k, token_state)
-        pairwise = Pairwise(self.position_ids.positions, keys.positions, token_state, score_mod, tables, irregular)
+        positions = self.position_ids.last(q.shape[-2]).positions
+        pairwise = Pairwise(positions, keys.positions, token_state, score_mod, tables, irregular)
         return {"key_bias": key_bias, "pairwise": pairwise}
 
     def _prepared(self, k: Tensor, token_state: Tensor | None) -> Tensor | None:

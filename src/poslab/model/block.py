@@ -6,6 +6,7 @@ B batch, T sequence, D embedding, H heads, Dh head dimension, m tokens of memory
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -102,8 +103,8 @@ class Attention(nn.Module):
             out = cache.attend(q, k, v, token_state, layer)
         else:
             dropout_p = self.dropout_p if self.training else 0.0
-            settings = {"dropout_p": dropout_p, "first_key": first_key, "backend": self.backend}
-            out = layer.attend_from(first, q, k, v, token_state, **settings)
+            settings: dict[str, Any] = {"dropout_p": dropout_p, "first_key": first_key, "backend": self.backend}
+            out = layer.attend(q[:, :, first:], k, v, token_state, **settings)
         if self.retrieval is not None:
             of_cache = cache and cache.lookup(len(x), self.retrieval.settings.size, x.device)
             lookup = memory.lookup if memory is not None else of_cache

@@ -55,7 +55,7 @@ class KeyValueCache:
         self._layers: list[LayerCache] = []
         self._terms: list[RelativeTerms | None] = []
         self._distances = range(0)  # those that the terms were made for
-        self._key_position_ids: PositionIds | None = None  # of the tokens that are being read
+        self.key_position_ids: PositionIds | None = None  # of all keys that the tokens being read may see
 
     def parts(self, count: int) -> list[int]:
         """Return how many of the next `count` tokens to read at a time, so that no segment begins in between."""
@@ -74,13 +74,8 @@ class KeyValueCache:
         if given is not None:
             new = PositionIds.given(given.to(device)).positions
             self._given = new if self._given is None else torch.cat([self._given, new], dim=-1)
+        self.key_position_ids = self._ids(self.first_seen, self.length + count, device)
         return self._ids(self.length, self.length + count, device)
-
-    def key_position_ids(self, count: int, device: torch.device) -> PositionIds:
-        """Return the positions of all keys that the next `count` tokens may see, their own last."""
-        if self._key_position_ids is None:
-            self._key_position_ids = self._ids(self.first_seen, self.length + count, device)
-        return self._key_position_ids
 
     def _ids(self, begin: int, end: int, device: torch.device) -> PositionIds:
         if self._given is not None:
@@ -133,7 +128,6 @@ class KeyValueCache:
     def advance(self, count: int) -> None:
         """Count `count` more tokens as read, once every layer has taken them."""
         self.length += count
-        self._key_position_ids = None
 
     @property
     def first_seen(self) -> int:
@@ -188,21 +182,11 @@ class LayerCache:
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, token_state: Tensor | None, layer: SchemeLayer) -> Tensor:
         """Return attention of new tokens, with q, k, v (B, H, T, Dh), over all that they may see, (B, H, T, Dh)."""
-        whole, count = self._whole, q.shape[-2]
-        first = whole.first_seen
+        whole, first = self._whole, self._whole.first_seen
         keys, values = self._keys.extend(k, first), self._values.extend(v, first)
         states = None if token_state is None else self._token_states.extend(token_state, first)
-        return layer.attend(
-            q,
-            keys,
-            values,
-            states,
-            whole.key_position_ids(count, q.device),
-            offset=keys.shape[-2] - count,
-            window=whole.window,
-            first_key=whole.first_key(q.device),
-            cached=True,
-        )
+        settings = {"window": whole.window, "first_key": whole.first_key(q.device), "cached": True}
+        return layer.attend(q, keys, values, states, whole.key_position_ids, **settings)
 
     def lookup(self, rows: int, size: int, device: torch.device) -> Lookup | None:
         """Return the lookup of a layer that retrieves; None where there are no segments before the tokens' own."""

@@ -98,12 +98,6 @@ def check_once(scheme: PositionScheme, tables: Tables, shape: ModelShape, layer:
     tried = repr(scheme), type(scheme), sizes, layer, tuple(map(described, tables.values()))
     if tried not in _TRIED:
         check_tables(scheme, tables)
-        with torch.random.fork_rng(devices=[]):
-            expected = initial_tables(scheme, shape)
-        if tables.keys() != expected.keys():
-            listed = ", ".join(expected) or "none"
-            problem = f"must be those of {type(scheme).__name__}.tables(shape): {listed}"
-            raise SettingError("tables", ", ".join(tables) or "none", problem)
         check_hooks(scheme, tables, shape, [layer])
         _TRIED.add(tried)
 
