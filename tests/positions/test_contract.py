@@ -139,7 +139,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"mix": lambda self, t, layer, x: x[:, 3:]},
         "mix: its result must be (B, T, D) = (2, 3, 24) here, not (2, 0, 24) of float32",
     ),
-    "mixed_tokens": ({"mixed_tokens": 0.5}, "mixed_tokens: must be a whole number from 1 on, not float"),
     "query_scale": (
         {"query_scale": lambda self, t, shape, layer, n: n},
         "query_scale: its result must be (1 or B, 1 or H, Tq) = (1, 1, 3) here, not (1, 3) of float32",

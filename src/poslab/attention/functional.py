@@ -3,21 +3,14 @@
 B batch, T sequence, D embedding, H heads, Dh = D / H head dimension.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from poslab.attention.position_ids import PositionIds
 from poslab.attention.scheme import SchemeLayer
 from poslab.errors import SettingError
-from poslab.positions import ModelShape, PositionScheme
+from poslab.positions import ModelShape, PositionScheme, Tables
 from poslab.positions.contract import check_once, check_sizes
-
-if TYPE_CHECKING:
-    from poslab.positions.base import Tables
 
 
 def scheme_attention(

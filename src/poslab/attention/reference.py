@@ -3,22 +3,16 @@
 B batch, H heads, Tq / Tk queries / keys, Dh head dimension, R rows of the relative tables.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from poslab.attention.blocks import WeightDropout, query_blocks
-from poslab.positions import RelativeTerms, ScoreTile
-
-if TYPE_CHECKING:
-    from poslab.positions.base import Tables
+from poslab.positions import RelativeTerms, ScoreTile, Tables
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,11 +3,9 @@
 B batch, T sequence, Tq / Tk queries / keys, D embedding, H heads, Dh head dimension, E numbers of a token's state.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,10 +15,7 @@ from poslab.attention.dispatch import attend
 from poslab.attention.position_ids import PositionIds
 from poslab.attention.reference import AttentionSpec, Pairwise, attention_weights, pair_scores, without_autocast
 from poslab.errors import SettingError
-from poslab.positions import ModelShape, PositionScheme, RelativeTerms, ScoreTile
-
-if TYPE_CHECKING:
-    from poslab.positions.base import Tables
+from poslab.positions import ModelShape, PositionScheme, RelativeTerms, ScoreTile, Tables
 
 
 @dataclass(frozen=True, eq=False)

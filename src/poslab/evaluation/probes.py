@@ -12,8 +12,6 @@ trained network of two layers chooses one of all positions; here it is ridge reg
 L layers, H heads, B texts, T tokens, D embedding.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product

@@ -1,7 +1,5 @@
 """Figures of a page about one model: inline SVG, and data for its script to point at a distance in them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 L layers, H heads, T tokens, N questions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Model under study: a trained one, or one at its initialisation, and all that is measured of it."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Page that explains a model, or two side by side: charts, tables and sentences about them."""
 
-from __future__ import annotations
-
 import base64
 import textwrap
 from collections.abc import Sequence

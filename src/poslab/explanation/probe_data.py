@@ -1,11 +1,9 @@
 """Probe data of a model: a sample whose attention is shown, windows for measuring attention, and questions."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -49,7 +47,7 @@ class ProbeData:
     task: Task | None = None
     passage: Tensor | None = None  # (N,)
 
-    def with_sentence(self, vocabulary: AnyVocabulary, sentence: str | None, longest: int) -> ProbeData:
+    def with_sentence(self, vocabulary: AnyVocabulary, sentence: str | None, longest: int) -> Self:
         """Return these data with another sample. Raises SettingError for one that the vocabulary doesn't have."""
         if sentence is None:
             return self

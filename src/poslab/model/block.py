@@ -3,10 +3,8 @@
 B batch, T sequence, D embedding, H heads, Dh head dimension, m tokens of memory.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +26,7 @@ class TargetMask:
     first: int
 
     @classmethod
-    def where(cls, mask: Tensor) -> TargetMask:
+    def where(cls, mask: Tensor) -> Self:
         """Take the targets of a mask (B, T) bool."""
         texts, indices = mask.nonzero().unbind(1)
         return cls(texts, indices, int(indices.min()) if len(indices) else mask.shape[1] - 1)

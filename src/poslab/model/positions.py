@@ -3,8 +3,6 @@
 B batch, T sequence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -71,7 +71,4 @@ class Randomized(Wrapper):
         return known if self.count_in_evaluation or known is not None else self.max_position
 
     def sample(self, shape: ModelShape, length: int, generator: torch.Generator) -> Tensor:
-        if length > self.max_position:
-            problem = f"there are {self.max_position} positions to draw from, by pos.max_position"
-            raise SettingError("tokens", f"{length} long", problem)
         return torch.randperm(self.max_position, generator=generator)[:length].sort().values

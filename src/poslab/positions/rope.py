@@ -35,15 +35,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from poslab.errors import SettingError, require_at_least, require_one_of
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import HeadInputs, HFEquivalent, ModelShape, PositionScheme, ScoreTile, Tables
 from poslab.positions.pictures import Curves, Explanation
-
-if TYPE_CHECKING:
-    from poslab.positions.rotary import Rotation
 
 SCALINGS = ("none", "linear", "ntk", "yarn", "llama3")
 # The turns within the original context above which a pair's frequency stays, and below which it is divided.

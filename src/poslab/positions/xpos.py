@@ -18,15 +18,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from poslab.errors import SettingError
 from poslab.lazy import Tensor, torch
 from poslab.positions.base import Curves, Explanation, HeadInputs, ModelShape, PositionScheme, ScoreTile, Tables
 from poslab.positions.rope import wavelengths
-
-if TYPE_CHECKING:
-    from poslab.positions.rotary import Rotation
 
 GAMMA = 0.4
 CENTRE, REACH = 4, 64  # in units of scale_base: c, and the positions that float32 can take
@@ -67,10 +63,10 @@ class XPos(PositionScheme):
         return int(REACH * self.scale_base)
 
     def query(self, tables: Tables, layer: int, q: Tensor, positions: Tensor) -> Tensor:
-        return self._rotations(q, positions)[0].turn(q)
+        return self._turned(q, positions, 0)
 
     def key(self, tables: Tables, layer: int, k: Tensor, positions: Tensor) -> Tensor:
-        return self._rotations(k, positions)[1].turn(k)
+        return self._turned(k, positions, 1)
 
     def reference_score(self, tables: Tables, text: HeadInputs, i: int, j: int) -> Tensor:
         q, k, width = text.q[i], text.k[j], text.shape.head_dim
@@ -95,8 +91,8 @@ class XPos(PositionScheme):
             "fading": Curves(title, "distance", "factor", distances.tolist(), lines, _FADING),
         }
 
-    def _rotations(self, x: Tensor, positions: Tensor) -> tuple[Rotation, Rotation]:
-        """Return the rotations of queries and of keys."""
+    def _turned(self, x: Tensor, positions: Tensor, which: int) -> Tensor:
+        """Rotate x (B, H, T, Dh), queries (0) or keys (1)."""
         from poslab.positions.rotary import Rotation, angles, once_per_pass
 
         shares = [even / x.shape[-1] for even in range(0, x.shape[-1] - 1, 2)]  # 2 d / Dh
@@ -108,4 +104,4 @@ class XPos(PositionScheme):
             queries, keys = (Rotation.by(angle, x, interleaved=True, growth=g) for g in (growth, 1 / growth))
             return queries, keys
 
-        return once_per_pass(positions, (self, x.shape[-1], x.dtype), rotations)
+        return once_per_pass(positions, (self, x.shape[-1], x.dtype), rotations)[which].turn(x)

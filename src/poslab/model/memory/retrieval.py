@@ -27,11 +27,9 @@ What differs from the paper:
 B batch, H heads, T queries, N remembered tokens, Dh head dimension, R rows of a relative table.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,10 +40,7 @@ from poslab.attention import SchemeLayer
 from poslab.attention.reference import without_autocast
 from poslab.config.schema import Retrieval
 from poslab.errors import SettingError
-from poslab.positions import ModelShape, PositionScheme, RelativeTerms
-
-if TYPE_CHECKING:
-    from poslab.positions.base import Tables
+from poslab.positions import ModelShape, PositionScheme, RelativeTerms, Tables
 
 _BLOCK = 2**22  # scores that are computed at a time
 _EQUAL = 1e-5  # apart; of vectors of length 1, rounding moves a product by some 1e-7, as their own rounding does
