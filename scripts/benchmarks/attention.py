@@ -1,7 +1,6 @@
 """Benchmark of attention alone, forward and backward: every scheme with all of its hooks, and other libraries' T5."""
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 
@@ -17,7 +16,7 @@ from benchmarks.entrants import (
     transformers_t5,
     x_transformers_t5,
 )
-from benchmarks.measure import Timing, peak_memory, processes, take_turns
+from benchmarks.measure import Timing, device, now, peak_memory, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from poslab.errors import SettingError
@@ -55,7 +54,7 @@ def measure_attention(
     tables = []
     linear = [FLASH, *ours(config.schemes)]
     dense = [*map(_dense, ours(config.schemes))] if config.dense else []
-    with processes([*linear, *dense, *of_libraries(RIVALS, config.rivals)]) as asks:
+    with processes([*linear, *dense, *of_libraries(RIVALS, config.rivals)], config.device) as asks:
         memory = {
             name: {
                 shape: ask(peak_bytes, name, shape)
@@ -94,16 +93,16 @@ def seconds(name: str, shape: Shape) -> float:
     caches."""
     run = forward_and_backward(name, shape)
     run()
-    started = time.perf_counter()
+    started = now()
     run()
-    return time.perf_counter() - started
+    return now() - started
 
 
 @cache
 def forward_and_backward(name: str, shape: Shape) -> Callable[[], None]:
     """Return the entrant's pass, over the same q, k, v and gradient for all."""
     generator = torch.Generator().manual_seed(0)
-    q, k, v, grad = (torch.randn(shape, generator=generator) for _ in range(4))
+    q, k, v, grad = (torch.randn(shape, generator=generator).to(device()) for _ in range(4))
     inputs = [q.requires_grad_(), k.requires_grad_(), v.requires_grad_()]
     learned, forward = ENTRANTS[name](*inputs)
 

@@ -22,7 +22,7 @@ class BareGPT(nn.Module):
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross-entropy of tokens and targets (B, T)."""
-        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))  # (B, T, D)
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))  # (B, T, D)
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.norm(x), self.tokens.weight)

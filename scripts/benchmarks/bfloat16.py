@@ -1,6 +1,5 @@
 """Benchmark of attention under bfloat16 autocast: time beside torch's flash kernel, and errors against float64."""
 
-import time
 from collections.abc import Callable
 from functools import cache, partial
 
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from benchmarks.attention import ENTRANTS, FLASH, Shape
 from benchmarks.entrants import ours
-from benchmarks.measure import Timing, processes, take_turns
+from benchmarks.measure import Timing, device, now, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from poslab.training.trainer import keep_freed_memory
@@ -19,7 +18,7 @@ SHAPE: Shape = (1, 4, 2048, 64)
 
 def measure_bfloat16(config: BenchmarkConfig, rounds: int, shape: Shape = SHAPE) -> list[Table]:
     """Return one table."""
-    with processes([FLASH, *ours(config.schemes)]) as asks:
+    with processes([FLASH, *ours(config.schemes)], config.device) as asks:
         for ask in asks.values():
             ask(keep_freed_memory)  # as training does
         errors = {name: ask(relative_errors, name, shape) for name, ask in asks.items()}
@@ -44,9 +43,9 @@ def seconds(name: str, shape: Shape) -> float:
     caches."""
     run = forward_and_backward(name, shape, torch.bfloat16)
     run()
-    started = time.perf_counter()
+    started = now()
     run()
-    return time.perf_counter() - started
+    return now() - started
 
 
 def relative_errors(name: str, shape: Shape) -> tuple[float, float]:
@@ -61,13 +60,13 @@ def forward_and_backward(name: str, shape: Shape, dtype: torch.dtype) -> Callabl
     """Return the entrant's pass, which returns the output and the gradients of q, k and v, over the same numbers in
     every precision."""
     generator = torch.Generator().manual_seed(0)
-    q, k, v, grad = (torch.randn(shape, generator=generator).bfloat16().to(dtype) for _ in range(4))
+    q, k, v, grad = (torch.randn(shape, generator=generator).bfloat16().to(device(), dtype) for _ in range(4))
     inputs = [q.requires_grad_(), k.requires_grad_(), v.requires_grad_()]
     torch.manual_seed(0)  # of the scheme's tables
     learned, forward = ENTRANTS[name](*inputs)
 
     def run() -> list[Tensor]:
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        with torch.autocast(device().type, torch.bfloat16, enabled=dtype == torch.bfloat16):
             out = forward()
         # Unused are a scheme's tables for the embedding.
         gradients = torch.autograd.grad(out, [*inputs, *learned], grad.to(out.dtype), allow_unused=True)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.measure import device
 from benchmarks.settings import SCHEMES
 from poslab.attention import scheme_attention
 from poslab.config.schemes import parse_scheme
@@ -54,9 +55,10 @@ def of_libraries(names: Iterable[str], libraries: Sequence[str]) -> list[str]:
 
 
 def poslab_gpt(scheme: str, size: Size) -> GPT:
-    """Return a decoder without dropout."""
+    """Return a decoder without dropout, compiled as `model.compile` is by default."""
     sizes: Any = {"embed_dim": size.embed, "num_layers": size.layers, "num_heads": size.heads}
-    return GPT(parse_scheme(scheme), vocab_size=size.vocabulary, context_length=size.length, dropout=0.0, **sizes)
+    sizes |= {"vocab_size": size.vocabulary, "context_length": size.length, "compile": device().type == "cuda"}
+    return GPT(parse_scheme(scheme), dropout=0.0, **sizes)
 
 
 def poslab_attention(scheme: str, backend: str, q: Tensor, k: Tensor, v: Tensor) -> Attention:
@@ -68,8 +70,8 @@ def poslab_attention(scheme: str, backend: str, q: Tensor, k: Tensor, v: Tensor)
     batch, heads, length, head_dim = q.shape
     shape = ModelShape(length, heads * head_dim, 1, heads)
     pos.check(shape)
-    tables = {name: table.requires_grad_() for name, table in pos.tables(shape).items()}
-    x = torch.randn(batch, length, heads * head_dim, requires_grad=True)
+    tables = {name: table.to(q.device).requires_grad_() for name, table in pos.tables(shape).items()}
+    x = torch.randn(batch, length, heads * head_dim).to(q.device).requires_grad_()
     positions = pos.sample(shape, length, torch.Generator().manual_seed(0))
     run = partial(scheme_attention, pos, tables, q, k, v, x=x, positions=positions, backend=backend)
     return [x, *tables.values()], run
@@ -102,10 +104,10 @@ def transformers_t5(q: Tensor, k: Tensor, v: Tensor) -> Attention:
     _, heads, length, head_dim = q.shape
     config = T5Config(d_model=heads * head_dim, d_kv=head_dim, num_heads=heads, is_decoder=True, dropout_rate=0.0)
     config._attn_implementation = "sdpa"  # the default of a T5 model
-    module = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
+    module = T5Attention(config, has_relative_attention_bias=True, layer_idx=0).to(q.device)
     for projection in ("q", "k", "v", "o"):
         setattr(module, projection, nn.Identity())
-    mask = torch.full((1, 1, length, length), -math.inf).triu(1)
+    mask = torch.full((1, 1, length, length), -math.inf, device=q.device).triu(1)
 
     def forward() -> Tensor:
         out = module(q.transpose(1, 2).flatten(2), mask=mask)[0]  # (B, T, H Dh)
@@ -120,6 +122,6 @@ def x_transformers_t5(q: Tensor, k: Tensor, v: Tensor) -> Attention:
     from x_transformers.x_transformers import RelativePositionBias
 
     _, heads, length, head_dim = q.shape
-    bias = RelativePositionBias(scale=head_dim**0.5, causal=True, heads=heads)
+    bias = RelativePositionBias(scale=head_dim**0.5, causal=True, heads=heads).to(q.device)
     attention = Attend(causal=True, heads=heads)
     return [bias.relative_attention_bias.weight], lambda: attention(q, k, v, attn_bias=bias(length, length))[0]

@@ -52,8 +52,27 @@ def take_turns(cases: Mapping[str, Callable[[], float | None]], rounds: int, war
     return {name: Timing.of(values) for name, values in seconds.items()}
 
 
+def device() -> torch.device:
+    """Return the device that this process measures."""
+    return torch.device("cuda" if torch.cuda.is_initialized() else "cpu")
+
+
+def now() -> float:
+    """Return the time, s, after what a GPU still has to do."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _prepare(threads: int, name: str) -> None:
+    """Prepare a process for a device."""
+    torch.set_num_threads(threads)
+    if name == "cuda":
+        torch.cuda.init()
+
+
 @contextmanager
-def processes(names: Iterable[str]) -> Iterator[dict[str, Ask]]:
+def processes(names: Iterable[str], device_name: str = "cpu") -> Iterator[dict[str, Ask]]:
     """Start a process for each library, so that none's imports, threads or memory settings affect another's.
 
     An entrant's name begins with that of its library; if that is not installed, a line says that it is left out. After
@@ -71,7 +90,7 @@ def processes(names: Iterable[str]) -> Iterator[dict[str, Ask]]:
             home = f"{library}, {setup}"
             if home not in pools:
                 spawn = multiprocessing.get_context("spawn")
-                pool = ProcessPoolExecutor(1, spawn, torch.set_num_threads, (torch.get_num_threads(),))
+                pool = ProcessPoolExecutor(1, spawn, _prepare, (torch.get_num_threads(), device_name))
                 pools[home] = stack.enter_context(pool)
             submit = pools[home].submit
             asks[name] = lambda function, *arguments, submit=submit: submit(function, *arguments).result()
@@ -79,9 +98,14 @@ def processes(names: Iterable[str]) -> Iterator[dict[str, Ask]]:
 
 
 def peak_memory(run: Callable[[], object]) -> int | None:
-    """Return the bytes by which the process grew at most while `run` ran, or None if the system does not report them
-    (not Linux)."""
+    """Return the bytes by which the process grew at most while `run` ran, on a GPU what it allocated; None if the
+    system does not report them (not Linux)."""
     gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+        begun = torch.cuda.memory_allocated()
+        run()
+        return torch.cuda.max_memory_allocated() - begun
     try:
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")  # resets the peak

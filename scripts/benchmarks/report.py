@@ -51,8 +51,9 @@ def write(folder: Path, tables: list[Table], command: str) -> None:
     """Write benchmark.json and benchmark.md, complete after every group."""
     packages = " ".join(f"{name} {number}," for name in _PACKAGES if (number := _version(name)))
     processor = torch.cpu.get_capabilities().get("cpu_name") or platform.processor()
+    gpu = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
     machine = (
-        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {processor}, bfloat16 in "
+        f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, {processor}, {gpu}bfloat16 in "
         f"{bfloat16_units() or 'software'}, {torch.get_num_threads()} threads, "
         f"{packages} Python {platform.python_version()}"
     )

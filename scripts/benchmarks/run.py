@@ -15,6 +15,7 @@ from benchmarks.small import measure_small
 from benchmarks.startup import measure_startup
 from benchmarks.step import measure_gpt2_step, measure_step
 from poslab.errors import SettingError
+from poslab.runs.checkpoint import choose_device
 
 # How many rounds give a stable median in a reasonable time.
 MEASURES: dict[str, tuple[Callable[[BenchmarkConfig, int], list[Table]], int]] = {
@@ -30,7 +31,8 @@ MEASURES: dict[str, tuple[Callable[[BenchmarkConfig, int], list[Table]], int]] =
 
 
 def run_benchmark(config: BenchmarkConfig, command: str) -> None:
-    """Measure, print and write. Raises SettingError for a folder that cannot be used."""
+    """Measure, print and write. Raises SettingError for a folder that can't be used, and where there is no such GPU."""
+    choose_device(config.device)
     folder = _new_folder(config.out)
     tables: list[Table] = []
     for group in config.groups:

@@ -7,6 +7,7 @@ from poslab.config.schemes import schemes
 from poslab.errors import SettingError
 
 GROUPS = ("attention", "bfloat16", "step", "gpt2", "profile", "small", "generate", "startup")
+ON_CUDA = ("attention", "bfloat16", "step", "gpt2")
 LIBRARIES = ("torch", "transformers", "x-transformers")
 SCHEMES = tuple(schemes())
 
@@ -28,6 +29,7 @@ class BenchmarkConfig(Limited):
     rivals: list[str] = setting(
         list(LIBRARIES), choices=LIBRARIES, help="whose attention, training steps and generation stand beside ours"
     )
+    device: str = setting("cpu", choices=("cpu", "cuda"), help=f"cuda: for the groups {', '.join(ON_CUDA)}")
     tuned: bool = setting(False, help="of training steps, leaves out the rivals that don't train as poslab does")
     new_tokens: int = setting(1000, least=1, most=1000, help="that a text gets in the group generate")
     rounds: int | None = setting(
@@ -37,5 +39,7 @@ class BenchmarkConfig(Limited):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.device == "cuda" and (others := [group for group in self.groups if group not in ON_CUDA]):
+            raise SettingError("device", "cuda", f"isn't for {', '.join(others)}; valid: groups=[{','.join(ON_CUDA)}]")
         if not self.groups:
             raise SettingError("groups", self.groups, f"name at least one of {', '.join(GROUPS)}")

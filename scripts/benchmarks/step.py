@@ -1,7 +1,6 @@
 """Benchmark of full training steps at equal size: tokens per second of poslab and other libraries."""
 
 import math
-import time
 from collections.abc import Callable
 from functools import cache, partial
 
@@ -22,7 +21,7 @@ from benchmarks.entrants import (
     transformers_gpt2,
     x_transformers_gpt,
 )
-from benchmarks.measure import Timing, peak_memory, processes, take_turns
+from benchmarks.measure import Timing, device, now, peak_memory, processes, take_turns
 from benchmarks.report import Table
 from benchmarks.settings import BenchmarkConfig
 from poslab.config.schema import OptimConfig
@@ -46,17 +45,17 @@ def rivals(config: BenchmarkConfig) -> list[str]:
 
 def measure_step(config: BenchmarkConfig, rounds: int) -> list[Table]:
     """Return one table per precision, for model=mini."""
-    return _measure(MINI, [*ours(config.schemes), *rivals(config)], rounds)
+    return _measure(MINI, [*ours(config.schemes), *rivals(config)], rounds, config.device)
 
 
 def measure_gpt2_step(config: BenchmarkConfig, rounds: int) -> list[Table]:
     """Return one table per precision for model=gpt2, for the named schemes or the default one, as each takes 2 GB."""
-    return _measure(GPT2, [*ours(config.schemes or [default_scheme()]), *rivals(config)], rounds)
+    return _measure(GPT2, [*ours(config.schemes or [default_scheme()]), *rivals(config)], rounds, config.device)
 
 
-def _measure(size: Size, names: list[str], rounds: int) -> list[Table]:
+def _measure(size: Size, names: list[str], rounds: int, device_name: str) -> list[Table]:
     tables = []
-    with processes(names) as asks:
+    with processes(names, device_name) as asks:
         ask_any = next(iter(asks.values()))
         for precision, dtype in PRECISIONS.items():
             cases = {name: partial(ask, step_seconds, name, size, dtype) for name, ask in asks.items()}
@@ -93,12 +92,12 @@ def operations(size: Size) -> int:
 
 def products_per_second(dtype: torch.dtype) -> float:
     """Return the floating-point operations per second of a product of large matrices, the fastest of several."""
-    left, right = torch.randn(2, 2048, 2048).to(dtype).unbind()
+    left, right = torch.randn(2, 2048, 2048).to(device(), dtype).unbind()
     seconds = []
     for _ in range(8):
-        started = time.perf_counter()
+        started = now()
         left @ right
-        seconds.append(time.perf_counter() - started)
+        seconds.append(now() - started)
     return 2 * 2048**3 / min(seconds)
 
 
@@ -110,15 +109,15 @@ def step_peak_bytes(name: str, size: Size, dtype: torch.dtype) -> int | None:
 def step_seconds(name: str, size: Size, dtype: torch.dtype) -> float:
     """Return the time of one training step in that precision."""
     model, loss_of, optimizer = _built(name, size)
-    tokens, targets = torch.randint(size.vocabulary, (2, size.batch, size.length)).unbind()
-    started = time.perf_counter()
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+    tokens, targets = torch.randint(size.vocabulary, (2, size.batch, size.length)).to(device()).unbind()
+    started = now()
+    with torch.autocast(device().type, torch.bfloat16, enabled=dtype == torch.bfloat16):
         loss = loss_of(tokens, targets)
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
-    return time.perf_counter() - started
+    return now() - started
 
 
 @cache
@@ -128,10 +127,11 @@ def _built(name: str, size: Size) -> tuple[nn.Module, Callable[[Tensor, Tensor],
     if name in schemes or setup:
         keep_freed_memory()
     if name in schemes:
-        gpt = poslab_gpt(schemes[name], size)
+        gpt = poslab_gpt(schemes[name], size).to(device())
         config = OptimConfig(1e-3, weight_decay=0.1, beta1=0.9, beta2=0.99, warmup_share=0.1, final_share=0.1)
         return gpt, partial(language_model_loss, gpt), make_optimizer(gpt, config, fused=True)
     model, loss = _rival(library, size)
+    model.to(device())
     if name.endswith(COMPILED):
         loss = torch.compile(loss)
     fused = True if setup else None

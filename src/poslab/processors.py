@@ -1,4 +1,5 @@
-"""Processors: how threads of torch wait for each other, how many there are, and how many other programs use.
+"""Processors: how threads of torch wait for each other, how many there are, how many other programs use, and whether
+torch compiles for them.
 
 A thread of torch that waits for the others spins, by default of GNU's OpenMP 300,000 times. Where other programs
 compute as well, the thread that it waits for does not run meanwhile: two trainings of two threads each on two
@@ -20,6 +21,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 from poslab.lazy import torch
@@ -65,3 +67,19 @@ def compute_on(threads: int | None) -> None:
         return
     for note in busy_with_others():
         print(f"note: {note}", file=sys.stderr)
+
+
+@cache
+def compiler_problem(device: str) -> str | None:
+    """Say why torch.compile makes no code for cpu or cuda on this machine; None: it does, as a trial has shown."""
+    try:
+        torch.compile(torch.neg)(torch.ones(1, device=device))
+    except (RuntimeError, OSError) as error:
+        return compiler_reason(error)
+    return None
+
+
+def compiler_reason(error: Exception) -> str:
+    """Return the line of an error of torch.compile that says what is wrong: above it may stand which backend raised it,
+    and below how to learn more."""
+    return next(line for line in str(error).splitlines() if not line.startswith("backend="))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracles import attention_by_loops, random_terms
 from torch import Tensor
 
-from poslab.attention import BACKENDS, attend, choose_backend
+from poslab.attention import BACKENDS, attend, choose_backend, dispatch
 from poslab.errors import SettingError
 from poslab.positions import RelativeTerms
 
@@ -27,7 +27,8 @@ KINDS = [
 ]
 KINDS += ["bias, keys, values, queries per head"]
 # With the backends that compute them; "auto" is one of these, see test_choice_of_backend.
-CASES = [(kind, backend) for kind in KINDS for backend in ("reference", "blockwise")] + [("none", "sdpa")]
+CASES = [(kind, backend) for kind in KINDS for backend in ("reference", "blockwise")]
+CASES += [("none", "sdpa"), ("bias", "sdpa")]
 
 
 def inputs(heads: int, queries: int, keys: int) -> list[Tensor]:
@@ -118,21 +119,55 @@ def test_dropout_masks_are_the_same_for_every_kind(backend: str) -> None:
         assert torch.allclose(draw(RelativeTerms(0, 3, **{name: torch.zeros(rows, 4).double()})), plain, atol=1e-12)
 
 
-def test_choice_of_backend() -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert choose_backend(True, 256, dropout_p=0.0, device=cpu) == "sdpa"
-    assert choose_backend(True, 256, dropout_p=0.1, device=cpu) == "blockwise"
-    assert choose_backend(True, 256, dropout_p=0.1, device=gpu) == "sdpa"
-    assert choose_backend(False, 256, dropout_p=0.0, device=cpu) == "blockwise"
-    assert choose_backend(False, 256, dropout_p=0.0, device=gpu) == "blockwise"
-    assert choose_backend(False, 1, dropout_p=0.0, device=cpu) == "reference"
+BIAS, KEYS, LATER = {"bias", "window"}, {"bias", "keys", "queries", "key_bias", "first_key"}, 4096
+
+
+@pytest.mark.parametrize(
+    ("device", "parts", "queries", "dropout_p", "backend", "why"),
+    [
+        ("cpu", set(), 256, 0.0, "sdpa", "no positions"),
+        ("cpu", set(), 256, 0.1, "blockwise", "128 queries or more"),
+        ("cpu", BIAS, 256, 0.0, "blockwise", "128 queries or more"),
+        ("cpu", KEYS, 1, 0.0, "reference", "fewer than 128"),
+        ("cuda", set(), LATER, 0.1, "sdpa", "no positions"),
+        ("cuda", BIAS, 2, 0.1, "sdpa", "up to 2,048"),
+        ("cuda", BIAS, LATER, 0.0, "flex", "one kernel"),
+        ("cuda", BIAS, LATER, 0.1, "blockwise", "flex can't compute dropout"),
+        ("cuda", KEYS, 256, 0.0, "flex", "one kernel"),
+        ("cuda", KEYS, 127, 0.0, "reference", "fewer than 128"),
+        ("cuda", {"keys", "many rows", "values"}, 256, 0.0, "blockwise", "flex can't compute many rows, values"),
+        ("cuda", {"pairwise"}, 256, 0.0, "blockwise", "flex can't compute pairwise"),
+    ],
+)
+def test_choice_of_backend(
+    device: str,
+    parts: set[str],
+    queries: int,
+    dropout_p: float,
+    backend: str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch, "compiler_problem", lambda device: None)
+    choice = choose_backend(parts, queries, dropout_p=dropout_p, device=torch.device(device))
+    assert choice.name == backend
+    assert why in choice.why
+
+
+def test_without_a_compiler_blocks_take_the_place_of_flex(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "compiler_problem", lambda device: f"no compiler for {device}")
+    choice = choose_backend({"keys"}, 256, dropout_p=0.0, device=torch.device("cuda"))
+    assert choice == ("blockwise", "flex needs torch.compile, which says: no compiler for cuda")
 
 
 def test_unusable_backends_are_refused() -> None:
     q, k, v = inputs(2, 4, 4)
     with pytest.raises(SettingError, match="valid: " + ", ".join(BACKENDS)):
         attend(q, k, v, backend="flash")
-    with pytest.raises(SettingError, match="can't compute relative terms; valid: auto, reference, blockwise"):
-        attend(q, k, v, random_terms("keys", 2, 4, 0, 3)[0], backend="sdpa")
-    with pytest.raises(SettingError, match=r"^backend="):
-        attend(q, k, v, window=3, backend="sdpa")
+    keys, values = (random_terms(kind, 2, 4, 0, 3)[0] for kind in ("keys", "values"))
+    with pytest.raises(SettingError, match="backend=sdpa: can't compute keys; valid: auto, reference, blockwise"):
+        attend(q, k, v, keys, backend="sdpa")
+    with pytest.raises(SettingError, match="backend=flex: can't compute values, dropout; valid: auto"):
+        attend(q, k, v, values, backend="flex", dropout_p=0.1)
+    with pytest.raises(SettingError, match=r"^backend=sdpa: can't compute key_bias"):
+        attend(q, k, v, key_bias=torch.zeros(2, 2, 4), backend="sdpa")

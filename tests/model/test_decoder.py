@@ -124,19 +124,33 @@ def test_an_unknown_backend() -> None:
 
 @dataclass(frozen=True)
 class LastLayerOnly(PositionScheme):
-    """A bias in layer 1 and nothing before it."""
+    """Values by distance in layer 1 and nothing before it."""
 
     def relative(self, tables: Any, shape: ModelShape, layer: int, distances: range) -> RelativeTerms | None:
-        return RelativeTerms(0, 1, bias=torch.zeros(shape.num_heads, 2)) if layer == 1 else None
+        return RelativeTerms(0, 1, values=torch.zeros(2, shape.head_dim)) if layer == 1 else None
 
 
 def test_every_layer_is_asked_for_its_backend() -> None:
-    with pytest.raises(SettingError, match=r"^attention_backend=sdpa: can't compute relative terms"):
+    with pytest.raises(SettingError, match=r"^attention_backend=sdpa: can't compute values; "):
         GPT(LastLayerOnly(), attention_backend="sdpa", **SMALL)
     model, cpu = GPT(LastLayerOnly(), dropout=0.0, **(SMALL | {"context_length": 200})), torch.device("cpu")
     assert training_backend(model, cpu) == "blockwise, sdpa"
     assert training_backend(GPT(LastLayerOnly(), **SMALL), cpu) == "reference"
     assert training_backend(GPT(dropout=0.0, attention_backend="blockwise", **SMALL), cpu) == "blockwise"
+
+
+def test_what_does_not_compile_trains_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.exc import TorchDynamoException
+
+    def compiled(tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        raise TorchDynamoException("backend='inductor' raised:\nno kernel\nfor this")
+
+    model, tokens = GPT(dropout=0.0, **SMALL), torch.randint(SMALL["vocab_size"], (2, 8))
+    expected = model(tokens)
+    monkeypatch.setattr(model, "_compiled", compiled)
+    with pytest.warns(UserWarning, match="^trains uncompiled, to the same result; torch says: no kernel$"):
+        assert torch.equal(model(tokens), expected)
+    assert torch.equal(model(tokens), expected)  # without another warning
 
 
 def test_generation_refuses_a_diverged_model() -> None:

@@ -53,7 +53,7 @@ SMALL = entrants.Size("small, batch 2 x 8", 2, 64, 1, 64, 100, heads=2)
 
 
 @contextmanager
-def without_processes(names: Iterable[str]) -> Iterator[dict[str, Callable[..., Any]]]:
+def without_processes(names: Iterable[str], device_name: str = "cpu") -> Iterator[dict[str, Callable[..., Any]]]:
     """Entrants of this library and torch, which answer in this process."""
     yield {name: lambda function, *given: function(*given) for name in names if name.startswith(("poslab", "torch"))}
 
@@ -254,6 +254,14 @@ def test_files(tmp_path: Path) -> None:
     assert f"torch {torch.__version__}," in saved["machine"]
     assert "| ours | 1.0 | 1 |" in (tmp_path / "benchmark.md").read_text()
     assert table.text().splitlines()[-1] == "a longer name  12.5  12.5"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_devices(run_script: RunScript) -> None:
+    assert_refused(
+        run_script("benchmark", "groups=[gpt2,small]", "device=cuda"), "device=cuda: isn't for small; valid:"
+    )
+    assert_refused(run_script("benchmark", "groups=[gpt2]", "device=cuda"), "device=cuda: torch sees no GPU; valid")
 
 
 def test_no_groups(run_script: RunScript) -> None:

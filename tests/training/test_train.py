@@ -22,10 +22,10 @@ from poslab import GPT
 from poslab.comparison.repeat import command_of
 from poslab.evaluation.files import evaluate_checkpoint, own_text
 from poslab.positions import PositionScheme
+from poslab.processors import compiler_problem
 from poslab.runs.checkpoint import find_checkpoint, load_checkpoint
 from poslab.runs.load import read_run
 from poslab.training.train import train
-from poslab.training.trainer import compiler_problem
 
 
 def run(folder: Path, *overrides: str) -> dict:

@@ -7,6 +7,7 @@ import torch
 from common import SMOKE, compose_config
 
 from poslab.errors import UserError
+from poslab.training import trainer
 from poslab.training.train import train
 
 
@@ -34,7 +35,8 @@ def test_float16_on_a_cpu(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> N
         ("trainer.strategy=fsdp2", "trainer.strategy=fsdp2: needs several processes"),
         ("trainer.strategy=fsdp2 evaluation.probes=true", "evaluation.probes=true: needs whole weights, which fsdp2"),
         ("trainer.max_time=soon", "trainer.max_time=soon: "),
-        ("model.attention_backend=sdpa", "model.attention_backend=sdpa: can't compute relative terms"),
+        ("model.attention_backend=sdpa", "model.attention_backend=sdpa: can't compute keys, values; valid"),
+        ("model.attention_backend=flex trainer=cpu", "model.attention_backend=flex: trains on CUDA only; valid here"),
     ],
 )
 def test_settings_that_this_run_refuses(override: str, problem: str, tmp_path: Path) -> None:
@@ -43,3 +45,19 @@ def test_settings_that_this_run_refuses(override: str, problem: str, tmp_path: P
     assert problem in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("device", "compile", "compiles"),
+    [("cpu", None, False), ("cpu", True, True), ("cuda", None, True), ("cuda", False, False)],
+)
+def test_models_are_compiled_on_cuda_unless_settings_say_otherwise(
+    device: str, compile: bool | None, compiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = compose_config(f"model.compile={'null' if compile is None else compile}")
+    monkeypatch.setattr(trainer, "choose_device", lambda name: device)
+    monkeypatch.setattr(trainer, "compiler_problem", lambda device: None)
+    assert trainer.compiles(config.model, config.trainer) == compiles
+    monkeypatch.setattr(trainer, "compiler_problem", lambda device: f"no compiler for {device}")
+    assert not trainer.compiles(config.model, config.trainer)
+    assert len(trainer.missing_compiler(config.model, config.trainer)) == compiles

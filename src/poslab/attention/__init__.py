@@ -11,10 +11,19 @@ To see how a scheme's score is computed, read four files, here for T5:
 most tasks, else a faster backend with the same result; tests hold each of attention/kernels to reference.py.
 """
 
-from poslab.attention.dispatch import attend, check_backend, choose_backend
+from poslab.attention.dispatch import Choice, attend, check_backend, choose_backend
 from poslab.attention.functional import scheme_attention
 from poslab.attention.position_ids import PositionIds
 from poslab.attention.scheme import SchemeLayer
 from poslab.positions.base import BACKENDS
 
-__all__ = ["BACKENDS", "PositionIds", "SchemeLayer", "attend", "check_backend", "choose_backend", "scheme_attention"]
+__all__ = [
+    "BACKENDS",
+    "Choice",
+    "PositionIds",
+    "SchemeLayer",
+    "attend",
+    "check_backend",
+    "choose_backend",
+    "scheme_attention",
+]

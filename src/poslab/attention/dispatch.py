@@ -3,17 +3,22 @@
 B batch, H heads, Tq / Tk queries / keys, Dh head dimension, E numbers of a token's state.
 """
 
+from collections.abc import Set
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from poslab.attention.blocks import BLOCK
 from poslab.attention.kernels.blockwise import blockwise_attention
 from poslab.attention.kernels.decode import decode_attention, is_decoding
+from poslab.attention.kernels.flex import flex_spec_attention
 from poslab.attention.kernels.pairwise import pairwise_attention
+from poslab.attention.kernels.sdpa import sdpa_attention
 from poslab.attention.reference import AttentionSpec, Pairwise, reference_attention, without_autocast
 from poslab.errors import SettingError, require_one_of
 from poslab.positions.base import BACKENDS, RelativeTerms
+from poslab.processors import compiler_problem
 
 
 def attend(
@@ -47,7 +52,8 @@ def attend(
     pairwise: positions and token states of a scheme, and its function of a tile of scores.
     cached: k and v are those of a text so far, and q of its end; no gradient is needed.
     backend: one of BACKENDS. "reference" is dense and meant to be read, "blockwise" takes memory linear in the length,
-        "sdpa" is torch's scaled_dot_product_attention, for attention without position.
+        "sdpa" is torch's scaled_dot_product_attention, for no position or a bias by distance, "flex" torch's
+        flex_attention, for what `choose_backend` lists.
 
     Raises SettingError for a backend that is unknown or can't compute this.
     """
@@ -61,12 +67,14 @@ def attend(
     if cached and backend == "auto" and is_decoding(spec, q.shape[-2], k.shape[-2]):
         return decode_attention(q, k, v, spec)
     if backend == "auto":
-        backend = choose_backend(spec.plain, q.shape[-2], dropout_p=dropout_p, device=q.device)
+        how = dropout_p, q.device, not cached and q.dtype != torch.float64
+        backend = choose_backend(spec.parts, q.shape[-2], *how).name
     else:
-        check_backend(backend, spec.plain)
+        check_backend(backend, spec.parts, dropout_p)
     if backend == "sdpa":
-        mask, is_causal = _sdpa_mask(q.shape[-2], k.shape[-2], spec, q.device)
-        return F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal, scale=scale)
+        return sdpa_attention(q, k, v, spec, dropout_p=dropout_p)
+    if backend == "flex":
+        return flex_spec_attention(q, k, v, spec)
     if backend == "blockwise" and pairwise is None:
         return blockwise_attention(q, k, v, spec, dropout_p=dropout_p)
     if backend == "reference" and pairwise is None and key_bias is None:
@@ -79,27 +87,72 @@ def attend(
     return out.to(v.dtype)
 
 
-def check_backend(backend: str, plain: bool, option: str = "backend") -> None:
+# What each backend of limited use can compute of `AttentionSpec.parts`.
+_TAKES = {
+    "sdpa": {"bias", "window", "first_key"},
+    "flex": {"bias", "keys", "queries", "window", "first_key", "key_bias"},
+}
+_LONGEST_MASK = 2048  # queries, whose mask (H, Tq, Tk) is small beside what attention computes for a batch
+
+
+class Choice(NamedTuple):
+    """Backend, and why it was chosen."""
+
+    name: str
+    why: str
+
+
+def check_backend(backend: str, parts: Set[str], dropout_p: float = 0.0, option: str = "backend") -> None:
     """Raise SettingError, under the name `option`, for a backend that is unknown or can't compute this attention.
 
-    plain: True for attention without position.
+    parts: what enters, as in `AttentionSpec.parts`.
     """
     require_one_of(BACKENDS, **{option: backend})
-    if backend == "sdpa" and not plain:
-        raise SettingError(option, backend, "can't compute relative terms; valid: auto, reference, blockwise")
+    lacking = sorted(parts - _TAKES.get(backend, parts)) + ["dropout"] * (backend == "flex" and dropout_p > 0)
+    if lacking:
+        raise SettingError(option, backend, f"can't compute {', '.join(lacking)}; valid: auto, reference, blockwise")
 
 
-def choose_backend(plain: bool, query_length: int, *, dropout_p: float, device: torch.device) -> str:
-    """Return the backend that "auto" stands for, from timings on two cores; plain: attention without position.
+def choose_backend(
+    parts: Set[str], query_length: int, dropout_p: float, device: torch.device, may_compile: bool = True
+) -> Choice:
+    """Return the backend that "auto" stands for; parts: what enters, as in `AttentionSpec.parts`.
 
-    scaled_dot_product_attention has a fast kernel for training only where there are no terms and, on a CPU, no dropout.
-    Everything else goes to the other two, which draw the same dropout masks for all schemes, so that schemes are
-    compared under equal dropout: blocks of queries save time and memory, but with fewer queries than fill one block
-    the reference is faster.
+        device          what enters                                  queries          backend
+        CUDA, others    nothing                                      any              sdpa
+        CPU             nothing, no dropout                          any              sdpa
+        CUDA            a bias by distance, a window                 to 2,048         sdpa, with a mask
+        CUDA            keys or queries by distance, a bias of       128 and more     flex, where torch.compile works
+                        keys, padding, too; no dropout
+        any             anything else                                to 127           reference
+        any             anything else                                128 and more     blockwise
+
+    The last two draw the same dropout masks for all schemes, so that schemes are compared under equal dropout on a CPU,
+    from whose timings they are taken: with fewer queries than fill one block the reference is faster. What is taken on
+    CUDA has never been timed. may_compile: False where lengths change all the time, or in float64.
     """
-    if plain and (dropout_p == 0 or device.type != "cpu"):
-        return "sdpa"
-    return "reference" if query_length < BLOCK else "blockwise"
+    if not parts and (dropout_p == 0 or device.type != "cpu"):
+        return Choice("sdpa", "no positions in attention")
+    if device.type == "cuda":
+        if parts <= {"bias", "window"} and query_length <= _LONGEST_MASK:
+            return Choice("sdpa", f"no more than a bias by distance and a window, up to {_LONGEST_MASK:,} queries")
+        if query_length >= BLOCK:
+            problem = _flex_problem(parts, dropout_p, may_compile)
+            return Choice("blockwise", problem) if problem else Choice("flex", "compiled into one kernel")
+    of_block = f"{BLOCK} queries or more"
+    return Choice("reference", f"fewer than {BLOCK} queries") if query_length < BLOCK else Choice("blockwise", of_block)
+
+
+def _flex_problem(parts: Set[str], dropout_p: float, may_compile: bool) -> str | None:
+    """Say why flex_attention doesn't compute this on CUDA; None: it does."""
+    if lacking := sorted(parts - _TAKES["flex"]) + ["dropout"] * (dropout_p > 0):
+        return f"flex can't compute {', '.join(lacking)}"
+    if not may_compile:
+        return "flex would be compiled for one length, or for float64"
+    if torch.compiler.is_compiling():
+        return None
+    problem = compiler_problem("cuda")
+    return problem and f"flex needs torch.compile, which says: {problem}"
 
 
 def _hiding_window(
@@ -109,14 +162,3 @@ def _hiding_window(
     farthest = offset + query_length - 1 if causal else max(offset + query_length - 1, key_length - 1 - offset)
     hiding = [window for window in windows if window is not None and window <= farthest]
     return min(hiding) if hiding else None
-
-
-def _sdpa_mask(
-    query_length: int, key_length: int, spec: AttentionSpec, device: torch.device
-) -> tuple[Tensor | None, bool]:
-    """Return (attn_mask, is_causal) for scaled_dot_product_attention, whose own causal mask is that of offset 0."""
-    if not spec.causal or spec.offset >= key_length - 1:
-        return None, False
-    if spec.offset == 0:
-        return None, True
-    return spec.visible(query_length, key_length, device), False

@@ -14,6 +14,8 @@ from torch import Tensor
 from poslab.attention.blocks import WeightDropout, query_blocks
 from poslab.positions import RelativeTerms, ScoreTile, Tables
 
+_MANY_ROWS = 1024
+
 
 @dataclass(frozen=True, eq=False)
 class Pairwise:
@@ -57,10 +59,15 @@ class AttentionSpec:
     null: Tensor | None = None  # (H,), the terms' own
 
     @property
+    def parts(self) -> set[str]:
+        """Names of what enters beside queries, keys and the causal mask, as `parts_of` returns them."""
+        more = ("window", "first_key", "key_bias", "pairwise", "null")
+        return parts_of(self.terms, **{name: getattr(self, name) for name in more})
+
+    @property
     def plain(self) -> bool:
         """True if only queries, keys and the causal mask decide the weights."""
-        more = (self.terms, self.window, self.first_key, self.key_bias, self.pairwise, self.null)
-        return all(part is None for part in more)
+        return not self.parts
 
     @property
     def values(self) -> Tensor | None:
@@ -94,6 +101,19 @@ class AttentionSpec:
         if self.pairwise is not None and self.pairwise.irregular:
             return self.terms.rows_of(self.pairwise.i - self.pairwise.j)
         return self.terms.row_indices(query_length, key_length, self.offset)[None, None]
+
+
+def parts_of(terms: RelativeTerms | None, **more: object) -> set[str]:
+    """Return the names of the tables that are given, and of `more` that isn't None.
+
+    "many rows" is one of them where each query would have thousands of products with keys or queries by distance.
+    """
+    given = {name for name, part in more.items() if part is not None}
+    if terms is None:
+        return given
+    tables = set(terms.tables)
+    many = bool(tables & {"keys", "queries"}) and terms.highest - terms.lowest >= _MANY_ROWS
+    return given | tables | ({"many rows"} if many else set())
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[None]:

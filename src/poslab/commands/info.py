@@ -12,8 +12,16 @@ from poslab.config.schemes import parse_scheme, schemes
 from poslab.errors import SettingError
 from poslab.model.decoder import GPT
 from poslab.positions import PositionScheme
-from poslab.training.summary import PACKAGES, git_state, training_backend
+from poslab.training.summary import PACKAGES, git_state, training_choices, words
 from poslab.training.trainer import bfloat16_units
+
+# What no machine of poslab's own can test, and the command that does.
+WITHOUT_GPU = {
+    "kernels' results, flex's gradients": "python -m pytest -m gpu",
+    "backends that auto picks, and why": "python scripts/train.py --info",
+    "speed and memory of backends": "python scripts/benchmark.py groups=[attention,bfloat16] device=cuda dense=true",
+    "training steps, compiled": "python scripts/benchmark.py groups=[step,gpt2] device=cuda",
+}
 
 
 def print_info() -> None:
@@ -21,8 +29,9 @@ def print_info() -> None:
     for title, lines in (
         ("versions", _versions()),
         ("machine", _machine()),
-        ("attention backend that auto picks, without and with dropout", _backends()),
+        ("attention backend that auto picks, and why", _backends()),
         ("data", _data()),
+        ("never run on a GPU so far; there, in a checkout:", WITHOUT_GPU),
     ):
         print(title)
         width = max(len(name) for name in lines)
@@ -55,10 +64,13 @@ def _backends() -> dict[str, str]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     def backend(scheme: PositionScheme, dropout: float) -> str:
-        return training_backend(GPT(scheme, vocab_size=1, dropout=dropout), device)
+        return words(training_choices(GPT(scheme, vocab_size=1, dropout=dropout), device))
 
-    all_schemes = {name: parse_scheme(values) for name, values in schemes().items()}
-    return {name: f"{backend(scheme, 0.0)}, {backend(scheme, 0.1)}" for name, scheme in all_schemes.items()}
+    both = {name: [backend(parse_scheme(values), p) for p in (0.0, 0.1)] for name, values in schemes().items()}
+    return {
+        name: plain if plain == dropped else f"{plain}; with dropout {dropped}"
+        for name, (plain, dropped) in both.items()
+    }
 
 
 def _data() -> dict[str, str]:

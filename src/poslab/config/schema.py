@@ -76,7 +76,7 @@ class ModelConfig(Limited):
     dropout: float = setting(least=0, below=1)
     init_std: float = setting(0.02, above=0)
     attention_backend: str = setting("auto", role=Role.ROUNDING, choices=BACKENDS)
-    compile: bool = setting(False, role=Role.ROUNDING)
+    compile: bool | None = setting(None, role=Role.ROUNDING)  # on CUDA
     longest_text: int | None = setting(None, least=1)  # that of a task, wherever there is one
     memory_length: int = setting(0, role=Role.SCHEME, least=0, most=MOST_REMEMBERED)
     retrieval: Retrieval | None = setting(None, role=Role.SCHEME)

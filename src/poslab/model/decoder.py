@@ -5,6 +5,7 @@ B batch, T sequence, D embedding, H heads, Dh head dimension, V vocabulary, L la
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from poslab.attention import PositionIds, SchemeLayer, check_backend
+from poslab.attention.reference import parts_of
 from poslab.config.schema import Retrieval, reach
 from poslab.errors import SettingError, require_at_least
 from poslab.model.block import Block, TargetMask
@@ -24,9 +26,13 @@ from poslab.model.memory.retrieval import RetrievedAttention, check_bias
 from poslab.model.positions import PositionedModule
 from poslab.positions import Explanation, ModelShape, Picture, PositionScheme, RelativeTerms, ScoreTile
 from poslab.positions.contract import check_hooks, check_memory, check_sizes, initial_tables
+from poslab.processors import compiler_reason
 
 if TYPE_CHECKING:
     from poslab.data.tokenizer import AnyVocabulary
+
+# What enters attention by a hook, and the hook; the second is not called where there is the first.
+_HOOK_PARTS = {"key_bias": "key_bias", "pairwise": "score_mod"}
 
 
 class GPT(PositionedModule):
@@ -91,7 +97,7 @@ class GPT(PositionedModule):
             self.position_tables.register_parameter(name, nn.Parameter(table))
         self._compiled = torch.compile(self._hidden_of_row) if compile else None
         if attention_backend != "auto":
-            check_backend(attention_backend, self.is_plain(), option="attention_backend")
+            check_backend(attention_backend, self.attention_parts(), dropout, option="attention_backend")
 
     def forward(self, tokens: Tensor, cache: KeyValueCache | None = None, positions: Tensor | None = None) -> Tensor:
         """Return the logits (B, T, V) of tokens (B, T).
@@ -114,7 +120,12 @@ class GPT(PositionedModule):
         position_ids = self._position_ids(tokens, positions)
         # Compiled only where nothing but the weights changes: generation, with its growing lengths, would recompile.
         if self._compiled is not None and self.training and not position_ids.irregular:
-            return self._compiled(tokens, position_ids.positions)
+            try:
+                return self._compiled(tokens, position_ids.positions)
+            except torch._dynamo.exc.TorchDynamoException as error:
+                self._compiled = None
+                reason = compiler_reason(error)
+                warnings.warn(f"trains uncompiled, to the same result; torch says: {reason}", stacklevel=2)
         return self._hidden(tokens, position_ids)
 
     def hidden_at(self, target_mask: Tensor, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
@@ -280,11 +291,15 @@ class GPT(PositionedModule):
         """Return what else a page shows of the scheme, by name; `sample` as `PositionScheme.explain` takes it."""
         return self.pos.explain(self._tables(), self.shape, sample)
 
-    def is_plain(self, *terms: RelativeTerms | None) -> bool:
-        """Return whether attention with these terms, by default those of all layers, is without position."""
-        if self.pos.overrides("score_mod") or self.pos.overrides("key_bias"):
-            return False
-        return not any(terms or self.relative_terms(self.shape.context_length))
+    def attention_parts(self, *terms: RelativeTerms | None) -> set[str]:
+        """Return the names of what enters attention with these terms, by default those of all layers; see `attend`."""
+        hook = next((part for part, name in _HOOK_PARTS.items() if self.pos.overrides(name)), None)
+        found: set[str] = set() if hook is None else {hook}
+        for of_layer in terms or self.relative_terms(self.shape.context_length):
+            window, null = (None, None) if of_layer is None else (of_layer.window, of_layer.null)
+            hides = window is not None and window < self.shape.context_length
+            found |= parts_of(of_layer, window=window if hides else None, null=null)
+        return found
 
     def _tables(self) -> dict[str, nn.Parameter]:
         return dict(self.position_tables.named_parameters())

@@ -23,15 +23,22 @@ _AFTER = {"tokens/s": 8, "time": 6}
 
 
 def introduce(
-    module: LanguageModel, data: DataModule, folder: RunFolder, warnings: list[str], resumed_step: int | None = None
+    module: LanguageModel,
+    data: DataModule,
+    folder: RunFolder,
+    backends: str,
+    warnings: list[str],
+    resumed_step: int | None = None,
 ) -> None:
-    """Print what is about to be trained, and the step from which it resumes; on stderr, the warnings."""
+    """Print what is about to be trained, by which backends of attention, and the step from which it resumes; on stderr,
+    the warnings."""
     config, counts = module.config, module.model.parameter_counts()
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     settings = ", ".join(f"{k}={v}" for k, v in shown(config.pos_settings).items())
     print(f"scheme   {config.pos_name}{f' ({settings})' if settings else ''}, seed {config.settings.seed}")
     print(f"model    {counts['total']:,} parameters, {counts['scheme']:,} of them for position")
+    print(f"backend  {backends}")
     print(f"data     {data.description}")
     shares = [measure for measure in module.scoring.measures if measure.is_proportion and measure.chance is not None]
     if shares:

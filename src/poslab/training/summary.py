@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from pytorch_lightning import Trainer
 
 import poslab
-from poslab.attention import choose_backend
+from poslab.attention import Choice, choose_backend
 from poslab.config.fields import NOT_SHOWN
 from poslab.config.schemes import scheme_settings, shown
 from poslab.config.train import TrainConfig, flat
@@ -85,13 +86,23 @@ def summarise(module: LanguageModel, data: DataModule, trainer: Trainer) -> Summ
 
 def training_backend(model: GPT, device: torch.device) -> str:
     """Name the attention backend that training on `device` runs on; all of them where layers differ."""
+    return ", ".join(sorted({choice.name for choice in training_choices(model, device)}))
+
+
+def training_choices(model: GPT, device: torch.device) -> set[Choice]:
+    """Return the attention backends that training on `device` runs on, each with why."""
     attention = model.blocks[0].attention
     assert isinstance(attention, Attention)
     if attention.backend != "auto":
-        return attention.backend
-    length, dropout_p = model.shape.context_length, attention.dropout_p
-    layers = {model.is_plain(terms) for terms in model.relative_terms(length)}
-    return ", ".join(sorted({choose_backend(plain, length, dropout_p=dropout_p, device=device) for plain in layers}))
+        return {Choice(attention.backend, "model.attention_backend")}
+    length = model.shape.context_length
+    choose = partial(choose_backend, query_length=length, dropout_p=attention.dropout_p, device=device)
+    return {choose(model.attention_parts(terms)) for terms in model.relative_terms(length)}
+
+
+def words(choices: set[Choice]) -> str:
+    """Put backends and why they were chosen into one line."""
+    return " and ".join(f"{choice.name} ({choice.why})" for choice in sorted(choices))
 
 
 def _finite(number: float) -> float | None:

@@ -29,9 +29,10 @@ from poslab.training.loggers import check_logger
 from poslab.training.module import LanguageModel
 from poslab.training.resume import ResumedRun, open_run_to_resume, provenance_fields, resume_hints
 from poslab.training.run_ends import check_target
-from poslab.training.summary import summarise
+from poslab.training.summary import summarise, training_choices, words
 from poslab.training.trainer import (
     check_batch_size,
+    check_flex,
     check_trainer,
     compiles,
     count_batches,
@@ -53,6 +54,7 @@ def train(config: TrainConfig) -> Summary:
     quieten()
     keep_freed_memory()
     world_size = check_trainer(config.trainer)
+    check_flex(config.model, config.trainer)
     check_batch_size(config.data.batch_size, world_size)
     check_logger(config.logger)
     distributed.init()
@@ -93,7 +95,8 @@ def _train(config: TrainConfig, earlier: ResumedRun | None, world_size: int, hel
     trainer = make_trainer(config, folder, every, scoring, stop, world_size)
     if trainer.is_global_zero:
         notes = run_warnings(config, trainer) + (earlier.notes if earlier else [])
-        introduce(module, data, folder, notes, earlier.state.step if earlier else None)
+        backends = words(training_choices(module.model, trainer.strategy.root_device))
+        introduce(module, data, folder, backends, notes, earlier.state.step if earlier else None)
     # Lightning does so only after it has loaded the weights, which then would pass through 32 bits.
     trainer.precision_plugin.convert_module(module)
 

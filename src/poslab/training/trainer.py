@@ -7,7 +7,6 @@ import os
 import sys
 import warnings
 from dataclasses import asdict, fields, replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from poslab.data.module import DataModule
 from poslab.distributed import cluster_environment, launch
 from poslab.errors import SettingError, UserError
 from poslab.evaluation.scoring import Scoring
-from poslab.processors import busy_with_others
+from poslab.processors import busy_with_others, compiler_problem
 from poslab.runs.checkpoint import choose_device
 from poslab.runs.folder import RunFolder
 from poslab.signals import StopRequest
@@ -221,28 +220,30 @@ def slow_precision(settings: TrainerConfig, device: torch.device) -> list[str]:
     return []
 
 
-@cache
-def compiler_problem(device: str) -> str | None:
-    """Say why torch.compile makes no code for cpu or cuda on this machine; None: it does, as a trial has shown."""
-    try:
-        torch.compile(torch.neg)(torch.ones(1, device=device))
-    except (RuntimeError, OSError) as error:
-        # Above the reason torch may say which backend raised it, and below how to learn more.
-        return next(line for line in str(error).splitlines() if not line.startswith("backend="))
-    return None
-
-
 def compiles(model: ModelConfig, trainer: TrainerConfig) -> bool:
-    """Return whether the model is compiled: where the settings say so, and this machine can."""
-    return model.compile and not missing_compiler(model, trainer)
+    """Return whether the model is compiled: by the settings or, where they leave it open, on CUDA; if torch can."""
+    return _wants_compiled(model, trainer) and not missing_compiler(model, trainer)
 
 
 def missing_compiler(model: ModelConfig, trainer: TrainerConfig) -> list[str]:
     """Warn where the model is to be compiled, but torch can't do that here."""
-    if not model.compile:
-        return []
-    problem = compiler_problem(choose_device("cpu" if trainer.accelerator == "cpu" else "auto"))
+    problem = compiler_problem(_device(trainer)) if _wants_compiled(model, trainer) else None
     return [f"model.compile=true: trains uncompiled, to the same result; torch says: {problem}"] if problem else []
+
+
+def _wants_compiled(model: ModelConfig, trainer: TrainerConfig) -> bool:
+    return _device(trainer) == "cuda" if model.compile is None else model.compile
+
+
+def _device(trainer: TrainerConfig) -> str:
+    return choose_device("cpu" if trainer.accelerator == "cpu" else "auto")
+
+
+def check_flex(model: ModelConfig, trainer: TrainerConfig) -> None:
+    """Raise SettingError for model.attention_backend=flex on a CPU, where torch has no backward pass of it."""
+    if model.attention_backend == "flex" and _device(trainer) != "cuda":
+        problem = "trains on CUDA only; valid here: auto, reference, sdpa, blockwise"
+        raise SettingError("model.attention_backend", "flex", problem)
 
 
 def set_threads(threads: int | None, world_size: int) -> None:

@@ -1,0 +1,114 @@
+"""Attention by torch's flex_attention, which makes one kernel of all that is added to a score.
+
+On CUDA it computes biases by distance, products with tables of keys and queries, a bias of keys, windows and texts of
+unequal length, in memory linear in the length. It needs torch.compile there. On a CPU torch has only its forward pass,
+dense as long as it isn't compiled. Tables of values, null scores, dropout and the hook `score_mod` are left to the
+other kernels.
+
+B batch, H heads, Tq / Tk queries / keys, Dh head dimension, R rows of a table; b, h, i, j one of each: what is added to
+one score.
+"""
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+from poslab.attention.kernels.near_tables import key_bias, largest_bias
+from poslab.attention.reference import AttentionSpec, without_autocast
+
+Addend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # of (b, h, i, j)
+_LEAST = 16  # numbers of a head, in torch's kernels
+
+
+def flex_spec_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> Tensor:
+    """Return attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), (B, H, Tq, Dh); zeros where no key is seen."""
+    added = _addends(q, k, spec)
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        for addend in added:
+            score = score + addend(b, h, i, j)
+        return score
+
+    q, k, wide_v = (F.pad(x, (0, max(0, _LEAST - x.shape[-1]))).to(v.dtype) for x in (q, k, v))
+    compiled = q.device.type == "cuda" and not torch.compiler.is_compiling()
+    kernel: Any = _compiled() if compiled else flex_attention
+    seen = _block_mask(spec, q, k.shape[-2])
+    out: Tensor = kernel(q, k, wide_v, score_mod if added else None, seen, scale=spec.scale)
+    return out[..., : v.shape[-1]]
+
+
+@cache
+def _compiled() -> Callable[..., Tensor]:
+    return torch.compile(flex_attention)
+
+
+def _addends(q: Tensor, k: Tensor, spec: AttentionSpec) -> list[Addend]:
+    """Return what is added to the scores beside the products of queries and keys."""
+    terms, dtype = spec.terms, torch.promote_types(q.dtype, torch.float32)
+    added: list[Addend] = []
+    query_length, key_length = q.shape[-2], k.shape[-2]
+    with without_autocast(q.device):
+        of_keys, largest_of_keys = key_bias(spec, q, k)  # (B H, Tk), (B H, Tq, 1)
+        if of_keys is not None and spec.key_bias is not None and largest_of_keys is not None:
+            of_key = of_keys.unflatten(0, q.shape[:2]).to(dtype)
+            largest = largest_of_keys.unflatten(0, q.shape[:2])[..., 0].to(dtype)
+            added.append(lambda b, h, i, j: of_key[b, h, j] - largest[b, h, i])
+    if terms is None:
+        return added
+    lowest, highest, offset = terms.lowest, terms.highest, spec.offset
+
+    def row(i: Tensor, j: Tensor) -> Tensor:
+        return (i + offset - j).clamp(lowest, highest) - lowest
+
+    if terms.bias is not None:
+        # One number per distance: the gradient of few rows would be added up by all pairs in the same places.
+        distance = torch.arange(offset - key_length + 1, offset + query_length, device=q.device)
+        bias = terms.bias.to(dtype)[:, terms.rows_of(distance)]  # (H, Tq + Tk - 1)
+        largest_by_query = largest_bias(spec, query_length, key_length).to(dtype)  # (H, Tq)
+        added.append(lambda b, h, i, j: bias[h, i - j + (key_length - 1)] - largest_by_query[h, i])
+    if terms.keys is not None:
+        of_query = (q * spec.scale) @ terms.keys.to(q.dtype).mT  # (B, H, Tq, R): q_i . keys[r]
+        added.append(lambda b, h, i, j: of_query[b, h, i, row(i, j)])
+    if terms.queries is not None:
+        by_key = k @ (terms.queries * spec.scale).to(k.dtype).mT  # (B, H, Tk, R): queries[r] . k_j
+        added.append(lambda b, h, i, j: by_key[b, h, j, row(i, j)])
+    return added
+
+
+def _block_mask(spec: AttentionSpec, q: Tensor, key_length: int) -> BlockMask | None:
+    """Return which keys are seen, by blocks, so that those that none of a block's queries sees are left out."""
+    sizes = spec.causal, spec.offset, spec.window, q.shape[-2], key_length, q.device
+    if spec.first_key is not None:
+        return _make_mask(*sizes, spec.first_key)
+    # All layers and steps share one; a compiler finds by itself what is computed twice.
+    return _make_mask(*sizes) if torch.compiler.is_compiling() else _kept_mask(*sizes)
+
+
+def _make_mask(
+    causal: bool,
+    offset: int,
+    window: int | None,
+    query_length: int,
+    key_length: int,
+    device: torch.device,
+    first_key: Tensor | None = None,
+) -> BlockMask | None:
+    def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        distance = i + offset - j
+        pairs = distance >= 0 if causal else j >= 0
+        if window is not None:
+            pairs = pairs & (distance < window) & (distance > -window)
+        return pairs if first_key is None else pairs & (j >= first_key[b])
+
+    if not causal and window is None and first_key is None:
+        return None
+    batch = None if first_key is None else len(first_key)
+    return create_block_mask(seen, batch, None, query_length, key_length, device)
+
+
+_kept_mask = lru_cache(maxsize=16)(_make_mask)

@@ -1,0 +1,72 @@
+"""Attention by torch's scaled_dot_product_attention: without position, or with a bias by distance as its mask.
+
+On a GPU its kernels take a mask of numbers and give its gradient, where blocks of queries in eager torch start hundreds
+of small kernels; what that gains has not been measured. The mask (H, Tq, Tk) is dense: `dispatch` limits its length.
+
+B batch, H heads, Tq / Tk queries / keys, Dh head dimension.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from poslab.attention.reference import AttentionSpec, no_infinity
+from poslab.positions import RelativeTerms
+
+
+def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, *, dropout_p: float = 0.0) -> Tensor:
+    """Return attention of q (B, H, Tq, Dh) over k and v (B, H, Tk, Dh), (B, H, Tq, Dh).
+
+    The specification may have a bias by distance, a window and first keys. A query that sees no key gets zeros.
+    """
+    if spec.plain:
+        seen, is_causal = _plain_mask(q.shape[-2], k.shape[-2], spec, q.device)
+        return F.scaled_dot_product_attention(q, k, v, seen, dropout_p, is_causal, scale=spec.scale)
+    mask, nothing = _mask(q, k.shape[-2], spec)
+    out = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, scale=spec.scale)
+    return out.masked_fill(nothing, 0.0)
+
+
+def _plain_mask(
+    query_length: int, key_length: int, spec: AttentionSpec, device: torch.device
+) -> tuple[Tensor | None, bool]:
+    """Return (attn_mask, is_causal); the causal mask of scaled_dot_product_attention is that of offset 0."""
+    if not spec.causal or spec.offset >= key_length - 1:
+        return None, False
+    if spec.offset == 0:
+        return None, True
+    return spec.visible(query_length, key_length, device), False
+
+
+def _mask(q: Tensor, key_length: int, spec: AttentionSpec) -> tuple[Tensor, Tensor]:
+    """Return what is added to the scores, (1 or B, H or 1, Tq, Tk), and which queries see no key, (..., Tq, 1) bool.
+
+    Biases are taken less the largest that a query sees, as in `reference`: beside it 16 bits are digits enough.
+    """
+    query_length = q.shape[-2]
+    seen = spec.visible(query_length, key_length, q.device)  # (1 or B, 1, Tq, Tk)
+    if spec.terms is None:
+        bias = torch.zeros(1, 1, 1, device=q.device, dtype=q.dtype)
+    else:
+        bias = bias_by_distance(spec.terms, query_length, key_length, spec.offset)
+    scores = torch.where(seen, bias, -math.inf)
+    largest = scores.detach().amax(-1, keepdim=True)
+    nothing = largest == -math.inf
+    return (scores - no_infinity(largest)).masked_fill(nothing, 0.0).to(q.dtype), nothing
+
+
+def bias_by_distance(terms: RelativeTerms, query_length: int, key_length: int, offset: int) -> Tensor:
+    """Return the bias of each pair, (H, Tq, Tk), as `RelativeTerms.dense_bias`, from one number per distance.
+
+    Rows that each begin one number further on are cut from copies of these numbers, laid end to end (the shift of
+    Huang et al. 2018, arXiv 1809.04281, section 3.4.1). Its gradient is a sum, where one of looked-up rows would add
+    all pairs into few places of a table, one after the other.
+    """
+    assert terms.bias is not None
+    count = query_length + key_length
+    distance = torch.arange(offset + query_length - 1, offset - key_length - 1, -1, device=terms.bias.device)
+    numbers = terms.bias[:, terms.rows_of(distance)]  # (H, Tq + Tk), from the farthest distance down
+    laid = numbers[:, None].expand(-1, query_length, -1).flatten(1)[:, : query_length * (count - 1)]
+    return laid.unflatten(1, (query_length, count - 1))[..., query_length - 1 :]  # (H, Tq, Tk)
