@@ -202,7 +202,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "check fails": ({"check": lambda self, shape: shape.heads}, "check: raises AttributeError: "),
     "max_length": (
         {"max_length": lambda self, shape: "20"},
-        "max_length: must give a whole number from 1 on, or None, not str",
+        "max_length: raises TypeError: '<' not supported between instances of 'str' and 'int'",
     ),
     "pictures fail": ({"pictures": lambda self, t, shape: {"a": t["bias"]}}, "pictures: raises KeyError: 'bias'"),
     "pictures in a list": (
@@ -299,7 +299,10 @@ def test_arguments_of_scheme_attention_that_do_not_fit() -> None:
         ({"positions": torch.arange(5)}, "positions=.*one for each of the 8 tokens"),
         ({"positions": torch.arange(8).expand(3, -1)}, "positions=3 rows: must be one row, or one for each of the 1"),
         *(({"dropout_p": p}, "dropout_p=.* must be at least 0 and below 1") for p in (1.0, -0.1, math.nan)),
-        ({"scheme": XPos(), "tables": {}, "positions": torch.arange(39_997, 40_005)}, "scale_base=512: knows 32768 "),
+        (
+            {"scheme": XPos(), "tables": {}, "positions": torch.arange(39_997, 40_005)},
+            "positions=up to 40004: this position scheme knows 32768 ",
+        ),
         (
             {"scheme": MusicTransformer(), "tables": MusicTransformer().tables(ModelShape(7, H * DH, 2, H))},
             "tokens=8 long: these tables know 7 positions, no more",

@@ -75,8 +75,7 @@ class WeightDropout:
     def factors(self, block: Block, like: Tensor) -> Tensor:
         """Return 0 or 1 / (1 - p) for each weight of the block (..., m, n), equal at every call."""
         generator = torch.Generator(self.device).manual_seed(self.seed + block.number)
-        # A uniform 32-bit number per weight, drawn in pairs: on a CPU three times as fast as bernoulli_(), and p is met
-        # to 2^-32.
+        # A uniform 32-bit number per weight, drawn in pairs: on a CPU three times as fast as bernoulli_().
         pairs = torch.empty((like.numel() + 1) // 2, dtype=torch.int64, device=self.device)
         uniform = pairs.random_(-(2**63), None, generator=generator).view(torch.int32)[: like.numel()].view(like.shape)
         first_kept = min(round(self.p * 2**32), 2**32 - 1) - 2**31

@@ -50,12 +50,11 @@ def scheme_attention(
         last = int(position_ids.positions.max()) + 1
     shape = ModelShape(max(length, last), heads * head_dim, num_layers, heads, causal)
     position_ids.check(len(q), length, scheme, shape)
-    if not torch.compiler.is_compiling():
-        check_sizes(scheme, shape)
     longest = scheme.max_length(shape)
     if longest is not None and last > longest:
         raise SettingError("positions", f"up to {last - 1}", f"this position scheme knows {longest} positions, no more")
     if not torch.compiler.is_compiling():
+        check_sizes(scheme, shape)
         check_once(scheme, tables, shape, layer)
     terms = scheme.relative(tables, shape, layer, position_ids.distances(causal))
     scheme_layer = SchemeLayer(scheme, tables, shape, layer, terms and terms.to(q.device), position_ids)

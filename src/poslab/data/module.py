@@ -87,9 +87,8 @@ class TextDataModule(DataModule):
         self.test_tokens = len(self.corpus.test) if config.test_share else None
         self.documents = self.corpus.documents
         self._check_length()
-        self.train_windows = SlidingWindowDataset(
-            self.corpus.train, context_length, config.stride if config.stride is not None else context_length
-        )
+        stride = context_length if config.stride is None else config.stride
+        self.train_windows = SlidingWindowDataset(self.corpus.train, context_length, stride)
         self.validation_windows = CoveringWindows(self.corpus.validation, context_length, context_length)
         self.order: ResumableSampler = Shuffled(len(self.train_windows), seed)
         if config.order == "stream":
@@ -168,7 +167,6 @@ class TextDataModule(DataModule):
 
 
 # Baselines that need no training
-
 
 _MOST = 1 << 21  # tokens that are counted, and that are predicted: more would change little, and take memory
 

@@ -98,9 +98,7 @@ def load_tokenizer(encoding: str) -> Encoding:
     try:
         return tiktoken.get_encoding(encoding)
     except (OSError, ValueError) as error:  # no network and an empty cache, or a broken download
-        problem = (
-            "tiktoken could not download its vocabulary, and its cache (TIKTOKEN_CACHE_DIR) has none; offline: gpt2"
-        )
+        problem = "tiktoken could not download its vocabulary, and TIKTOKEN_CACHE_DIR has none; offline: gpt2"
         raise SettingError("encoding", encoding, problem) from error
 
 
@@ -109,18 +107,12 @@ def _bundled_gpt2() -> tiktoken.Encoding:
     tokens, merges = GPT2_FILES
     try:
         with patch.dict(os.environ, TIKTOKEN_CACHE_DIR=""):  # or it would keep copies of the files
-            ranks = data_gym_to_mergeable_bpe_ranks(
-                vocab_bpe_file=str(merges),
-                encoder_json_file=str(tokens),
-                vocab_bpe_hash=_VOCAB_SHA256,
-                encoder_json_hash=_ENCODER_SHA256,
-            )
+            ranks = data_gym_to_mergeable_bpe_ranks(str(merges), str(tokens), _VOCAB_SHA256, _ENCODER_SHA256)
     except (OSError, ValueError) as error:
         problem = f"its vocabulary in {tokens.parent} is missing or changed; restore vocab.bpe and encoder.json"
         raise SettingError("encoding", "gpt2", problem) from error
-    return tiktoken.Encoding(
-        "gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens={ENDOFTEXT: len(ranks)}
-    )
+    special = {ENDOFTEXT: len(ranks)}
+    return tiktoken.Encoding("gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special)
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,7 +74,6 @@ class CoveringWindows(Dataset[tuple[int, Tensor, Tensor]]):
 
 # Samplers
 
-
 _BLOCK = 1 << 16  # indices computed at once: a list of millions would be larger than the text
 _ROUNDS = 8
 _FACTORS = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)  # of MurmurHash3's finaliser

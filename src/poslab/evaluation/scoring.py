@@ -106,14 +106,9 @@ class TextScoring(Scoring[TextDataModule]):
         return spread(self.data.corpus.validation, self.data.context_length)
 
     def sample(self, model: GPT) -> tuple[str, str]:
-        settings = self.config.sample
-        (tokens,) = model.generate(
-            [self.prompt],
-            settings.new_tokens,
-            temperature=settings.temperature,
-            top_k=settings.top_k,
-            generator=torch.Generator().manual_seed(self.config.settings.seed),
-        )
+        wanted, seed = self.config.sample, self.config.settings.seed
+        sampling: dict[str, Any] = {"temperature": wanted.temperature, "top_k": wanted.top_k, "seed": seed}
+        (tokens,) = model.generate([self.prompt], wanted.new_tokens, **sampling)
         text = self.data.vocabulary.decode(tokens)
         return text, text
 

@@ -215,11 +215,5 @@ def retrieved(model: GPT, tokens: Tensor) -> Retrieved:
     weights, order = weights[0, :, -QUERIES:].sort(descending=True)  # (H, T, k)
     indices = found_indices[0, :, -QUERIES:].gather(-1, order) + begin - memory.keys.shape[-2]
     queries = list(range(len(tokens) - weights.shape[1], len(tokens)))
-    return Retrieved(
-        model.retrieval.layer,
-        attention.shares.float(),
-        tokens,
-        queries,
-        indices[..., :_SHOWN],
-        weights[..., :_SHOWN].float(),
-    )
+    best = indices[..., :_SHOWN], weights[..., :_SHOWN].float()
+    return Retrieved(model.retrieval.layer, attention.shares.float(), tokens, queries, *best)

@@ -59,10 +59,8 @@ class Absolute(PositionScheme):
             problem = f"pos.random_offset=true does nothing for texts of {longest} tokens, the longest"
             return [f"{problem}: pos.max_positions={known} leaves no other start"]
         if not self.random_offset and known > context:
-            return [
-                f"pos.max_positions={known}: a context of {context} never trains positions {context} to {known - 1} "
-                "without pos.random_offset=true"
-            ]
+            problem = f"a context of {context} never trains positions {context} to {known - 1}"
+            return [f"pos.max_positions={known}: {problem} without pos.random_offset=true"]
         return []
 
     def max_length(self, shape: ModelShape) -> int:

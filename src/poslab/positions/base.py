@@ -317,7 +317,6 @@ def knows_fractions(scheme: PositionScheme, shape: ModelShape) -> bool:
 
 # Checks of the names in a scheme's class: a misspelt hook would never be called, and nobody would notice.
 
-
 ATTRIBUTES = [name for name in inspect.get_annotations(PositionScheme) if not name.startswith("_")]
 
 

@@ -26,8 +26,8 @@ def check_sizes(scheme: PositionScheme, shape: ModelShape) -> None:
         scheme.check(shape)
     with _trying(scheme, "max_length"):
         longest = scheme.max_length(shape)
-    if longest is not None and (type(longest) is not int or longest < 1):
-        raise _wrong(scheme, "max_length", f"must give a whole number from 1 on, or None, not {described(longest)}")
+        if longest is not None and longest < 1:
+            raise _wrong(scheme, "max_length", f"must be at least 1, or None, not {longest}")
 
 
 def check_memory(scheme: PositionScheme, shape: ModelShape, memory_length: int) -> None:
@@ -103,6 +103,7 @@ def check_once(scheme: PositionScheme, tables: Tables, shape: ModelShape, layer:
 
 
 _TRIED: set[Any] = set()
+Sizes = Sequence[int | None]  # None: any
 
 
 class HookChecker:
@@ -179,12 +180,7 @@ class HookChecker:
             raise _wrong(self.scheme, "sample", f"must give rising positions from 0 on{limit}")
 
     def _map(
-        self,
-        name: str,
-        hook: Callable[[Tensor], Any],
-        x: Tensor,
-        letters: str,
-        sizes: Sequence[int | None] | None = None,
+        self, name: str, hook: Callable[[Tensor], Any], x: Tensor, axes: str, sizes: Sizes | None = None
     ) -> Tensor | None:
         """Return what a hook, if the scheme has it, makes of x (B, ..., T, n): a tensor of these sizes or of x's.
 
@@ -195,7 +191,7 @@ class HookChecker:
         mapped = hook(x)
         if mapped is None and name == "token_state":
             return None
-        mapped = self._require(name, mapped, sizes or x.shape, letters, dtype=x.dtype)
+        mapped = self._require(name, mapped, sizes or x.shape, axes, dtype=x.dtype)
         near = 1e-2 if mapped.dtype.itemsize < 4 else 1e-5
         for index in {0, self.length - 1}:
             other = x.clone()
@@ -240,7 +236,7 @@ class HookChecker:
     def _relative(self, layer: int) -> None:
         if not self.scheme.overrides("relative"):
             return
-        sizes: Sequence[int | None] = (self.shape.num_heads, None, self.shape.head_dim)  # R is what RelativeTerms wants
+        sizes: Sizes = (self.shape.num_heads, None, self.shape.head_dim)  # R is what RelativeTerms wants
         distances = range(0 if self.shape.causal else 1 - self.length, self.length)
         terms = self._call("relative", self.shape, layer, distances)
         if terms is None:
@@ -307,19 +303,13 @@ class HookChecker:
             raise _wrong(self.scheme, hook, problem)
 
     def _require(
-        self,
-        hook: str,
-        given: Any,
-        sizes: Sequence[int | None],
-        letters: str,
-        name: str = "its result",
-        dtype: torch.dtype | None = None,
+        self, hook: str, given: Any, sizes: Sizes, axes: str, name: str = "its result", dtype: torch.dtype | None = None
     ) -> Tensor:
         """Return `given`; raise SettingError for wrong sizes (None: any), NaN, and with `dtype` for others or inf."""
         fits = isinstance(given, torch.Tensor) and given.dim() == len(sizes)
         if not fits or any(size not in (None, found) for size, found in zip(sizes, given.shape, strict=True)):
             wanted = str(tuple("any" if size is None else size for size in sizes)).replace("'", "")
-            raise _wrong(self.scheme, hook, f"{name} must be {letters} = {wanted} here, not {described(given)}")
+            raise _wrong(self.scheme, hook, f"{name} must be {axes} = {wanted} here, not {described(given)}")
         if not (given.is_floating_point() if dtype is None else given.dtype == dtype):
             wanted = "floating point" if dtype is None else str(dtype).removeprefix("torch.")
             raise _wrong(self.scheme, hook, f"{name} must be of {wanted}, not {described(given)}")

@@ -24,7 +24,6 @@ from poslab.positions.pictures import curves_of
 
 EPSILON = 1e-6
 
-
 _BIAS = (
     "What each head adds to the score of a key so far back, for a query at the end of the context; for one in a text "
     "twice as long, the same line is stretched to fit. 1 less makes a weight 2.7 times smaller. Surprising: a line "
@@ -53,12 +52,9 @@ class FIRE(PositionScheme):
                 raise SettingError(option, value, "must be a finite number above 0")
 
     def warnings(self, shape: ModelShape) -> list[str]:
-        if shape.context_length - 1 > self.init_threshold:
-            return []
-        return [
-            f"pos.init_threshold={self.init_threshold:g}: no query of a context of {shape.context_length} stands "
-            "beyond it, so that in training scores know the distance alone"
-        ]
+        text = f"pos.init_threshold={self.init_threshold:g}: no query of a context of {shape.context_length} stands "
+        text += "beyond it, so that in training scores know the distance alone"
+        return [text] if shape.context_length - 1 <= self.init_threshold else []
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         layers, bound = shape.num_layers, self.width**-0.5

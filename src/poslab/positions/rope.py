@@ -46,7 +46,6 @@ SCALINGS = ("none", "linear", "ntk", "yarn", "llama3")
 # The turns within the original context above which a pair's frequency stays, and below which it is divided.
 FAST_AND_SLOW = {"yarn": (32.0, 1.0), "llama3": (4.0, 1.0)}
 
-
 _WAVELENGTHS = (
     "Each pair of channels is a hand of a clock. Fast ones tell neighbours apart and come round again and again; "
     "those above the line of the context never complete a turn in training, so that a longer text shows them angles "

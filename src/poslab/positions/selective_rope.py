@@ -46,9 +46,8 @@ class SelectiveRoPE(PositionScheme):
 
     def check(self, shape: ModelShape) -> None:
         if shape.head_dim % 2:
-            raise SettingError(
-                "num_heads", shape.num_heads, f"makes heads of {shape.head_dim} channels, but pairs turn"
-            )
+            problem = f"makes heads of {shape.head_dim} channels, but pairs turn"
+            raise SettingError("num_heads", shape.num_heads, problem)
 
     def tables(self, shape: ModelShape) -> dict[str, Tensor]:
         heads, width, rank = shape.num_heads, shape.embed_dim, self.rank

@@ -27,7 +27,6 @@ from poslab.positions.rope import wavelengths
 GAMMA = 0.4
 CENTRE, REACH = 4, 64  # in units of scale_base: c, and the positions that float32 can take
 
-
 _FADING = (
     "Products fade with distance, those of fast pairs first: they would turn many times until there. Nothing is "
     "learned. Surprising: how little of it there is within a context much shorter than scale_base."

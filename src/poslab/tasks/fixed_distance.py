@@ -70,9 +70,8 @@ class Indirect(Task):
         if (longest := self.longest) > self.vocabulary:
             raise SettingError("vocabulary", self.vocabulary, f"lines of {longest} need as many different symbols")
         if (shortest := min(self.min_length, *self.test_lengths)) < self.questions:
-            raise SettingError(
-                "questions", self.questions, f"need as many different symbols, and a line has {shortest}"
-            )
+            problem = f"need as many different symbols, and a line has {shortest}"
+            raise SettingError("questions", self.questions, problem)
 
     @property
     def symbols(self) -> tuple[str, ...]:

@@ -36,9 +36,8 @@ SOLVED = 0.99  # of EXACT, from which on the lengths of training count as solved
 
 def loss_metric(vocabulary_size: int | None, unit: str = "token") -> Metric:
     """Return the metric of the cross-entropy; its chance is that of a model for which all symbols are alike."""
-    return Metric(
-        LOSS, f"nats per {unit}", higher_is_better=False, chance=vocabulary_size and math.log(vocabulary_size)
-    )
+    chance = vocabulary_size and math.log(vocabulary_size)
+    return Metric(LOSS, f"nats per {unit}", higher_is_better=False, chance=chance)
 
 
 def perplexity(loss: float) -> float:
