@@ -5,6 +5,7 @@ L layers, H heads, T tokens, N questions.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -146,42 +147,35 @@ def _last_hidden(model: GPT, tokens: Tensor, positions: Tensor | None) -> Tensor
 
 def truncate(longest: int) -> dict[int, Change]:
     """Return changes that keep only the last n tokens, for n up to the longest."""
+    return {n: partial(_truncated, n) for n in _powers(2, longest)}
 
-    def cut(n: int) -> Change:
-        return lambda batch: batch._replace(
-            tokens=batch.tokens[:, -n:], positions=None if batch.positions is None else batch.positions[:, -n:]
-        )
 
-    return {n: cut(n) for n in _powers(2, longest)}
+def _truncated(n: int, batch: Questions) -> Questions:
+    positions = None if batch.positions is None else batch.positions[:, -n:]
+    return batch._replace(tokens=batch.tokens[:, -n:], positions=positions)
 
 
 def shuffle(longest: int) -> dict[int, Change]:
     """Return changes that put all tokens before the last n in a random order."""
+    return {n: partial(_shuffled, n) for n in _powers(4, longest)}
 
-    def shuffle(n: int) -> Change:
-        def change(batch: Questions) -> Questions:
-            far, near = batch.tokens[:, :-n], batch.tokens[:, -n:]
-            order = torch.rand(far.shape, generator=torch.Generator().manual_seed(n)).argsort(-1)
-            return batch._replace(tokens=torch.cat([far.gather(-1, order), near], -1))
 
-        return change
-
-    return {n: shuffle(n) for n in _powers(4, longest)}
+def _shuffled(n: int, batch: Questions) -> Questions:
+    far, near = batch.tokens[:, :-n], batch.tokens[:, -n:]
+    order = torch.rand(far.shape, generator=torch.Generator().manual_seed(n)).argsort(-1)
+    return batch._replace(tokens=torch.cat([far.gather(-1, order), near], -1))
 
 
 def shift(model: GPT, length: int, farthest: int) -> dict[int, Change]:
     """Return changes that add an offset to all positions, as far as the scheme has them for texts of that length."""
-
-    def shift(offset: int) -> Change:
-        def change(batch: Questions) -> Questions:
-            positions = torch.arange(batch.tokens.shape[-1]) if batch.positions is None else batch.positions
-            return batch._replace(positions=(positions + offset).expand(batch.tokens.shape))
-
-        return change
-
     known = model.pos.max_length(model.shape)
     last = farthest if known is None else min(farthest, known - length)
-    return {offset: shift(offset) for offset in [0, *_powers(4, last)]}
+    return {offset: partial(_shifted, offset) for offset in [0, *_powers(4, last)]}
+
+
+def _shifted(offset: int, batch: Questions) -> Questions:
+    positions = torch.arange(batch.tokens.shape[-1]) if batch.positions is None else batch.positions
+    return batch._replace(positions=(positions + offset).expand(batch.tokens.shape))
 
 
 def _powers(base: int, highest: int) -> list[int]:

@@ -86,14 +86,10 @@ def of_task(task: Task, model: GPT) -> ProbeData:
         answers = (targets[row] != IGNORED).nonzero().flatten()
         if len(answers):
             by_index[int(answers[torch.randint(len(answers), (), generator=generator)])].append(row)
-    questions = [
-        Questions(
-            tokens[rows, : index + 1],
-            targets[rows, index],
-            None if positions is None else positions[rows, : index + 1],
-        )
-        for index, rows in sorted(by_index.items())
-    ]
+    questions = []
+    for index, rows in sorted(by_index.items()):
+        at = None if positions is None else positions[rows, : index + 1]
+        questions.append(Questions(tokens[rows, : index + 1], targets[rows, index], at))
     windows = tokens[: 4 * WINDOWS, :LONGEST]
     longest = tokens.shape[-1]
     example, name = tokens[0], f"the task {task.name}"

@@ -8,7 +8,6 @@ next one, is refused as well. Letters as in `base`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,9 +21,9 @@ from poslab.positions.terms import RelativeTerms, ScoreTile
 
 def check_sizes(scheme: PositionScheme, shape: ModelShape) -> None:
     """Check the settings without torch. Raises SettingError where they can't work with this model."""
-    with _trying(scheme, "check"):
+    with blamed_on("pos", scheme, "check"):
         scheme.check(shape)
-    with _trying(scheme, "max_length"):
+    with blamed_on("pos", scheme, "max_length"):
         longest = scheme.max_length(shape)
         if longest is not None and longest < 1:
             raise _wrong(scheme, "max_length", f"must be at least 1, or None, not {longest}")
@@ -49,7 +48,7 @@ def check_memory(scheme: PositionScheme, shape: ModelShape, memory_length: int) 
 
 def initial_tables(scheme: PositionScheme, shape: ModelShape) -> dict[str, Tensor]:
     """Return the scheme's initial tables. Raises SettingError where they can't be learned."""
-    with _trying(scheme, "tables"):
+    with blamed_on("pos", scheme, "tables"):
         tables = scheme.tables(shape)
         check_tables(scheme, tables)
     return tables
@@ -83,9 +82,9 @@ def check_hooks(scheme: PositionScheme, tables: Tables, shape: ModelShape, layer
 
 def _check_words_and_pictures(scheme: PositionScheme, tables: Tables, shape: ModelShape) -> None:
     """Raise SettingError for pictures that can't be drawn; else training would fail at its first validation."""
-    with _trying(scheme, "warnings"):
+    with blamed_on("pos", scheme, "warnings"):
         scheme.warnings(shape)
-    with _trying(scheme, "pictures"):
+    with blamed_on("pos", scheme, "pictures"):
         pictures = scheme.pictures(tables, shape).items()
     for name, picture in pictures:
         if not isinstance(picture, Curves | Matrix):
@@ -168,7 +167,7 @@ class HookChecker:
 
     def _sample(self) -> None:
         length, longest = self.shape.context_length, self.scheme.max_length(self.shape)
-        with torch.device("cpu"), _trying(self.scheme, "sample"):
+        with torch.device("cpu"), blamed_on("pos", self.scheme, "sample"):
             positions = self.scheme.sample(self.shape, length, torch.Generator().manual_seed(0))
         if positions is None:
             return
@@ -294,7 +293,7 @@ class HookChecker:
         return scores.roll(1, -1) if null else scores  # the keys that later queries alone see stay at the end
 
     def _call(self, hook: str, *given: Any, **further: Any) -> Any:
-        with _trying(self.scheme, hook):
+        with blamed_on("pos", self.scheme, hook):
             return getattr(self.scheme, hook)(self.tables, *given, **further)
 
     def _require_equal(self, hook: str, first: Tensor, second: Tensor, problem: str, near: float = 1e-5) -> None:
@@ -323,11 +322,6 @@ class HookChecker:
 
 def _precise(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-def _trying(scheme: PositionScheme, hook: str) -> AbstractContextManager[None]:
-    """Name the hook in a SettingError for errors in it that are not the user's or the machine's."""
-    return blamed_on("pos", scheme, hook)
 
 
 def _wrong(scheme: PositionScheme, hook: str, problem: str) -> SettingError:

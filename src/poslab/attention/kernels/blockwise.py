@@ -21,14 +21,7 @@ from torch.autograd.function import once_differentiable
 from poslab.attention.blocks import WeightDropout
 from poslab.attention.kernels.band_tile import BandTile
 from poslab.attention.kernels.flash import bias_by_distance, flash_attention, is_null_alone
-from poslab.attention.kernels.near_tables import (
-    LOG2_E,
-    NearTables,
-    key_bias,
-    near_tables,
-    null_scores,
-    with_far_values,
-)
+from poslab.attention.kernels.near_tables import LOG2_E, NearTables, key_bias, near_tables, null_scores, with_far_values
 from poslab.attention.kernels.products import factor, products_for, rounded, unrounded
 from poslab.attention.kernels.scores import Call, Scores, adding
 from poslab.attention.reference import AttentionSpec, no_infinity, with_null
