@@ -232,7 +232,9 @@ def missing_compiler(model: ModelConfig, trainer: TrainerConfig) -> list[str]:
 
 
 def _wants_compiled(model: ModelConfig, trainer: TrainerConfig) -> bool:
-    return _device(trainer) == "cuda" if model.compile is None else model.compile
+    """Return what the settings say; where they leave it open, no for a CPU and for weights that processes divide."""
+    default = _device(trainer) == "cuda" and trainer.strategy not in sharded.NAMES
+    return default if model.compile is None else model.compile
 
 
 def _device(trainer: TrainerConfig) -> str:

@@ -57,6 +57,15 @@ def test_equals_the_reference(backend: str, kind: str, spec: dict[str, Any], mon
     assert_near(*(results(qkv, terms, leaves, backend=name, **spec) for name in (backend, "reference")), 1e-12)
 
 
+def test_a_training_goes_on_after_a_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept of a pass in inference mode would have no part in a backward pass."""
+    monkeypatch.setattr(torch_flex, "_validate_device", lambda *inputs: None)
+    qkv = inputs(131, 8, torch.float64)  # a length that no other test has
+    with torch.inference_mode():
+        expected = attend(*qkv, window=20, backend="flex")
+    assert torch.equal(results(qkv, None, [], window=20, backend="flex")[0], expected)
+
+
 @pytest.mark.parametrize("backend", ["sdpa", "flex"])
 @pytest.mark.parametrize("extreme", [1e9, -1e9, -torch.inf])
 def test_biases_of_any_size(backend: str, extreme: float) -> None:

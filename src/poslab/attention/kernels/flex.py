@@ -111,4 +111,5 @@ def _make_mask(
     return create_block_mask(seen, batch, None, query_length, key_length, device)
 
 
-_kept_mask = lru_cache(maxsize=16)(_make_mask)
+# Made in inference mode, as in a validation, it could have no part in a training.
+_kept_mask = lru_cache(maxsize=16)(torch.inference_mode(False)(_make_mask))
