@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import NoReturn, TypeVar
 
 import poslab
@@ -29,51 +30,12 @@ class Command:
     run: Callable[[list[str]], None]
 
 
-# Each imports its work once the command line is checked, which needs no torch.
+def _work(command: str, function: str, count: int = 1) -> Callable[..., None]:
+    """Return a command's function, imported once the command line is checked, which needs no torch.
 
-
-def _train(arguments: list[str]) -> None:
-    from poslab.commands.train import run_train
-
-    run_train(arguments)
-
-
-def _compare(config: scripts.CompareConfig, typed: str) -> None:
-    if config.table is None:
-        print("reading runs ...", flush=True)
-    from poslab.commands.compare import run_comparison
-
-    run_comparison(config, typed)
-
-
-def _evaluate(config: scripts.EvaluateConfig, typed: str) -> None:
-    from poslab.commands.evaluate import run_evaluation
-
-    run_evaluation(config)
-
-
-def _explain(config: scripts.ExplainConfig, typed: str) -> None:
-    from poslab.commands.explain import run_explanation
-
-    run_explanation(config, typed)
-
-
-def _generate(config: scripts.GenerateConfig, typed: str) -> None:
-    from poslab.commands.generate import run_generation
-
-    run_generation(config)
-
-
-def _export(config: scripts.ExportConfig, typed: str) -> None:
-    from poslab.commands.export import run_export
-
-    run_export(config)
-
-
-def _check(config: scripts.CheckConfig, typed: str) -> None:
-    from poslab.commands.check import run_check
-
-    run_check(config)
+    count: how many arguments it takes: the settings or, of train, the command line; and what was typed.
+    """
+    return lambda *given: getattr(import_module(f"poslab.commands.{command}"), function)(*given[:count])
 
 
 def plain_command(name: str, schema: type[Schema], work: Callable[[Schema, str], None]) -> Command:
@@ -89,13 +51,16 @@ def plain_command(name: str, schema: type[Schema], work: Callable[[Schema, str],
 
 
 COMMANDS = {
-    "train": Command("Train a GPT decoder whose position scheme is swappable, or with -m a sweep of them.", _train),
-    "compare": plain_command("compare", scripts.CompareConfig, _compare),
-    "evaluate": plain_command("evaluate", scripts.EvaluateConfig, _evaluate),
-    "explain": plain_command("explain", scripts.ExplainConfig, _explain),
-    "generate": plain_command("generate", scripts.GenerateConfig, _generate),
-    "export": plain_command("export", scripts.ExportConfig, _export),
-    "check": plain_command("check", scripts.CheckConfig, _check),
+    "train": Command(
+        "Train a GPT decoder whose position scheme is swappable, or with -m a sweep of them.",
+        _work("train", "run_train"),
+    ),
+    "compare": plain_command("compare", scripts.CompareConfig, _work("compare", "run_comparison", 2)),
+    "evaluate": plain_command("evaluate", scripts.EvaluateConfig, _work("evaluate", "run_evaluation")),
+    "explain": plain_command("explain", scripts.ExplainConfig, _work("explain", "run_explanation", 2)),
+    "generate": plain_command("generate", scripts.GenerateConfig, _work("generate", "run_generation")),
+    "export": plain_command("export", scripts.ExportConfig, _work("export", "run_export")),
+    "check": plain_command("check", scripts.CheckConfig, _work("check", "run_check")),
 }
 
 
@@ -145,31 +110,23 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as interruption:
-        _interrupted(interruption)
+        if is_first_process():
+            print(f"\n{str(interruption) or 'interrupted'}", file=sys.stderr)
+        _exit(getattr(interruption, "exit_code", 130), of_all=True)
     except BrokenPipeError:  # whoever read the output, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python's last flush would complain
         sys.exit(141)  # as a shell counts SIGPIPE
     except Exception as error:
         if isinstance(error, UserError):
-            _print_error(f"error: {error}")
+            print(f"error: {error}", file=sys.stderr)
             _exit(error.exit_code, of_all=isinstance(error, RunStopped))
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            _print_error(f"error: nothing more can be written: {error.strerror}")
+            print(f"error: nothing more can be written: {error.strerror}", file=sys.stderr)
             _exit(1)
         if is_initialized():
             traceback.print_exception(error)
             _exit(1)
         raise
-
-
-def _interrupted(interruption: BaseException) -> NoReturn:
-    if is_first_process():
-        _print_error(f"\n{str(interruption) or 'interrupted'}")
-    _exit(getattr(interruption, "exit_code", 130), of_all=True)
-
-
-def _print_error(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _exit(code: int, of_all: bool = False) -> NoReturn:

@@ -45,6 +45,7 @@ def run_comparison(config: CompareConfig, command: str) -> Path:
 def _read(config: CompareConfig) -> Source:
     if config.table is not None:
         return read_table_file(config)
+    print("reading runs ...", flush=True)
     from poslab.comparison.of_runs import read_folders  # loads torch
 
     return read_folders(config)

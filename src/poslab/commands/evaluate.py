@@ -18,19 +18,8 @@ from poslab.runs.evaluation import STRETCH, Evaluation, LengthLoss, every_stretc
 from poslab.runs.folder import EVALUATION
 from poslab.tasks.metric import perplexity
 
-_COLUMNS = (
-    "length",
-    "loss",
-    "perplexity",
-    "sliding loss",
-    "perplexity",
-    "stride",
-    "at start",
-    "at end",
-    "last",
-    "gain",
-    "",
-)
+_LOSSES = ("loss", "perplexity", "sliding loss", "perplexity")
+_COLUMNS = ("length", *_LOSSES, "stride", "at start", "at end", "last", "gain", "")
 
 
 def run_evaluation(config: EvaluateConfig) -> Evaluation:
@@ -84,16 +73,11 @@ def _print_by_memory(evaluation: Evaluation, trained: int) -> None:
     if not losses:
         return
     none = losses.get("0")
-    rows = [
-        [
-            length,
-            f"{loss:.4f}",
-            f"{perplexity(loss):,.1f}",
-            "" if none is None or length == "0" else f"{none - loss:+.4f}",
-            "as trained" if int(length) == trained else "",
-        ]
-        for length, loss in losses.items()
-    ]
+    rows = []
+    for length, loss in losses.items():
+        gain = "" if none is None or length == "0" else f"{none - loss:+.4f}"
+        note = "as trained" if int(length) == trained else ""
+        rows.append([length, f"{loss:.4f}", f"{perplexity(loss):,.1f}", gain, note])
     print()
     print(table(["memory", "loss", "perplexity", "gain", ""], rows, align=">>>><"))
     print("memory: tokens remembered before each window of the training length; windows follow each other.")
@@ -103,26 +87,14 @@ def _print_by_memory(evaluation: Evaluation, trained: int) -> None:
 def _row(result: LengthLoss, gain: float | None) -> list[str]:
     if result.loss is None or result.sliding_loss is None:
         return [str(result.length), *["n/a"] * (len(_COLUMNS) - 2), result.note]
-    start, end = _ends(result)
-    return [
-        str(result.length),
-        f"{result.loss:.4f}",
-        f"{perplexity(result.loss):,.1f}",
-        f"{result.sliding_loss:.4f}",
-        f"{perplexity(result.sliding_loss):,.1f}",
-        str(result.stride),
-        f"{start:.4f}",
-        f"{end:.4f}",
-        "" if result.last_loss is None else f"{result.last_loss:.4f}",
-        "" if gain is None else f"{gain:+.4f}",
-        "",
-    ]
-
-
-def _ends(result: LengthLoss) -> tuple[float, float]:
+    row = [str(result.length)]
+    for loss in (result.loss, result.sliding_loss):
+        row += [f"{loss:.4f}", f"{perplexity(loss):,.1f}"]
     losses = result.by_position or []
     eighth = max(1, len(losses) // 8)
-    return sum(losses[:eighth]) / eighth, sum(losses[-eighth:]) / eighth
+    row += [str(result.stride), *(f"{sum(of) / eighth:.4f}" for of in (losses[:eighth], losses[-eighth:]))]
+    row.append("" if result.last_loss is None else f"{result.last_loss:.4f}")
+    return [*row, "" if gain is None else f"{gain:+.4f}", ""]
 
 
 def _write(checkpoint: Checkpoint, text: Text, evaluation: Evaluation, own: bool) -> None:

@@ -16,14 +16,7 @@ from yaml import YAMLError
 
 from poslab.config.command_line import as_called
 from poslab.config.files import CONFIGS
-from poslab.config.overrides import (
-    config_groups,
-    explain,
-    parse_arguments,
-    run_hydra,
-    scheme_name,
-    unquoted,
-)
+from poslab.config.overrides import config_groups, explain, parse_arguments, run_hydra, scheme_name, unquoted
 from poslab.config.schemes import chosen, given_of
 from poslab.config.train import TrainConfig, parse
 from poslab.distributed import quiet_other_processes

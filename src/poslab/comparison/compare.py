@@ -1,6 +1,7 @@
 """Comparison of the groups of a table of results, in figures and findings."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -96,7 +97,7 @@ class Comparison:
 
     @property
     def answers(self) -> dict[str, str]:
-        return {label: _sentence(str(found)) for label, found in self.findings.items()}
+        return {label: re.sub("^no ", "No ", str(found)) for label, found in self.findings.items()}
 
     def finding_on(self, first: Group, second: Group, d: Difference) -> Finding:
         """Return the finding on two groups, with what weakens it."""
@@ -108,10 +109,6 @@ class Comparison:
             falls = {group.label: group.mean("late_fall") or 0.0 for group in (first, second)}
             remarks += convergence_remarks(d, losses, self.untrained, falls)
         return finding(first.label, second.label, d, self.score.metric, self.effect, remarks)
-
-
-def _sentence(text: str) -> str:
-    return f"N{text[1:]}" if text.startswith("no ") else text
 
 
 def compare_table(

@@ -50,9 +50,7 @@ _LAST = (
 
 
 def loss_panels(
-    comparison: Comparison,
-    evaluations: Evaluations,
-    by_seed: Mapping[str, Mapping[int, Curve]],
+    comparison: Comparison, evaluations: Evaluations, by_seed: Mapping[str, Mapping[int, Curve]]
 ) -> tuple[list[blocks.Figure], list[str]]:
     """Return (panels of the score by run, and of losses by step, position and length, notes).
 

@@ -37,8 +37,3 @@ class SeedPlan:
     def lost(self) -> list[str]:
         """Return the groups without a finished run."""
         return [label for label in self.seeds if label not in self.found]
-
-    @property
-    def looks(self) -> int:
-        """Return how often the figures have been looked at, this time included, with seeds added in between."""
-        return 1 + len(self.earlier)

@@ -106,14 +106,6 @@ def command_line(command: str, *arguments: str) -> str:
     return shlex.join([*program, *arguments])
 
 
-def command_line_here(command: str, *arguments: str) -> str:
-    """Return `command_line`, after a `cd` into this folder where the program lies outside: paths may be relative."""
-    line = command_line(command, *arguments)
-    if Path(sys.argv[0]).resolve().is_relative_to(Path.cwd()):
-        return line
-    return shlex.join(["cd", str(Path.cwd())]) + f" && {line}"
-
-
 def as_called(examples: str) -> str:
     """Return a text with indented examples `poslab COMMAND ...`, each as it is to be typed."""
     return re.sub(rf"^( +){NAME} (\w+)", lambda match: match[1] + command_line(match[2]), examples, flags=re.MULTILINE)

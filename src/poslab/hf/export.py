@@ -8,7 +8,6 @@ from typing import Any
 
 from safetensors.torch import save_file
 from tiktoken_ext.openai_public import ENDOFTEXT
-from torch import Tensor
 
 from poslab.config.files import EXPORTED, require_writable
 from poslab.config.schemes import distinguishing, schemes, shown
@@ -42,7 +41,8 @@ def export(checkpoint: Checkpoint, folder: Path) -> list[str]:
         architecture = ARCHITECTURES[form.model_type]
         weights = architecture.exported(model.state_dict(), model.shape) | dict(form.weights)
         settings = architecture.config(model.shape, checkpoint.vocabulary.size) | dict(form.settings)
-        _save(folder / EXPORTED, weights)
+        copies = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}
+        save_file(copies, folder / EXPORTED, {"format": "pt"})
         _write_config(checkpoint, folder, architecture.model_type, architecture.class_name, settings)
         how = f"a {architecture.model_type} model: AutoModelForCausalLM.from_pretrained({str(folder)!r})"
     tokenizer = _write_tokenizer(checkpoint, folder)
@@ -102,8 +102,3 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> str:
     tokens = [vocabulary.decode([i]) for i in range(vocabulary.size)]
     (folder / "tokens.json").write_text(json.dumps(tokens, ensure_ascii=False) + "\n", encoding="utf-8")
     return "its vocabulary is none that transformers has a tokenizer for; tokens.json says what each id stands for"
-
-
-def _save(file: Path, weights: dict[str, Tensor]) -> None:
-    copies = {name: weight.detach().cpu().contiguous().clone() for name, weight in weights.items()}
-    save_file(copies, file, {"format": "pt"})

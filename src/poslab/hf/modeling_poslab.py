@@ -60,11 +60,7 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         return self
 
     def forward(
-        self,
-        input_ids: Tensor,
-        labels: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        **unused: Any,
+        self, input_ids: Tensor, labels: Tensor | None = None, attention_mask: Tensor | None = None, **unused: Any
     ) -> CausalLMOutput:
         """Return the logits (B, T, V) of input_ids (B, T), and with labels (B, T) the loss of each next token.
 

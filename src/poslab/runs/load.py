@@ -110,15 +110,12 @@ def _run_folders(root: Path) -> list[Path]:
     return found
 
 
-def _subfolders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-
-
 def _foreign(root: Path, run_folders: list[Path]) -> list[LeftOut]:
     """Return the folders directly in `root` that hold no run."""
     if root in run_folders:
         return []
-    empty = [child for child in _subfolders(root) if not any(folder.is_relative_to(child) for folder in run_folders)]
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    empty = [child for child in folders if not any(folder.is_relative_to(child) for folder in run_folders)]
     return [LeftOut(child, "no run in it") for child in empty if not (child / "report.html").exists()]
 
 

@@ -121,8 +121,7 @@ def picked(runs: Sequence[Run], sweeps: Mapping[Path, Sequence[PlannedGroup]]) -
     caveats = []
     for folder, plan in sweeps.items():
         shared = [group for group in merged(plan) if group.shared in {of_all for _, of_all in keys}]
-        names = _names(shared)
-        others = [names[group.group] for group in shared if group.group not in {own for own, _ in keys}]
+        others = [_name(group, shared) for group in shared if group.group not in {own for own, _ in keys}]
         if others:
             caveats.append(
                 f"picked from a sweep that has {', '.join(others)} as well; whoever picks by the figures needs the "
@@ -143,10 +142,7 @@ def comparable(diverged: Iterable[Run], finished: Iterable[Run]) -> tuple[list[R
     return alike, others
 
 
-def _names(groups: Sequence[PlannedGroup]) -> dict[str, str]:
-    """Return the names of planned groups: the scheme, and the settings that distinguish it from others of that name."""
-    names = {}
-    for group in groups:
-        namesakes = [other.settings for other in groups if other.scheme == group.scheme]
-        names[group.group] = " ".join([group.scheme, *distinguishing(group.settings, namesakes)])
-    return names
+def _name(group: PlannedGroup, groups: Sequence[PlannedGroup]) -> str:
+    """Return the scheme, and the settings that distinguish it from others of that name among `groups`."""
+    namesakes = [other.settings for other in groups if other.scheme == group.scheme]
+    return " ".join([group.scheme, *distinguishing(group.settings, namesakes)])

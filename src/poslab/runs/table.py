@@ -235,14 +235,8 @@ class _Section:
         place = names.index(metric) if metric in names else len(names)
         lengths = {length for run in self.runs for length in run.lengths(metric)}
         usual = length == first_beyond(lengths, run.summary.training_length)
-        return (
-            place,
-            metric if place == len(names) else "",
-            stretch is not None,
-            not usual,
-            length or 0,
-            stretch[0] if stretch else 0,
-        )
+        other, number = metric if place == len(names) else "", stretch.stretch if stretch else 0
+        return place, other, stretch is not None, not usual, length or 0, number
 
     def _unit(self, metric: str) -> dict[str, str]:
         """Return the metric's unit and which way is better, if that is known."""

@@ -167,11 +167,7 @@ class _Composer:
 
 
 def _plan_job(
-    overrides: list[str],
-    varied: list[str],
-    folder: Path,
-    finished: dict[str, Run],
-    composer: "_Composer",
+    overrides: list[str], varied: list[str], folder: Path, finished: dict[str, Run], composer: "_Composer"
 ) -> Job:
     impossible = False
     given = dict(override.split("=", 1) for override in overrides)

@@ -2,14 +2,13 @@
 
 import errno
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poslab.config.command_line import command_line_here
+from poslab.config.command_line import command_line
 from poslab.config.fields import Role
 from poslab.config.schemes import node_of, node_of_task
 from poslab.config.train import PROVENANCE_FIELDS, TrainConfig, flat, role_of
@@ -89,12 +88,7 @@ def provenance_fields(config: TrainConfig, earlier: ResumedRun | None) -> dict[s
 
 
 def _from_checkpoint(
-    folder: RunFolder,
-    checkpoint: Path,
-    content: dict[str, Any],
-    notes: list[str],
-    config: TrainConfig,
-    world_size: int,
+    folder: RunFolder, checkpoint: Path, content: dict[str, Any], notes: list[str], config: TrainConfig, world_size: int
 ) -> ResumedRun:
     state, about = RunState.from_checkpoint(content), content["poslab"]
     own = about["config"]
@@ -167,7 +161,6 @@ def _extended(before: dict[str, Any], config: TrainConfig, step: int) -> list[st
 @contextmanager
 def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
     """Add the command that resumes the run to whatever ends it, but to a user's error."""
-    threading.excepthook = _report_of_thread
     try:
         yield
     except Interrupted as interrupted:
@@ -186,18 +179,10 @@ def resume_hints(folder: RunFolder, config: TrainConfig) -> Iterator[None]:
             raise RunStopped(f"{folder}: {problem}; resume with: {command}") from error
         error.add_note(f"Resume the run with: {command}")
         raise
-    finally:
-        threading.excepthook = threading.__excepthook__
 
 
 def _resume_command(folder: RunFolder, config: TrainConfig) -> str:
     """Return what to type to resume; `allow_code` where the scheme or the task is from outside poslab."""
     task = [node_of_task(config.data)] if isinstance(config.data, Task) else []
     foreign = any(map(outside, [node_of(config.pos), *task]))
-    return command_line_here("train", f"resume={folder}", *["allow_code=true"] * foreign)
-
-
-def _report_of_thread(fault: threading.ExceptHookArgs) -> None:
-    """Leave out a full disk, which the thread that writes TensorBoard's files raises in the main one, too."""
-    if getattr(fault.exc_value, "errno", None) not in _NO_ROOM:
-        threading.__excepthook__(fault)
+    return command_line("train", f"resume={folder}", *["allow_code=true"] * foreign)
